@@ -1,0 +1,102 @@
+# Every command sets up what it needs in `.venv`; nothing is installed twice.
+#   make chat            one answer from the bundled model (PROMPT="..." asks another, PROMPT= converses)
+#   make test            everything that has to pass before a change is merged
+#   make lint native native-sanitize pytest wheel bench clean   the parts
+
+PROMPT = Tell me a story about a fox called Rosa.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+SANITIZE ?= $(CI)
+PYTEST_ARGS ?=
+
+export PROMPT
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+ifneq ($(shell command -v ccache),)
+export CMAKE_CXX_COMPILER_LAUNCHER := ccache
+endif
+
+NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')
+# Prints the requirements that an expression over pyproject.toml, `p`, evaluates to.
+REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; \
+	p = tomllib.load(open("pyproject.toml", "rb")); print(*eval(sys.argv[1]), sep="\n")'
+
+.PHONY: chat test dev lint format native native-sanitize pytest wheel bench clean
+.DELETE_ON_ERROR:
+
+chat: $(VENV)/installed
+	@if [ -n "$$PROMPT" ]; then $(BIN)/aiomlc chat "$$PROMPT"; else $(BIN)/aiomlc chat; fi
+
+test: lint native $(if $(filter-out 0 false,$(SANITIZE)),native-sanitize) pytest
+
+dev: $(VENV)/installed $(VENV)/dev
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The build tools live in the environment, so that a rebuild compiles only what changed.
+$(VENV)/tools: $(BIN)/python pyproject.toml
+	@$(REQUIREMENTS) '[*p["build-system"]["requires"], "cmake>=3.24", "ninja"]' > $@.txt
+	$(BIN)/pip install --quiet -r $@.txt
+	@touch $@
+
+$(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[cli]'
+	@touch $@
+
+$(VENV)/dev: $(BIN)/python pyproject.toml
+	@$(REQUIREMENTS) 'p["project"]["optional-dependencies"]["dev"]' > $@.txt
+	$(BIN)/pip install --quiet -r $@.txt
+	@touch $@
+
+lint: dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format --dry-run -Werror
+
+format: dev
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format -i
+
+HAVE_GTEST = printf '\#include <gmock/gmock.h>\n\#include <gtest/gtest.h>\n' \
+	| $(or $(CXX),g++) -x c++ -E - >/dev/null 2>&1
+NO_GTEST = echo "SKIPPED: native unit tests (googletest is absent: apt install libgtest-dev libgmock-dev)"
+# Configures, builds and runs the native unit tests: folder, more options of CMake.
+define native_tests
+	@if $(HAVE_GTEST); then set -ex; \
+	  $(BIN)/cmake -S native -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+	    -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON $(2) >/dev/null; \
+	  $(BIN)/cmake --build $(1); \
+	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(1)/aiomlc_tests --gtest_brief=1; \
+	else $(NO_GTEST); fi
+endef
+
+native: $(VENV)/tools
+	$(call native_tests,build/native)
+
+native-sanitize: $(VENV)/tools
+	$(call native_tests,build/native-sanitize,-DAIOMLC_SANITIZE=address$(comma)undefined \
+	  -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+
+comma := ,
+
+pytest: dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The wheel is built from the source archive, which shows that the archive is complete.
+wheel: dev
+	rm -rf dist && mkdir -p build
+	$(BIN)/python -m build --outdir dist . >build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
+	$(BIN)/python -m zipfile -l dist/*.whl | grep -E 'libaiomlc|pebble/params'
+
+bench: dev
+	$(BIN)/python -m benchmarks.event_loop_busy
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

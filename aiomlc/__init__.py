@@ -1,0 +1,80 @@
+"""Large language models inside a Python program, as async iterators on asyncio and trio."""
+
+from __future__ import annotations
+
+__all__ = (  # noqa: RUF022 - grouped by what they are for.
+    # Engines
+    "AsyncMLCEngine",
+    "MLCEngine",
+    "EngineConfig",
+    "EngineMetrics",
+    "LoadProgress",
+    # Answers
+    "ChatCompletion",
+    "ChatCompletionChunk",
+    "ChatCompletionStream",
+    # Errors
+    "AiomlcError",
+    "RequestError",
+    "BadRequestError",
+    "PromptTooLongError",
+    "DuplicateRequestError",
+    "RequestAbortedError",
+    "EngineError",
+    "EngineClosedError",
+    "EngineDeadError",
+    "RequestFailedError",
+    "ModelLoadError",
+    "CompileError",
+)
+
+import importlib
+from typing import TYPE_CHECKING
+
+from aiomlc.config import EngineConfig
+from aiomlc.errors import (
+    AiomlcError,
+    BadRequestError,
+    CompileError,
+    DuplicateRequestError,
+    EngineClosedError,
+    EngineDeadError,
+    EngineError,
+    ModelLoadError,
+    PromptTooLongError,
+    RequestAbortedError,
+    RequestError,
+    RequestFailedError,
+)
+
+if TYPE_CHECKING:
+    from aiomlc.api.async_engine import AsyncMLCEngine
+    from aiomlc.api.chat_stream import ChatCompletionStream
+    from aiomlc.api.metrics import EngineMetrics
+    from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+    from aiomlc.api.sync_engine import MLCEngine
+    from aiomlc.runtime.loaded_model import LoadProgress
+
+# Pydantic and tokenizers cost most of an import; a program that only catches errors pays nothing.
+_LAZY = {
+    "AsyncMLCEngine": "aiomlc.api.async_engine",
+    "ChatCompletion": "aiomlc.api.protocol.chat",
+    "ChatCompletionChunk": "aiomlc.api.protocol.chat",
+    "ChatCompletionStream": "aiomlc.api.chat_stream",
+    "EngineMetrics": "aiomlc.api.metrics",
+    "LoadProgress": "aiomlc.runtime.loaded_model",
+    "MLCEngine": "aiomlc.api.sync_engine",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""The command line, an extra: `pip install aiomlc[cli]`."""

@@ -1,0 +1,79 @@
+"""The commands and their options; what they do is in the modules beside this one."""
+
+from __future__ import annotations
+
+__all__ = ("app",)
+
+import importlib.metadata
+import platform
+from typing import Annotated
+
+import typer
+
+from aiomlc.errors import AiomlcError, RequestError
+
+app = typer.Typer(
+    name="aiomlc",
+    help="Run a large language model on this computer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_INTERRUPTED = 130  # What a shell reports for a process that SIGINT ended.
+
+
+@app.command()
+def chat(  # noqa: PLR0913 - one parameter per option.
+    prompt: Annotated[
+        str | None, typer.Argument(help="The question; without one, a conversation begins.")
+    ] = None,
+    *,
+    model: Annotated[
+        str | None, typer.Option(help="A model's directory; the bundled model if absent.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The most tokens of an answer.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answer.")] = None,
+    quantization: Annotated[
+        str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Ask one question, or converse; the answer is streamed."""
+    from aiomlc.api.cli.talk import ChatSettings, run_chat  # Loads the engine: not for --help.
+
+    options = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "max_tokens": max_tokens,
+        "seed": seed,
+    }
+    settings = ChatSettings(
+        model=model,
+        quantization=quantization,
+        system=system,
+        options={name: value for name, value in options.items() if value is not None},
+    )
+    try:
+        run_chat(settings, prompt)
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+    except AiomlcError as error:
+        if debug:
+            raise
+
+        typer.echo(f"aiomlc: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, RequestError) else 1) from error
+
+
+@app.command()
+def version() -> None:
+    """Print the versions that matter in a bug report."""
+    typer.echo(f"aiomlc {importlib.metadata.version('aiomlc')}")
+    for package in ("apache-tvm", "apache-tvm-ffi", "anyio", "tokenizers"):
+        typer.echo(f"{package} {importlib.metadata.version(package)}")
+
+    typer.echo(f"Python {platform.python_version()} on {platform.platform()}")

@@ -1,0 +1,1 @@
+"""OpenAI's wire models: parse, and nothing else."""

@@ -1,0 +1,55 @@
+"""What the wire models share: their base, and how a failed parse reads."""
+
+from __future__ import annotations
+
+__all__ = ("WireModel", "parse")
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from aiomlc.errors import BadRequestError
+
+_Model = TypeVar("_Model", bound="WireModel")
+_UNKNOWN = "extra_forbidden"
+
+
+class WireModel(BaseModel):
+    """A frozen record of OpenAI's; an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
+    """Validate foreign fields.
+
+    Raises:
+        BadRequestError: the first field that is wrong, named in `param` and in the message.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        param = _path(first["loc"])
+        reason = "is not a known field" if first["type"] == _UNKNOWN else first["msg"]
+        reason = reason.removeprefix("Value error, ")
+        raise BadRequestError(f"{param}: {reason}", param=param) from error
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`messages[0].content`: pydantic's location without the tag of a union's member."""
+    path = ""
+    previous: int | str = ""
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif not (isinstance(previous, int) and step in _TAGS):
+            path += f".{step}" if path else step
+
+        previous = step
+
+    return path
+
+
+_TAGS = frozenset({"assistant", "developer", "system", "tool", "user"})

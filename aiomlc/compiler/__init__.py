@@ -1,0 +1,17 @@
+"""From a model's config to a compiled library, in a subprocess. The parent never imports tvm."""
+
+from __future__ import annotations
+
+from aiomlc.compiler.compile import OnProgress, compile_model
+from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress, LibraryMetadata
+from aiomlc.compiler.quantization import QUANTIZATIONS
+
+__all__ = (
+    "QUANTIZATIONS",
+    "CompileJob",
+    "CompileProgress",
+    "CompiledLibrary",
+    "LibraryMetadata",
+    "OnProgress",
+    "compile_model",
+)

@@ -1,0 +1,150 @@
+"""From a job to bytecode of TVM's virtual machine."""
+
+from __future__ import annotations
+
+__all__ = ("build", "library_metadata")
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax import transform
+from tvm.relax.frontend import nn
+
+from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
+from aiomlc.compiler.job import CompileJob, LibraryMetadata
+from aiomlc.compiler.lowering import cpu_cache_factory, lower_to_cpu
+from aiomlc.compiler.memory_plan import plan_memory
+from aiomlc.compiler.quantization import Quantization, quantization_named
+from aiomlc.config import PAGE_SIZE
+from aiomlc.models import decoder_parameters
+from aiomlc.models.decoder import Decoder
+
+Report = Callable[[str, float], None]
+
+
+def build(job: CompileJob, directory: Path, report: Report) -> None:
+    """Write the library and its metadata into `directory`."""
+    quantization = quantization_named(job.quantization)
+    report("graph", 0.1)
+    decoder = Decoder(
+        job.config,
+        quantization.kv_dtype,
+        cpu_cache_factory(job.config, quantization.kv_dtype),
+    )
+    decoder = lower_to_cpu(decoder, quantization)
+    module, named, _ = decoder.export_tvm(_functions(job.config.hidden_size), allow_extern=True)
+    metadata = library_metadata(job, quantization, [name for name, _ in named])
+    text = json.dumps(metadata)
+    module = _with_metadata(module, text)
+    report("bytecode", 0.5)
+    executable = relax.build(module, tvm.target.Target("llvm"), relax_pipeline=_pipeline())
+    report("save", 0.9)
+    executable.mod.write_to_file(str(directory / LIBRARY_NAME))
+    (directory / METADATA_NAME).write_text(text)
+
+
+def library_metadata(
+    job: CompileJob, quantization: Quantization, order: list[str]
+) -> LibraryMetadata:
+    """What a loader must know; `order` is that of the packed parameters in the graph."""
+    config = job.config
+    parameters = {p.name: p for p in decoder_parameters(config)}
+    names = [name if name in parameters else name.removesuffix(".weight") for name in order]
+    if set(names) != set(parameters) or len(names) != len(parameters):
+        raise AssertionError(f"graph and weight map differ: {set(names) ^ set(parameters)}")
+
+    return {
+        "model_type": config.model_type,
+        "quantization": quantization.name,
+        "vocab_size": config.vocab_size,
+        "context_window_size": config.context_window_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "kv_dtype": quantization.kv_dtype,
+        "page_size": PAGE_SIZE,
+        "prefill_chunk_size": job.prefill_chunk_size,
+        "max_batch_size": job.max_batch_size,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "params": [
+            {
+                "name": p.name,
+                "kind": p.kind,
+                "format": quantization.matrix_format if p.kind == "matrix" else "f32",
+                "shape": list(p.shape),
+                "sources": list(p.sources),
+            }
+            for p in (parameters[name] for name in names)
+        ],
+    }
+
+
+def _functions(hidden: int) -> dict[str, dict[str, Any]]:
+    packed = {"param_mode": "packed", "effect_mode": "none"}
+    no_params = {"param_mode": "none", "effect_mode": "none"}
+    cache = nn.spec.Object(object_type=nn.Object)
+    return {
+        "embed": {"ids": nn.spec.Tensor(["n"], "int32"), "$": packed},
+        "batch_prefill": {
+            "x": nn.spec.Tensor([1, "n", hidden], "float32"),
+            "logit_positions": nn.spec.Tensor(["b"], "int32"),
+            "kv": cache,
+            "$": packed,
+        },
+        "batch_decode": {
+            "x": nn.spec.Tensor(["b", 1, hidden], "float32"),
+            "kv": cache,
+            "$": packed,
+        },
+        "create_tir_paged_kv_cache": {
+            "max_batch_size": int,
+            "max_total_tokens": int,
+            "prefill_chunk_size": int,
+            "page_size": int,
+            "sliding_window": int,
+            "$": no_params,
+        },
+    }
+
+
+def _with_metadata(module: tvm.IRModule, text: str) -> tvm.IRModule:
+    builder = relax.BlockBuilder(module)
+    with builder.function("_metadata", params=[]):
+        builder.emit_func_output(tvm.ir.StringImm(text))
+    return builder.finalize()
+
+
+def _pipeline() -> tvm.transform.Pass:
+    """What is needed when every operator is a call: no code is generated, so no compiler and no
+    linker is needed on the machine."""
+    return tvm.transform.Sequential(
+        [
+            transform.ToNonDataflow(),
+            transform.RemovePurityChecking(),
+            transform.CallTIRRewrite(),
+            _module_pass(plan_memory),
+            transform.CanonicalizeBindings(),  # A variable that names another costs a copy.
+            transform.LowerRuntimeBuiltin(),
+            transform.VMShapeLower(),
+            transform.AttachGlobalSymbol(),
+            _module_pass(_check_only_bytecode),
+        ]
+    )
+
+
+def _module_pass(function: Callable[..., tvm.IRModule]) -> tvm.transform.Pass:
+    return tvm.transform.module_pass(function, opt_level=0)
+
+
+def _check_only_bytecode(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    left = [str(name) for name, f in module.functions.items() if not isinstance(f, relax.Function)]
+    if left:
+        raise AssertionError(f"functions that need code: {', '.join(left)}")
+
+    return module

@@ -1,0 +1,128 @@
+"""Compile in a subprocess that a cancelled caller leaves nothing of. Never imports tvm."""
+
+from __future__ import annotations
+
+__all__ = ("OnProgress", "compile_model")
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from anyio import CancelScope, move_on_after, open_file, open_process, to_thread
+from anyio.abc import Process
+from anyio.streams.text import TextReceiveStream
+
+from aiomlc.compiler import cache
+from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
+from aiomlc.compiler.quantization import quantization_named
+from aiomlc.compiler.targets import check_device
+from aiomlc.errors import CompileError
+
+OnProgress = Callable[[CompileProgress], None]
+
+_log = logging.getLogger("aiomlc")
+_GRACE_SECONDS = 2.0
+_STDERR_NAME = "stderr"
+_STDERR_LINES = 20
+
+
+async def compile_model(
+    job: CompileJob, *, on_progress: OnProgress | None = None
+) -> CompiledLibrary:
+    """Return the job's library, compiled now or taken from the cache.
+
+    Raises:
+        CompileError: the compiler failed; the message carries its reason.
+        ModelLoadError: the device or the quantisation is not supported.
+    """
+    check_device(job.device)
+    quantization_named(job.quantization)
+    cached = await to_thread.run_sync(cache.find, job)
+    if cached is not None:
+        return cached
+
+    staged = await to_thread.run_sync(cache.stage, job)
+    try:
+        await _run_compiler(staged, on_progress)
+        return await to_thread.run_sync(cache.publish, staged, job)
+    finally:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(cache.discard, staged)
+
+
+async def _run_compiler(staged: Path, on_progress: OnProgress | None) -> None:
+    failure: dict[str, Any] = {}
+
+    def receive(values: dict[str, Any]) -> None:
+        if "error" in values:
+            failure.update(values)
+        elif on_progress is not None:
+            on_progress(CompileProgress(values["stage"], values["fraction"]))
+
+    async with _compiler(staged) as process:
+        await _read_messages(process, receive)
+        status = await process.wait()
+
+    if status != 0:
+        raise await _failure(staged, status, failure)
+
+
+@asynccontextmanager
+async def _compiler(staged: Path) -> AsyncIterator[Process]:
+    """The compiler's process, which does not outlive the context."""
+    command = [sys.executable, "-P", "-m", "aiomlc.compiler", str(staged / cache.JOB_NAME)]
+    # The child finds the modules that this process found, in the same order.
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    async with await open_file(staged / _STDERR_NAME, "wb") as stderr:
+        process = await open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=stderr.wrapped,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        async with process:
+            try:
+                yield process
+            finally:
+                await _end(process)
+
+
+async def _end(process: Process) -> None:
+    """End a process that still runs; ask first."""
+    if process.returncode is not None:
+        return
+
+    with CancelScope(shield=True):
+        process.terminate()
+        with move_on_after(_GRACE_SECONDS):
+            await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def _read_messages(process: Process, receive: Callable[[dict[str, Any]], None]) -> None:
+    """Hand over the JSON objects the compiler writes, one a line, until it ends."""
+    assert process.stdout is not None
+    rest = ""
+    async for text in TextReceiveStream(process.stdout, errors="replace"):
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            if line.startswith("{"):
+                receive(json.loads(line))
+            else:
+                _log.debug("the compiler says: %s", line)
+
+
+async def _failure(staged: Path, status: int, failure: dict[str, Any]) -> CompileError:
+    async with await open_file(staged / _STDERR_NAME, errors="replace") as file:
+        lines = (await file.read()).splitlines()
+    reason = "{error}: {message}".format(**failure) if failure else f"exit status {status}"
+    tail = "\n".join(lines[-_STDERR_LINES:])
+    return CompileError(f"the model cannot be compiled: {reason}\n{tail}".rstrip())

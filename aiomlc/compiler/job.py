@@ -1,0 +1,52 @@
+"""What the compiler is asked, and what it answers: records that cross the process border."""
+
+from __future__ import annotations
+
+__all__ = ("CompileJob", "CompileProgress", "CompiledLibrary", "LibraryMetadata")
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from aiomlc.models import DecoderConfig, RopeConfig
+
+LibraryMetadata = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileJob:
+    """One library to compile."""
+
+    config: DecoderConfig
+    quantization: str
+    device: str = "cpu"
+    prefill_chunk_size: int = 512  #: Only a default that the library tells its loader.
+    max_batch_size: int = 64  #: The same.
+
+    def as_json(self) -> dict[str, Any]:
+        """The job as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `as_json` made."""
+        config = dict(values["config"])
+        config["rope"] = RopeConfig(**config["rope"])
+        return cls(**{**values, "config": DecoderConfig(**config)})
+
+
+@dataclass(frozen=True, slots=True)
+class CompileProgress:
+    """How far the compiler is: what it does now, and the share of its work behind it."""
+
+    stage: str
+    fraction: float  #: 0 to 1.
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledLibrary:
+    """A compiled library on disk."""
+
+    path: Path  #: Bytecode of TVM's virtual machine.
+    metadata: LibraryMetadata

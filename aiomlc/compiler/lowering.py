@@ -1,0 +1,218 @@
+"""The CPU's layers: each one is a call of one of our kernels, so TVM generates no code.
+
+TVM keeps the graph, the virtual machine and the paged KV cache.
+"""
+
+from __future__ import annotations
+
+__all__ = ("cpu_cache_factory", "lower_to_cpu")
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+
+from aiomlc.compiler.quantization import Quantization, packed_bytes
+from aiomlc.models.config import DecoderConfig
+from aiomlc.models.decoder import CreateCache, Decoder
+from aiomlc.models.layers import Embedding, Linear, QKNorm, RMSNorm, SiluMul, TakeRows
+
+_KERNELS = "aiomlc.cpu."
+_ROPE_NORMAL = 1  # TVM's RopeMode: rotate before a key enters the cache.
+_ATTENTION_MHA = 0  # TVM's AttnKind.
+_LAYER_SLIDING_WINDOW = 1024  # TVM wants a number, for layers of a kind that we do not have.
+
+
+def _kernel(name: str, inputs: Sequence[object], shape: Sequence[Any], dtype: str) -> nn.Tensor:
+    """Call a kernel that has one output."""
+    out = relax.TensorType(tuple(shape), dtype)
+    call = relax.call_dps_packed(_KERNELS + name, [_expr(x) for x in inputs], out_ty=out)
+    return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+
+
+def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
+    if isinstance(value, nn.Tensor):
+        return value._expr
+
+    return relax.prim_value(value)
+
+
+class _CpuLinear(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: Linear, quantization: Quantization) -> None:
+        super().__init__()
+        self.format = quantization.matrix_format
+        self.outputs = layer.outputs
+        self.out_dtype = layer.out_dtype
+        size = packed_bytes(self.format, layer.outputs, layer.inputs)
+        self.weight = nn.Parameter((size,), "uint8")
+        self.bias = layer.bias
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        shape = (*x.shape[:-1], self.outputs)
+        if self.bias is None:
+            return _kernel(f"linear_{self.format}", [x, self.weight], shape, self.out_dtype)
+
+        inputs = [x, self.weight, self.bias]
+        return _kernel(f"linear_bias_{self.format}", inputs, shape, self.out_dtype)
+
+
+class _CpuEmbedding(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: Embedding, quantization: Quantization) -> None:
+        super().__init__()
+        self.format = quantization.matrix_format
+        self.vocab_size = layer.vocab_size
+        self.hidden_size = layer.hidden_size
+        size = packed_bytes(self.format, layer.vocab_size, layer.hidden_size)
+        self.weight = nn.Parameter((size,), "uint8")
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        shape = (ids.shape[0], self.hidden_size)
+        return _kernel(f"embed_{self.format}", [ids, self.weight], shape, "float32")
+
+    def project(self, x: nn.Tensor) -> nn.Tensor:
+        shape = (*x.shape[:-1], self.vocab_size)
+        return _kernel(f"linear_{self.format}", [x, self.weight], shape, "float32")
+
+
+class _CpuRMSNorm(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: RMSNorm) -> None:
+        super().__init__()
+        self.eps = layer.eps
+        self.weight = layer.weight
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return _kernel("rms_norm", [x, self.weight, self.eps], x.shape, "float32")
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        out = relax.TensorType(x.shape, "float32")
+        inputs = [_expr(value) for value in (x, residual, self.weight, self.eps)]
+        call = relax.call_dps_packed(_KERNELS + "add_rms_norm", inputs, out_ty=[out, out])
+        builder = relax.BlockBuilder.current()
+        both = builder.emit(call)
+        normed, total = (builder.emit(relax.TupleGetItem(both, i)) for i in (0, 1))
+        return nn.Tensor(_expr=normed), nn.Tensor(_expr=total)
+
+
+class _CpuQKNorm(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: QKNorm) -> None:
+        super().__init__()
+        self.settings = (layer.eps, layer.num_q_heads, layer.num_kv_heads)
+        self.out_dtype = layer.out_dtype
+
+    def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        inputs = [qkv, q_weight, k_weight, *self.settings]
+        return _kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
+
+
+class _CpuSiluMul(nn.Module):  # type: ignore[misc]
+    def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
+        shape = (*gate_up.shape[:-1], int(gate_up.shape[-1]) // 2)
+        return _kernel("silu_mul", [gate_up], shape, "float32")
+
+
+class _CpuTakeRows(nn.Module):  # type: ignore[misc]
+    def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
+        size = x.shape[-1]
+        taken = _kernel(
+            "take_rows", [x.reshape(1, x.shape[0], size), rows], (1, rows.shape[0], size), "float32"
+        )
+        return taken.reshape(rows.shape[0], size)
+
+
+class _CpuLowering(nn.Mutator):  # type: ignore[misc]
+    def __init__(self, quantization: Quantization) -> None:
+        super().__init__()
+        self.quantization = quantization
+
+    def visit_module(self, name: str, node: nn.Module) -> nn.Module:
+        match node:
+            case Linear():
+                return _CpuLinear(node, self.quantization)
+            case Embedding():
+                return _CpuEmbedding(node, self.quantization)
+            case RMSNorm():
+                return _CpuRMSNorm(node)
+            case QKNorm():
+                return _CpuQKNorm(node)
+            case SiluMul():
+                return _CpuSiluMul()
+            case TakeRows():
+                return _CpuTakeRows()
+            case _:
+                return super().visit_module(name, node)
+
+
+def lower_to_cpu(decoder: Decoder, quantization: Quantization) -> Decoder:
+    """Replace every layer by its kernel, and every matrix by its packed bytes."""
+    lowered: Decoder = _CpuLowering(quantization).visit("", decoder)
+    return lowered
+
+
+def cpu_cache_factory(config: DecoderConfig, kv_dtype: str) -> CreateCache:
+    """Make TVM's paged KV cache over our kernels."""
+
+    def create(sizes: Sequence[Any]) -> nn.Object:
+        call = relax.call_pure_packed(
+            "vm.builtin.paged_attention_kv_cache_create",
+            *_cache_shape(config, sizes),
+            *_rope(config),
+            relax.const(np.zeros((), kv_dtype)),
+            *_cache_functions(),
+            ty_args=relax.AnyType(),
+        )
+        return nn.Object(_expr=call, _name="kv_cache")
+
+    return create
+
+
+def _cache_shape(config: DecoderConfig, sizes: Sequence[Any]) -> list[Any]:
+    return [
+        relax.ShapeExpr([*sizes, _LAYER_SLIDING_WINDOW]),
+        relax.ShapeExpr([0, config.num_hidden_layers]),  # One stage of a pipeline.
+        relax.prim_value(config.num_attention_heads),
+        relax.prim_value(config.num_key_value_heads),
+        relax.prim_value(config.head_dim),
+        relax.prim_value(config.head_dim),
+        relax.ShapeExpr([_ATTENTION_MHA] * config.num_hidden_layers),
+        relax.prim_value(False),  # No disaggregation.
+    ]
+
+
+def _rope(config: DecoderConfig) -> list[Any]:
+    # The cache hands its "extension factors" to the rotation as they are. Ours are the inverse
+    # frequencies themselves, with every kind of scaling already in them.
+    frequencies = np.array(config.rope.inverse_frequencies(config.head_dim), np.float32)
+    scale, theta = relax.prim_value(1.0), relax.prim_value(config.rope.theta)
+    return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(frequencies)]
+
+
+def _cache_functions() -> list[Any]:
+    """In the order of TVM's constructor; the kinds of attention we do not have raise."""
+
+    def attention(name: str) -> Any:  # noqa: ANN401 - tvm is untyped.
+        return relax.Tuple([tvm.ir.StringImm("tirx"), relax.ExternFunc(_KERNELS + name)])
+
+    def function(name: str) -> Any:  # noqa: ANN401 - tvm is untyped.
+        return relax.ExternFunc(_KERNELS + name)
+
+    unsupported = "attention_unsupported"
+    return [
+        function("kv_append"),
+        function(unsupported),  # Appending to a latent (MLA) cache.
+        attention("attention_ragged"),
+        attention("attention_prefill"),
+        attention("attention_decode"),
+        attention(unsupported),  # Prefill with a sliding window.
+        attention(unsupported),  # Decode with a sliding window.
+        attention(unsupported),  # A token tree over the cache.
+        attention(unsupported),  # A token tree.
+        relax.Tuple([]),  # Latent attention.
+        relax.Tuple([function("attention_merge")]),
+        function("kv_split_rotary"),
+        function("kv_copy_page"),
+        function("kv_debug_get"),
+        function("kv_compact_copy"),
+    ]

@@ -1,0 +1,262 @@
+"""How an engine is set up and what a sequence asks for: frozen records, upstream's field names."""
+
+from __future__ import annotations
+
+__all__ = (
+    "EngineConfig",
+    "Mode",
+    "SequenceOptions",
+    "ServingLimits",
+    "cache_home",
+    "serving_limits",
+)
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+from aiomlc.errors import BadRequestError, ModelLoadError
+
+Mode = Literal["local", "interactive", "server"]
+PAGE_SIZE = 16
+
+# A laptop's worth of concurrency: the pages, not the rows, are what costs memory.
+_MAX_SEQUENCES: dict[Mode, int] = {"local": 32, "interactive": 1, "server": 128}
+_LOCAL_TOTAL_TOKENS = 16384
+_PREFILL_CHUNK = 512
+_STEP_BUDGET = 128
+_MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
+
+# The values that say "not used" in upstream's configuration; any other is refused by name.
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "model_lib": (None,),
+    "additional_models": ((),),
+    "tensor_parallel_shards": (None, 1),
+    "pipeline_parallel_stages": (None, 1),
+    "opt": (None,),
+    "gpu_memory_utilization": (None,),
+    "sliding_window_size": (None, -1),
+    "attention_sink_size": (None, -1),
+    "max_history_size": (None, 0),
+    "kv_state_kind": (None, "kv_cache"),
+    "speculative_mode": ("disable",),
+    "spec_draft_length": (0,),
+    "spec_tree_width": (1,),
+    "prefix_cache_mode": ("disable",),
+    "prefix_cache_max_num_recycling_seqs": (None, 0),
+    "prefill_mode": ("hybrid",),
+    "verbose": (False,),
+}
+_POSITIVE = (
+    "max_num_sequence",
+    "max_total_sequence_length",
+    "max_single_sequence_length",
+    "prefill_chunk_size",
+    "num_threads",
+    "step_token_budget",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOptions:
+    """How one sequence is sampled and when it stops."""
+
+    max_tokens: int | None = None  #: Completion tokens; None is up to the context window.
+    temperature: float = 1.0  #: 0 is greedy.
+    top_p: float = 1.0
+    top_k: int = 0  #: 0 is off.
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()  #: Never part of the text.
+    stop_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Everything about an engine that is fixed while it is open.
+
+    The fields are upstream's. Those from `model_lib` to `verbose` exist so that a configuration
+    of upstream's can be read; a value that asks for something this engine does not do yet is
+    refused, never ignored.
+
+    Raises:
+        BadRequestError: a field is out of range or not supported; `param` names it.
+    """
+
+    model: str | None = None  #: Filled in by the engine.
+    mode: Mode | None = None  #: Filled in by the engine.
+    quantization: str | None = None  #: For a Hugging Face directory; None is the loader's choice.
+    kv_cache_page_size: int = PAGE_SIZE
+    max_num_sequence: int | None = None  #: Concurrent sequences; the others wait.
+    max_total_sequence_length: int | None = None  #: Tokens the KV cache holds.
+    max_single_sequence_length: int | None = None  #: Prompt and completion of one sequence.
+    prefill_chunk_size: int | None = None  #: Tokens one forward pass can take.
+    step_token_budget: int | None = None  #: Tokens one step is given: decodes first.
+    num_threads: int | None = None  #: None: the physical cores this process may use.
+    model_lib: str | None = None
+    additional_models: tuple[str | tuple[str, str], ...] = ()
+    tensor_parallel_shards: int | None = None
+    pipeline_parallel_stages: int | None = None
+    opt: str | None = None
+    gpu_memory_utilization: float | None = None
+    sliding_window_size: int | None = None
+    attention_sink_size: int | None = None
+    max_history_size: int | None = None
+    kv_state_kind: str | None = None
+    speculative_mode: str = "disable"
+    spec_draft_length: int = 0
+    spec_tree_width: int = 1
+    prefix_cache_mode: str = "disable"
+    prefix_cache_max_num_recycling_seqs: int | None = None
+    prefill_mode: str = "hybrid"
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kv_cache_page_size != PAGE_SIZE:
+            raise BadRequestError(
+                'KV cache only supports page size 16, while the "kv_cache_page_size" field in '
+                f'argument "engine_config" is "{self.kv_cache_page_size}". '
+                'Please set "engine_config.kv_cache_page_size" to 16.',
+                param="kv_cache_page_size",
+            )
+
+        if self.mode is not None and self.mode not in get_args(Mode):
+            raise BadRequestError(
+                f"mode is {self.mode!r}, not one of {', '.join(get_args(Mode))}", param="mode"
+            )
+
+        for name in _POSITIVE:
+            _check_positive(name, getattr(self, name))
+
+        for name, neutral in _NEUTRAL.items():
+            value = getattr(self, name)
+            if value not in neutral:
+                raise BadRequestError(
+                    f"engine_config.{name} = {value!r} is not supported yet", param=name
+                )
+
+    def asjson(self) -> str:
+        """The configuration as a JSON object, as `from_json` reads it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a JSON object of this configuration's fields.
+
+        Raises:
+            BadRequestError: no JSON object, an unknown field, or a value that is refused.
+        """
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise BadRequestError(f"engine_config is not JSON: {error}") from error
+
+        if not isinstance(values, dict):
+            raise BadRequestError("engine_config is not a JSON object")
+
+        return cls(**_known_fields(cls, values))
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """What an engine reserves for: rows, and tokens in the KV cache."""
+
+    max_batch_size: int
+    context_window: int  #: Tokens of one sequence.
+    max_total_tokens: int  #: Tokens of all sequences; a multiple of the page size.
+    prefill_chunk_size: int
+    step_token_budget: int
+
+
+def serving_limits(
+    config: EngineConfig,
+    *,
+    mode: Mode,
+    context_window: int,
+    kv_bytes_per_token: int,
+    memory_bytes: int,
+) -> ServingLimits:
+    """Plan rows and KV cache for a model; the configuration's own values come first.
+
+    `local` serves up to 32 sequences that share 16,384 tokens (or one full context), `interactive`
+    one sequence, `server` 128 sequences with all the tokens that `memory_bytes` holds. Rows are
+    cheap here, so `local` admits more than upstream's four.
+
+    Raises:
+        ModelLoadError: the memory does not hold the tokens.
+    """
+    single = min(context_window, config.max_single_sequence_length or context_window)
+    rows = config.max_num_sequence or _MAX_SEQUENCES[mode]
+    total = _total_tokens(config, mode, rows, single, memory_bytes // max(1, kv_bytes_per_token))
+    chunk = config.prefill_chunk_size or max(rows, min(_PREFILL_CHUNK, single))
+    budget = config.step_token_budget or max(rows, min(_STEP_BUDGET, chunk))
+
+    if chunk < rows:
+        raise BadRequestError(
+            f"prefill_chunk_size is {chunk}, below max_num_sequence {rows}",
+            param="prefill_chunk_size",
+        )
+
+    return ServingLimits(rows, min(single, total), total, chunk, min(budget, chunk))
+
+
+def cache_home() -> Path:
+    """The folder of everything the library caches: `$AIOMLC_HOME`, or the platform's."""
+    if chosen := os.environ.get("AIOMLC_HOME"):
+        return Path(chosen).expanduser()
+
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "aiomlc"
+
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "aiomlc" / "Cache"
+
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "aiomlc"
+
+
+def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capacity: int) -> int:
+    wanted = (
+        config.max_total_sequence_length
+        or {
+            "local": min(rows * single, max(single, _LOCAL_TOTAL_TOKENS)),
+            "interactive": rows * single,
+            "server": rows * single,
+        }[mode]
+    )
+    # A size the user asked for must fit; a size we chose shrinks to what there is.
+    too_much = capacity < (config.max_total_sequence_length or _MIN_TOTAL_TOKENS)
+    if too_much:
+        raise ModelLoadError(
+            f"the KV cache needs {wanted} tokens, the memory holds {capacity}: lower "
+            "max_total_sequence_length, max_num_sequence or max_single_sequence_length",
+            field="max_total_sequence_length",
+        )
+
+    pages = -(-wanted // PAGE_SIZE)
+    return max(1, min(pages, capacity // PAGE_SIZE)) * PAGE_SIZE
+
+
+def _check_positive(name: str, value: object) -> None:
+    if value is None:
+        return
+
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadRequestError(
+            f"engine_config.{name} is {value!r}, not a positive integer", param=name
+        )
+
+
+def _known_fields(cls: type[EngineConfig], values: dict[str, Any]) -> dict[str, Any]:
+    known = {field.name for field in fields(cls)}
+    for name in values:
+        if name not in known:
+            raise BadRequestError(f"engine_config has no field {name!r}", param=name)
+
+    if isinstance(models := values.get("additional_models"), list):
+        values = values | {"additional_models": tuple(models)}
+    return values

@@ -1,0 +1,122 @@
+"""Every exception the library raises on purpose.
+
+AiomlcError
+├── RequestError                the caller can fix it (HTTP 400)
+│   ├── BadRequestError         a field is invalid or not supported; also a ValueError
+│   ├── PromptTooLongError      the prompt leaves no room for a completion
+│   ├── DuplicateRequestError   the request_id belongs to a live request
+│   └── RequestAbortedError     somebody else ended the request
+├── EngineError                 the caller cannot fix it (HTTP 5xx)
+│   ├── EngineClosedError       the engine was terminated or its scope was left
+│   ├── EngineDeadError         the engine failed and serves no longer
+│   └── RequestFailedError      this request failed alone; the engine serves on
+└── ModelLoadError              raised while opening an engine, never while serving
+    └── CompileError            the model's library could not be compiled
+
+The classes that native code raises by name are constructed from their message alone.
+"""
+
+from __future__ import annotations
+
+__all__ = (
+    "AiomlcError",
+    "BadRequestError",
+    "CompileError",
+    "DuplicateRequestError",
+    "EngineClosedError",
+    "EngineDeadError",
+    "EngineError",
+    "ModelLoadError",
+    "PromptTooLongError",
+    "RequestAbortedError",
+    "RequestError",
+    "RequestFailedError",
+)
+
+from os import PathLike
+
+
+class AiomlcError(Exception):
+    """The root: everything the library raises on purpose."""
+
+
+class RequestError(AiomlcError):
+    """The request cannot be served as it is; another one can."""
+
+
+class BadRequestError(RequestError, ValueError):
+    """A field is invalid or not supported; `param` names it where it is known."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class PromptTooLongError(RequestError):
+    """The prompt leaves no room for a completion; both counts are in tokens."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        prompt_tokens: int | None = None,
+        context_window: int | None = None,
+    ) -> None:
+        super().__init__(
+            message or f"prompt has {prompt_tokens} tokens, context window is {context_window}"
+        )
+        self.prompt_tokens = prompt_tokens
+        self.context_window = context_window
+
+
+class DuplicateRequestError(RequestError):
+    """The `request_id` is the label of a request that is still running."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request_id {request_id!r} belongs to a request that is still running")
+        self.request_id = request_id
+
+
+class RequestAbortedError(RequestError):
+    """The request was ended by `abort`, not by its reader."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request {request_id!r} was aborted")
+        self.request_id = request_id
+
+
+class EngineError(AiomlcError):
+    """The engine cannot serve, whatever the request says."""
+
+
+class EngineClosedError(EngineError):
+    """The engine was terminated, or its scope was left."""
+
+
+class EngineDeadError(EngineError):
+    """The engine failed; every request it had and every later one gets this error."""
+
+
+class RequestFailedError(EngineError):
+    """This request failed inside the engine, alone; the engine serves on."""
+
+
+class ModelLoadError(AiomlcError):
+    """A model could not be opened; the attributes say which file, tensor or field is at fault."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        tensor: str | None = None,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.tensor = tensor
+        self.field = field
+
+
+class CompileError(ModelLoadError):
+    """The model's library could not be compiled; the message carries the compiler's reason."""

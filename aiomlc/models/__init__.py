@@ -1,0 +1,21 @@
+"""Model architectures: what a config means, which weights it needs, and the graph it stands for.
+
+Nothing that is imported here imports tvm; only `decoder` and `layers` do.
+"""
+
+from __future__ import annotations
+
+from aiomlc.models.config import DecoderConfig
+from aiomlc.models.registry import MODEL_TYPES, ModelDescription, read_description
+from aiomlc.models.rope import RopeConfig
+from aiomlc.models.weight_map import Parameter, decoder_parameters
+
+__all__ = (
+    "MODEL_TYPES",
+    "DecoderConfig",
+    "ModelDescription",
+    "Parameter",
+    "RopeConfig",
+    "decoder_parameters",
+    "read_description",
+)

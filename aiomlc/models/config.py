@@ -1,0 +1,132 @@
+"""What a decoder-only transformer looks like, whichever family it comes from."""
+
+from __future__ import annotations
+
+__all__ = ("DecoderConfig", "Traits", "parse_decoder")
+
+import logging
+from dataclasses import dataclass, field
+
+from aiomlc.models.fields import Fields
+from aiomlc.models.rope import RopeConfig, parse_rope
+
+_log = logging.getLogger("aiomlc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """The sizes and switches that decide a decoder's graph and its parameters."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    context_window_size: int
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    rope: RopeConfig = field(default_factory=RopeConfig)
+    qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What sets one family apart from the others."""
+
+    qkv_name: str = "qkv_proj"
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+    head_dim: int | None = None  #: Where the config names none; None is an even share.
+
+
+def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderConfig:
+    """Read the fields that all families share.
+
+    Raises:
+        ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
+    """
+    _refuse_unsupported(fields)
+    heads = fields.integer("num_attention_heads")
+    hidden = fields.integer("hidden_size")
+    return DecoderConfig(
+        model_type=model_type,
+        vocab_size=fields.integer("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=fields.integer("intermediate_size"),
+        num_hidden_layers=fields.integer("num_hidden_layers"),
+        num_attention_heads=heads,
+        num_key_value_heads=_key_value_heads(fields, heads),
+        head_dim=_head_dim(fields, hidden, heads, traits.head_dim),
+        context_window_size=_context_window(fields),
+        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+        tie_word_embeddings=fields.boolean("tie_word_embeddings", False),
+        rope=parse_rope(fields),
+        qkv_name=traits.qkv_name,
+        qkv_bias=traits.qkv_bias,
+        output_bias=traits.output_bias,
+        qk_norm=traits.qk_norm,
+    )
+
+
+def _refuse_unsupported(fields: Fields) -> None:
+    activation = fields.text("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise fields.error("hidden_act", f"is {activation!r}; supported: silu")
+
+    if fields.boolean("mlp_bias", False):
+        raise fields.error("mlp_bias", "is true, which is not supported")
+
+    if "quantization_config" in fields:
+        raise fields.error("quantization_config", "is set: weights that are quantised already")
+
+
+def _key_value_heads(fields: Fields, heads: int) -> int:
+    # MLC writes 0 for "as many as query heads".
+    groups = fields.integer("num_key_value_heads", 0, minimum=0) or heads
+    if heads % groups:
+        raise fields.error("num_key_value_heads", f"is {groups}, no divisor of {heads} heads")
+
+    return groups
+
+
+def _head_dim(fields: Fields, hidden: int, heads: int, default: int | None) -> int:
+    size = fields.integer("head_dim", default or 0, minimum=0)
+    if size == 0 and hidden % heads:
+        raise fields.error("num_attention_heads", f"is {heads}, no divisor of {hidden}")
+
+    size = size or hidden // heads
+    if size % 2:
+        raise fields.error("head_dim", f"is {size}, which is odd")
+
+    return size
+
+
+def _context_window(fields: Fields) -> int:
+    name = "context_window_size" if "context_window_size" in fields else "max_position_embeddings"
+    context = fields.integer(name)
+    window = _sliding_window(fields)
+    if window is None or window >= context:
+        return context
+
+    _log.warning("%s: context is cut to the sliding window of %d tokens", fields.path, window)
+    return window
+
+
+def _sliding_window(fields: Fields) -> int | None:
+    # Qwen's configs name a window and then switch it off.
+    if not fields.boolean("use_sliding_window", True):
+        return None
+
+    for name in ("sliding_window_size", "sliding_window"):
+        if name in fields:
+            window = fields.integer(name, minimum=-1)
+            return window if window > 0 else None
+
+    return None

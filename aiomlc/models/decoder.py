@@ -1,0 +1,179 @@
+"""The decoder's graph, shared by all families: tokens in, logits out.
+
+Rows are tokens: hidden states are float32 `[n, hidden]`, whichever sequences they belong to. The
+KV cache knows which row is whose.
+"""
+
+from __future__ import annotations
+
+__all__ = ("CreateCache", "Decoder")
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+from tvm.relax.frontend import nn
+
+from aiomlc.models.config import DecoderConfig
+from aiomlc.models.layers import Embedding, Linear, QKNorm, RMSNorm, SiluMul, TakeRows
+
+CreateCache = Callable[..., Any]
+
+
+class Decoder(nn.Module):  # type: ignore[misc]
+    """A causal language model. Its public methods are the functions of the compiled library."""
+
+    def __init__(self, config: DecoderConfig, kv_dtype: str, create_cache: CreateCache) -> None:
+        super().__init__()
+        self.config = config
+        self.create_cache = create_cache
+        self.model = _Layers(config, kv_dtype)
+        self.take_rows = TakeRows()
+        self.lm_head: Linear | None = None
+        if not config.tie_word_embeddings:
+            self.lm_head = Linear(
+                config.hidden_size, config.vocab_size, bias=False, out_dtype="float32"
+            )
+
+    def embed(self, ids: nn.Tensor) -> nn.Tensor:
+        """int32 `[n]` -> `[n, hidden]`."""
+        return self.model.embed_tokens(ids)
+
+    def batch_prefill(
+        self, x: nn.Tensor, logit_positions: nn.Tensor, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Object]:
+        """`[1, n, hidden]`, int32 `[b]` -> `[1, b, vocab]`."""
+        update, residual = self.model(x.reshape(x.shape[1], x.shape[2]), kv)
+        # Only the wanted rows pay for the last norm and the head.
+        update = self.take_rows(update, logit_positions)
+        residual = self.take_rows(residual, logit_positions)
+        logits = self._logits(update, residual)
+        return logits.reshape(1, logits.shape[0], self.config.vocab_size), kv
+
+    def batch_decode(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Object]:
+        """`[b, 1, hidden]` -> `[b, 1, vocab]`."""
+        update, residual = self.model(x.reshape(x.shape[0], x.shape[2]), kv)
+        logits = self._logits(update, residual)
+        return logits.reshape(x.shape[0], 1, self.config.vocab_size), kv
+
+    def create_tir_paged_kv_cache(
+        self,
+        max_batch_size: Any,  # noqa: ANN401 - tvm is untyped.
+        max_total_tokens: Any,  # noqa: ANN401
+        prefill_chunk_size: Any,  # noqa: ANN401
+        page_size: Any,  # noqa: ANN401
+        sliding_window: Any,  # noqa: ANN401
+    ) -> nn.Object:
+        """An empty cache for that many rows and tokens; a sliding window is 0."""
+        return self.create_cache(
+            [max_batch_size, max_total_tokens, prefill_chunk_size, page_size, sliding_window]
+        )
+
+    def _logits(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
+        x, _ = self.model.norm.add(update, residual)
+        if self.lm_head is None:
+            return self.model.embed_tokens.project(x)
+
+        return self.lm_head(x)
+
+
+class _Layers(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(
+            [_Block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
+        )
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
+        """The last layer's update and the residual stream it is to be added to."""
+        update: nn.Tensor | None = None
+        for layer in self.layers:
+            update, x = layer(update, x, kv)
+        return update, x
+
+
+class _Block(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = _Mlp(config)
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        # The sum with the residual belongs to the norm after it, where one kernel does both.
+        if update is None:
+            x = self.input_layernorm(residual)
+        else:
+            x, residual = self.input_layernorm.add(update, residual)
+        x, residual = self.post_attention_layernorm.add(self.self_attn(x, kv), residual)
+        return self.mlp(x), residual
+
+
+class _Attention(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__()
+        self.layer = layer
+        self.kv_dtype = kv_dtype
+        self.num_heads = config.num_attention_heads
+        self.head_dim = config.head_dim
+        self.num_fused_heads = config.num_attention_heads + 2 * config.num_key_value_heads
+        self.qkv_name = config.qkv_name
+        qkv_dtype = "float32" if config.qk_norm else kv_dtype
+        fused = self.num_fused_heads * config.head_dim
+        qkv = Linear(config.hidden_size, fused, bias=config.qkv_bias, out_dtype=qkv_dtype)
+        setattr(self, config.qkv_name, qkv)
+        self.qk_norm: QKNorm | None = None
+        if config.qk_norm:
+            eps = config.rms_norm_eps
+            self.q_norm = RMSNorm(config.head_dim, eps)
+            self.k_norm = RMSNorm(config.head_dim, eps)
+            self.qk_norm = QKNorm(
+                config.num_attention_heads,
+                config.num_key_value_heads,
+                eps=eps,
+                out_dtype=kv_dtype,
+            )
+        self.o_proj = Linear(
+            self.num_heads * config.head_dim,
+            config.hidden_size,
+            bias=config.output_bias,
+            out_dtype="float32",
+        )
+
+    def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        n = x.shape[0]
+        qkv = getattr(self, self.qkv_name)(x).reshape(n, self.num_fused_heads, self.head_dim)
+        if self.qk_norm is not None:
+            qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
+        return self.o_proj(self._attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
+
+    def _attend(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        """Rotate, append to the cache and attend: TVM's cache does all three."""
+        call = relax.call_dps_packed(
+            "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
+            [
+                kv._expr,
+                relax.prim_value(self.layer),
+                relax.prim_value(self.head_dim**-0.5),
+                qkv._expr,
+            ],
+            out_ty=relax.TensorType((qkv.shape[0], self.num_heads, self.head_dim), self.kv_dtype),
+        )
+        return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+
+
+class _Mlp(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
+        self.activation = SiluMul()
+        self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.down_proj(self.activation(self.gate_up_proj(x)))

@@ -1,0 +1,92 @@
+"""The layers of a decoder in plain Relax: any target can generate code for them."""
+
+from __future__ import annotations
+
+__all__ = ("Embedding", "Linear", "QKNorm", "RMSNorm", "SiluMul", "TakeRows")
+
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+
+class Linear(nn.Module):  # type: ignore[misc]
+    """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool, out_dtype: str) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.outputs = outputs
+        self.out_dtype = out_dtype
+        self.weight = nn.Parameter((outputs, inputs), "float32")
+        self.bias = nn.Parameter((outputs,), "float32") if bias else None
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        y = op.matmul(x.astype("float32"), op.permute_dims(self.weight))
+        if self.bias is not None:
+            y = op.add(y, self.bias)
+        return y.astype(self.out_dtype)
+
+
+class Embedding(nn.Module):  # type: ignore[misc]
+    """A row per token id; `project` is the head that shares its weights."""
+
+    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.weight = nn.Parameter((vocab_size, hidden_size), "float32")
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        return op.take(self.weight, ids, axis=0)
+
+    def project(self, x: nn.Tensor) -> nn.Tensor:
+        return op.matmul(x, op.permute_dims(self.weight))
+
+
+class RMSNorm(nn.Module):  # type: ignore[misc]
+    """Root-mean-square normalisation over the last axis, in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter((size,), "float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.rms_norm(x, self.weight, axes=[-1], epsilon=self.eps)
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum, and the sum."""
+        total = op.add(x, residual)
+        return self.forward(total), total
+
+
+class QKNorm(nn.Module):  # type: ignore[misc]
+    """Normalises every query head and every key head of fused qkv `[n, heads, d]`."""
+
+    def __init__(self, num_q_heads: int, num_kv_heads: int, *, eps: float, out_dtype: str) -> None:
+        super().__init__()
+        self.num_q_heads = num_q_heads
+        self.num_kv_heads = num_kv_heads
+        self.eps = eps
+        self.out_dtype = out_dtype
+
+    def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        ends = [self.num_q_heads, self.num_q_heads + self.num_kv_heads]
+        q, k, v = op.split(qkv, ends, axis=1)
+        q = op.rms_norm(q, q_weight, axes=[-1], epsilon=self.eps)
+        k = op.rms_norm(k, k_weight, axes=[-1], epsilon=self.eps)
+        return op.concat([q, k, v], dim=1).astype(self.out_dtype)
+
+
+class SiluMul(nn.Module):  # type: ignore[misc]
+    """`silu(gate) * up` of a fused `[n, 2 * size]`, gate first."""
+
+    def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
+        gate, up = op.split(gate_up, 2, axis=-1)
+        return op.multiply(op.silu(gate), up)
+
+
+class TakeRows(nn.Module):  # type: ignore[misc]
+    """Rows of `[n, size]` by position."""
+
+    def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
+        return op.take(x, rows, axis=0)

@@ -1,0 +1,13 @@
+"""Mistral: Llama with a sliding window, which caps the context here."""
+
+from __future__ import annotations
+
+__all__ = ("parse",)
+
+from aiomlc.models.config import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.fields import Fields
+
+
+def parse(fields: Fields) -> DecoderConfig:
+    """Read a config of model type `mistral`."""
+    return parse_decoder(fields, "mistral", Traits())

@@ -1,0 +1,60 @@
+"""The model types this library knows, and how a model directory says which one it is."""
+
+from __future__ import annotations
+
+__all__ = ("MODEL_TYPES", "ModelDescription", "read_description")
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import llama, mistral, qwen2, qwen3
+from aiomlc.models.config import DecoderConfig
+from aiomlc.models.fields import Fields, read_json
+
+MODEL_TYPES: Mapping[str, Callable[[Fields], DecoderConfig]] = MappingProxyType(
+    {"llama": llama.parse, "mistral": mistral.parse, "qwen2": qwen2.parse, "qwen3": qwen3.parse}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What a model directory says about its model."""
+
+    config: DecoderConfig
+    path: Path  #: The file it was read from.
+    quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face's.
+
+
+def read_description(directory: Path) -> ModelDescription:
+    """Read `mlc-chat-config.json` where there is one, else Hugging Face's `config.json`.
+
+    Raises:
+        ModelLoadError: no such file, an unknown `model_type`, or a field at fault.
+    """
+    mlc = directory / "mlc-chat-config.json"
+    if mlc.is_file():
+        fields = read_json(mlc)
+        quantization = fields.text("quantization")
+        return ModelDescription(
+            _parser(fields)(fields.flattened("model_config")), mlc, quantization
+        )
+
+    path = directory / "config.json"
+    if not path.is_file():
+        raise ModelLoadError(
+            f"{directory} has neither mlc-chat-config.json nor config.json", path=directory
+        )
+
+    fields = read_json(path)
+    return ModelDescription(_parser(fields)(fields), path, None)
+
+
+def _parser(fields: Fields) -> Callable[[Fields], DecoderConfig]:
+    model_type = fields.text("model_type")
+    if model_type not in MODEL_TYPES:
+        raise fields.error("model_type", f"is {model_type!r}; supported: {', '.join(MODEL_TYPES)}")
+
+    return MODEL_TYPES[model_type]

@@ -1,0 +1,73 @@
+"""A decoder's parameters by name, and the tensors of a Hugging Face directory they come from."""
+
+from __future__ import annotations
+
+__all__ = ("Parameter", "decoder_parameters")
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from aiomlc.models.config import DecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter. A matrix is `[outputs, inputs]` and its sources are stacked on axis 0."""
+
+    name: str
+    kind: Literal["matrix", "vector"]
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]
+
+
+def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
+    """Every parameter of a decoder, by MLC's names (a matrix without its `.weight`)."""
+    return tuple(_parameters(config))
+
+
+def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
+    table = (config.vocab_size, config.hidden_size)
+    yield _matrix("model.embed_tokens", table)
+    for layer in range(config.num_hidden_layers):
+        at = f"model.layers.{layer}"
+        yield _vector(f"{at}.input_layernorm.weight", config.hidden_size)
+        yield from _attention(f"{at}.self_attn", config)
+        yield _vector(f"{at}.post_attention_layernorm.weight", config.hidden_size)
+        yield from _mlp(f"{at}.mlp", config)
+    yield _vector("model.norm.weight", config.hidden_size)
+    if not config.tie_word_embeddings:
+        yield _matrix("lm_head", table)
+
+
+def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
+    queries = config.num_attention_heads * config.head_dim
+    fused = queries + 2 * config.num_key_value_heads * config.head_dim
+    parts = ("q_proj", "k_proj", "v_proj")
+    yield _matrix(f"{at}.{config.qkv_name}", (fused, config.hidden_size), at, parts)
+    if config.qkv_bias:
+        sources = tuple(f"{at}.{part}.bias" for part in parts)
+        yield Parameter(f"{at}.{config.qkv_name}.bias", "vector", (fused,), sources)
+    if config.qk_norm:
+        yield _vector(f"{at}.q_norm.weight", config.head_dim)
+        yield _vector(f"{at}.k_norm.weight", config.head_dim)
+    yield _matrix(f"{at}.o_proj", (config.hidden_size, queries))
+    if config.output_bias:
+        yield _vector(f"{at}.o_proj.bias", config.hidden_size)
+
+
+def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, ("gate_proj", "up_proj"))
+    yield _matrix(f"{at}.down_proj", (hidden, inner))
+
+
+def _matrix(
+    name: str, shape: tuple[int, int], at: str = "", parts: tuple[str, ...] = ()
+) -> Parameter:
+    sources = tuple(f"{at}.{part}.weight" for part in parts) or (f"{name}.weight",)
+    return Parameter(name, "matrix", shape, sources)
+
+
+def _vector(name: str, size: int) -> Parameter:
+    return Parameter(name, "vector", (size,), (name,))

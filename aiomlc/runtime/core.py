@@ -1,0 +1,304 @@
+"""The native core as typed Python: the one file that touches the FFI."""
+
+from __future__ import annotations
+
+__all__ = ("NativeCore", "NativeModel", "load_native", "physical_cores")
+
+import array
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from aiomlc import errors
+from aiomlc.runtime.core_protocol import CoreStatistics, Record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from aiomlc.config import SequenceOptions
+
+_RAISED_BY_NATIVE_CODE = (
+    errors.BadRequestError,
+    errors.PromptTooLongError,
+    errors.EngineClosedError,
+    errors.EngineDeadError,
+    errors.ModelLoadError,
+)
+_FINISH_REASONS = (None, "stop", "length", "abort", "error")
+# One record: id, prompt tokens, completion tokens, number of token ids, bytes of text, bytes of
+# error, finish reason. The token ids, the text and the error follow each record.
+_RECORD = struct.Struct("<qqqIIII")
+
+
+def _library_path() -> Path:
+    """The shared library, beside the package or where the installer put it."""
+    beside = Path(__file__).parents[1] / "lib" / "libaiomlc.so"
+    if beside.is_file():
+        return beside
+    for file in importlib.metadata.files("aiomlc") or ():
+        if file.name.startswith("libaiomlc."):
+            return Path(str(file.locate()))
+    raise errors.ModelLoadError("the native library is missing: reinstall aiomlc", path=beside)
+
+
+def _tvm_library(name: str) -> Path:
+    spec = importlib.util.find_spec("tvm")  # Finds the package without importing it.
+    if spec is None or not spec.submodule_search_locations:
+        raise errors.ModelLoadError("apache-tvm is not installed")
+    return Path(spec.submodule_search_locations[0]) / "lib" / name
+
+
+def _import_tvm_ffi() -> None:
+    """Import `tvm_ffi` alone: it would import torch along where that is installed, for a second
+    and more. A program that uses the two together imports torch itself, before or after."""
+    if "torch" in sys.modules:
+        return
+
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("tvm_ffi")
+    finally:
+        del sys.modules["torch"]
+
+
+@functools.cache
+def load_native() -> None:
+    """Load TVM's runtime and our library into the process, without importing `tvm`.
+
+    Raises:
+        ModelLoadError: one of the libraries is missing or does not load.
+    """
+    _import_tvm_ffi()
+    import tvm_ffi
+
+    for error in _RAISED_BY_NATIVE_CODE:
+        tvm_ffi.register_error(error.__name__, error)
+    try:
+        for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
+            ctypes.CDLL(str(_tvm_library(name)), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(_library_path()), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise errors.ModelLoadError(f"a native library does not load: {error}") from error
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use."""
+    return int(_global("aiomlc.physical_cores")())
+
+
+def _global(name: str) -> Any:  # noqa: ANN401 - an FFI function has no static signature.
+    import tvm_ffi
+
+    load_native()
+    return tvm_ffi.get_global_func(name)
+
+
+@final
+class NativeModel:
+    """A compiled library with its parameters and its KV cache.
+
+    The engine drives it; by hand it serves to look at logits. Not thread-safe.
+    """
+
+    def __init__(
+        self, library: Path, params: Sequence[object], shape: Mapping[str, int], num_threads: int
+    ) -> None:
+        """Load the library and allocate the KV cache. Blocks.
+
+        Args:
+            library: The compiled library.
+            params: FFI tensors in the order of the library's metadata.
+            shape: `vocab_size`, `context_window`, `max_batch_size`, `prefill_chunk_size` and
+                `max_total_tokens`.
+            num_threads: Threads of every kernel.
+
+        Raises:
+            ModelLoadError: the library cannot be loaded or lacks a function.
+        """
+        module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
+        self.handle = _global("aiomlc.model_open")(module, list(params), dict(shape), num_threads)
+
+    def add_sequence(self, sequence_id: int) -> None:
+        """Begin an empty sequence."""
+        _global("aiomlc.model_add_sequence")(self.handle, sequence_id)
+
+    def remove_sequence(self, sequence_id: int) -> None:
+        """Free a sequence's pages."""
+        _global("aiomlc.model_remove_sequence")(self.handle, sequence_id)
+
+    def free_pages(self) -> int:
+        """Pages of the KV cache that no sequence holds."""
+        return int(_global("aiomlc.model_free_pages")(self.handle))
+
+    def forward(self, rows: Sequence[tuple[int, Sequence[int]]]) -> NDArray[np.float32]:
+        """Append token ids to sequences in one forward pass.
+
+        Args:
+            rows: Pairs of a sequence id and the token ids to append, at least one each.
+
+        Returns:
+            The logits after each row's last token, `[len(rows), vocab_size]`.
+        """
+        logits = _global("aiomlc.model_forward")(
+            self.handle,
+            _shape(sequence_id for sequence_id, _ in rows),
+            _shape(len(ids) for _, ids in rows),
+            _shape(token for _, ids in rows for token in ids),
+        )
+        array: NDArray[np.float32] = np.array(np.from_dlpack(logits), dtype=np.float32)
+        return array
+
+
+@final
+class NativeCore:
+    """One engine of the native library. Every method but `run` and `step` returns at once."""
+
+    def __init__(
+        self, model: NativeModel, vocabulary: Sequence[bytes], options: Mapping[str, int]
+    ) -> None:
+        self._handle = _global("aiomlc.core_create")(model.handle, list(vocabulary), dict(options))
+        self._last_statistics: CoreStatistics | None = None
+        # Looked up now: a core may be stopped while the interpreter ends, when imports fail.
+        self._submit = _global("aiomlc.core_submit")
+        self._cancel = _global("aiomlc.core_cancel")
+        self._run = _global("aiomlc.core_run")
+        self._stop = _global("aiomlc.core_stop")
+        self._close = _global("aiomlc.core_close")
+        self._step = _global("aiomlc.core_step")
+        self._drain = _global("aiomlc.core_drain")
+        self._failure = _global("aiomlc.core_failure")
+        self._statistics = _global("aiomlc.core_statistics")
+        self.wake_fd: int = _global("aiomlc.core_wake_fd")(self._handle)
+
+    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+        """Queue a prompt; returns our id of the new sequence.
+
+        Raises:
+            BadRequestError: an option or a token id is out of range.
+            PromptTooLongError: the prompt leaves no room for a completion.
+            EngineClosedError: the core was closed.
+        """
+        handle = self._handle
+        if handle is None:
+            raise errors.EngineClosedError("the engine was terminated")
+
+        try:
+            prompt = array.array("i", prompt_ids).tobytes()
+        except OverflowError as error:
+            raise errors.BadRequestError("a token id does not fit 32 bits") from error
+
+        return int(self._submit(handle, prompt, _as_map(options)))
+
+    def cancel(self, sequence_id: int) -> None:
+        """End a sequence; an unknown or finished id does nothing."""
+        if (handle := self._handle) is not None:
+            self._cancel(handle, sequence_id)
+
+    def run(self) -> None:
+        """Step until `stop` is called. Never takes the GIL.
+
+        Raises:
+            EngineDeadError: the model failed.
+        """
+        if (handle := self._handle) is not None:
+            self._run(handle)
+
+    def stop(self) -> None:
+        """Make `run` return after the step it is in."""
+        if (handle := self._handle) is not None:
+            self._stop(handle)
+
+    def close(self) -> None:
+        """End every sequence and free its pages. Call it when `run` has returned."""
+        if (handle := self._handle) is not None:
+            self._close(handle)
+
+    def release(self) -> None:
+        """Free the model and the wake fd. Call it when nobody waits on that any more."""
+        self._last_statistics = self.statistics()
+        self._handle = None  # The last reference, unless a thread is in a call.
+
+    def step(self) -> bool:
+        """Run one step by hand; false when there was nothing to do."""
+        handle = self._handle
+        return handle is not None and bool(self._step(handle))
+
+    def drain(self) -> list[Record]:
+        """Everything that happened since the last call."""
+        handle = self._handle
+        return [] if handle is None else list(_records(self._drain(handle)))
+
+    def failure(self) -> str:
+        """Why the engine is dead; empty while it is not, and once it was released."""
+        handle = self._handle
+        return "" if handle is None else str(self._failure(handle))
+
+    def statistics(self) -> CoreStatistics:
+        """A snapshot of the engine's counters; the last one, once the core was released."""
+        if (handle := self._handle) is not None:
+            return CoreStatistics(**dict(self._statistics(handle)))
+
+        assert self._last_statistics is not None, "set by release"
+        return self._last_statistics
+
+
+def _shape(values: Iterable[int]) -> object:
+    import tvm_ffi
+
+    return tvm_ffi.Shape(tuple(values))
+
+
+def _as_map(options: SequenceOptions) -> dict[str, object]:
+    return {
+        "max_tokens": options.max_tokens,
+        "temperature": float(options.temperature),
+        "top_p": float(options.top_p),
+        "top_k": options.top_k,
+        "min_p": float(options.min_p),
+        "seed": None if options.seed is None else _as_int64(options.seed),
+        "stop": list(options.stop),
+        "stop_token_ids": _shape(options.stop_token_ids),
+    }
+
+
+def _as_int64(seed: int) -> int:
+    """The seed's low 64 bits, as the signed number that crosses the border."""
+    low = seed & (1 << 64) - 1
+    return low - (1 << 64) if low >> 63 else low
+
+
+def _records(packed: bytes) -> Iterator[Record]:
+    """Read what `core_drain` wrote: a fixed header per record, then its variable parts."""
+    offset = 0
+    while offset < len(packed):
+        (
+            sequence_id,
+            prompt_tokens,
+            completion_tokens,
+            num_ids,
+            text_size,
+            error_size,
+            finish_reason,
+        ) = _RECORD.unpack_from(packed, offset)
+        ids_at = offset + _RECORD.size
+        text_at = ids_at + 4 * num_ids
+        error_at = text_at + text_size
+        offset = error_at + error_size
+        yield Record(
+            sequence_id,
+            packed[text_at:error_at].decode(),
+            struct.unpack_from(f"<{num_ids}i", packed, ids_at),
+            _FINISH_REASONS[finish_reason],
+            packed[error_at:offset].decode() or None,
+            prompt_tokens,
+            completion_tokens,
+        )

@@ -1,0 +1,92 @@
+"""The native core as the runtime sees it: a Protocol, so that a double can take its place."""
+
+from __future__ import annotations
+
+__all__ = ("Core", "CoreStatistics", "Record")
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from aiomlc.config import SequenceOptions
+
+
+class Record(NamedTuple):
+    """What one step did for one sequence. A record with a finish reason is its last."""
+
+    sequence_id: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None  #: "stop", "length", "abort" or "error".
+    error: str | None
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStatistics:
+    """A snapshot of the core's counters."""
+
+    num_running: int  #: Sequences with a row.
+    num_waiting: int  #: Sequences that wait for a row or for pages.
+    total_pages: int
+    free_pages: int
+    prompt_tokens: int
+    completion_tokens: int
+    steps: int
+    prefill_tokens: int
+    decode_tokens: int
+    prefill_seconds: float
+    decode_seconds: float
+
+
+class Core(Protocol):
+    """One model's native engine. All but `run` and `step` return at once, from any thread."""
+
+    wake_fd: int  #: Readable while the outbox is not empty; open as long as this object lives.
+
+    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+        """Queue a prompt; returns the core's id of the new sequence.
+
+        Raises:
+            RequestError: the sequence can never be served.
+            EngineClosedError: the core was closed.
+        """
+
+    def cancel(self, sequence_id: int) -> None:
+        """End a sequence; an unknown or finished id does nothing."""
+
+    def run(self) -> None:
+        """Step until `stop` is called.
+
+        Raises:
+            EngineDeadError: the model failed.
+        """
+
+    def stop(self) -> None:
+        """Make `run` return after the step it is in; also if it has not begun."""
+
+    def close(self) -> None:
+        """End every sequence and free its pages. Called when `run` has returned.
+
+        Raises:
+            EngineDeadError: the model failed to free a page; all else is done then.
+        """
+
+    def release(self) -> None:
+        """Free the model and the wake fd, which nobody may be waiting on any more.
+
+        Afterwards `submit` raises EngineClosedError, and the others do nothing.
+        """
+
+    def step(self) -> bool:
+        """Run one step by hand; false when there was nothing to do."""
+
+    def drain(self) -> list[Record]:
+        """Everything since the last call; the wake fd is not readable afterwards."""
+
+    def failure(self) -> str:
+        """Why the engine is dead, empty while it is not; known before its error records are."""
+
+    def statistics(self) -> CoreStatistics:
+        """A snapshot of the counters."""

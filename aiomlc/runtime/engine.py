@@ -1,0 +1,279 @@
+"""One task drives the native loop, one fans its output out; everyone else reads a stream."""
+
+from __future__ import annotations
+
+__all__ = ("Engine",)
+
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from threading import Lock, get_ident
+from typing import Self, final
+
+from anyio import (
+    AsyncContextManagerMixin,
+    CapacityLimiter,
+    create_task_group,
+    to_thread,
+    wait_readable,
+)
+from anyio.lowlevel import current_token
+
+from aiomlc.config import SequenceOptions
+from aiomlc.errors import (
+    AiomlcError,
+    DuplicateRequestError,
+    EngineClosedError,
+    EngineDeadError,
+    RequestAbortedError,
+    RequestFailedError,
+)
+from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.stream import DeltaStream, Mailbox
+from aiomlc.runtime.system_task import spawn_system_task
+
+
+@final
+class Engine(AsyncContextManagerMixin):
+    """Serve concurrent requests from one native core.
+
+    Use it as an async context manager, or call `start` and later `terminate`. Everything but
+    `terminate` belongs to the event loop that serves.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        # The reader's stream holds the mailbox, and no table holds the stream: so it can be
+        # collected, and cancel its request, while it is unfinished.
+        self._mailboxes: dict[int, tuple[str, Mailbox]] = {}
+        self._sequence_ids: dict[str, int] = {}
+        self._labels = (f"request-{number}" for number in itertools.count(1))
+        self._closing = False
+        self._closed = False
+        self._death: EngineDeadError | None = None
+        self._running = Lock()  # Held while a thread is inside `core.run`.
+        self._loop: object = None
+        self._thread_id: int | None = None
+        self._system_task: object = None
+
+    def __repr__(self) -> str:
+        state = "dead" if self._death else "closed" if self._closing else "open"
+        return f"<Engine {state}, {len(self._mailboxes)} requests>"
+
+    @asynccontextmanager
+    async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
+        failure: BaseException | None = None
+        try:
+            async with create_task_group() as tasks:
+                self._adopt_loop()
+                tasks.start_soon(self._serve, name="aiomlc engine")
+                try:
+                    yield self
+                finally:
+                    self.stop()
+        except BaseExceptionGroup as group:
+            failure = self._only_cause(group)
+            if failure is None:
+                raise
+        finally:
+            self._finish()
+
+        if failure is not None:
+            raise failure
+
+    def start(self) -> None:
+        """Serve in a system task of the running event loop, until `terminate` or its end."""
+        self._adopt_loop()
+        self._system_task = spawn_system_task(self._serve_detached, name="aiomlc engine")
+
+    def open_stream(
+        self,
+        prompt_ids: Sequence[int],
+        options: SequenceOptions,
+        request_id: str | None = None,
+    ) -> DeltaStream:
+        """Submit a prompt and open the stream of its completion. Does not block.
+
+        Raises:
+            RequestError: the request is refused; no other request notices.
+            EngineError: the engine is closed or dead.
+        """
+        self._check_open()
+        label = self._free_label() if request_id is None else request_id
+        if self._is_live(label):
+            raise DuplicateRequestError(label)
+
+        sequence_id = self._core.submit(prompt_ids, options)
+        mailbox = Mailbox()
+        self._mailboxes[sequence_id] = (label, mailbox)
+        self._sequence_ids[label] = sequence_id
+        return DeltaStream(self._core, sequence_id, label, mailbox)
+
+    def abort(self, request_id: str) -> None:
+        """End a request for its reader and in the core; an unknown id does nothing."""
+        sequence_id = self._sequence_ids.get(request_id)
+        if sequence_id is None:
+            return
+
+        self._core.cancel(sequence_id)
+        self._forget(sequence_id).fail(RequestAbortedError(request_id))
+
+    def statistics(self) -> CoreStatistics:
+        """A snapshot of the core's counters."""
+        return self._core.statistics()
+
+    def stop(self) -> None:
+        """Refuse new requests and let the core's loop return. From any thread; never blocks."""
+        self._closing = True
+        self._core.stop()
+
+    def terminate(self) -> None:
+        """End every request and the core's loop, and free its pages. From any thread.
+
+        Returns when the core's loop has: it blocks for at most the step that is running. Every
+        waiting reader gets `EngineClosedError`. Calling it again does nothing.
+        """
+        self.stop()
+        with self._running:
+            pass
+
+        if self._thread_id is None or self._thread_id == get_ident():
+            self._finish()
+
+    async def _serve(self) -> None:
+        try:
+            async with create_task_group() as tasks:
+                tasks.start_soon(self._run_steps, tasks.cancel_scope.cancel, name="aiomlc steps")
+                try:
+                    await self._deliver()
+                finally:
+                    # Here and not in the child: this body runs even if that one never began.
+                    self.stop()
+        finally:
+            self._finish()
+            self._core.release()  # Here: nobody waits on the wake fd any more.
+
+        if self._death is not None:
+            raise self._death
+
+    async def _serve_detached(self) -> None:
+        # Nobody owns this task: its failure is raised by every stream and every later call.
+        with suppress(EngineDeadError):
+            await self._serve()
+
+    async def _run_steps(self, end_delivery: Callable[[], None]) -> None:
+        # Enters native code once and never takes the GIL until it is told to stop.
+        try:
+            await to_thread.run_sync(self._run_core, limiter=CapacityLimiter(1))
+        finally:
+            end_delivery()
+
+    def _run_core(self) -> None:
+        with self._running:
+            if self._closing:
+                return
+
+            try:
+                self._core.run()
+            except EngineDeadError as error:
+                self._death = error
+            except Exception as error:  # noqa: BLE001 - `_serve` raises it on the loop's side.
+                self._death = EngineDeadError(f"the engine failed: {error}")
+                self._death.__cause__ = error
+
+    async def _deliver(self) -> None:
+        while True:
+            await wait_readable(self._core.wake_fd)
+            self._fan_out(self._core.drain())
+
+    def _fan_out(self, records: list[Record]) -> None:
+        for record in records:
+            known = self._mailboxes.get(record.sequence_id)
+            if known is None:
+                continue
+
+            if record.finish_reason == "error" and self._core.failure():
+                continue  # The engine's death, which `_finish` tells every reader.
+
+            label, mailbox = known
+            if record.finish_reason is not None:
+                self._forget(record.sequence_id)
+
+            if mailbox.ended:
+                continue
+
+            if record.finish_reason == "error":
+                mailbox.fail(RequestFailedError(record.error or "the request failed"))
+            elif record.finish_reason == "abort":
+                mailbox.fail(RequestAbortedError(label))
+            else:
+                mailbox.put(record)
+
+    def _finish(self) -> None:
+        """Free the core and end every stream; the order lets a finished answer still arrive."""
+        if self._closed:
+            return
+
+        self._closed = True
+        self._closing = True
+        with self._running:
+            self._fan_out(self._core.drain())
+            try:
+                self._core.close()
+            except EngineDeadError as error:
+                self._death = self._death or error
+
+        for _, mailbox in list(self._mailboxes.values()):
+            mailbox.fail(self._reason_closed())
+
+        self._mailboxes.clear()
+        self._sequence_ids.clear()
+
+    def _forget(self, sequence_id: int) -> Mailbox:
+        label, mailbox = self._mailboxes.pop(sequence_id)
+        # A reader that left early frees its label at once, so a later request may own it now.
+        if self._sequence_ids.get(label) == sequence_id:
+            del self._sequence_ids[label]
+
+        return mailbox
+
+    def _free_label(self) -> str:
+        return next(label for label in self._labels if not self._is_live(label))
+
+    def _is_live(self, label: str) -> bool:
+        sequence_id = self._sequence_ids.get(label)
+        return sequence_id is not None and not self._mailboxes[sequence_id][1].ended
+
+    def _adopt_loop(self) -> None:
+        if self._closing:
+            raise self._reason_closed()
+
+        self._loop = current_token().native_token
+        self._thread_id = get_ident()
+
+    def _check_open(self) -> None:
+        if self._closing or self._loop is None:
+            raise self._reason_closed()
+
+        if current_token().native_token is not self._loop:
+            raise EngineClosedError("the engine serves another event loop: open one per loop")
+
+    def _reason_closed(self) -> AiomlcError:
+        if self._death is None:
+            return EngineClosedError("the engine was terminated")
+
+        # One instance per reader: an exception that several tasks raise mixes their tracebacks.
+        error = EngineDeadError(str(self._death))
+        error.__cause__ = self._death
+        return error
+
+    def _only_cause(self, group: BaseExceptionGroup) -> BaseException | None:
+        """The one exception of the group that is not a consequence of the engine's death."""
+        causes = [error for error in group.exceptions if not self._follows_death(error)]
+        return causes[0] if len(causes) == 1 else None
+
+    def _follows_death(self, error: BaseException) -> bool:
+        if isinstance(error, BaseExceptionGroup):
+            return all(self._follows_death(inner) for inner in error.exceptions)
+
+        return self._death is not None and error.__cause__ is self._death

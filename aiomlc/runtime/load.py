@@ -1,0 +1,179 @@
+"""Open a model: compile what is not compiled, pack what is not packed, then map and start."""
+
+from __future__ import annotations
+
+__all__ = ("OpenedModel", "load_model", "open_native")
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from aiomlc.compiler import CompileProgress, compile_model
+from aiomlc.compiler.job import CompileJob
+from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home, serving_limits
+from aiomlc.errors import BadRequestError
+from aiomlc.models import read_description
+from aiomlc.runtime.core import NativeCore, NativeModel, load_native, physical_cores
+from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
+from aiomlc.runtime.memory import available_memory
+from aiomlc.runtime.model_directory import ModelDirectory, find_model
+from aiomlc.runtime.template import ChatTemplate
+from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.weights import PackedWeights, map_weights, prepare_weights
+
+if TYPE_CHECKING:
+    from aiomlc.weights import Progress
+
+OnProgress = Callable[[LoadProgress], None]
+
+_DEFAULT_QUANTIZATION = "q4f16_1"
+_VALUE_BYTES = {"float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A native model and the plan it was opened with."""
+
+    native: NativeModel
+    limits: ServingLimits
+    vocab_size: int
+
+
+async def load_model(
+    model: str | PathLike[str] | None,
+    *,
+    device: str,
+    mode: Mode,
+    engine_config: EngineConfig,
+    on_progress: OnProgress | None,
+) -> LoadedModel:
+    """Open a model directory for serving; None is the bundled model.
+
+    Raises:
+        ModelLoadError: a file, a tensor or a field is at fault, or the memory is too small.
+        CompileError: the library could not be compiled.
+    """
+    report = on_progress or _ignore
+    directory = find_model(model)
+    opened = await open_native(directory, device, mode, engine_config, report)
+    report(LoadProgress("load", None, "reading the tokenizer"))
+    return await to_thread.run_sync(_assemble, directory, opened)
+
+
+async def open_native(
+    directory: ModelDirectory,
+    device: str,
+    mode: Mode,
+    config: EngineConfig,
+    report: OnProgress,
+) -> OpenedModel:
+    """Compile and pack where the cache has nothing, then open the library and its weights."""
+    await to_thread.run_sync(load_native)
+    job = await to_thread.run_sync(_compile_job, directory, device, config)
+    library = await compile_model(job, on_progress=lambda now: report(_compiling(now)))
+    threads = config.num_threads or physical_cores()
+    weights = await prepare_weights(
+        directory.path,
+        library.metadata["params"],
+        cache=cache_home() / "weights",
+        num_threads=threads,
+        on_progress=lambda now: report(_converting(now)),
+    )
+    report(LoadProgress("load", None, "opening the model"))
+    limits = _limits(library.metadata, weights, mode, config)
+    native = await to_thread.run_sync(
+        _open, library.path, weights, _shape(library.metadata, limits), threads
+    )
+    return OpenedModel(native, limits, library.metadata["vocab_size"])
+
+
+def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
+    description = read_description(directory.path)
+    packed, wanted = description.quantization, config.quantization
+    if packed is not None and wanted not in (None, packed):
+        raise BadRequestError(
+            f"{directory.path} is quantized as {packed} and cannot be opened as {wanted}",
+            param="quantization",
+        )
+
+    quantization = packed or wanted or _DEFAULT_QUANTIZATION
+    return CompileJob(
+        config=description.config,
+        quantization=quantization,
+        device="cpu" if device == "auto" else device,
+    )
+
+
+def _limits(
+    metadata: Any,  # noqa: ANN401 - JSON.
+    weights: PackedWeights,
+    mode: Mode,
+    config: EngineConfig,
+) -> ServingLimits:
+    values_per_token = (
+        2 * metadata["num_hidden_layers"] * metadata["num_key_value_heads"] * metadata["head_dim"]
+    )
+    return serving_limits(
+        config,
+        mode=mode,
+        context_window=metadata["context_window_size"],
+        kv_bytes_per_token=values_per_token * _VALUE_BYTES[metadata["kv_dtype"]],
+        memory_bytes=max(0, available_memory() - weights.nbytes),
+    )
+
+
+def _shape(metadata: Any, limits: ServingLimits) -> dict[str, int]:  # noqa: ANN401 - JSON.
+    return {
+        "vocab_size": metadata["vocab_size"],
+        "context_window": limits.context_window,
+        "max_batch_size": limits.max_batch_size,
+        "prefill_chunk_size": limits.prefill_chunk_size,
+        "max_total_tokens": limits.max_total_tokens,
+    }
+
+
+def _open(
+    library: Path, weights: PackedWeights, shape: dict[str, int], num_threads: int
+) -> NativeModel:
+    params = map_weights(weights.path, weights.nbytes, weights.params)
+    return NativeModel(library, params, shape, num_threads)
+
+
+def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
+    tokenizer = Tokenizer.from_file(directory.path / "tokenizer.json")
+    stop_ids = set(directory.eos_token_ids())
+    eos = directory.eos_token()
+    if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
+        stop_ids.add(eos_id)
+    core = NativeCore(
+        opened.native,
+        tokenizer.token_bytes(opened.vocab_size),
+        {"step_token_budget": opened.limits.step_token_budget},
+    )
+    return LoadedModel(
+        core=core,
+        tokenizer=tokenizer,
+        chat_template=ChatTemplate.load(directory.path),
+        model_name=directory.path.name,
+        context_window=opened.limits.context_window,
+        vocab_size=opened.vocab_size,
+        default_options=directory.sampling_defaults(),
+        stop_token_ids=tuple(sorted(stop_ids)),
+    )
+
+
+def _compiling(now: CompileProgress) -> LoadProgress:
+    return LoadProgress("compile", now.fraction, f"compiling the model: {now.stage}")
+
+
+def _converting(now: Progress) -> LoadProgress:
+    fraction = now.done_bytes / now.total_bytes if now.total_bytes else 1.0
+    return LoadProgress("convert", fraction, "packing the weights")
+
+
+def _ignore(progress: LoadProgress) -> None:
+    pass

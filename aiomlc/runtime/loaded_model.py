@@ -1,0 +1,43 @@
+"""What loading a model yields: everything the layers above need to serve it."""
+
+from __future__ import annotations
+
+__all__ = ("LoadProgress", "LoadedModel", "SamplingDefaults")
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aiomlc.runtime.core_protocol import Core
+from aiomlc.runtime.template import ChatTemplate
+from aiomlc.runtime.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """One step of opening a model, for whoever shows it."""
+
+    stage: Literal["download", "compile", "convert", "load"]
+    fraction: float | None  #: Of this stage, 0 to 1; None when it cannot be known.
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """The model's own choice where a request makes none."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is ready to serve. Whoever takes it owns the core."""
+
+    core: Core
+    tokenizer: Tokenizer
+    chat_template: ChatTemplate | None
+    model_name: str
+    context_window: int  #: Tokens of one sequence, prompt and completion.
+    vocab_size: int
+    default_options: SamplingDefaults = SamplingDefaults()
+    stop_token_ids: tuple[int, ...] = ()

@@ -1,0 +1,116 @@
+"""What a model directory says beside its weights: how to sample, and where an answer ends."""
+
+from __future__ import annotations
+
+__all__ = ("BUNDLED", "ModelDirectory", "find_model")
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.loaded_model import SamplingDefaults
+
+BUNDLED = Path(__file__).parents[1] / "bundled" / "pebble"
+
+_GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
+_EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDirectory:
+    """A directory in Hugging Face's or MLC's form."""
+
+    path: Path
+
+    def sampling_defaults(self) -> SamplingDefaults:
+        """The model's own temperature and top_p.
+
+        Raises:
+            ModelLoadError: a file is not JSON, or a value is out of range.
+        """
+        values: dict[str, float] = {}
+        for name in _GENERATION_FILES:
+            config = self._read(name)
+            for field, highest in (("temperature", 2.0), ("top_p", 1.0)):
+                if config.get(field) is not None:
+                    values.setdefault(field, self._number(name, config, field, highest))
+            if config.get("do_sample") is False:
+                values["temperature"] = 0.0
+        return SamplingDefaults(**values)
+
+    def eos_token_ids(self) -> Iterator[int]:
+        """The ids that end an answer, from every file that names some.
+
+        Raises:
+            ModelLoadError: a file is not JSON, or an id is not an integer.
+        """
+        for name in _EOS_FILES:
+            value = self._read(name).get("eos_token_id")
+            ids = [] if value is None else value if isinstance(value, list) else [value]
+            for token_id in ids:
+                if not isinstance(token_id, int):
+                    raise ModelLoadError(
+                        f"{self.path / name}: eos_token_id is {value!r}",
+                        path=self.path / name,
+                        field="eos_token_id",
+                    )
+                yield token_id
+
+    def eos_token(self) -> str | None:
+        """The token that the tokenizer's configuration calls the end.
+
+        Raises:
+            ModelLoadError: the file is not JSON.
+        """
+        token = self._read("tokenizer_config.json").get("eos_token")
+        text = token.get("content") if isinstance(token, dict) else token
+        return text if isinstance(text, str) else None
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """A JSON object; empty when there is no such file."""
+        path = self.path / name
+        try:
+            content = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ModelLoadError(f"{path} cannot be read: {error}", path=path) from error
+
+        if not isinstance(content, dict):
+            raise ModelLoadError(f"{path} is not a JSON object", path=path)
+
+        return content
+
+    def _number(self, name: str, config: dict[str, Any], field: str, highest: float) -> float:
+        value = config[field]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= highest:
+            raise ModelLoadError(
+                f"{self.path / name}: {field} is {value!r}, not in [0, {highest}]",
+                path=self.path / name,
+                field=field,
+            )
+
+        return float(value)
+
+
+def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
+    """The directory of a model; None is the bundled one.
+
+    Raises:
+        ModelLoadError: there is no such directory.
+    """
+    path = BUNDLED if model is None else Path(model).expanduser()
+    if str(model).startswith("HF://"):
+        raise ModelLoadError(
+            f"{model}: downloads are not supported yet; pass a directory", field="model"
+        )
+
+    if not path.is_dir():
+        raise ModelLoadError(f"cannot find model {path}: no such directory", path=path)
+
+    return ModelDirectory(path.resolve())

@@ -1,0 +1,177 @@
+"""The deltas of one request: a mailbox that delivery fills and a stream that one task reads."""
+
+from __future__ import annotations
+
+__all__ = ("Delta", "DeltaStream", "Mailbox")
+
+from itertools import chain
+from types import TracebackType
+from typing import NamedTuple, Self, final
+
+from anyio import BusyResourceError, Event
+from anyio.lowlevel import checkpoint
+
+from aiomlc.errors import AiomlcError
+from aiomlc.runtime.core_protocol import Core, Record
+
+
+class Delta(NamedTuple):
+    """What a sequence gained since its reader last looked; counts are of the whole sequence."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None  #: "stop" or "length" in the last delta, else None.
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@final
+class Mailbox:
+    """What waits for one reader: at most one delta, into which later records are merged.
+
+    So a slow reader costs at most its own completion, and delivery never waits for it. It is
+    an event beside a value and not a memory object stream: a read that is cancelled while it is
+    woken loses nothing, and on asyncio a delta costs a third (7 instead of 19 us).
+    """
+
+    __slots__ = ("_arrived", "_earlier", "_error", "_last", "ended")
+
+    def __init__(self) -> None:
+        self._earlier: list[Record] = []  # What `_last` is to be merged with.
+        self._last: Record | None = None
+        self._error: AiomlcError | None = None
+        self._arrived: Event | None = None  # Set by the reader that waits.
+        self.ended = False
+
+    def put(self, record: Record) -> None:
+        """Add a record to what waits; one with a finish reason is the last."""
+        if self._last is not None:
+            self._earlier.append(self._last)
+
+        self._last = record
+        if record.finish_reason is not None:
+            self.ended = True
+
+        self._wake()
+
+    def fail(self, error: AiomlcError) -> None:
+        """End the stream with an error, after what waits has been read."""
+        if not self.ended:
+            self._error = error
+            self.ended = True
+            self._wake()
+
+    def close(self) -> None:
+        """Forget what waits and end."""
+        self._earlier.clear()
+        self._last = None
+        self._error = None
+        self.ended = True
+        self._wake()
+
+    async def take(self) -> Delta | None:
+        """Wait for something to read; None is the end.
+
+        Raises:
+            AiomlcError: the stream was failed. Only once; then it is at its end.
+        """
+        if self._last is not None or self.ended:
+            await checkpoint()
+
+        while self._last is None and not self.ended:
+            self._arrived = Event()
+            await self._arrived.wait()
+
+        return self.take_nowait()
+
+    def take_nowait(self) -> Delta | None:
+        """Take what waits, or raise the error that ended the stream; None is nothing."""
+        last, self._last = self._last, None
+        if last is None:
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+
+            return None
+
+        text, token_ids = last.text, last.token_ids
+        if self._earlier:
+            records = [*self._earlier, last]
+            self._earlier.clear()
+            text = "".join(record.text for record in records)
+            token_ids = tuple(chain.from_iterable(record.token_ids for record in records))
+
+        return Delta(
+            text, token_ids, last.finish_reason, last.prompt_tokens, last.completion_tokens
+        )
+
+    def _wake(self) -> None:
+        if self._arrived is not None:
+            self._arrived.set()
+            self._arrived = None
+
+
+@final
+class DeltaStream:
+    """The deltas of one request, in order. Leaving it early, in any way, cancels the request.
+
+    An async iterator for one task, and an async context manager. A stream that is dropped
+    without being closed cancels its request too, when it is garbage collected.
+    """
+
+    def __init__(self, core: Core, sequence_id: int, request_id: str, mailbox: Mailbox) -> None:
+        self.request_id = request_id
+        self._core = core
+        self._sequence_id = sequence_id
+        self._mailbox = mailbox
+        self._reading = False
+
+    def __repr__(self) -> str:
+        state = "ended" if self._mailbox.ended else "open"
+        return f"<DeltaStream {self.request_id!r} {state}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delta:
+        if self._reading:
+            raise BusyResourceError("reading from")
+
+        self._reading = True
+        try:
+            delta = await self._mailbox.take()
+        finally:
+            self._reading = False
+
+        if delta is None:
+            raise StopAsyncIteration
+
+        return delta
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        self.close()
+        await checkpoint()
+
+    def close(self) -> None:
+        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope."""
+        if not self._mailbox.ended:
+            self._core.cancel(self._sequence_id)
+
+        self._mailbox.close()
+
+    def __del__(self) -> None:
+        # Any thread may collect garbage, and at any moment: one thread-safe call, nothing else.
+        if not self._mailbox.ended:
+            self._core.cancel(self._sequence_id)

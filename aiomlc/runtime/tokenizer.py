@@ -1,0 +1,174 @@
+"""A model's `tokenizer.json`: text to ids, and the bytes of every token for the native core."""
+
+from __future__ import annotations
+
+__all__ = ("Tokenizer",)
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self, final
+
+import tokenizers
+
+from aiomlc.errors import ModelLoadError
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+# These act on a whole text, not on a token: joined bytes need none of them.
+_WHOLE_TEXT_DECODERS = ("Fuse", "Strip")
+
+_TokenBytes = Callable[[str], bytes]
+
+
+@final
+class Tokenizer:
+    """Encode prompts and describe the vocabulary. Thread-safe."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._to_bytes = _token_decoder(json.loads(backend.to_str())["decoder"])
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Self:
+        """Read a `tokenizer.json`.
+
+        Raises:
+            ModelLoadError: the file is missing or not a tokenizer that can be streamed.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelLoadError(f"the tokenizer cannot be read: {error}", path=path) from error
+
+        try:
+            return cls.from_json(text)
+        except ModelLoadError as error:
+            raise ModelLoadError(f"{path}: {error}", path=path) from error
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Build from the text of a `tokenizer.json`.
+
+        Raises:
+            ModelLoadError: the text is not a tokenizer that can be streamed.
+        """
+        try:
+            backend = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # The extension raises nothing narrower.
+            raise ModelLoadError(f"not a tokenizer: {error}") from error
+
+        return cls(backend)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest token id; a model may have more rows than that."""
+        return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`; special tokens are those it spells out, none are added."""
+        return self._backend.encode(text, add_special_tokens=False).ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids`, without special tokens."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token as the vocabulary spells it."""
+        return self._backend.token_to_id(token)
+
+    def token_bytes(self, vocab_size: int | None = None) -> list[bytes]:
+        """What each id adds to a text, by id: empty for special tokens and for ids without one.
+
+        The bytes of a completion's tokens, joined, are its UTF-8 text. A leading space stays,
+        which `decode` of a SentencePiece model drops: here the text continues a prompt.
+
+        Raises:
+            ModelLoadError: `vocab_size` is below the highest token id.
+        """
+        size = self.vocab_size
+        if vocab_size is not None and vocab_size < size:
+            raise ModelLoadError(
+                f"the tokenizer has {size} tokens, the model {vocab_size}", field="vocab_size"
+            )
+
+        special = {
+            token_id
+            for token_id, token in self._backend.get_added_tokens_decoder().items()
+            if token.special
+        }
+        table = [b""] * (vocab_size or size)
+        for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
+            if token_id not in special:
+                table[token_id] = self._to_bytes(token)
+
+        return table
+
+
+def _token_decoder(decoder: dict[str, Any] | None) -> _TokenBytes:
+    """The part of a tokenizer's decoder that acts on one token, as one function."""
+    steps = [] if decoder is None else decoder.get("decoders", [decoder])
+    kinds = [step["type"] for step in steps]
+    if "ByteLevel" in kinds:
+        return _byte_level
+
+    spaces = [step for step in steps if step["type"] in {"Metaspace", "Replace"}]
+    known = {"Metaspace", "Replace", "ByteFallback", *_WHOLE_TEXT_DECODERS}
+    if not spaces or not known.issuperset(kinds):
+        raise ModelLoadError(
+            f"the tokenizer's decoder {kinds} is not supported: only byte-level and "
+            "SentencePiece vocabularies can be streamed",
+            field="decoder",
+        )
+
+    return _sentence_piece([_replacement(step) for step in spaces], "ByteFallback" in kinds)
+
+
+def _replacement(step: dict[str, Any]) -> tuple[str, str]:
+    if step["type"] == "Metaspace":
+        return step["replacement"], " "
+
+    pattern = step["pattern"].get("String")
+    if pattern is None:
+        raise ModelLoadError(
+            f"the tokenizer's decoder replaces the pattern {step['pattern']}: only plain strings "
+            "are supported",
+            field="decoder",
+        )
+
+    return pattern, step["content"]
+
+
+def _sentence_piece(replacements: list[tuple[str, str]], byte_fallback: bool) -> _TokenBytes:
+    def to_bytes(token: str) -> bytes:
+        match = _BYTE_TOKEN.fullmatch(token) if byte_fallback else None
+        if match is not None:
+            return bytes([int(match[1], 16)])
+
+        for old, new in replacements:
+            token = token.replace(old, new)
+
+        return token.encode()
+
+    return to_bytes
+
+
+def _byte_level(token: str) -> bytes:
+    try:
+        return bytes(_BYTE_OF[character] for character in token)
+    except KeyError:
+        return token.encode()  # An added token: its text as it is.
+
+
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's alphabet: a printable character stands for each byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_of_character()

@@ -1,0 +1,1 @@
+"""One module per question; each prints a table and JSON and asserts nothing."""

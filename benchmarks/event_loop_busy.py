@@ -1,0 +1,98 @@
+"""Does the engine decode more slowly when the event loop is busy 3 ms at a time?
+
+    python -m benchmarks.event_loop_busy
+
+The rate is what the core counts of its own decode steps, or with `--clock wall` the tokens over the
+whole time, delivery included. The kernels get one thread less than there
+are processors: the busy loop needs one, and this is about the GIL, not about sharing a processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+
+from aiomlc import AsyncMLCEngine, EngineConfig
+from benchmarks.interleaved import report, run_interleaved
+
+_BUSY_SECONDS = 0.003
+
+
+async def read_story(engine: AsyncMLCEngine, seed: int, tokens: int) -> None:
+    stream = await engine.chat.completions.create(
+        messages=[{"role": "user", "content": "Tell me a story about a fox called Rosa."}],
+        max_tokens=tokens,
+        seed=seed,
+        stream=True,
+    )
+    async with stream:
+        async for _ in stream:
+            pass
+
+
+async def stay_busy() -> None:
+    """Hold the event loop, and the GIL, for 3 ms at a time, for ever."""
+    while True:
+        until = time.perf_counter() + _BUSY_SECONDS
+        while time.perf_counter() < until:
+            pass
+        await anyio.lowlevel.checkpoint()
+
+
+async def measure(arguments: argparse.Namespace, *, busy: bool) -> float:
+    """Tokens per second of decode."""
+    config = EngineConfig(num_threads=arguments.threads)
+    async with AsyncMLCEngine(engine_config=config) as engine:
+        await read_story(engine, 0, 16)
+        before, started = engine.statistics(), time.perf_counter()
+        async with anyio.create_task_group() as tasks:
+            if busy:
+                tasks.start_soon(stay_busy)
+            async with anyio.create_task_group() as readers:
+                for seed in range(arguments.streams):
+                    readers.start_soon(read_story, engine, seed, arguments.tokens)
+            tasks.cancel_scope.cancel()
+
+        after, wall = engine.statistics(), time.perf_counter() - started
+
+    core = after.decode_seconds - before.decode_seconds
+    tokens = after.decode_tokens - before.decode_tokens
+    return tokens / (wall if arguments.clock == "wall" else core)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=150)
+    parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--clock", choices=("core", "wall"), default="core")
+    arguments = parser.parse_args()
+
+    def contestant(*, busy: bool) -> float:
+        return anyio.run(partial(measure, arguments, busy=busy))
+
+    samples = run_interleaved(
+        {
+            "busy 3 ms at a time": partial(contestant, busy=True),
+            "idle": partial(contestant, busy=False),
+        },
+        arguments.rounds,
+    )
+    report(
+        f"Decode rate of the core, {arguments.streams} streams, {arguments.threads} threads",
+        "tokens/s",
+        samples,
+        streams=arguments.streams,
+        threads=arguments.threads,
+        clock=arguments.clock,
+    )
+
+
+if __name__ == "__main__":
+    main()

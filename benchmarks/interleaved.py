@@ -1,0 +1,69 @@
+"""Measure several things in turns, so that a change of the machine's speed hits all of them."""
+
+from __future__ import annotations
+
+__all__ = ("Sample", "report", "run_interleaved")
+
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement of one contestant."""
+
+    rate: float  #: In the unit of the benchmark; more is better.
+    load: float  #: The load average over one minute, when it began.
+
+
+def run_interleaved(
+    contestants: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, list[Sample]]:
+    """Let each contestant measure itself once per round, in the order given."""
+    samples: dict[str, list[Sample]] = {name: [] for name in contestants}
+    for number in range(rounds):
+        for name, measure in contestants.items():
+            load = os.getloadavg()[0]
+            samples[name].append(Sample(measure(), round(load, 2)))
+            print(
+                f"round {number + 1}/{rounds}: {name} {samples[name][-1].rate:.2f}", file=sys.stderr
+            )
+
+    return samples
+
+
+def report(title: str, unit: str, samples: Mapping[str, list[Sample]], **facts: object) -> None:
+    """Print a table with the ratio to the last contestant, and the same as one line of JSON."""
+    medians = {name: statistics.median(s.rate for s in row) for name, row in samples.items()}
+    reference = list(medians)[-1]
+    print(f"{title}\n\n| | {unit} (median) | least | most | ratio |\n|---|---|---|---|---|")
+    for name, row in samples.items():
+        rates = [sample.rate for sample in row]
+        ratio = medians[name] / medians[reference]
+        print(
+            f"| {name} | {medians[name]:.2f} | {min(rates):.2f} | {max(rates):.2f} | {ratio:.3f} |"
+        )
+
+    record = {
+        "title": title,
+        "unit": unit,
+        "machine": _processor(),
+        "median": medians,
+        "ratio": {name: median / medians[reference] for name, median in medians.items()},
+        "samples": {name: [[s.rate, s.load] for s in row] for name, row in samples.items()},
+        **facts,
+    }
+    print("\n" + json.dumps(record))
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} processors"

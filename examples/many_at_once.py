@@ -1,0 +1,29 @@
+"""Thirty-two questions in one task group: the engine answers them together."""
+
+from __future__ import annotations
+
+import anyio
+
+from aiomlc import AsyncMLCEngine
+
+
+async def ask(engine: AsyncMLCEngine, question: str, answers: dict[str, str]) -> None:
+    answer = await engine.chat.completions.create(
+        messages=[{"role": "user", "content": question}], temperature=0, max_tokens=64
+    )
+    answers[question] = answer.choices[0].message.content or ""
+
+
+async def main() -> None:
+    questions = [f"What is {first} plus {second}?" for first in range(8) for second in range(4)]
+    answers: dict[str, str] = {}
+    async with AsyncMLCEngine() as engine, anyio.create_task_group() as tasks:
+        for question in questions:
+            tasks.start_soon(ask, engine, question, answers)
+
+    for question in questions:
+        print(question, answers[question])
+
+
+if __name__ == "__main__":
+    anyio.run(main)

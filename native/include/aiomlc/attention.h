@@ -1,0 +1,59 @@
+/*!
+ * \file aiomlc/attention.h
+ * \brief Causal attention over a paged KV cache.
+ */
+#ifndef AIOMLC_ATTENTION_H_
+#define AIOMLC_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "aiomlc/float_types.h"
+#include "aiomlc/thread_pool.h"
+
+namespace aiomlc {
+
+/*! \brief Positions in one page of the KV cache. */
+inline constexpr int64_t kPageSize = 16;
+
+/*! \brief What all rows of one attention have in common. */
+struct AttentionShape {
+  int64_t num_query_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  FloatType type = FloatType::kF16;  //!< Of queries, pages and output.
+  float scale = 1.0f;                //!< Applied to q . k in float32.
+
+  /*! \return Elements of one page: [key or value, kv head, slot, head_dim]. */
+  int64_t PageElements() const { return 2 * num_kv_heads * kPageSize * head_dim; }
+  size_t PageBytes() const { return static_cast<size_t>(PageElements()) * FloatBytes(type); }
+
+  friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+};
+
+/*! \brief Rows at consecutive positions of one sequence. */
+struct AttentionRows {
+  int64_t row_begin = 0;  //!< In the query and output tensors.
+  int64_t num_rows = 0;
+  int64_t first_position = 0;
+  /*! \brief `pages[i]` holds positions 16 i to 16 i + 15, at least up to the last row's position.
+   */
+  const void* const* pages = nullptr;
+};
+
+/*!
+ * \brief Each row attends to the positions of its sequence up to and including its own.
+ *
+ * The bits of a row depend on its query and on the keys and values it sees, and on nothing else:
+ * not on the other rows, the number of threads, or the instruction set. Sums are float32. Slots
+ * after a row's position may hold anything.
+ * \param queries [rows, num_query_heads, head_dim].
+ * \param output Same shape; rows outside of every sequence are left alone.
+ */
+void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const AttentionRows> sequences,
+            const void* queries, void* output);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_ATTENTION_H_

@@ -1,0 +1,69 @@
+/*!
+ * \file aiomlc/cpu_info.h
+ * \brief What the processor offers this process.
+ */
+#ifndef AIOMLC_CPU_INFO_H_
+#define AIOMLC_CPU_INFO_H_
+
+#include <string>
+#include <string_view>
+
+namespace aiomlc {
+
+/*! \brief A tier of kernels, in rising order. */
+enum class Isa {
+  kPortable,
+  kAvx2,   //!< AVX2, FMA, F16C.
+  kAvx512  //!< Also AVX-512 F, BW, VL, DQ and VNNI.
+};
+
+/*! \return "portable", "avx2" or "avx512". */
+std::string_view IsaName(Isa isa);
+
+/*! \return The highest tier that this processor and operating system can run. */
+Isa SupportedIsa();
+
+/*!
+ * \brief The tier that a name asks for, lowered to what is supported.
+ * \param name A tier's name; empty means the highest.
+ * \throws std::invalid_argument The name is unknown. The message says `AIOMLC_ISA`.
+ */
+Isa ParseIsa(std::string_view name);
+
+/*!
+ * \brief The tier that kernels run on.
+ *
+ * At first the highest supported one, lowered by the environment variable `AIOMLC_ISA`; later what
+ * `SetIsa` chose.
+ * \throws std::invalid_argument `AIOMLC_ISA` has an unknown value.
+ */
+Isa ActiveIsa();
+
+/*!
+ * \brief Choose the tier, for tests and measurements. Not while a kernel runs.
+ * \throws std::invalid_argument The processor does not support it.
+ */
+void SetIsa(Isa isa);
+
+/*!
+ * \return The physical cores this process may use, at least 1: those of its affinity mask, SMT
+ * siblings counted once, limited by the CPU quota of its control groups.
+ */
+int PhysicalCores();
+
+/*! \brief Where the counts of `PhysicalCores` are read; tests give other folders. */
+struct CpuSources {
+  std::string sys_cpu = "/sys/devices/system/cpu";
+  std::string cgroup_root = "/sys/fs/cgroup";
+  std::string proc_self_cgroup = "/proc/self/cgroup";
+};
+
+/*! \brief Whole CPUs that the quota of the control groups allows, rounded up; 0 if unlimited. */
+int QuotaCpus(const CpuSources& sources);
+
+/*! \brief How many of these logical CPUs are on different physical cores. */
+int DistinctCores(const CpuSources& sources, const int* cpus, int num_cpus);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_CPU_INFO_H_

@@ -1,0 +1,76 @@
+/*!
+ * \file aiomlc/elementwise.h
+ * \brief What a transformer does to each row between its matrices.
+ *
+ * Tensors are dense and row-major. Every element is computed with the same float32 operations in
+ * the same order on every instruction-set tier, whatever the other rows and the number of threads.
+ */
+#ifndef AIOMLC_ELEMENTWISE_H_
+#define AIOMLC_ELEMENTWISE_H_
+
+#include <cstdint>
+
+#include "aiomlc/float_types.h"
+#include "aiomlc/thread_pool.h"
+
+namespace aiomlc {
+
+/*! \brief out = x / sqrt(mean(x^2) + eps) * weight, for each of `rows` rows of `size`. */
+void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, int64_t rows,
+             int64_t size, float* out);
+
+/*! \brief out_residual = x + residual; out = its RMS norm. `out_residual` may be an input. */
+void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
+                float eps, int64_t rows, int64_t size, float* out, float* out_residual);
+
+/*! \brief out = a + b, element by element. `out` may be an input. */
+void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out);
+
+/*! \brief out[i] = silu(gate_up[i][:size]) * gate_up[i][size:], for each of `rows` rows. */
+void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out);
+
+/*! \brief The heads of one attention layer, as they lie in a fused qkv row: q, k, v. */
+struct HeadLayout {
+  int64_t num_query_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+
+  int64_t num_heads() const { return num_query_heads + 2 * num_kv_heads; }
+};
+
+/*!
+ * \brief RMS norm of each query and key head by itself; values are only converted.
+ * \param qkv float32[rows, num_heads, head_dim].
+ * \param out Same shape, of `out_type`.
+ */
+void QkNorm(ThreadPool& pool, const HeadLayout& heads, const float* qkv, const float* query_weight,
+            const float* key_weight, float eps, int64_t rows, void* out, FloatType out_type);
+
+/*!
+ * \brief Rotate queries and keys by their positions, and split them from the values.
+ *
+ * Dimension i turns with i + n, where n is `num_frequencies` (half of the rotated dimensions); the
+ * angle is float32(position) * inverse_frequencies[i]. Dimensions from 2 n on are only copied.
+ * \param qkv [rows, num_heads, head_dim]; q, k, v take their parts of it. All are of `type`.
+ */
+struct RotaryCall {
+  HeadLayout heads;
+  FloatType type = FloatType::kF16;
+  int64_t rows = 0;
+  const void* qkv = nullptr;
+  const int32_t* positions = nullptr;  //!< [rows]
+  const float* inverse_frequencies = nullptr;
+  int64_t num_frequencies = 0;
+  void* q = nullptr;
+  void* k = nullptr;
+  void* v = nullptr;
+};
+
+void SplitRotary(ThreadPool& pool, const RotaryCall& call);
+
+/*! \brief out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
+void TakeRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_ELEMENTWISE_H_

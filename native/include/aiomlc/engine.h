@@ -1,0 +1,166 @@
+/*!
+ * \file aiomlc/engine.h
+ * \brief Continuous batching over one model: prompts in, records out.
+ */
+#ifndef AIOMLC_ENGINE_H_
+#define AIOMLC_ENGINE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "aiomlc/engine_error.h"
+#include "aiomlc/engine_invariants.h"
+#include "aiomlc/inbox.h"
+#include "aiomlc/model.h"
+#include "aiomlc/outbox.h"
+#include "aiomlc/record.h"
+#include "aiomlc/sampler.h"
+#include "aiomlc/scheduler.h"
+#include "aiomlc/sequence.h"
+#include "aiomlc/sequence_options.h"
+#include "aiomlc/statistics.h"
+#include "aiomlc/streaming_detokenizer.h"
+
+namespace aiomlc {
+
+/*! \brief Settings of an engine. */
+struct EngineOptions {
+  /*! \brief The most tokens of one step, at least 1; capped by the model's prefill_chunk_size(). */
+  int64_t step_token_budget = 512;
+};
+
+/*!
+ * \brief Serves concurrent sequences from one model.
+ *
+ * Threads: every method may be called from any thread. One thread at a time steps the model;
+ * `Submit`, `Cancel`, `Stop`, `Drain` and `GetStatistics` never wait for a step.
+ *
+ * Life: `Run` serves until `Stop`, any number of times; `Close` ends the engine for good. When the
+ * model throws, every live sequence ends with an error record and the engine is dead: `Run`, `Step`
+ * and `Submit` throw EngineDeadError from then on.
+ *
+ * Every submitted sequence gets exactly one record with a finish reason, and it is its last.
+ */
+class Engine {
+ public:
+  /*!
+   * \param model Not owned; must outlive the engine, and is the engine's alone until then.
+   * \param vocabulary The bytes of every token; ids beyond its end have no text.
+   * \throws EngineError kBadRequest for a bad option.
+   */
+  Engine(Model* model, Vocabulary vocabulary, EngineOptions options);
+  /*! \brief Closes. No other thread may be in a method. */
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /*!
+   * \brief Queue a prompt.
+   * \return Our id of the new sequence, never used twice.
+   * \throws EngineError kBadRequest, kPromptTooLong, kEngineClosed or kEngineDead.
+   */
+  int64_t Submit(std::vector<int32_t> prompt_ids, SequenceOptions options);
+
+  /*! \brief End a sequence at the next step. An unknown or finished id does nothing. */
+  void Cancel(int64_t sequence_id);
+
+  /*!
+   * \brief Step while there is work, sleep while there is none, until `Stop` or `Close`.
+   * \throws EngineError kEngineDead when the model failed, now or before.
+   */
+  void Run();
+
+  /*! \brief Make the current `Run` return after the step it is in, or else the next one at once. */
+  void Stop();
+
+  /*!
+   * \brief Do one step in the calling thread.
+   * \return Whether there is work left.
+   * \throws EngineError kEngineDead when the model failed, now or before.
+   */
+  bool Step();
+
+  /*!
+   * \brief End every sequence with an abort record, free its pages and refuse new ones. Idempotent.
+   *
+   * Waits for the step that another thread is in. A `Run` that is still active returns.
+   * \throws EngineError kEngineDead when the model failed to free a page; all else is done then.
+   */
+  void Close();
+
+  /*!
+   * \brief Take what happened since the last call: at most one record for each sequence.
+   *
+   * Makes the wake descriptor unreadable.
+   */
+  std::vector<Record> Drain();
+
+  /*! \return A descriptor, owned by the engine, that is readable while there are records. */
+  int wake_fd() const { return outbox_.wake_fd(); }
+
+  Statistics GetStatistics() const;
+
+  /*! \return Why the engine is dead; empty while it is not. Never behind its error records. */
+  std::string Failure() const;
+
+  /*!
+   * \brief Compare everything that is counted in two places.
+   * \throws std::logic_error that lists every contradiction.
+   */
+  void CheckInvariants();
+
+ private:
+  /*! \brief Sleep while there is no work. \return Whether to step; else `Run` is to return. */
+  bool WaitForWork();
+  void Validate(const std::vector<int32_t>& prompt_ids, const SequenceOptions& options) const;
+
+  // All of these need step_mutex_.
+  void TakeInbox();
+  void RunPlan();
+  const float* Forward(const StepPlan& plan);
+  void Commit(const StepPlan& plan, const float* logits);
+  void Accept(Sequence* sequence, int32_t token_id);
+  /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
+  void End(Sequence* sequence, Record record, FinishReason reason);
+  /*! \return What the model threw at it, else nothing. */
+  std::string EndAll(FinishReason reason, const std::string& error);
+  void AdoptSubmitted();
+  [[noreturn]] void Die(const std::string& cause);
+  void Publish();
+
+  Model* const model_;
+  const Vocabulary vocabulary_;
+  /*! \brief Tokens that prompt and completion share. */
+  const int64_t max_sequence_tokens_;
+
+  // What the stepping thread owns: guarded by step_mutex_, which is taken before mutex_.
+  std::mutex step_mutex_;
+  Scheduler scheduler_;
+  Sampler sampler_;
+  std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Record> records_;
+  Statistics totals_;
+
+  // What the threads share: guarded by mutex_, which is never held during a step.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  Inbox inbox_;
+  Outbox outbox_;
+  Statistics published_;
+  int64_t next_sequence_id_ = 0;
+  bool has_live_sequences_ = false;
+  bool is_running_ = false;
+  bool stop_requested_ = false;
+  bool closed_ = false;
+  /*! \brief Why the engine is dead; empty while it is not. */
+  std::string death_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_ENGINE_H_

@@ -1,0 +1,40 @@
+/*!
+ * \file aiomlc/record.h
+ * \brief What the engine reports about a sequence.
+ */
+#ifndef AIOMLC_RECORD_H_
+#define AIOMLC_RECORD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace aiomlc {
+
+/*! \brief Why a sequence ended; kNone while it goes on. */
+enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
+
+/*! \brief What a sequence produced since its previous record. */
+struct Record {
+  int64_t sequence_id = 0;
+  /*! \brief Complete UTF-8 code points, stop strings already removed; may be empty. */
+  std::string text;
+  /*!
+   * \brief The generated tokens in order, stop token excluded.
+   *
+   * Their text may come with a later record, while it is an unfinished code point or the beginning
+   * of a stop string. Tokens that carry a stop string are included.
+   */
+  std::vector<int32_t> token_ids;
+  /*! \brief Set on the last record of a sequence, and only there. */
+  FinishReason finish_reason = FinishReason::kNone;
+  /*! \brief What went wrong; empty unless finish_reason is kError. */
+  std::string error;
+  int64_t prompt_tokens = 0;
+  /*! \brief Tokens sampled so far in all, a stop token included. */
+  int64_t completion_tokens = 0;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_RECORD_H_

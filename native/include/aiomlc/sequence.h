@@ -1,0 +1,63 @@
+/*!
+ * \file aiomlc/sequence.h
+ * \brief One row of tokens in the engine.
+ */
+#ifndef AIOMLC_SEQUENCE_H_
+#define AIOMLC_SEQUENCE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "aiomlc/sequence_options.h"
+#include "aiomlc/stop_matcher.h"
+#include "aiomlc/streaming_detokenizer.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief The state of one sequence.
+ *
+ * Its tokens are the prompt and what was sampled after it. The first `num_computed` of them are in
+ * the KV cache. A sequence that was preempted is one whose `num_computed` went back to 0: nothing
+ * else tells it from a new one, so its completion goes on where it was.
+ */
+struct Sequence {
+  /*!
+   * \param prompt_ids At least one token.
+   * \param options Valid options; `seed` must be set.
+   * \param max_completion_tokens Where the completion ends for want of room, at least 1.
+   * \param vocabulary Not owned; must outlive this object.
+   */
+  Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
+           int64_t max_completion_tokens, const Vocabulary* vocabulary);
+
+  int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
+  int64_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
+  /*! \brief Tokens that the model has yet to see before it can give the next one. */
+  int64_t num_uncomputed() const { return num_tokens() - num_computed; }
+  /*! \brief Whether the next step gives it its next token for the price of one. */
+  bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
+  bool IsStopToken(int32_t token_id) const;
+
+  /*! \brief Also the order of arrival; given when the sequence is queued. */
+  int64_t id = 0;
+  const int64_t num_prompt_tokens;
+  const int64_t max_completion_tokens;
+  const SamplingOptions sampling;
+  const uint64_t seed;
+  const std::vector<int32_t> stop_token_ids;
+
+  std::vector<int32_t> token_ids;
+  int64_t num_computed = 0;
+  /*! \brief Pages reserved for it; 0 unless it is running. */
+  int64_t num_pages = 0;
+  /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
+  int64_t times_passed = 0;
+  StreamingDetokenizer detokenizer;
+  StopMatcher stop_matcher;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_SEQUENCE_H_

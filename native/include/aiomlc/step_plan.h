@@ -1,0 +1,40 @@
+/*!
+ * \file aiomlc/step_plan.h
+ * \brief What one step is going to do.
+ */
+#ifndef AIOMLC_STEP_PLAN_H_
+#define AIOMLC_STEP_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "aiomlc/sequence.h"
+
+namespace aiomlc {
+
+/*! \brief The share of one sequence in a step. */
+struct StepRow {
+  Sequence* sequence;
+  /*! \brief Tokens to append, at least 1. */
+  int64_t num_tokens;
+  /*! \brief Whether these are the last it has, so that its next token can be sampled. */
+  bool needs_logits;
+};
+
+/*! \brief Decisions only: making a plan changes nothing. */
+struct StepPlan {
+  /*! \brief Lose their pages and wait again, latest arrival first. */
+  std::vector<Sequence*> preempted;
+  /*! \brief Waiting sequences that get pages. */
+  std::vector<Sequence*> admitted;
+  /*! \brief One entry for each time that a later arrival is admitted before this sequence. */
+  std::vector<Sequence*> passed;
+  /*! \brief Decodes first, then prefills. */
+  std::vector<StepRow> rows;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_STEP_PLAN_H_

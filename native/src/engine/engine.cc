@@ -1,0 +1,413 @@
+#include "aiomlc/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <random>
+#include <stdexcept>
+#include <utility>
+
+namespace aiomlc {
+
+namespace {
+
+int64_t StepTokenBudget(const Model& model, const EngineOptions& options) {
+  if (options.step_token_budget < 1) {
+    throw EngineError(ErrorKind::kBadRequest, "step_token_budget is " +
+                                                  std::to_string(options.step_token_budget) +
+                                                  ", it must be at least 1");
+  }
+  return std::min(options.step_token_budget, model.prefill_chunk_size());
+}
+
+void RequireOption(bool holds, const char* name, const std::string& value, const char* rule) {
+  if (holds) return;
+  throw EngineError(ErrorKind::kBadRequest,
+                    std::string(name) + " is " + value + ", it must be " + rule);
+}
+
+void ValidateSampling(const SamplingOptions& options) {
+  RequireOption(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
+                std::to_string(options.temperature), "at least 0");
+  RequireOption(options.top_p > 0 && options.top_p <= 1, "top_p", std::to_string(options.top_p),
+                "above 0 and at most 1");
+  RequireOption(options.top_k >= 0, "top_k", std::to_string(options.top_k), "at least 0");
+  RequireOption(options.min_p >= 0 && options.min_p <= 1, "min_p", std::to_string(options.min_p),
+                "from 0 to 1");
+}
+
+void ValidateStops(const SequenceOptions& options) {
+  for (const std::string& stop : options.stop) {
+    RequireOption(!stop.empty(), "stop", "an empty string", "at least one character");
+    RequireOption(IsUtf8(stop), "stop", "not UTF-8", "text");
+  }
+  for (int32_t token_id : options.stop_token_ids) {
+    RequireOption(token_id >= 0, "stop_token_ids", std::to_string(token_id), "at least 0");
+  }
+}
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+
+Record NewRecord(const Sequence& sequence) {
+  Record record;
+  record.sequence_id = sequence.id;
+  record.prompt_tokens = sequence.num_prompt_tokens;
+  record.completion_tokens = sequence.num_completion_tokens();
+  return record;
+}
+
+/*! \brief The text that was held back, for a sequence that gets no more tokens. */
+std::string FlushText(Sequence* sequence) {
+  std::string text = sequence->stop_matcher.Put(sequence->detokenizer.Finish());
+  return text + sequence->stop_matcher.Finish();
+}
+
+SequenceSnapshot Snapshot(const Sequence& sequence) {
+  return {sequence.id, sequence.num_tokens(), sequence.num_computed, sequence.num_pages};
+}
+
+}  // namespace
+
+Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
+    : model_(model),
+      vocabulary_(std::move(vocabulary)),
+      max_sequence_tokens_(
+          std::min(model->context_window(), model->num_pages() * model->page_size())),
+      scheduler_({.total_pages = model->num_pages(),
+                  .page_size = model->page_size(),
+                  .max_batch_size = model->max_batch_size(),
+                  .step_token_budget = StepTokenBudget(*model, options)}) {
+  Publish();
+}
+
+Engine::~Engine() {
+  try {
+    Close();
+  } catch (const EngineError&) {
+    // The model could not free a page, and nobody is left to use it or to be told.
+  }
+}
+
+// ---- From any thread ----
+
+void Engine::Validate(const std::vector<int32_t>& prompt_ids,
+                      const SequenceOptions& options) const {
+  ValidateSampling(options.sampling);
+  ValidateStops(options);
+  if (options.max_tokens.has_value()) {
+    RequireOption(*options.max_tokens >= 1, "max_tokens", std::to_string(*options.max_tokens),
+                  "at least 1");
+  }
+  if (prompt_ids.empty()) throw EngineError(ErrorKind::kBadRequest, "the prompt has no tokens");
+  const int64_t vocab_size = model_->vocab_size();
+  for (int32_t token_id : prompt_ids) {
+    if (token_id >= 0 && token_id < vocab_size) continue;
+    throw EngineError(ErrorKind::kBadRequest, "the prompt has token " + std::to_string(token_id) +
+                                                  ", the vocabulary has " +
+                                                  std::to_string(vocab_size) + " tokens");
+  }
+  const int64_t num_tokens = static_cast<int64_t>(prompt_ids.size());
+  if (num_tokens >= max_sequence_tokens_) {
+    throw PromptTooLongError(num_tokens, max_sequence_tokens_);
+  }
+}
+
+int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options) {
+  Validate(prompt_ids, options);
+  if (!options.seed.has_value()) options.seed = DrawSeed();
+  const int64_t room = max_sequence_tokens_ - static_cast<int64_t>(prompt_ids.size());
+  auto sequence =
+      std::make_unique<Sequence>(std::move(prompt_ids), options,
+                                 std::min(options.max_tokens.value_or(room), room), &vocabulary_);
+  int64_t sequence_id;
+  {
+    std::lock_guard lock(mutex_);
+    if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
+    if (closed_) throw EngineError(ErrorKind::kEngineClosed, "the engine is closed");
+    sequence_id = next_sequence_id_++;
+    sequence->id = sequence_id;
+    inbox_.submitted.push_back(std::move(sequence));
+  }
+  wake_.notify_one();
+  return sequence_id;
+}
+
+void Engine::Cancel(int64_t sequence_id) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_ || !death_.empty()) return;
+    inbox_.cancelled.push_back(sequence_id);
+  }
+  wake_.notify_one();
+}
+
+void Engine::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_requested_ = true;
+  }
+  wake_.notify_one();
+}
+
+std::vector<Record> Engine::Drain() {
+  std::lock_guard lock(mutex_);
+  return outbox_.Drain();
+}
+
+Statistics Engine::GetStatistics() const {
+  std::lock_guard lock(mutex_);
+  Statistics statistics = published_;
+  statistics.num_waiting += static_cast<int64_t>(inbox_.submitted.size());
+  return statistics;
+}
+
+std::string Engine::Failure() const {
+  std::lock_guard lock(mutex_);
+  return death_;
+}
+
+// ---- The loop ----
+
+bool Engine::WaitForWork() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] {
+    return stop_requested_ || closed_ || !death_.empty() || has_live_sequences_ || !inbox_.empty();
+  });
+  if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
+  return !closed_ && !std::exchange(stop_requested_, false);
+}
+
+void Engine::Run() {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(is_running_, true)) throw std::logic_error("the engine runs already");
+  }
+  struct Leave {
+    Engine* engine;
+    ~Leave() {
+      std::lock_guard lock(engine->mutex_);
+      engine->is_running_ = false;
+    }
+  } leave{this};
+  while (WaitForWork()) Step();
+}
+
+bool Engine::Step() {
+  std::lock_guard step_lock(step_mutex_);
+  {
+    std::lock_guard lock(mutex_);
+    if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
+    if (closed_) return false;
+  }
+  try {
+    TakeInbox();
+    if (!sequences_.empty()) RunPlan();
+  } catch (const std::exception& error) {
+    Die(error.what());
+  }
+  Publish();
+  std::lock_guard lock(mutex_);
+  return has_live_sequences_ || !inbox_.empty();
+}
+
+void Engine::Close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  wake_.notify_all();
+  std::lock_guard step_lock(step_mutex_);
+  AdoptSubmitted();
+  const std::string failure = EndAll(FinishReason::kAbort, "");
+  Publish();
+  if (failure.empty()) return;
+  std::lock_guard lock(mutex_);
+  death_ = failure;
+  throw EngineError(ErrorKind::kEngineDead, death_);
+}
+
+void Engine::CheckInvariants() {
+  std::lock_guard step_lock(step_mutex_);
+  EngineSnapshot snapshot;
+  snapshot.total_pages = scheduler_.pages().total_pages();
+  snapshot.free_pages = scheduler_.pages().free_pages();
+  snapshot.page_size = scheduler_.pages().page_size();
+  snapshot.max_running = scheduler_.max_running();
+  snapshot.max_sequence_tokens = max_sequence_tokens_;
+  for (const auto& [id, sequence] : sequences_) snapshot.live_ids.push_back(id);
+  for (const Sequence* sequence : scheduler_.running()) {
+    snapshot.running.push_back(Snapshot(*sequence));
+  }
+  for (const Sequence* sequence : scheduler_.waiting()) {
+    snapshot.waiting.push_back(Snapshot(*sequence));
+  }
+  std::string message;
+  for (const std::string& violation : FindViolations(snapshot)) message += violation + "; ";
+  if (!message.empty()) throw std::logic_error(message);
+}
+
+// ---- One step ----
+
+void Engine::AdoptSubmitted() {
+  std::vector<std::unique_ptr<Sequence>> submitted;
+  {
+    std::lock_guard lock(mutex_);
+    submitted.swap(inbox_.submitted);
+  }
+  for (std::unique_ptr<Sequence>& sequence : submitted) {
+    totals_.prompt_tokens += sequence->num_prompt_tokens;
+    scheduler_.Add(sequence.get());
+    sequences_.emplace(sequence->id, std::move(sequence));
+  }
+}
+
+void Engine::TakeInbox() {
+  std::vector<int64_t> cancelled;
+  {
+    // Before the submissions: a sequence must not be cancelled before it is known.
+    std::lock_guard lock(mutex_);
+    cancelled.swap(inbox_.cancelled);
+  }
+  AdoptSubmitted();
+  for (int64_t sequence_id : cancelled) {
+    const auto entry = sequences_.find(sequence_id);
+    if (entry == sequences_.end()) continue;
+    End(entry->second.get(), NewRecord(*entry->second), FinishReason::kAbort);
+  }
+}
+
+void Engine::RunPlan() {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  const StepPlan plan = scheduler_.Plan();
+  if (plan.rows.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
+  scheduler_.Reserve(plan);
+  for (Sequence* sequence : plan.preempted) model_->RemoveSequence(sequence->id);
+  for (Sequence* sequence : plan.admitted) model_->AddSequence(sequence->id);
+  Commit(plan, Forward(plan));
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double num_tokens = static_cast<double>(plan.prefill_tokens + plan.decode_tokens);
+  ++totals_.steps;
+  totals_.prefill_tokens += plan.prefill_tokens;
+  totals_.decode_tokens += plan.decode_tokens;
+  totals_.prefill_seconds += seconds * static_cast<double>(plan.prefill_tokens) / num_tokens;
+  totals_.decode_seconds += seconds * static_cast<double>(plan.decode_tokens) / num_tokens;
+}
+
+const float* Engine::Forward(const StepPlan& plan) {
+  ForwardInput input;
+  for (const StepRow& row : plan.rows) {
+    const auto first = row.sequence->token_ids.begin() + row.sequence->num_computed;
+    input.sequence_ids.push_back(row.sequence->id);
+    input.append_lengths.push_back(static_cast<int32_t>(row.num_tokens));
+    input.token_ids.insert(input.token_ids.end(), first, first + row.num_tokens);
+    if (row.needs_logits) {
+      input.logit_positions.push_back(static_cast<int32_t>(input.token_ids.size()) - 1);
+    }
+  }
+  return model_->Forward(input);
+}
+
+void Engine::Commit(const StepPlan& plan, const float* logits) {
+  const int64_t vocab_size = model_->vocab_size();
+  for (const StepRow& row : plan.rows) {
+    Sequence* sequence = row.sequence;
+    sequence->num_computed += row.num_tokens;
+    if (!row.needs_logits) continue;
+    const std::optional<int32_t> token_id =
+        sampler_.Sample(logits, vocab_size, sequence->sampling, sequence->seed,
+                        static_cast<uint64_t>(sequence->num_completion_tokens()));
+    logits += vocab_size;
+    if (token_id.has_value()) {
+      Accept(sequence, *token_id);
+    } else {
+      Record record = NewRecord(*sequence);
+      record.error = "the model's logits are not finite numbers";
+      End(sequence, std::move(record), FinishReason::kError);
+    }
+  }
+}
+
+void Engine::Accept(Sequence* sequence, int32_t token_id) {
+  sequence->token_ids.push_back(token_id);
+  ++totals_.completion_tokens;
+  Record record = NewRecord(*sequence);
+  if (sequence->IsStopToken(token_id)) {
+    record.text = FlushText(sequence);
+    End(sequence, std::move(record), FinishReason::kStop);
+    return;
+  }
+  record.token_ids = {token_id};
+  StopMatcher& stop_matcher = sequence->stop_matcher;
+  record.text = stop_matcher.Put(sequence->detokenizer.Put(token_id));
+  const bool is_full = sequence->num_completion_tokens() >= sequence->max_completion_tokens;
+  if (is_full && !stop_matcher.matched()) record.text += FlushText(sequence);
+  if (stop_matcher.matched()) {
+    End(sequence, std::move(record), FinishReason::kStop);
+  } else if (is_full) {
+    End(sequence, std::move(record), FinishReason::kLength);
+  } else {
+    records_.push_back(std::move(record));
+  }
+}
+
+void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
+  const int64_t sequence_id = sequence->id;
+  const bool is_in_model = sequence->num_pages > 0;
+  record.finish_reason = reason;
+  records_.push_back(std::move(record));
+  scheduler_.Remove(sequence);
+  sequences_.erase(sequence_id);
+  if (is_in_model) model_->RemoveSequence(sequence_id);
+}
+
+std::string Engine::EndAll(FinishReason reason, const std::string& error) {
+  std::string failure;
+  std::vector<int64_t> sequence_ids;
+  for (const auto& [sequence_id, sequence] : sequences_) sequence_ids.push_back(sequence_id);
+  std::sort(sequence_ids.begin(), sequence_ids.end());
+  for (int64_t sequence_id : sequence_ids) {
+    Sequence* sequence = sequences_.at(sequence_id).get();
+    Record record = NewRecord(*sequence);
+    record.error = error;
+    try {
+      End(sequence, std::move(record), reason);
+    } catch (const std::exception& thrown) {
+      // The rest must end too; the first failure is the one to report.
+      if (failure.empty()) failure = std::string("the model failed: ") + thrown.what();
+    }
+  }
+  return failure;
+}
+
+void Engine::Die(const std::string& cause) {
+  const std::string death = "the model failed: " + cause;
+  {
+    std::lock_guard lock(mutex_);
+    death_ = death;
+  }
+  // From here on nothing is submitted. What the model says while it is taken down is a consequence.
+  AdoptSubmitted();
+  EndAll(FinishReason::kError, death);
+  Publish();
+  wake_.notify_all();
+  throw EngineError(ErrorKind::kEngineDead, death);
+}
+
+void Engine::Publish() {
+  totals_.num_running = static_cast<int64_t>(scheduler_.running().size());
+  totals_.num_waiting = static_cast<int64_t>(scheduler_.waiting().size());
+  totals_.total_pages = scheduler_.pages().total_pages();
+  totals_.free_pages = scheduler_.pages().free_pages();
+  std::lock_guard lock(mutex_);
+  for (Record& record : records_) outbox_.Put(std::move(record));
+  records_.clear();
+  published_ = totals_;
+  has_live_sequences_ = !sequences_.empty();
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,30 @@
+#include "aiomlc/outbox.h"
+
+#include <utility>
+
+namespace aiomlc {
+
+void Outbox::Put(Record&& record) {
+  const auto [entry, is_new] = index_by_sequence_.try_emplace(record.sequence_id, records_.size());
+  if (is_new) {
+    records_.push_back(std::move(record));
+    if (records_.size() == 1) wake_.Signal();
+    return;
+  }
+  Record& waiting = records_[entry->second];
+  waiting.text += record.text;
+  waiting.token_ids.insert(waiting.token_ids.end(), record.token_ids.begin(),
+                           record.token_ids.end());
+  waiting.finish_reason = record.finish_reason;
+  waiting.error = std::move(record.error);
+  waiting.prompt_tokens = record.prompt_tokens;
+  waiting.completion_tokens = record.completion_tokens;
+}
+
+std::vector<Record> Outbox::Drain() {
+  wake_.Clear();
+  index_by_sequence_.clear();
+  return std::exchange(records_, {});
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,23 @@
+#include "aiomlc/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace aiomlc {
+
+Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
+                   int64_t max_completion_tokens, const Vocabulary* vocabulary)
+    : num_prompt_tokens(static_cast<int64_t>(prompt_ids.size())),
+      max_completion_tokens(max_completion_tokens),
+      sampling(options.sampling),
+      seed(options.seed.value()),
+      stop_token_ids(options.stop_token_ids),
+      token_ids(std::move(prompt_ids)),
+      detokenizer(vocabulary),
+      stop_matcher(options.stop) {}
+
+bool Sequence::IsStopToken(int32_t token_id) const {
+  return std::find(stop_token_ids.begin(), stop_token_ids.end(), token_id) != stop_token_ids.end();
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,211 @@
+/*!
+ * \file src/ffi/core.cc
+ * \brief The engine as FFI globals: convert, call, convert.
+ */
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../model/tvm_model.h"
+#include "aiomlc/cpu_info.h"
+#include "aiomlc/engine.h"
+
+namespace aiomlc {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+using Options = ffi::Map<ffi::String, ffi::Any>;
+
+class ModelObj : public ffi::Object {
+ public:
+  explicit ModelObj(std::unique_ptr<TvmModel> model) : model(std::move(model)) {}
+  std::unique_ptr<TvmModel> model;
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Model", ModelObj, ffi::Object);
+};
+
+class ModelRef : public ffi::ObjectRef {
+ public:
+  explicit ModelRef(std::unique_ptr<TvmModel> model)
+      : ObjectRef(ffi::make_object<ModelObj>(std::move(model))) {}
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(ModelRef, ffi::ObjectRef, ModelObj);
+};
+
+/*! \brief An engine together with the model it needs alive. */
+class CoreObj : public ffi::Object {
+ public:
+  CoreObj(ModelRef model, Vocabulary vocabulary, const EngineOptions& options)
+      : model_(std::move(model)), engine(model_->model.get(), std::move(vocabulary), options) {}
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Core", CoreObj, ffi::Object);
+
+ private:
+  ModelRef model_;
+
+ public:
+  Engine engine;
+};
+
+class CoreRef : public ffi::ObjectRef {
+ public:
+  CoreRef(ModelRef model, Vocabulary vocabulary, const EngineOptions& options)
+      : ObjectRef(ffi::make_object<CoreObj>(std::move(model), std::move(vocabulary), options)) {}
+  TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(CoreRef, ffi::ObjectRef, CoreObj);
+};
+
+template <typename T>
+T Read(const Options& options, const char* key) {
+  return options[key].cast<T>();
+}
+
+/*! \brief Call into the engine; its errors become the Python classes of the same name. */
+template <typename Call>
+auto Guarded(Call call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const EngineError& error) {
+    throw ffi::Error(ErrorKindName(error.kind()), error.what(), "");
+  }
+}
+
+ModelRef OpenModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& params,
+                   const Options& sizes, int num_threads) {
+  ModelShape shape;
+  shape.vocab_size = Read<int64_t>(sizes, "vocab_size");
+  shape.context_window = Read<int64_t>(sizes, "context_window");
+  shape.max_batch_size = Read<int64_t>(sizes, "max_batch_size");
+  shape.prefill_chunk_size = Read<int64_t>(sizes, "prefill_chunk_size");
+  shape.max_total_tokens = Read<int64_t>(sizes, "max_total_tokens");
+  return ModelRef(std::make_unique<TvmModel>(library, params, shape, num_threads));
+}
+
+/*! \brief The logits of each row's last token, a view that the next call overwrites. */
+ffi::Tensor ForwardByHand(const ModelRef& model, const ffi::Shape& sequence_ids,
+                          const ffi::Shape& append_lengths, const ffi::Shape& token_ids) {
+  ForwardInput input;
+  input.sequence_ids.assign(sequence_ids.begin(), sequence_ids.end());
+  input.append_lengths.assign(append_lengths.begin(), append_lengths.end());
+  input.token_ids.assign(token_ids.begin(), token_ids.end());
+  int32_t end = 0;
+  for (int32_t length : input.append_lengths) input.logit_positions.push_back((end += length) - 1);
+  model->model->Forward(input);
+  return model->model->logits();
+}
+
+CoreRef CreateCore(const ModelRef& model, const ffi::Array<ffi::Bytes>& vocabulary,
+                   const Options& options) {
+  Vocabulary tokens;
+  tokens.reserve(vocabulary.size());
+  for (const ffi::Bytes& token : vocabulary) tokens.emplace_back(token.data(), token.size());
+  EngineOptions engine_options;
+  engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
+  return Guarded([&] { return CoreRef(model, std::move(tokens), engine_options); });
+}
+
+SequenceOptions ToSequenceOptions(const Options& options) {
+  SequenceOptions result;
+  result.sampling.temperature = Read<double>(options, "temperature");
+  result.sampling.top_p = Read<double>(options, "top_p");
+  result.sampling.top_k = Read<int64_t>(options, "top_k");
+  result.sampling.min_p = Read<double>(options, "min_p");
+  if (auto limit = Read<ffi::Optional<int64_t>>(options, "max_tokens")) result.max_tokens = *limit;
+  if (auto seed = Read<ffi::Optional<int64_t>>(options, "seed")) {
+    result.seed = static_cast<uint64_t>(*seed);
+  }
+  for (const ffi::String& text : Read<ffi::Array<ffi::String>>(options, "stop")) {
+    result.stop.emplace_back(text.data(), text.size());
+  }
+  for (int64_t id : Read<ffi::Shape>(options, "stop_token_ids")) {
+    result.stop_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  return result;
+}
+
+/*! \brief Queue a prompt of int32 token ids in the machine's byte order. */
+int64_t Submit(const CoreRef& core, const ffi::Bytes& prompt, const Options& options) {
+  std::vector<int32_t> prompt_ids(prompt.size() / sizeof(int32_t));
+  std::memcpy(prompt_ids.data(), prompt.data(), prompt_ids.size() * sizeof(int32_t));
+  return Guarded(
+      [&] { return core->engine.Submit(std::move(prompt_ids), ToSequenceOptions(options)); });
+}
+
+template <typename T>
+void Put(std::string* out, T value) {
+  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+/*! \brief Everything since the last call, in the layout that `aiomlc/runtime/core.py` reads. */
+ffi::Bytes Drain(const CoreRef& core) {
+  std::string out;
+  for (const Record& record : core->engine.Drain()) {
+    Put<int64_t>(&out, record.sequence_id);
+    Put<int64_t>(&out, record.prompt_tokens);
+    Put<int64_t>(&out, record.completion_tokens);
+    Put(&out, static_cast<uint32_t>(record.token_ids.size()));
+    Put(&out, static_cast<uint32_t>(record.text.size()));
+    Put(&out, static_cast<uint32_t>(record.error.size()));
+    Put(&out, static_cast<uint32_t>(record.finish_reason));
+    out.append(reinterpret_cast<const char*>(record.token_ids.data()),
+               record.token_ids.size() * sizeof(int32_t));
+    out.append(record.text);
+    out.append(record.error);
+  }
+  return ffi::Bytes(std::move(out));
+}
+
+Options GetStatistics(const CoreRef& core) {
+  const Statistics statistics = core->engine.GetStatistics();
+  return {{"num_running", statistics.num_running},
+          {"num_waiting", statistics.num_waiting},
+          {"total_pages", statistics.total_pages},
+          {"free_pages", statistics.free_pages},
+          {"prompt_tokens", statistics.prompt_tokens},
+          {"completion_tokens", statistics.completion_tokens},
+          {"steps", statistics.steps},
+          {"prefill_tokens", statistics.prefill_tokens},
+          {"decode_tokens", statistics.decode_tokens},
+          {"prefill_seconds", statistics.prefill_seconds},
+          {"decode_seconds", statistics.decode_seconds}};
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<ModelObj>();
+  refl::ObjectDef<CoreObj>();
+  refl::GlobalDef()
+      .def("aiomlc.physical_cores", PhysicalCores)
+      .def("aiomlc.model_open", OpenModel)
+      .def("aiomlc.model_add_sequence",
+           [](const ModelRef& model, int64_t id) { model->model->AddSequence(id); })
+      .def("aiomlc.model_remove_sequence",
+           [](const ModelRef& model, int64_t id) { model->model->RemoveSequence(id); })
+      .def("aiomlc.model_free_pages",
+           [](const ModelRef& model) { return model->model->FreePages(); })
+      .def("aiomlc.model_forward", ForwardByHand)
+      .def("aiomlc.core_create", CreateCore)
+      .def("aiomlc.core_submit", Submit)
+      .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
+      .def("aiomlc.core_run", [](const CoreRef& core) { Guarded([&] { core->engine.Run(); }); })
+      .def("aiomlc.core_stop", [](const CoreRef& core) { core->engine.Stop(); })
+      .def("aiomlc.core_close", [](const CoreRef& core) { Guarded([&] { core->engine.Close(); }); })
+      .def("aiomlc.core_step",
+           [](const CoreRef& core) { return Guarded([&] { return core->engine.Step(); }); })
+      .def("aiomlc.core_drain", Drain)
+      .def("aiomlc.core_wake_fd", [](const CoreRef& core) { return core->engine.wake_fd(); })
+      .def("aiomlc.core_failure",
+           [](const CoreRef& core) { return ffi::String(core->engine.Failure()); })
+      .def("aiomlc.core_statistics", GetStatistics);
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,183 @@
+/*!
+ * \file src/ffi/kernels.cc
+ * \brief The kernels that a compiled library calls, as FFI globals. Outputs come last.
+ */
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "aiomlc/elementwise.h"
+#include "aiomlc/linear.h"
+#include "tensor_arguments.h"
+
+namespace aiomlc {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+using ffi::TensorView;
+
+constexpr int64_t kAny = TensorArguments::kAny;
+
+/*! \brief A tensor read as rows along its last axis. */
+struct RowShape {
+  int64_t rows;
+  int64_t size;
+};
+
+RowShape RowsOf(const TensorArguments& args, const TensorView& tensor, const char* name) {
+  args.Require(tensor.ndim() > 0 && tensor.size(-1) > 0, name, " has no last axis");
+  return {tensor.numel() / tensor.size(-1), tensor.size(-1)};
+}
+
+void RequireRows(const TensorArguments& args, const TensorView& tensor, const char* name,
+                 RowShape expected) {
+  const RowShape actual = RowsOf(args, tensor, name);
+  args.Require(actual.rows == expected.rows && actual.size == expected.size, name, " has ",
+               actual.rows, " rows of ", actual.size, ", expected ", expected.rows, " of ",
+               expected.size);
+}
+
+void CallEmbed(const std::string& name, WeightFormat format, TensorView ids, TensorView packed,
+               TensorView out) {
+  const TensorArguments args(name.c_str());
+  args.RequireShape(ids, "ids", {kAny});
+  args.RequireShape(packed, "packed", {kAny});
+  args.RequireShape(out, "out", {ids.size(0), kAny});
+  const int64_t hidden = out.size(1);
+  args.Require(hidden > 0, "out has no last axis");
+  const auto tile_bytes = static_cast<int64_t>(PackedMatrixBytes(format, kTileRows, hidden));
+  args.Require(packed.size(0) % tile_bytes == 0, "packed does not hold rows of out's size");
+  const int64_t padded_vocab = packed.size(0) / tile_bytes * kTileRows;
+  try {
+    EmbedRows(ThreadPool::Current(), format, args.Data<uint8_t>(packed, "packed"), padded_vocab,
+              hidden, args.Data<int32_t>(ids, "ids"), ids.size(0), args.Data<float>(out, "out"));
+  } catch (const std::out_of_range& error) {
+    TVM_FFI_THROW(ValueError) << name << ": " << error.what();
+  }
+}
+
+void CallLinear(const std::string& name, WeightFormat format, const TensorView& x,
+                const TensorView& packed, const TensorView* bias, const TensorView& out) {
+  const TensorArguments args(name.c_str());
+  const RowShape in_shape = RowsOf(args, x, "x");
+  const RowShape out_shape = RowsOf(args, out, "out");
+  RequireRows(args, out, "out", {in_shape.rows, out_shape.size});
+  args.RequireShape(
+      packed, "packed",
+      {static_cast<int64_t>(PackedMatrixBytes(format, out_shape.size, in_shape.size))});
+  if (bias != nullptr) args.RequireShape(*bias, "bias", {out_shape.size});
+  const FloatType x_type = args.Type(x, "x");
+  const FloatType out_type = args.Type(out, "out");
+  Linear(ThreadPool::Current(), format, args.Data<uint8_t>(packed, "packed"), out_shape.size,
+         in_shape.size, args.Floats(x, "x", x_type), x_type, in_shape.rows,
+         bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"),
+         args.Floats(out, "out", out_type), out_type);
+}
+
+void CallRmsNorm(TensorView x, TensorView weight, double eps, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.rms_norm");
+  const RowShape shape = RowsOf(args, x, "x");
+  args.RequireShape(weight, "weight", {shape.size});
+  RequireRows(args, out, "out", shape);
+  RmsNorm(ThreadPool::Current(), args.Data<float>(x, "x"), args.Data<float>(weight, "weight"),
+          static_cast<float>(eps), shape.rows, shape.size, args.Data<float>(out, "out"));
+}
+
+void CallAddRmsNorm(TensorView x, TensorView residual, TensorView weight, double eps,
+                    TensorView out, TensorView out_residual) {
+  const TensorArguments args("aiomlc.cpu.add_rms_norm");
+  const RowShape shape = RowsOf(args, x, "x");
+  RequireRows(args, residual, "residual", shape);
+  args.RequireShape(weight, "weight", {shape.size});
+  RequireRows(args, out, "out", shape);
+  RequireRows(args, out_residual, "out_residual", shape);
+  AddRmsNorm(ThreadPool::Current(), args.Data<float>(x, "x"),
+             args.Data<float>(residual, "residual"), args.Data<float>(weight, "weight"),
+             static_cast<float>(eps), shape.rows, shape.size, args.Data<float>(out, "out"),
+             args.Data<float>(out_residual, "out_residual"));
+}
+
+void CallAdd(TensorView a, TensorView b, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.add");
+  const RowShape shape = RowsOf(args, a, "a");
+  RequireRows(args, b, "b", shape);
+  RequireRows(args, out, "out", shape);
+  Add(ThreadPool::Current(), args.Data<float>(a, "a"), args.Data<float>(b, "b"), a.numel(),
+      args.Data<float>(out, "out"));
+}
+
+void CallSiluMul(TensorView gate_up, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.silu_mul");
+  const RowShape shape = RowsOf(args, out, "out");
+  RequireRows(args, gate_up, "gate_up", {shape.rows, 2 * shape.size});
+  SiluMul(ThreadPool::Current(), args.Data<float>(gate_up, "gate_up"), shape.rows, shape.size,
+          args.Data<float>(out, "out"));
+}
+
+void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double eps,
+                int64_t num_q_heads, int64_t num_kv_heads, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.qk_norm");
+  args.Require(qkv.ndim() >= 2 && qkv.ndim() == out.ndim(),
+               "qkv and out must end in [heads, size]");
+  const RowShape shape = RowsOf(args, qkv, "qkv");
+  const HeadLayout heads{num_q_heads, num_kv_heads, shape.size};
+  args.Require(num_q_heads >= 0 && num_kv_heads >= 0 && qkv.size(-2) == heads.num_heads() &&
+                   out.size(-2) == heads.num_heads(),
+               "qkv and out must have ", heads.num_heads(), " heads");
+  RequireRows(args, out, "out", shape);
+  args.RequireShape(q_weight, "q_weight", {shape.size});
+  args.RequireShape(k_weight, "k_weight", {shape.size});
+  const FloatType out_type = args.Type(out, "out");
+  const int64_t rows = heads.num_heads() == 0 ? 0 : shape.rows / heads.num_heads();
+  QkNorm(ThreadPool::Current(), heads, args.Data<float>(qkv, "qkv"),
+         args.Data<float>(q_weight, "q_weight"), args.Data<float>(k_weight, "k_weight"),
+         static_cast<float>(eps), rows, args.Floats(out, "out", out_type), out_type);
+}
+
+void CallTakeRows(TensorView x, TensorView rows, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.take_rows");
+  args.RequireShape(x, "x", {1, kAny, kAny});
+  args.RequireShape(rows, "rows", {kAny});
+  args.RequireShape(out, "out", {1, rows.size(0), x.size(2)});
+  const int32_t* ids = args.Data<int32_t>(rows, "rows");
+  for (int64_t i = 0; i < rows.size(0); ++i) {
+    args.Require(ids[i] >= 0 && ids[i] < x.size(1), "row ", ids[i], " of ", x.size(1));
+  }
+  TakeRows(args.Data<float>(x, "x"), ids, rows.size(0), x.size(2), args.Data<float>(out, "out"));
+}
+
+void DefineLinear(const std::string& suffix, WeightFormat format) {
+  const std::string embed = "aiomlc.cpu.embed_" + suffix;
+  const std::string linear = "aiomlc.cpu.linear_" + suffix;
+  const std::string linear_bias = "aiomlc.cpu.linear_bias_" + suffix;
+  refl::GlobalDef()
+      .def(embed.c_str(), [=](TensorView ids, TensorView packed,
+                              TensorView out) { CallEmbed(embed, format, ids, packed, out); })
+      .def(linear.c_str(),
+           [=](TensorView x, TensorView packed, TensorView out) {
+             CallLinear(linear, format, x, packed, nullptr, out);
+           })
+      .def(linear_bias.c_str(),
+           [=](TensorView x, TensorView packed, TensorView bias, TensorView out) {
+             CallLinear(linear_bias, format, x, packed, &bias, out);
+           });
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  DefineLinear("q4", WeightFormat::kQ4);
+  DefineLinear("bf16", WeightFormat::kBF16);
+  DefineLinear("f32", WeightFormat::kF32);
+  refl::GlobalDef()
+      .def("aiomlc.cpu.rms_norm", CallRmsNorm)
+      .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
+      .def("aiomlc.cpu.add", CallAdd)
+      .def("aiomlc.cpu.silu_mul", CallSiluMul)
+      .def("aiomlc.cpu.qk_norm", CallQkNorm)
+      .def("aiomlc.cpu.take_rows", CallTakeRows);
+}
+
+}  // namespace
+}  // namespace aiomlc

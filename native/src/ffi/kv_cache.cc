@@ -1,0 +1,248 @@
+/*!
+ * \file src/ffi/kv_cache.cc
+ * \brief The functions that TVM's paged KV cache calls, with the argument lists of TVM's own.
+ *
+ * The log-sum-exp tensors are neither written nor read: see `LayerAttention`.
+ */
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <cstddef>
+
+#include "aiomlc/elementwise.h"
+#include "aiomlc/kv_pages.h"
+#include "aiomlc/layer_attention.h"
+#include "tensor_arguments.h"
+
+namespace aiomlc {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+using ffi::TensorView;
+
+constexpr int64_t kAny = TensorArguments::kAny;
+
+KvPages PagesOf(const TensorArguments& args, const TensorView& pages) {
+  args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
+  const FloatType type = args.Type(pages, "pages");
+  return {static_cast<std::byte*>(args.Floats(pages, "pages", type)), pages.size(0), pages.size(2),
+          static_cast<size_t>(pages.size(4)) * FloatBytes(type)};
+}
+
+void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t count,
+                  int64_t lowest, const KvPages& pages) {
+  for (int64_t i = 0; i < count; ++i) {
+    args.Require(slot_ids[i] >= lowest && slot_ids[i] < pages.num_pages * kPageSize, "slot ",
+                 slot_ids[i], " of ", pages.num_pages * kPageSize);
+  }
+}
+
+void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorView k, TensorView v,
+                     TensorView inverse_frequencies) {
+  const TensorArguments args("aiomlc.cpu.kv_split_rotary");
+  LayerAttention::Current().Begin();
+  args.RequireShape(q, "q", {kAny, kAny, kAny});
+  const int64_t rows = q.size(0);
+  const int64_t head_dim = q.size(2);
+  args.RequireShape(k, "k", {rows, kAny, head_dim});
+  args.RequireShape(v, "v", {rows, k.size(1), head_dim});
+  RotaryCall call;
+  call.heads = {q.size(1), k.size(1), head_dim};
+  args.RequireShape(qkv, "qkv", {rows, call.heads.num_heads(), head_dim});
+  args.RequireShape(positions, "positions", {rows});
+  args.RequireShape(inverse_frequencies, "inverse_frequencies", {kAny});
+  args.Require(2 * inverse_frequencies.size(0) <= head_dim, "too many inverse frequencies");
+  call.type = args.Type(qkv, "qkv");
+  call.rows = rows;
+  call.qkv = args.Floats(qkv, "qkv", call.type);
+  call.positions = args.Data<int32_t>(positions, "positions");
+  call.inverse_frequencies = args.Data<float>(inverse_frequencies, "inverse_frequencies");
+  call.num_frequencies = inverse_frequencies.size(0);
+  call.q = args.Floats(q, "q", call.type);
+  call.k = args.Floats(k, "k", call.type);
+  call.v = args.Floats(v, "v", call.type);
+  SplitRotary(ThreadPool::Current(), call);
+}
+
+void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_ids) {
+  const TensorArguments args("aiomlc.cpu.kv_append");
+  LayerAttention::Current().CheckAppend();
+  const KvPages target = PagesOf(args, pages);
+  args.RequireShape(k, "k", {kAny, pages.size(2), pages.size(4)});
+  args.RequireShape(v, "v", {k.size(0), pages.size(2), pages.size(4)});
+  args.RequireShape(slot_ids, "position_map", {k.size(0)});
+  const int32_t* ids = args.Data<int32_t>(slot_ids, "position_map");
+  RequireSlots(args, ids, k.size(0), -1, target);
+  const FloatType type = args.Type(pages, "pages");
+  AppendToPages(target, args.Floats(k, "k", type), args.Floats(v, "v", type), ids, k.size(0));
+}
+
+/*! \brief The arguments that every attention function has. */
+AttentionCall CallOf(const TensorArguments& args, const TensorView& q, const TensorView& positions,
+                     const TensorView& output, int64_t num_kv_heads, int64_t rotary_mode,
+                     double scale) {
+  args.Require(rotary_mode == 0, "rotary embedding inside of attention is not supported");
+  args.RequireShape(q, "q", {kAny, kAny, kAny});
+  args.RequireShape(output, "output", {q.size(0), q.size(1), q.size(2)});
+  args.RequireShape(positions, "q_rope_position", {q.size(0)});
+  args.Require(num_kv_heads > 0 && q.size(1) % num_kv_heads == 0, q.size(1),
+               " query heads do not share ", num_kv_heads, " key-value heads");
+  AttentionCall call;
+  call.shape = {q.size(1), num_kv_heads, q.size(2), args.Type(q, "q"), static_cast<float>(scale)};
+  call.queries = args.Floats(q, "q", call.shape.type);
+  call.output = args.Floats(output, "output", call.shape.type);
+  call.num_rows = q.size(0);
+  call.positions = args.Data<int32_t>(positions, "q_rope_position");
+  return call;
+}
+
+void CallRagged(TensorView q, TensorView q_indptr, TensorView k, TensorView v, TensorView kv_indptr,
+                TensorView q_rope_position, TensorView k_rope_pos_offset, TensorView output,
+                TensorView /*lse*/, int64_t causal, int64_t rotary_mode, double /*rope_scale*/,
+                double /*rope_theta*/, double scale) {
+  const TensorArguments args("aiomlc.cpu.attention_ragged");
+  args.Require(causal == 1, "new tokens must attend causally");
+  args.RequireShape(k, "k", {q.size(0), kAny, q.size(2)});
+  args.RequireShape(v, "v", {q.size(0), k.size(1), q.size(2)});
+  const AttentionCall call =
+      CallOf(args, q, q_rope_position, output, k.size(1), rotary_mode, scale);
+  NewTokens tokens;
+  args.RequireShape(k_rope_pos_offset, "k_rope_pos_offset", {kAny});
+  tokens.num_sequences = k_rope_pos_offset.size(0);
+  args.RequireShape(q_indptr, "q_indptr", {tokens.num_sequences + 1});
+  args.RequireShape(kv_indptr, "kv_indptr", {tokens.num_sequences + 1});
+  tokens.row_indptr = args.Data<int32_t>(q_indptr, "q_indptr");
+  tokens.history_lengths = args.Data<int32_t>(k_rope_pos_offset, "k_rope_pos_offset");
+  const int32_t* kv_rows = args.Data<int32_t>(kv_indptr, "kv_indptr");
+  for (int64_t i = 0; i <= tokens.num_sequences; ++i) {
+    args.Require(kv_rows[i] == tokens.row_indptr[i], "queries and keys must be the same tokens");
+  }
+  tokens.keys = args.Floats(k, "k", call.shape.type);
+  tokens.values = args.Floats(v, "v", call.shape.type);
+  LayerAttention::Current().AddNewTokens(ThreadPool::Current(), call, tokens);
+}
+
+/*! \brief The page tables of a prefill or decode call. */
+PageSegments SegmentsOf(const TensorArguments& args, const TensorView& pages,
+                        const TensorView& page_indptr, const TensorView& page_values,
+                        const TensorView& length_info, const TensorView& k_rope_pos_offset,
+                        const AttentionShape& shape) {
+  args.RequireShape(pages, "pages", {kAny, 2, shape.num_kv_heads, kPageSize, shape.head_dim});
+  args.RequireShape(page_indptr, "page_indptr", {kAny});
+  args.Require(page_indptr.size(0) > 0, "page_indptr is empty");
+  args.RequireShape(page_values, "page_values", {kAny});
+  PageSegments segments;
+  segments.num_groups = page_indptr.size(0) - 1;
+  args.RequireShape(length_info, "length_info", {segments.num_groups});
+  args.RequireShape(k_rope_pos_offset, "k_rope_pos_offset", {segments.num_groups});
+  segments.pages = args.Floats(pages, "pages", shape.type);
+  segments.num_pages = pages.size(0);
+  segments.page_indptr = args.Data<int32_t>(page_indptr, "page_indptr");
+  segments.page_ids = args.Data<int32_t>(page_values, "page_values");
+  segments.num_page_ids = page_values.size(0);
+  segments.last_page_lengths = args.Data<int32_t>(length_info, "length_info");
+  segments.first_positions = args.Data<int32_t>(k_rope_pos_offset, "k_rope_pos_offset");
+  return segments;
+}
+
+void CallPrefill(TensorView q, TensorView q_indptr, TensorView pages, TensorView page_indptr,
+                 TensorView page_values, TensorView length_info, TensorView k_rope_pos_offset,
+                 TensorView q_rope_position, TensorView output, TensorView /*lse*/,
+                 int64_t /*causal*/, int64_t rotary_mode, double /*rope_scale*/,
+                 double /*rope_theta*/, double scale) {
+  const TensorArguments args("aiomlc.cpu.attention_prefill");
+  args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
+  const AttentionCall call =
+      CallOf(args, q, q_rope_position, output, pages.size(2), rotary_mode, scale);
+  PageSegments segments =
+      SegmentsOf(args, pages, page_indptr, page_values, length_info, k_rope_pos_offset, call.shape);
+  args.RequireShape(q_indptr, "q_indptr", {segments.num_groups + 1});
+  segments.row_indptr = args.Data<int32_t>(q_indptr, "q_indptr");
+  LayerAttention::Current().AddPages(ThreadPool::Current(), call, segments);
+}
+
+void CallDecode(TensorView q, TensorView pages, TensorView page_indptr, TensorView page_values,
+                TensorView length_info, TensorView k_rope_pos_offset, TensorView q_rope_position,
+                TensorView output, TensorView /*lse*/, int64_t rotary_mode, double /*rope_scale*/,
+                double /*rope_theta*/, double scale) {
+  const TensorArguments args("aiomlc.cpu.attention_decode");
+  args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
+  const AttentionCall call =
+      CallOf(args, q, q_rope_position, output, pages.size(2), rotary_mode, scale);
+  const PageSegments segments =
+      SegmentsOf(args, pages, page_indptr, page_values, length_info, k_rope_pos_offset, call.shape);
+  args.Require(segments.num_groups == call.num_rows, "every row must have a page table");
+  LayerAttention::Current().AddPages(ThreadPool::Current(), call, segments);
+}
+
+void CallMerge(TensorView /*output*/, TensorView /*lse*/, TensorView /*other*/,
+               TensorView /*other_lse*/) {
+  LayerAttention::Current().CheckMerge();
+}
+
+void CallCopyPage(TensorView pages, int64_t source, int64_t target, int64_t num_slots) {
+  const TensorArguments args("aiomlc.cpu.kv_copy_page");
+  const KvPages all = PagesOf(args, pages);
+  args.Require(source >= 0 && source < all.num_pages && target >= 0 && target < all.num_pages,
+               "a page id is out of range");
+  args.Require(num_slots >= 0 && num_slots <= kPageSize, "copy_length is out of range");
+  if (source != target) CopyPage(all, source, target, num_slots);
+}
+
+void CallDebugGet(TensorView pages, TensorView slot_ids, TensorView k_data, TensorView v_data,
+                  int64_t layer_id) {
+  const TensorArguments args("aiomlc.cpu.kv_debug_get");
+  const KvPages source = PagesOf(args, pages);
+  args.RequireShape(slot_ids, "position_map", {kAny});
+  const int64_t count = slot_ids.size(0);
+  args.RequireShape(k_data, "k_data", {kAny, count, pages.size(2), pages.size(4)});
+  args.RequireShape(v_data, "v_data", {k_data.size(0), count, pages.size(2), pages.size(4)});
+  args.Require(layer_id >= 0 && layer_id < k_data.size(0), "layer_id is out of range");
+  const int32_t* ids = args.Data<int32_t>(slot_ids, "position_map");
+  RequireSlots(args, ids, count, 0, source);
+  const FloatType type = args.Type(pages, "pages");
+  const size_t layer_bytes = static_cast<size_t>(count * source.num_kv_heads) * source.row_bytes;
+  auto* keys = static_cast<std::byte*>(args.Floats(k_data, "k_data", type));
+  auto* values = static_cast<std::byte*>(args.Floats(v_data, "v_data", type));
+  ReadFromPages(source, ids, count, keys + layer_id * layer_bytes, values + layer_id * layer_bytes);
+}
+
+void CallCompactCopy(TensorView pages, TensorView copy_length_indptr, TensorView copy_src_dst_pos,
+                     int64_t batch_size) {
+  const TensorArguments args("aiomlc.cpu.kv_compact_copy");
+  const KvPages all = PagesOf(args, pages);
+  args.RequireShape(copy_length_indptr, "copy_length_indptr", {batch_size + 1});
+  args.RequireShape(copy_src_dst_pos, "copy_src_dst_pos", {2, kAny});
+  const int64_t capacity = copy_src_dst_pos.size(1);
+  const int32_t* indptr = args.Data<int32_t>(copy_length_indptr, "copy_length_indptr");
+  const int32_t* sources = args.Data<int32_t>(copy_src_dst_pos, "copy_src_dst_pos");
+  const int64_t count = indptr[batch_size];
+  args.Require(indptr[0] == 0 && count >= 0 && count <= capacity,
+               "copy_length_indptr is out of range");
+  RequireSlots(args, sources, count, 0, all);
+  RequireSlots(args, sources + capacity, count, 0, all);
+  CopySlots(all, sources, sources + capacity, count);
+}
+
+void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
+  TVM_FFI_THROW(RuntimeError) << "aiomlc.cpu.attention_unsupported: sliding windows, token "
+                                 "trees and latent attention do not run on the CPU";
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::GlobalDef()
+      .def("aiomlc.cpu.kv_split_rotary", CallSplitRotary)
+      .def("aiomlc.cpu.kv_append", CallAppend)
+      .def("aiomlc.cpu.attention_ragged", CallRagged)
+      .def("aiomlc.cpu.attention_prefill", CallPrefill)
+      .def("aiomlc.cpu.attention_decode", CallDecode)
+      .def("aiomlc.cpu.attention_merge", CallMerge)
+      .def("aiomlc.cpu.kv_copy_page", CallCopyPage)
+      .def("aiomlc.cpu.kv_debug_get", CallDebugGet)
+      .def("aiomlc.cpu.kv_compact_copy", CallCompactCopy)
+      .def_packed("aiomlc.cpu.attention_unsupported", CallUnsupported);
+}
+
+}  // namespace
+}  // namespace aiomlc

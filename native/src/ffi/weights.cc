@@ -1,0 +1,160 @@
+/*!
+ * \file ffi/weights.cc
+ * \brief The weight conversion and the mapped parameters as Python sees them.
+ */
+#include "aiomlc/weights.h"
+
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <string>
+#include <utility>
+
+namespace aiomlc {
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+using Record = ffi::Map<ffi::String, ffi::Any>;
+
+int64_t Integer(const Record& record, const char* key) { return record[key].cast<int64_t>(); }
+
+WeightFormat ParseFormat(const ffi::String& name) {
+  if (name == "q4") return WeightFormat::kQ4;
+  if (name == "bf16") return WeightFormat::kBF16;
+  if (name == "f32") return WeightFormat::kF32;
+  TVM_FFI_THROW(ValueError) << "unknown weight format " << name;
+  TVM_FFI_UNREACHABLE();
+}
+
+SourceType ParseSourceType(const ffi::String& name) {
+  if (name == "q4") return SourceType::kQ4;
+  if (name == "bf16") return SourceType::kBF16;
+  if (name == "f16") return SourceType::kF16;
+  if (name == "f32") return SourceType::kF32;
+  TVM_FFI_THROW(ValueError) << "unknown source type " << name;
+  TVM_FFI_UNREACHABLE();
+}
+
+SourceSlice ParseSource(const Record& record) {
+  SourceSlice slice;
+  slice.file = static_cast<int>(Integer(record, "file"));
+  slice.offset = static_cast<uint64_t>(Integer(record, "offset"));
+  slice.rows = Integer(record, "rows");
+  slice.type = ParseSourceType(record["type"].cast<ffi::String>());
+  slice.scale_file = static_cast<int>(Integer(record, "scale_file"));
+  slice.scale_offset = static_cast<uint64_t>(Integer(record, "scale_offset"));
+  return slice;
+}
+
+ParamPlan ParseParam(const Record& record) {
+  ParamPlan param;
+  param.is_matrix = record["is_matrix"].cast<bool>();
+  param.format = ParseFormat(record["format"].cast<ffi::String>());
+  param.rows = Integer(record, "rows");
+  param.cols = Integer(record, "cols");
+  param.destination = static_cast<uint64_t>(Integer(record, "destination"));
+  for (const Record& source : record["sources"].cast<ffi::Array<Record>>()) {
+    param.sources.push_back(ParseSource(source));
+  }
+  TVM_FFI_CHECK(static_cast<uint64_t>(Integer(record, "bytes")) == ParamBytes(param), ValueError)
+      << "parameter has " << Integer(record, "bytes") << " bytes in the plan, expected "
+      << ParamBytes(param);
+  return param;
+}
+
+const char* OutcomeName(ConversionOutcome outcome) {
+  switch (outcome) {
+    case ConversionOutcome::kDone:
+      return "done";
+    case ConversionOutcome::kCancelled:
+      return "cancelled";
+    case ConversionOutcome::kFailed:
+      return "failed";
+  }
+  TVM_FFI_UNREACHABLE();
+}
+
+class WeightConversionObj : public ffi::Object {
+ public:
+  explicit WeightConversionObj(ConversionPlan plan) : conversion_(std::move(plan)) {}
+
+  ffi::String Run(const ffi::String& path, int num_threads) {
+    ThreadPool threads(num_threads);
+    return OutcomeName(conversion_.Run(path, threads));
+  }
+  void Cancel() { conversion_.Cancel(); }
+  int64_t ReadBytes() const { return static_cast<int64_t>(conversion_.read_bytes()); }
+  int64_t TotalBytes() const { return static_cast<int64_t>(conversion_.total_bytes()); }
+  ffi::Array<ffi::Any> Error() const {
+    const ConversionError& error = conversion_.error();
+    return {ffi::String(error.message), ffi::String(error.path), error.param};
+  }
+
+  static constexpr bool _type_mutable = true;
+  TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.WeightConversion", WeightConversionObj, ffi::Object);
+
+ private:
+  Conversion conversion_;
+};
+
+ffi::ObjectRef OpenConversion(const ffi::Array<ffi::String>& files,
+                              const ffi::Array<Record>& params, int64_t bytes) {
+  ConversionPlan plan;
+  for (const ffi::String& file : files) plan.files.emplace_back(file);
+  for (const Record& param : params) plan.params.push_back(ParseParam(param));
+  plan.bytes = static_cast<uint64_t>(bytes);
+  return ffi::ObjectRef(ffi::make_object<WeightConversionObj>(std::move(plan)));
+}
+
+/*! \brief Places a tensor in the mapping, which lives until its last tensor is gone. */
+struct MappedAllocator {
+  std::shared_ptr<const MappedWeights> mapping;
+
+  void AllocData(DLTensor* tensor, uint64_t offset) {
+    tensor->data = const_cast<std::byte*>(mapping->data() + offset);
+  }
+  void FreeData(DLTensor*) { mapping.reset(); }
+};
+
+/*! \brief The parameters of a packed file: uint8[bytes] per matrix, float32 vectors. */
+ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
+                                   const ffi::Array<Record>& params) {
+  std::string error;
+  std::shared_ptr<const MappedWeights> mapping =
+      MappedWeights::Open(path, static_cast<uint64_t>(bytes), &error);
+  TVM_FFI_CHECK(mapping != nullptr, RuntimeError) << error;
+  ffi::Array<ffi::Tensor> tensors;
+  for (const Record& param : params) {
+    const bool is_matrix = param["is_matrix"].cast<bool>();
+    const ffi::Shape shape = param["shape"].cast<ffi::Shape>();
+    const DLDataType dtype = is_matrix ? DLDataType{kDLUInt, 8, 1} : DLDataType{kDLFloat, 32, 1};
+    const auto offset = static_cast<uint64_t>(Integer(param, "offset"));
+    const uint64_t size = static_cast<uint64_t>(shape.Product()) * (is_matrix ? 1 : sizeof(float));
+    TVM_FFI_CHECK(offset % 64 == 0 && offset <= mapping->size() && size <= mapping->size() - offset,
+                  ValueError)
+        << "parameter at byte " << offset << " does not lie in the file";
+    tensors.push_back(ffi::Tensor::FromNDAlloc(MappedAllocator{mapping}, shape, dtype,
+                                               DLDevice{kDLCPU, 0}, offset));
+  }
+  return tensors;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<WeightConversionObj>()
+      .def("run", &WeightConversionObj::Run, "Write the packed file; done, cancelled or failed.")
+      .def("cancel", &WeightConversionObj::Cancel, "End run() at the next block of rows.")
+      .def("read_bytes", &WeightConversionObj::ReadBytes, "Return the source bytes read so far.")
+      .def("total_bytes", &WeightConversionObj::TotalBytes, "Return all source bytes.")
+      .def("error", &WeightConversionObj::Error, "Return message, path, parameter of a failure.");
+  refl::GlobalDef()
+      .def("aiomlc.weights.open_conversion", OpenConversion)
+      .def("aiomlc.weights.map", MapWeights)
+      .def("aiomlc.weights.packed_bytes",
+           [](const ffi::String& format, int64_t rows, int64_t cols) {
+             return static_cast<int64_t>(PackedMatrixBytes(ParseFormat(format), rows, cols));
+           });
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,131 @@
+/*!
+ * \file attention.cc
+ * \brief Cut attention into tiles and run them on the pool.
+ */
+#include "aiomlc/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "aiomlc/cpu_info.h"
+#include "aligned_buffer.h"
+#include "attention_tile.h"
+
+namespace aiomlc {
+namespace {
+
+static_assert(kPageSize == kTilePageSize);
+
+using TileFunction = void (*)(const AttentionTile&, const AttentionScratch&);
+
+TileFunction ActiveTileFunction() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAvx512:
+      return AttendTileAvx512;
+    case Isa::kAvx2:
+      return AttendTileAvx2;
+    case Isa::kPortable:
+      break;
+  }
+#endif
+  return AttendTilePortable;
+}
+
+/*! \brief The calling thread's working memory, for any tile of this head size. */
+AttentionScratch ThreadScratch(int64_t head_dim) {
+  thread_local AlignedBuffer buffer;
+  const int64_t width = (head_dim + kTilePageSize - 1) / kTilePageSize * kTilePageSize;
+  const int64_t page = kTilePageSize * width;
+  const int64_t queries = kMaxTileQueries * width;
+  const int64_t probs = kMaxTileQueries * kTilePageSize;
+  const int64_t floats = 2 * page + 2 * queries + probs + 2 * kMaxTileQueries;
+  float* next = reinterpret_cast<float*>(buffer.Reserve(sizeof(float) * floats));
+  const auto take = [&next](int64_t count) {
+    float* taken = next;
+    next += count;
+    return taken;
+  };
+  AttentionScratch scratch;
+  scratch.keys = take(page);
+  scratch.values = take(page);
+  scratch.queries = take(queries);
+  scratch.sums = take(queries);
+  scratch.probs = take(probs);
+  scratch.largest = take(kMaxTileQueries);
+  scratch.total = take(kMaxTileQueries);
+  return scratch;
+}
+
+/*! \brief The tiles of one call: rows of a sequence, times query heads of one key-value head. */
+class TilePlan {
+ public:
+  TilePlan(const AttentionShape& shape, const void* queries, void* output)
+      : shape_(shape),
+        queries_(static_cast<const std::byte*>(queries)),
+        output_(static_cast<std::byte*>(output)),
+        group_(shape.num_query_heads / shape.num_kv_heads),
+        tile_heads_(std::min<int64_t>(group_, kMaxTileQueries)),
+        tile_rows_(kMaxTileQueries / tile_heads_) {}
+
+  /*! \brief The last rows come first: they see most, and a long tile at the end would be waited
+   * for. */
+  void Add(const AttentionRows& rows) {
+    const int64_t num_tiles = (rows.num_rows + tile_rows_ - 1) / tile_rows_;
+    for (int64_t tile = num_tiles - 1; tile >= 0; --tile) {
+      const int64_t begin = tile * tile_rows_;
+      const int64_t end = std::min(begin + tile_rows_, rows.num_rows);
+      for (int64_t kv_head = 0; kv_head < shape_.num_kv_heads; ++kv_head) {
+        for (int64_t head = 0; head < group_; head += tile_heads_)
+          AddTile(rows, begin, end, kv_head, head);
+      }
+    }
+  }
+
+  const std::vector<AttentionTile>& tiles() const { return tiles_; }
+
+ private:
+  void AddTile(const AttentionRows& rows, int64_t begin, int64_t end, int64_t kv_head,
+               int64_t head_in_group) {
+    const int64_t row_stride = shape_.num_query_heads * shape_.head_dim;
+    const int64_t head = kv_head * group_ + head_in_group;
+    const int64_t offset = (rows.row_begin + begin) * row_stride + head * shape_.head_dim;
+    const auto bytes = static_cast<int64_t>(FloatBytes(shape_.type));
+    AttentionTile tile;
+    tile.queries = queries_ + offset * bytes;
+    tile.output = output_ + offset * bytes;
+    tile.row_stride = row_stride;
+    tile.num_rows = static_cast<int>(end - begin);
+    tile.num_heads = static_cast<int>(std::min(tile_heads_, group_ - head_in_group));
+    tile.head_dim = static_cast<int>(shape_.head_dim);
+    tile.first_position = rows.first_position + begin;
+    tile.pages = rows.pages;
+    tile.key_offset = kv_head * kPageSize * shape_.head_dim;
+    tile.value_offset = (shape_.num_kv_heads + kv_head) * kPageSize * shape_.head_dim;
+    tile.scale = shape_.scale;
+    tile.type = shape_.type;
+    tiles_.push_back(tile);
+  }
+
+  const AttentionShape& shape_;
+  const std::byte* queries_;
+  std::byte* output_;
+  int64_t group_;
+  int64_t tile_heads_;
+  int64_t tile_rows_;
+  std::vector<AttentionTile> tiles_;
+};
+
+}  // namespace
+
+void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const AttentionRows> sequences,
+            const void* queries, void* output) {
+  TilePlan plan(shape, queries, output);
+  for (const AttentionRows& rows : sequences) plan.Add(rows);
+  const std::vector<AttentionTile>& tiles = plan.tiles();
+  const TileFunction attend = ActiveTileFunction();
+  pool.Run(static_cast<int>(tiles.size()),
+           [&](int task) { attend(tiles[task], ThreadScratch(shape.head_dim)); });
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,13 @@
+#if defined(__x86_64__)
+#include "attention_tile.h"
+#include "simd_avx2.h"
+
+namespace aiomlc {
+
+void AttendTileAvx2(const AttentionTile& tile, const AttentionScratch& scratch) {
+  AttendTile<Avx2Lanes>(tile, scratch);
+}
+
+}  // namespace aiomlc
+
+#endif  // defined(__x86_64__)

@@ -1,0 +1,13 @@
+#if defined(__x86_64__)
+#include "attention_tile.h"
+#include "simd_avx512.h"
+
+namespace aiomlc {
+
+void AttendTileAvx512(const AttentionTile& tile, const AttentionScratch& scratch) {
+  AttendTile<Avx512Lanes>(tile, scratch);
+}
+
+}  // namespace aiomlc
+
+#endif  // defined(__x86_64__)

@@ -1,0 +1,196 @@
+/*!
+ * \file elementwise.cc
+ * \brief Share rows between threads, and choose the tier.
+ */
+#include "aiomlc/elementwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "aiomlc/cpu_info.h"
+#include "elementwise_rows.h"
+
+namespace aiomlc {
+namespace {
+
+RowKernels ActiveRowKernels() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAvx512:
+      return Avx512RowKernels();
+    case Isa::kAvx2:
+      return Avx2RowKernels();
+    case Isa::kPortable:
+      break;
+  }
+#endif
+  return PortableRowKernels();
+}
+
+/*! \brief Fewer elements than this are not worth waking a thread for. */
+constexpr int64_t kElementsPerTask = 16384;
+
+/*! \brief Call `function(begin, end)` on parts of [0, count), items of `size` elements each. */
+void ForParts(ThreadPool& pool, int64_t count, int64_t size,
+              FunctionRef<void(int64_t, int64_t)> function) {
+  const int64_t items_per_task =
+      std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, size));
+  const int64_t num_tasks = (count + items_per_task - 1) / items_per_task;
+  pool.Run(static_cast<int>(num_tasks), [&](int task) {
+    const int64_t begin = task * items_per_task;
+    function(begin, std::min(begin + items_per_task, count));
+  });
+}
+
+/*!
+ * \brief The cosines and sines of the rows of a step.
+ *
+ * All layers of a step ask for the same ones, so the last table is kept.
+ */
+class RotaryTable {
+ public:
+  static RotaryTable& Current() {
+    thread_local RotaryTable current;
+    return current;
+  }
+
+  void Prepare(ThreadPool& pool, const RotaryCall& call) {
+    const size_t num_positions = static_cast<size_t>(call.rows);
+    const size_t size = static_cast<size_t>(call.num_frequencies);
+    if (std::equal(positions_.begin(), positions_.end(), call.positions,
+                   call.positions + num_positions) &&
+        std::equal(frequencies_.begin(), frequencies_.end(), call.inverse_frequencies,
+                   call.inverse_frequencies + size)) {
+      return;
+    }
+    positions_.clear();  // No table while it is being written.
+    cosines_.resize(num_positions * size);
+    sines_.resize(num_positions * size);
+    // A sine costs as much as some tens of other operations.
+    ForParts(pool, call.rows, 32 * call.num_frequencies, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const auto position = static_cast<float>(call.positions[row]);
+        for (size_t i = 0; i < size; ++i) {
+          const float angle = position * call.inverse_frequencies[i];
+          cosines_[row * size + i] = std::cos(angle);
+          sines_[row * size + i] = std::sin(angle);
+        }
+      }
+    });
+    frequencies_.assign(call.inverse_frequencies, call.inverse_frequencies + size);
+    positions_.assign(call.positions, call.positions + num_positions);
+  }
+
+  const float* cosines(int64_t row) const { return cosines_.data() + row * frequencies_.size(); }
+  const float* sines(int64_t row) const { return sines_.data() + row * frequencies_.size(); }
+
+ private:
+  std::vector<int32_t> positions_;
+  std::vector<float> frequencies_;
+  std::vector<float> cosines_;
+  std::vector<float> sines_;
+};
+
+}  // namespace
+
+void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, int64_t rows,
+             int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels.rms_norm(x + row * size, weight, eps, size, out + row * size, FloatType::kF32);
+    }
+  });
+}
+
+void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
+                float eps, int64_t rows, int64_t size, float* out, float* out_residual) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* sum = out_residual + row * size;
+      for (int64_t i = 0; i < size; ++i) sum[i] = x[row * size + i] + residual[row * size + i];
+      kernels.rms_norm(sum, weight, eps, size, out + row * size, FloatType::kF32);
+    }
+  });
+}
+
+void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out) {
+  ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = a[i] + b[i];
+  });
+}
+
+void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* gate = gate_up + row * 2 * size;
+      kernels.silu_mul(gate, gate + size, size, out + row * size);
+    }
+  });
+}
+
+void QkNorm(ThreadPool& pool, const HeadLayout& heads, const float* qkv, const float* query_weight,
+            const float* key_weight, float eps, int64_t rows, void* out, FloatType out_type) {
+  const RowKernels kernels = ActiveRowKernels();
+  const int64_t size = heads.head_dim;
+  const auto bytes = static_cast<int64_t>(FloatBytes(out_type));
+  ForParts(pool, rows, heads.num_heads() * size, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * heads.num_heads(); i < end * heads.num_heads(); ++i) {
+      const int64_t head = i % heads.num_heads();
+      const float* source = qkv + i * size;
+      std::byte* target = static_cast<std::byte*>(out) + i * size * bytes;
+      if (head < heads.num_query_heads + heads.num_kv_heads) {
+        const float* weight = head < heads.num_query_heads ? query_weight : key_weight;
+        kernels.rms_norm(source, weight, eps, size, target, out_type);
+      } else {
+        kernels.convert(source, size, target, out_type);
+      }
+    }
+  });
+}
+
+void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
+  const RowKernels kernels = ActiveRowKernels();
+  RotaryTable& table = RotaryTable::Current();
+  table.Prepare(pool, call);
+
+  const HeadLayout& heads = call.heads;
+  const size_t bytes = FloatBytes(call.type);
+  const size_t head_bytes = static_cast<size_t>(heads.head_dim) * bytes;
+  const size_t rotated_bytes = 2 * static_cast<size_t>(call.num_frequencies) * bytes;
+  ForParts(pool, call.rows, heads.num_heads() * heads.head_dim, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const std::byte* source =
+          static_cast<const std::byte*>(call.qkv) + row * heads.num_heads() * head_bytes;
+      const auto split = [&](void* part, int64_t count, bool rotate) {
+        std::byte* target = static_cast<std::byte*>(part) + row * count * head_bytes;
+        for (int64_t head = 0; head < count; ++head) {
+          const size_t copied = rotate ? rotated_bytes : 0;
+          if (rotate) {
+            kernels.rotate(source, table.cosines(row), table.sines(row), call.num_frequencies,
+                           target, call.type);
+          }
+          std::memcpy(target + copied, source + copied, head_bytes - copied);
+          source += head_bytes;
+          target += head_bytes;
+        }
+      };
+      split(call.q, heads.num_query_heads, true);
+      split(call.k, heads.num_kv_heads, true);
+      split(call.v, heads.num_kv_heads, false);
+    }
+  });
+}
+
+void TakeRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * size, x + row_ids[i] * size, sizeof(float) * size);
+  }
+}
+
+}  // namespace aiomlc

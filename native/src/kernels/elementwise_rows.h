@@ -1,0 +1,126 @@
+/*!
+ * \file elementwise_rows.h
+ * \brief One row at a time of the elementwise kernels, as a template over the vector lanes.
+ */
+#ifndef AIOMLC_KERNELS_ELEMENTWISE_ROWS_H_
+#define AIOMLC_KERNELS_ELEMENTWISE_ROWS_H_
+
+#include <cstdint>
+
+#include "aiomlc/float_types.h"
+#include "simd_math.h"
+
+namespace aiomlc {
+
+/*! \brief The kernels of one instruction-set tier. */
+struct RowKernels {
+  /*! \brief RMS norm of float32[size]. */
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, void* out,
+                   FloatType out_type);
+  /*! \brief Change the element type. */
+  void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
+  /*! \brief silu(gate) * up. */
+  void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief Turn x[i] with x[i + half]. */
+  void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
+                 FloatType type);
+};
+
+RowKernels PortableRowKernels();
+RowKernels Avx2RowKernels();
+RowKernels Avx512RowKernels();
+
+template <typename Lanes>
+class Rows {
+ public:
+  static RowKernels Kernels() { return {RmsNorm, Convert, SiluMul, Rotate}; }
+
+ private:
+  using Vector = typename Lanes::Vector;
+
+  /*! \brief Call `function(first element, how many)` for every vector; the last may be shorter. */
+  template <typename Function>
+  static void ForVectors(int64_t size, Function function) {
+    for (int64_t i = 0; i < size; i += Lanes::kWidth) {
+      function(i, size - i < Lanes::kWidth ? static_cast<int>(size - i) : Lanes::kWidth);
+    }
+  }
+
+  template <typename Element>
+  static Vector Load(const Element* source, int count) {
+    return count == Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
+  }
+
+  template <typename Element>
+  static void Store(Element* target, Vector a, int count) {
+    if (count == Lanes::kWidth) {
+      Lanes::Store(target, a);
+    } else {
+      Lanes::StoreFirst(target, a, count);
+    }
+  }
+
+  static void StoreAs(FloatType type, void* out, int64_t i, Vector a, int count) {
+    if (type == FloatType::kF16) {
+      Store(static_cast<uint16_t*>(out) + i, a, count);
+    } else {
+      Store(static_cast<float*>(out) + i, a, count);
+    }
+  }
+
+  static void RmsNorm(const float* x, const float* weight, float eps, int64_t size, void* out,
+                      FloatType out_type) {
+    Vector squares = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      squares = Lanes::Fma(a, a, squares);
+    });
+    const float mean = Lanes::Sum(squares) / static_cast<float>(size);
+    const Vector scale = Lanes::Set(1.0f / __builtin_sqrtf(mean + eps));
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector normal = Lanes::Mul(Load(x + i, count), scale);
+      StoreAs(out_type, out, i, Lanes::Mul(normal, Load(weight + i, count)), count);
+    });
+  }
+
+  static void Convert(const float* x, int64_t size, void* out, FloatType out_type) {
+    ForVectors(size,
+               [&](int64_t i, int count) { StoreAs(out_type, out, i, Load(x + i, count), count); });
+  }
+
+  static void SiluMul(const float* gate, const float* up, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(gate + i, count);
+      const Vector decay = Exp<Lanes>(Lanes::Sub(Lanes::Set(0.0f), a));
+      const Vector silu = Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay));
+      Store(out + i, Lanes::Mul(silu, Load(up + i, count)), count);
+    });
+  }
+
+  static void Rotate(const void* x, const float* cosines, const float* sines, int64_t half,
+                     void* out, FloatType type) {
+    if (type == FloatType::kF16) {
+      RotateElements(static_cast<const uint16_t*>(x), cosines, sines, half,
+                     static_cast<uint16_t*>(out));
+    } else {
+      RotateElements(static_cast<const float*>(x), cosines, sines, half, static_cast<float*>(out));
+    }
+  }
+
+  template <typename Element>
+  static void RotateElements(const Element* x, const float* cosines, const float* sines,
+                             int64_t half, Element* out) {
+    ForVectors(half, [&](int64_t i, int count) {
+      const Vector low = Load(x + i, count);
+      const Vector high = Load(x + half + i, count);
+      const Vector c = Load(cosines + i, count);
+      const Vector s = Load(sines + i, count);
+      Store(out + i, Lanes::Sub(Lanes::Mul(low, c), Lanes::Mul(high, s)), count);
+      Store(out + half + i, Lanes::Add(Lanes::Mul(high, c), Lanes::Mul(low, s)), count);
+    });
+  }
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_ELEMENTWISE_ROWS_H_

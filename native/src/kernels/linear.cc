@@ -1,0 +1,189 @@
+#include "aiomlc/linear.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "aiomlc/cpu_info.h"
+#include "linear_kernels.h"
+
+namespace aiomlc {
+
+namespace {
+
+// Work below this many multiplications is not worth waking a thread for.
+constexpr int64_t kParallelWork = 1 << 15;
+// Rows of activations that a task keeps in the second-level cache.
+constexpr int64_t kRowBlockBytes = 256 << 10;
+constexpr int64_t kTileBlock = 4;
+constexpr int64_t kTasksPerThread = 8;
+constexpr int64_t kAlignment = 64;
+
+int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
+int64_t RoundUp(int64_t value, int64_t to) { return CeilDivide(value, to) * to; }
+
+/*! \brief Memory that a thread keeps between calls, so that none is allocated after warm-up. */
+class Scratch {
+ public:
+  std::byte* Reserve(size_t bytes) {
+    if (bytes > capacity_) {
+      const size_t capacity = std::max(bytes, capacity_ * 3 / 2);
+      buffer_.reset();
+      capacity_ = 0;
+      buffer_.reset(
+          static_cast<std::byte*>(::operator new(capacity, std::align_val_t(kAlignment))));
+      capacity_ = capacity;
+    }
+    return buffer_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const {
+      ::operator delete(memory, std::align_val_t(kAlignment));
+    }
+  };
+  std::unique_ptr<std::byte, Free> buffer_;
+  size_t capacity_ = 0;
+};
+
+thread_local Scratch scratch;
+
+const LinearKernels& ActiveKernels() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAvx512:
+      return kLinearAvx512;
+    case Isa::kAvx2:
+      return kLinearAvx2;
+    case Isa::kPortable:
+      break;
+  }
+#endif
+  return kLinearPortable;
+}
+
+/*! \brief Call `work(begin, end)` for parts of [0, count), on several threads when it is large. */
+template <typename Work>
+void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each, Work work) {
+  const int64_t wanted = std::min<int64_t>(count, pool.num_threads() * 4);
+  const int64_t parts = count * cost_each < kParallelWork ? 1 : wanted;
+  pool.Run(static_cast<int>(parts),
+           [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
+}
+
+const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
+                                FloatType x_type, int64_t m, int64_t cols) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  void* memory = scratch.Reserve(m * groups * sizeof(ActivationGroup));
+  ActivationGroup* result = static_cast<ActivationGroup*>(memory);
+  ForRanges(pool, m, cols, [&](int64_t begin, int64_t end) {
+    kernels.quantize({x, x_type, m, cols, groups, begin, end, result});
+  });
+  return result;
+}
+
+/*! \brief Write rows [row, row + height) of x as one panel. `read(i)` gives element i of x. */
+template <typename Read>
+void WritePanel(int64_t row, int64_t height, int64_t cols, float* panel, Read read) {
+  constexpr int64_t kStep = 16;  // Whole cache lines are read from each row.
+  for (int64_t begin = 0; begin < cols; begin += kStep) {
+    const int64_t end = std::min(cols, begin + kStep);
+    for (int64_t r = 0; r < height; ++r) {
+      for (int64_t k = begin; k < end; ++k) panel[k * height + r] = read((row + r) * cols + k);
+    }
+  }
+}
+
+const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t m,
+                         int64_t cols) {
+  // A panel of one row is the row.
+  if (x_type == FloatType::kF32 && m == 1) return static_cast<const float*>(x);
+  float* floats = reinterpret_cast<float*>(scratch.Reserve(m * cols * sizeof(float)));
+  ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * kPanelRows; row < std::min(m, end * kPanelRows); row += kPanelRows) {
+      const int64_t height = std::min(kPanelRows, m - row);
+      if (x_type == FloatType::kF32) {
+        WritePanel(row, height, cols, floats + row * cols,
+                   [from = static_cast<const float*>(x)](int64_t i) { return from[i]; });
+      } else {
+        WritePanel(
+            row, height, cols, floats + row * cols,
+            [from = static_cast<const uint16_t*>(x)](int64_t i) { return HalfToFloat(from[i]); });
+      }
+    }
+  });
+  return floats;
+}
+
+/*! \brief Bytes that one row of activations occupies while the kernel runs. */
+int64_t RowBytes(WeightFormat format, int64_t cols) {
+  if (format != WeightFormat::kQ4) return cols * 4;
+  return CeilDivide(cols, kGroupSize) * static_cast<int64_t>(sizeof(ActivationGroup));
+}
+
+/*! \brief Cut the output into tasks. The cut changes no result: the inputs are never divided. */
+void RunBlocks(ThreadPool& pool, void (*kernel)(const LinearBlock&), const LinearBlock& whole,
+               int64_t m, int64_t row_bytes) {
+  const int64_t tiles = CeilDivide(whole.rows_n, kTileRows);
+  const int64_t rows_fit = std::max(kPanelRows, kRowBlockBytes / row_bytes);
+  const int64_t row_block = RoundUp(CeilDivide(m, CeilDivide(m, rows_fit)), kPanelRows);
+  const int64_t row_blocks = CeilDivide(m, row_block);
+  int64_t tile_block = tiles;
+  if (m * whole.rows_n * whole.cols_k >= kParallelWork && pool.num_threads() > 1) {
+    const int64_t tasks = std::max<int64_t>(1, pool.num_threads() * kTasksPerThread / row_blocks);
+    tile_block = RoundUp(CeilDivide(tiles, tasks), kTileBlock);
+  }
+  const int64_t tile_blocks = CeilDivide(tiles, tile_block);
+  pool.Run(static_cast<int>(tile_blocks * row_blocks), [&](int task) {
+    LinearBlock block = whole;
+    block.tile_begin = task / row_blocks * tile_block;
+    block.tile_end = std::min(tiles, block.tile_begin + tile_block);
+    block.row_begin = task % row_blocks * row_block;
+    block.row_end = std::min(m, block.row_begin + row_block);
+    kernel(block);
+  });
+}
+
+}  // namespace
+
+void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t rows_n,
+            int64_t cols_k, const void* x, FloatType x_type, int64_t m, const float* bias,
+            void* out, FloatType out_type) {
+  if (m <= 0 || rows_n <= 0) return;
+  const LinearKernels& kernels = ActiveKernels();
+  LinearBlock whole = {};
+  whole.packed = packed;
+  whole.rows_n = rows_n;
+  whole.cols_k = cols_k;
+  whole.bias = bias;
+  whole.out = out;
+  whole.out_type = out_type;
+  if (format == WeightFormat::kQ4) {
+    whole.activations = Quantize(pool, kernels, x, x_type, m, cols_k);
+    RunBlocks(pool, kernels.q4, whole, m, RowBytes(format, cols_k));
+  } else {
+    whole.x = FloatPanels(pool, x, x_type, m, cols_k);
+    RunBlocks(pool, format == WeightFormat::kBF16 ? kernels.bf16 : kernels.f32, whole, m,
+              RowBytes(format, cols_k));
+  }
+}
+
+void EmbedRows(ThreadPool& pool, WeightFormat format, const void* packed, int64_t vocab,
+               int64_t hidden, const int32_t* ids, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      throw std::out_of_range("token id is " + std::to_string(ids[i]) + ", vocabulary has " +
+                              std::to_string(vocab) + " entries");
+    }
+  }
+  ForRanges(pool, n, hidden, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      EmbedRow(format, packed, hidden, ids[i], out + i * hidden);
+  });
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,250 @@
+#if defined(__x86_64__)
+
+// GCC 12 warns about its own header, where "undefined" values are made by self-initialisation.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+#include "linear_kernels.h"
+
+namespace aiomlc {
+
+namespace {
+
+constexpr int kRows = 16;  // Of a tile: one register of floats.
+constexpr int kGroup = 32;
+constexpr int kGroupStride = 288;
+constexpr int kNibbleBytes = 256;
+// Bytes between what is fetched and what is used. Float weights come in several streams.
+constexpr int kAhead = 4096;
+constexpr int kAheadPerStream = 1536;
+
+__m512i BroadcastFour(const int8_t* four_values) {
+  int32_t bits;
+  __builtin_memcpy(&bits, four_values, sizeof(bits));
+  return _mm512_set1_epi32(bits);
+}
+
+__mmask16 MaskOf(int64_t count) {
+  return count >= kRows ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
+}
+
+void Store(const LinearBlock& block, int64_t row, int64_t tile, __m512 sums) {
+  const int64_t first = tile * kRows;
+  const __mmask16 mask = MaskOf(block.rows_n - first);
+  if (block.bias != nullptr) {
+    sums = _mm512_add_ps(sums, _mm512_maskz_loadu_ps(mask, block.bias + first));
+  }
+  const int64_t at = row * block.rows_n + first;
+  if (block.out_type == FloatType::kF32) {
+    _mm512_mask_storeu_ps(static_cast<float*>(block.out) + at, mask, sums);
+  } else {
+    const __m256i halves = _mm512_cvtps_ph(sums, _MM_FROUND_TO_NEAREST_INT);
+    _mm256_mask_storeu_epi16(static_cast<uint16_t*>(block.out) + at, mask, halves);
+  }
+}
+
+__m512 LoadActivations(const QuantizeBlock& block, int64_t at, int64_t count) {
+  if (count <= 0) return _mm512_setzero_ps();
+  const __mmask16 mask = MaskOf(count);
+  if (block.x_type == FloatType::kF32) {
+    return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(block.x) + at);
+  }
+  const uint16_t* halves = static_cast<const uint16_t*>(block.x) + at;
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, halves));
+}
+
+__m512i RoundQuotient(__m512 x, __m512 scale) {
+  const __m512i limit = _mm512_set1_epi32(127);
+  const __m512i value = _mm512_cvtps_epi32(_mm512_div_ps(x, scale));
+  return _mm512_max_epi32(_mm512_min_epi32(value, limit),
+                          _mm512_sub_epi32(_mm512_setzero_si512(), limit));
+}
+
+void QuantizeGroup(__m512 low, __m512 high, ActivationGroup* group) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  // Compared as bits, so that NaN is the largest of all.
+  const uint32_t largest = _mm512_reduce_max_epu32(
+      _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(low), magnitude),
+                       _mm512_and_si512(_mm512_castps_si512(high), magnitude)));
+  float largest_value;
+  __builtin_memcpy(&largest_value, &largest, sizeof(largest));
+  group->scale = largest_value / 127.0f;
+  __m512i low_values = _mm512_setzero_si512();
+  __m512i high_values = _mm512_setzero_si512();
+  if (group->scale != 0 && largest < 0x7f800000u) {
+    low_values = RoundQuotient(low, _mm512_set1_ps(group->scale));
+    high_values = RoundQuotient(high, _mm512_set1_ps(group->scale));
+  }
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(group->values), _mm512_cvtepi32_epi8(low_values));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(group->values + 16),
+                   _mm512_cvtepi32_epi8(high_values));
+  group->offset = -7 * _mm512_reduce_add_epi32(_mm512_add_epi32(low_values, high_values));
+}
+
+void QuantizeRows(const QuantizeBlock& block) {
+  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+    const int64_t panel = row - row % kPanelRows;
+    const int64_t left = block.rows - panel;
+    const int64_t height = left < kPanelRows ? left : kPanelRows;
+    ActivationGroup* result = block.result + panel * block.groups + row % kPanelRows;
+    for (int64_t g = 0; g < block.groups; ++g, result += height) {
+      const int64_t first = row * block.cols + g * kGroup;
+      const int64_t count = block.cols - g * kGroup;
+      QuantizeGroup(LoadActivations(block, first, count),
+                    LoadActivations(block, first + 16, count - 16), result);
+    }
+  }
+}
+
+/*!
+ * \brief A panel of `Rows` rows of activations times one tile of q4 weights.
+ *
+ * A single stream of weights per thread: with a tile at a time the hardware prefetches best.
+ */
+template <int Rows>
+void Q4Chunk(const LinearBlock& block, int64_t tile, int64_t row) {
+  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
+  const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupStride;
+  const ActivationGroup* x = block.activations + row * groups;
+  const __m512i low_nibbles = _mm512_set1_epi8(15);
+
+  __m512 sums[Rows];
+  for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
+  for (int64_t g = 0; g < groups; ++g, x += Rows, weights += kGroupStride) {
+#pragma GCC unroll 5
+    for (int line = 0; line < 5; ++line) {
+      _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + 64 * line), _MM_HINT_T0);
+    }
+    __m512i u[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m512i bytes = _mm512_loadu_si512(weights + 64 * i);
+      u[i] = _mm512_and_si512(bytes, low_nibbles);
+      u[4 + i] = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_nibbles);
+    }
+    const __m512 weight_scales = _mm512_cvtph_ps(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + kNibbleBytes)));
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+      __m512i dot = _mm512_set1_epi32(x[r].offset);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        dot = _mm512_dpbusd_epi32(dot, u[i], BroadcastFour(x[r].values + 4 * i));
+      }
+      const __m512 scale = _mm512_mul_ps(weight_scales, _mm512_set1_ps(x[r].scale));
+      sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[r]);
+    }
+  }
+  for (int r = 0; r < Rows; ++r) Store(block, row + r, tile, sums[r]);
+}
+
+__m512 LoadWeights(const float* weights) { return _mm512_loadu_ps(weights); }
+
+__m512 LoadWeights(const uint16_t* weights) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/*! \brief `Rows` rows of activations times `Tiles` neighbouring tiles of float weights. */
+template <typename Element, int Rows, int Tiles>
+void DenseChunk(const LinearBlock& block, int64_t tile, int64_t row) {
+  const int64_t cols = block.cols_k;
+  const int64_t tile_stride = cols * kRows;
+  const Element* weights = static_cast<const Element*>(block.packed) + tile * tile_stride;
+  const int64_t panel = row - row % kPanelRows;
+  const int64_t left = block.row_end - panel;
+  const int64_t height = left < kPanelRows ? left : kPanelRows;
+  const float* x = block.x + panel * cols + row % kPanelRows;
+
+  __m512 sums[Rows][Tiles];
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < Tiles; ++t) sums[r][t] = _mm512_setzero_ps();
+  }
+  for (int64_t k = 0; k < cols; ++k, x += height) {
+    __m512 w[Tiles];
+#pragma GCC unroll 4
+    for (int t = 0; t < Tiles; ++t) {
+      const Element* here = weights + t * tile_stride + k * kRows;
+      _mm_prefetch(reinterpret_cast<const char*>(here) + kAheadPerStream, _MM_HINT_T0);
+      w[t] = LoadWeights(here);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      const __m512 activation = _mm512_set1_ps(x[r]);
+#pragma GCC unroll 4
+      for (int t = 0; t < Tiles; ++t) {
+        sums[r][t] = _mm512_fmadd_ps(w[t], activation, sums[r][t]);
+      }
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < Tiles; ++t) Store(block, row + r, tile + t, sums[r][t]);
+  }
+}
+
+using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
+
+/*!
+ * \brief Walk over a block: tiles in steps of `tiles`, under each of them all rows.
+ *
+ * The rows are done `max_rows` at a time, and the rest together; `chunks[r]` does r rows.
+ */
+void ForChunks(const LinearBlock& block, const Chunk* chunks, int max_rows, int64_t tile,
+               int64_t tile_end, int tiles) {
+  for (; tile < tile_end; tile += tiles) {
+    for (int64_t row = block.row_begin; row < block.row_end; row += max_rows) {
+      const int64_t left = block.row_end - row;
+      chunks[left < max_rows ? left : max_rows](block, tile, row);
+    }
+  }
+}
+
+void Q4(const LinearBlock& block) {
+  static constexpr Chunk kChunks[] = {
+      nullptr,     Q4Chunk<1>,  Q4Chunk<2>,  Q4Chunk<3>,  Q4Chunk<4>,  Q4Chunk<5>,
+      Q4Chunk<6>,  Q4Chunk<7>,  Q4Chunk<8>,  Q4Chunk<9>,  Q4Chunk<10>, Q4Chunk<11>,
+      Q4Chunk<12>, Q4Chunk<13>, Q4Chunk<14>, Q4Chunk<15>, Q4Chunk<16>};
+  ForChunks(block, kChunks, kPanelRows, block.tile_begin, block.tile_end, 1);
+}
+
+template <typename Element>
+void Dense(const LinearBlock& block) {
+  // One row needs more tiles, to have enough independent sums at hand.
+  static constexpr Chunk kFourTiles[] = {nullptr, DenseChunk<Element, 1, 4>};
+  static constexpr Chunk kThreeTiles[] = {nullptr,
+                                          DenseChunk<Element, 1, 3>,
+                                          DenseChunk<Element, 2, 3>,
+                                          DenseChunk<Element, 3, 3>,
+                                          DenseChunk<Element, 4, 3>,
+                                          DenseChunk<Element, 5, 3>,
+                                          DenseChunk<Element, 6, 3>,
+                                          DenseChunk<Element, 7, 3>,
+                                          DenseChunk<Element, 8, 3>};
+  static constexpr Chunk kOneTile[] = {nullptr,
+                                       DenseChunk<Element, 1, 1>,
+                                       DenseChunk<Element, 2, 1>,
+                                       DenseChunk<Element, 3, 1>,
+                                       DenseChunk<Element, 4, 1>,
+                                       DenseChunk<Element, 5, 1>,
+                                       DenseChunk<Element, 6, 1>,
+                                       DenseChunk<Element, 7, 1>,
+                                       DenseChunk<Element, 8, 1>};
+  int64_t tile = block.tile_begin;
+  if (block.row_end - block.row_begin == 1) {
+    const int64_t quads_end = block.tile_end - (block.tile_end - tile) % 4;
+    ForChunks(block, kFourTiles, 1, tile, quads_end, 4);
+    tile = quads_end;
+  }
+  const int64_t triples_end = block.tile_end - (block.tile_end - tile) % 3;
+  ForChunks(block, kThreeTiles, 8, tile, triples_end, 3);
+  ForChunks(block, kOneTile, 8, triples_end, block.tile_end, 1);
+}
+
+}  // namespace
+
+const LinearKernels kLinearAvx512 = {QuantizeRows, Q4, Dense<uint16_t>, Dense<float>};
+
+}  // namespace aiomlc
+
+#endif  // defined(__x86_64__)

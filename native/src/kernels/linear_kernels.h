@@ -1,0 +1,82 @@
+/*!
+ * \file src/kernels/linear_kernels.h
+ * \brief What the dispatcher of linear layers hands to the kernels of one tier.
+ *
+ * The files of a tier are compiled for its instructions. They must not call inline functions of
+ * shared headers: the linker keeps one copy of those, and it might pick the one with the newest
+ * instructions for everyone.
+ */
+#ifndef AIOMLC_SRC_KERNELS_LINEAR_KERNELS_H_
+#define AIOMLC_SRC_KERNELS_LINEAR_KERNELS_H_
+
+#include <cstdint>
+
+#include "aiomlc/linear.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief 32 activations of one row as 8-bit integers.
+ *
+ * scale = max|x| / 127; value = x / scale, rounded to nearest even. A group that is zero (or whose
+ * scale is too small for a float) has scale 0; one that is not finite has values 0 and a scale that
+ * is not finite, so that its outputs become NaN.
+ */
+struct ActivationGroup {
+  int8_t values[32];  //!< Zeros behind the last input.
+  float scale;
+  int32_t offset;  //!< -7 x the sum of the values.
+};
+
+/*!
+ * \brief Rows of activations that are stored together; the last panel has what is left.
+ *
+ * A panel is ordered by input (or by group of inputs, for q4) and then by row, so that what a
+ * kernel needs next is contiguous: rows a power of two apart would share few places in the cache.
+ * The panel of row r begins where row r - r % 16 of a plain matrix would.
+ */
+inline constexpr int64_t kPanelRows = 16;
+
+/*! \brief Rows of activations to quantise. */
+struct QuantizeBlock {
+  const void* x;  //!< [rows, cols], the first row of the matrix.
+  FloatType x_type;
+  int64_t rows, cols;
+  int64_t groups;
+  int64_t row_begin, row_end;
+  ActivationGroup* result;  //!< Of all rows, in panels.
+};
+
+/*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
+struct LinearBlock {
+  const void* packed;  //!< The whole matrix.
+  int64_t rows_n, cols_k;
+  int64_t tile_begin, tile_end;
+  int64_t row_begin, row_end;          //!< From the beginning of a panel to the end of one.
+  const ActivationGroup* activations;  //!< Of all rows, in panels; q4 only.
+  const float* x;                      //!< Of all rows, in panels; other formats only.
+  const float* bias;                   //!< May be null.
+  void* out;                           //!< [m, rows_n]
+  FloatType out_type;
+};
+
+/*! \brief The kernels of one tier. */
+struct LinearKernels {
+  void (*quantize)(const QuantizeBlock&);
+  void (*q4)(const LinearBlock&);
+  void (*bf16)(const LinearBlock&);
+  void (*f32)(const LinearBlock&);
+};
+
+/*! \brief Copy one row of a packed embedding table into float32[hidden]. */
+void EmbedRow(WeightFormat format, const void* packed, int64_t hidden, int64_t row, float* out);
+
+extern const LinearKernels kLinearPortable;
+#if defined(__x86_64__)
+extern const LinearKernels kLinearAvx2;
+extern const LinearKernels kLinearAvx512;
+#endif
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_SRC_KERNELS_LINEAR_KERNELS_H_

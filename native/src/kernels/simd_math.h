@@ -1,0 +1,39 @@
+/*!
+ * \file simd_math.h
+ * \brief The exponential that attention and SiLU share, on every tier.
+ */
+#ifndef AIOMLC_KERNELS_SIMD_MATH_H_
+#define AIOMLC_KERNELS_SIMD_MATH_H_
+
+namespace aiomlc {
+
+/*!
+ * \brief e^x within 1 ulp or so; saturates at x = 88, is 0 below -87 (minus infinity included), and
+ * exactly 1 at 0. NaN stays NaN.
+ */
+template <typename Lanes>
+inline typename Lanes::Vector Exp(typename Lanes::Vector x) {
+  using Vector = typename Lanes::Vector;
+  const Vector lowest = Lanes::Set(-87.0f);
+  const Vector clamped = Lanes::Min(Lanes::Set(88.0f), Lanes::Max(lowest, x));
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  const Vector shift = Lanes::Set(12582912.0f);
+  const Vector shifted = Lanes::Fma(clamped, Lanes::Set(0x1.715476p+0f), shift);
+  const Vector power = Lanes::Sub(shifted, shift);
+  // ln 2 in two parts, so that x - power * ln 2 keeps its low bits.
+  Vector r = Lanes::Fma(power, Lanes::Set(-0x1.62e4p-1f), clamped);
+  r = Lanes::Fma(power, Lanes::Set(-0x1.7f7d1cp-20f), r);
+  Vector p = Lanes::Set(0x1.a01a02p-13f);
+  p = Lanes::Fma(p, r, Lanes::Set(0x1.6c16c2p-10f));
+  p = Lanes::Fma(p, r, Lanes::Set(0x1.111112p-7f));
+  p = Lanes::Fma(p, r, Lanes::Set(0x1.555556p-5f));
+  p = Lanes::Fma(p, r, Lanes::Set(0x1.555556p-3f));
+  p = Lanes::Fma(p, r, Lanes::Set(0.5f));
+  p = Lanes::Fma(p, r, Lanes::Set(1.0f));
+  p = Lanes::Fma(p, r, Lanes::Set(1.0f));
+  return Lanes::ZeroIfLess(x, lowest, Lanes::Mul(p, Lanes::PowerOfTwo(shifted)));
+}
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_SIMD_MATH_H_

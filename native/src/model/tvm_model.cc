@@ -1,0 +1,110 @@
+#include "tvm_model.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace aiomlc {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+constexpr int64_t kPageSize = 16;
+constexpr DLDevice kHost{kDLCPU, 0};
+constexpr int kNaiveAllocator = 1;
+
+/*! \brief Memory of a small tensor that crosses into the virtual machine. */
+struct HostAllocation {
+  void AllocData(DLTensor* tensor) { tensor->data = ::operator new(ffi::GetDataSize(*tensor)); }
+  void FreeData(DLTensor* tensor) { ::operator delete(tensor->data); }
+};
+
+ffi::Shape ToShape(const std::vector<int64_t>& values) {
+  return ffi::Shape(values.begin(), values.end());
+}
+
+ffi::Shape ToShape(const std::vector<int32_t>& values) {
+  return ffi::Shape(values.begin(), values.end());
+}
+
+ffi::Function Require(const ffi::Module& module, const char* name) {
+  ffi::Optional<ffi::Function> function = module->GetFunction(name);
+  if (!function.has_value()) {
+    TVM_FFI_THROW(ModelLoadError) << "the compiled library has no function \"" << name << "\"";
+  }
+  return *function;
+}
+
+}  // namespace
+
+TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
+                   int num_threads)
+    : shape_(shape),
+      pool_(num_threads),
+      params_(std::move(params)),
+      vm_(Require(library, "vm_load_executable")().cast<ffi::Module>()) {
+  Require(vm_, "vm_initialization")(static_cast<int>(kDLCPU), 0, kNaiveAllocator);
+  embed_ = Require(vm_, "embed");
+  prefill_ = Require(vm_, "batch_prefill");
+  decode_ = Require(vm_, "batch_decode");
+  add_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_add_sequence");
+  remove_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_remove_sequence");
+  pop_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_popn");
+  begin_forward_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_begin_forward");
+  end_forward_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_end_forward");
+  free_pages_ =
+      ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_get_num_available_pages");
+  reshape_ = ffi::Function::GetGlobalRequired("vm.builtin.reshape");
+  kv_cache_ = Require(vm_, "create_tir_paged_kv_cache")(
+      ffi::Shape{shape_.max_batch_size}, ffi::Shape{shape_.max_total_tokens},
+      ffi::Shape{shape_.prefill_chunk_size}, ffi::Shape{kPageSize}, ffi::Shape{0});
+  num_pages_ = FreePages();
+}
+
+int64_t TvmModel::page_size() const { return kPageSize; }
+
+int64_t TvmModel::FreePages() const { return free_pages_(kv_cache_).cast<int64_t>(); }
+
+void TvmModel::AddSequence(int64_t sequence_id) { add_sequence_(kv_cache_, sequence_id); }
+
+void TvmModel::RemoveSequence(int64_t sequence_id) { remove_sequence_(kv_cache_, sequence_id); }
+
+void TvmModel::PopTokens(int64_t sequence_id, int64_t count) {
+  pop_(kv_cache_, sequence_id, count);
+}
+
+ffi::Tensor TvmModel::HostTensor(const std::vector<int32_t>& values) const {
+  const int64_t size = static_cast<int64_t>(values.size());
+  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(HostAllocation(), ffi::Shape{size},
+                                                DLDataType{kDLInt, 32, 1}, kHost);
+  std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(int32_t));
+  return tensor;
+}
+
+const float* TvmModel::Forward(const ForwardInput& input) {
+  ThreadPool::Scope scope(pool_);
+  const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size());
+  const int64_t num_rows = static_cast<int64_t>(input.sequence_ids.size());
+  begin_forward_(kv_cache_, ToShape(input.sequence_ids), ToShape(input.append_lengths));
+  ffi::Tensor hidden = embed_(HostTensor(input.token_ids), params_).cast<ffi::Tensor>();
+  const int64_t width = hidden.shape()[1];
+  const bool only_decodes =
+      num_rows == num_tokens && input.logit_positions.size() == input.token_ids.size();
+  ffi::Any result;
+  if (only_decodes) {
+    hidden = reshape_(hidden, ffi::Shape{num_tokens, 1, width}).cast<ffi::Tensor>();
+    result = decode_(hidden, kv_cache_, params_);
+  } else {
+    hidden = reshape_(hidden, ffi::Shape{1, num_tokens, width}).cast<ffi::Tensor>();
+    result = prefill_(hidden, HostTensor(input.logit_positions), kv_cache_, params_);
+  }
+  end_forward_(kv_cache_);
+  logits_ = result.cast<ffi::Array<ffi::Any>>()[0].cast<ffi::Tensor>();
+  logits_ = reshape_(logits_, ffi::Shape{static_cast<int64_t>(input.logit_positions.size()),
+                                         shape_.vocab_size})
+                .cast<ffi::Tensor>();
+  return static_cast<const float*>(logits_.data_ptr());
+}
+
+}  // namespace aiomlc

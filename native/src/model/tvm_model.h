@@ -1,0 +1,79 @@
+/*!
+ * \file src/model/tvm_model.h
+ * \brief A compiled library and its weights, seen by the engine.
+ */
+#ifndef AIOMLC_SRC_MODEL_TVM_MODEL_H_
+#define AIOMLC_SRC_MODEL_TVM_MODEL_H_
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <cstdint>
+
+#include "aiomlc/model.h"
+#include "aiomlc/thread_pool.h"
+
+namespace aiomlc {
+
+/*! \brief The sizes a model is opened with, all counts. */
+struct ModelShape {
+  int64_t vocab_size = 0;
+  int64_t context_window = 0;
+  int64_t max_batch_size = 0;
+  int64_t prefill_chunk_size = 0;
+  int64_t max_total_tokens = 0;
+};
+
+/*!
+ * \brief Runs a compiled library in TVM's virtual machine over TVM's paged KV cache.
+ *
+ * Everything of TVM is reached through FFI globals and module functions: no TVM header is needed.
+ * Not thread-safe: one thread at a time, which the engine's step loop guarantees.
+ */
+class TvmModel final : public Model {
+ public:
+  /*!
+   * \param library The compiled library, as loaded by the FFI.
+   * \param params The packed parameters in the order of the library's metadata.
+   * \param shape The sizes to open the KV cache with.
+   * \param num_threads Threads of every kernel, the calling thread included.
+   */
+  TvmModel(const tvm::ffi::Module& library, tvm::ffi::Array<tvm::ffi::Tensor> params,
+           ModelShape shape, int num_threads);
+
+  int64_t vocab_size() const final { return shape_.vocab_size; }
+  int64_t context_window() const final { return shape_.context_window; }
+  int64_t page_size() const final;
+  int64_t num_pages() const final { return num_pages_; }
+  int64_t max_batch_size() const final { return shape_.max_batch_size; }
+  int64_t prefill_chunk_size() const final { return shape_.prefill_chunk_size; }
+
+  void AddSequence(int64_t sequence_id) final;
+  void RemoveSequence(int64_t sequence_id) final;
+  void PopTokens(int64_t sequence_id, int64_t count) final;
+  const float* Forward(const ForwardInput& input) final;
+
+  /*! \brief What the last `Forward` returned, float32[rows, vocab]; empty before. */
+  tvm::ffi::Tensor logits() const { return logits_; }
+
+  /*! \brief Pages that no sequence holds, as TVM's cache counts them. */
+  int64_t FreePages() const;
+
+ private:
+  tvm::ffi::Tensor HostTensor(const std::vector<int32_t>& values) const;
+
+  ModelShape shape_;
+  ThreadPool pool_;
+  tvm::ffi::Array<tvm::ffi::Tensor> params_;
+  tvm::ffi::Module vm_;
+  tvm::ffi::Function embed_, prefill_, decode_;
+  tvm::ffi::Function add_sequence_, remove_sequence_, pop_, begin_forward_, end_forward_;
+  tvm::ffi::Function free_pages_, reshape_;
+  tvm::ffi::Any kv_cache_;
+  tvm::ffi::Tensor logits_;
+  int64_t num_pages_ = 0;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_SRC_MODEL_TVM_MODEL_H_

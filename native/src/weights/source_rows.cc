@@ -1,0 +1,106 @@
+#include "source_rows.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace aiomlc {
+
+namespace {
+
+// Branch-free, so that the compiler vectorises the loops; `HalfToFloat` gives the same bits but for
+// the payload of a NaN.
+float WidenHalf(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t magnitude = half & 0x7fffu;
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+  const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
+}
+
+void WidenHalves(const uint16_t* in, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) out[i] = WidenHalf(in[i]);
+}
+
+void WidenBFloats(const uint16_t* in, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
+  }
+}
+
+// Calls visit(slice, first row within the slice, rows, first row within the block) until it fails.
+template <typename Visit>
+bool ForEachSlice(const ParamPlan& param, int64_t begin, int64_t end, Visit visit) {
+  int64_t slice_begin = 0;
+  for (const SourceSlice& slice : param.sources) {
+    const int64_t from = std::max(begin, slice_begin);
+    const int64_t to = std::min(end, slice_begin + slice.rows);
+    if (from < to && !visit(slice, from - slice_begin, to - from, from - begin)) return false;
+    slice_begin += slice.rows;
+  }
+  return true;
+}
+
+}  // namespace
+
+uint64_t SourceRowBytes(SourceType type, int64_t cols) {
+  const auto elements = static_cast<uint64_t>(cols);
+  switch (type) {
+    case SourceType::kF32:
+      return elements * 4;
+    case SourceType::kF16:
+    case SourceType::kBF16:
+      return elements * 2;
+    case SourceType::kQ4:
+      return (elements + kGroupSize - 1) / kGroupSize * (kGroupSize / 2 + 2);
+  }
+  return 0;
+}
+
+bool SourceReader::Read(int file, uint64_t offset, void* data, uint64_t bytes) {
+  const File& source = (*files_)[static_cast<size_t>(file)];
+  std::string reason = source.ReadAt(offset, data, bytes);
+  if (reason.empty()) return true;
+  error_ = {"cannot read: " + reason, source.path(), -1};
+  return false;
+}
+
+bool SourceReader::ReadFloats(const ParamPlan& param, int64_t begin, int64_t end) {
+  floats_.resize(static_cast<size_t>((end - begin) * param.cols));
+  return ForEachSlice(
+      param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
+        const uint64_t row_bytes = SourceRowBytes(slice.type, param.cols);
+        const uint64_t offset = slice.offset + static_cast<uint64_t>(from) * row_bytes;
+        const int64_t count = rows * param.cols;
+        float* out = floats_.data() + at * param.cols;
+        if (slice.type == SourceType::kF32) {
+          return Read(slice.file, offset, out, static_cast<uint64_t>(rows) * row_bytes);
+        }
+        halves_.resize(static_cast<size_t>(count));
+        if (!Read(slice.file, offset, halves_.data(), static_cast<uint64_t>(rows) * row_bytes)) {
+          return false;
+        }
+        if (slice.type == SourceType::kF16) {
+          WidenHalves(halves_.data(), count, out);
+        } else {
+          WidenBFloats(halves_.data(), count, out);
+        }
+        return true;
+      });
+}
+
+bool SourceReader::ReadQ4(const ParamPlan& param, int64_t begin, int64_t end) {
+  const int64_t groups = (param.cols + kGroupSize - 1) / kGroupSize;
+  q_weight_.resize(static_cast<size_t>((end - begin) * groups * 4));
+  q_scale_.resize(static_cast<size_t>((end - begin) * groups));
+  return ForEachSlice(param, begin, end,
+                      [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
+                        const auto first = static_cast<uint64_t>(from * groups);
+                        const auto count = static_cast<uint64_t>(rows * groups);
+                        return Read(slice.file, slice.offset + first * 16,
+                                    q_weight_.data() + at * groups * 4, count * 16) &&
+                               Read(slice.scale_file, slice.scale_offset + first * 2,
+                                    q_scale_.data() + at * groups, count * 2);
+                      });
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,53 @@
+/*!
+ * \file source_rows.h
+ * \brief Read rows of a parameter from the source files, as float32 or as upstream's q4 words.
+ */
+#ifndef AIOMLC_SOURCE_ROWS_H_
+#define AIOMLC_SOURCE_ROWS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "aiomlc/weights.h"
+#include "file.h"
+
+namespace aiomlc {
+
+/*! \return Bytes of one row of a slice in its file(s), scales included. */
+uint64_t SourceRowBytes(SourceType type, int64_t cols);
+
+/*!
+ * \brief Reads rows into buffers that are used again for the next block.
+ *
+ * One reader per thread. The buffers are valid until the next read.
+ */
+class SourceReader {
+ public:
+  /*! \param files Open source files by index; not owned. */
+  explicit SourceReader(const std::vector<File>* files) : files_(files) {}
+
+  /*! \brief Read rows [begin, end) as float32. \return Whether it worked; else see `error()`. */
+  bool ReadFloats(const ParamPlan& param, int64_t begin, int64_t end);
+
+  /*! \brief Read rows [begin, end) of kQ4 sources. \return As above. */
+  bool ReadQ4(const ParamPlan& param, int64_t begin, int64_t end);
+
+  const float* floats() const { return floats_.data(); }
+  const uint32_t* q_weight() const { return q_weight_.data(); }
+  const uint16_t* q_scale() const { return q_scale_.data(); }
+  const ConversionError& error() const { return error_; }
+
+ private:
+  bool Read(int file, uint64_t offset, void* data, uint64_t bytes);
+
+  const std::vector<File>* files_;
+  std::vector<float> floats_;
+  std::vector<uint16_t> halves_;
+  std::vector<uint32_t> q_weight_;
+  std::vector<uint16_t> q_scale_;
+  ConversionError error_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_SOURCE_ROWS_H_

@@ -1,0 +1,231 @@
+#include "aiomlc/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+/*! \brief One sequence in pages that are out of order; every slot after its end is NaN. */
+class PagedSequence {
+ public:
+  PagedSequence(const AttentionShape& shape, int64_t length, uint32_t seed)
+      : shape_(shape),
+        length_(length),
+        num_pages_((length + kPageSize - 1) / kPageSize),
+        pages_(shape.type, std::vector<float>(num_pages_ * shape.PageElements(),
+                                              std::numeric_limits<float>::quiet_NaN())),
+        queries_(shape.type, RandomFloats(length * shape.num_query_heads * shape.head_dim, seed)) {
+    const std::vector<float> values =
+        RandomFloats(2 * length * shape.num_kv_heads * shape.head_dim, seed + 1);
+    size_t next = 0;
+    for (int64_t position = 0; position < length; ++position) {
+      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        for (int64_t i = 0; i < shape.head_dim; ++i) {
+          pages_.Set(Index(false, head, position, i), values[next++]);
+          pages_.Set(Index(true, head, position, i), values[next++]);
+        }
+      }
+    }
+    for (int64_t page = 0; page < num_pages_; ++page) {
+      addresses_.push_back(pages_.data() + (num_pages_ - 1 - page) * shape.PageBytes());
+    }
+  }
+
+  int64_t length() const { return length_; }
+  int64_t row_size() const { return shape_.num_query_heads * shape_.head_dim; }
+  const FloatTensor& queries() const { return queries_; }
+
+  /*! \brief Rows [begin, end) of the sequence, at `row` of the tensors. */
+  AttentionRows Rows(int64_t begin, int64_t end, int64_t row) const {
+    return {row, end - begin, begin, addresses_.data()};
+  }
+
+  /*! \return The output of the whole sequence, computed in one call. */
+  FloatTensor Whole(ThreadPool& pool) const {
+    FloatTensor output(shape_.type, length_ * row_size());
+    const AttentionRows rows = Rows(0, length_, 0);
+    Attend(pool, shape_, {&rows, 1}, queries_.data(), output.data());
+    return output;
+  }
+
+  /*! \return One output element, in float64. */
+  std::vector<double> Expected(int64_t position, int64_t head) const {
+    const int64_t kv_head = head / (shape_.num_query_heads / shape_.num_kv_heads);
+    std::vector<double> weights;
+    for (int64_t other = 0; other <= position; ++other) {
+      double dot = 0;
+      for (int64_t i = 0; i < shape_.head_dim; ++i) {
+        dot += double{queries_[position * row_size() + head * shape_.head_dim + i]} *
+               pages_[Index(false, kv_head, other, i)];
+      }
+      weights.push_back(dot * shape_.scale);
+    }
+    const double largest = *std::max_element(weights.begin(), weights.end());
+    double total = 0;
+    for (double& weight : weights) total += weight = std::exp(weight - largest);
+    std::vector<double> output(shape_.head_dim, 0.0);
+    for (int64_t other = 0; other <= position; ++other) {
+      for (int64_t i = 0; i < shape_.head_dim; ++i) {
+        output[i] += weights[other] / total * pages_[Index(true, kv_head, other, i)];
+      }
+    }
+    return output;
+  }
+
+ private:
+  int64_t Index(bool is_value, int64_t head, int64_t position, int64_t i) const {
+    const int64_t page = num_pages_ - 1 - position / kPageSize;
+    const int64_t plane = (page * 2 + (is_value ? 1 : 0)) * shape_.num_kv_heads + head;
+    return (plane * kPageSize + position % kPageSize) * shape_.head_dim + i;
+  }
+
+  AttentionShape shape_;
+  int64_t length_;
+  int64_t num_pages_;
+  FloatTensor pages_;
+  FloatTensor queries_;
+  std::vector<const void*> addresses_;
+};
+
+using Parameters = std::tuple<FloatType, int64_t, int64_t>;  // type, head size, heads per kv head
+
+class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
+ protected:
+  AttentionShape shape() const {
+    const auto [type, head_dim, group] = GetParam();
+    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    return {2 * group, 2, head_dim, type, scale};
+  }
+
+  ThreadPool pool_{2};
+};
+
+TEST_P(AttentionOfShape, IsNearTheOracleOnEveryTier) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int64_t length : {1, 15, 16, 17, 70}) {
+      const PagedSequence sequence(shape(), length, 7);
+      // A float16 result is off by half a unit of 2^-11; sums of this size stay below 4.
+      const double tolerance = shape().type == FloatType::kF16 ? 1e-3 : 4e-6;
+
+      const FloatTensor output = sequence.Whole(pool_);
+
+      for (int64_t position = 0; position < length; ++position) {
+        for (int64_t head = 0; head < shape().num_query_heads; ++head) {
+          const std::vector<double> expected = sequence.Expected(position, head);
+          for (int64_t i = 0; i < shape().head_dim; ++i) {
+            ASSERT_NEAR(output[position * sequence.row_size() + head * shape().head_dim + i],
+                        expected[i], tolerance)
+                << IsaName(isa) << " length " << length << " position " << position;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, HasTheSameBitsOnEveryTier) {
+  const PagedSequence sequence(shape(), 70, 11);
+  std::vector<FloatTensor> outputs;
+
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    outputs.push_back(sequence.Whole(pool_));
+  }
+
+  for (const FloatTensor& output : outputs) EXPECT_EQ(output.bytes(), outputs[0].bytes());
+}
+
+TEST_P(AttentionOfShape, ARowDoesNotDependOnItsChunk) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    const PagedSequence sequence(shape(), 83, 13);
+    const FloatTensor whole = sequence.Whole(pool_);
+
+    for (const int64_t chunk : {1, 3, 16, 50}) {
+      FloatTensor output(shape().type, sequence.length() * sequence.row_size());
+      for (int64_t begin = 0; begin < sequence.length(); begin += chunk) {
+        const AttentionRows rows =
+            sequence.Rows(begin, std::min(begin + chunk, sequence.length()), begin);
+        Attend(pool_, shape(), {&rows, 1}, sequence.queries().data(), output.data());
+      }
+      EXPECT_EQ(output.bytes(), whole.bytes()) << IsaName(isa) << " chunks of " << chunk;
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, ARowDoesNotDependOnItsBatchOrOnTheThreads) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    const PagedSequence first(shape(), 40, 17);
+    const PagedSequence second(shape(), 21, 19);
+    FloatTensor queries(shape().type, 61 * first.row_size());
+    std::copy(first.queries().bytes().begin(), first.queries().bytes().end(), queries.data());
+    std::copy(second.queries().bytes().begin(), second.queries().bytes().end(),
+              queries.data() + first.queries().bytes().size());
+    const std::vector<AttentionRows> rows{first.Rows(0, 40, 0), second.Rows(0, 21, 40)};
+
+    for (const int threads : {1, 2, 5}) {
+      ThreadPool pool(threads);
+      FloatTensor output(shape().type, 61 * first.row_size());
+      Attend(pool, shape(), rows, queries.data(), output.data());
+
+      EXPECT_EQ(output.Slice(0, 40 * first.row_size()), first.Whole(pool_).bytes());
+      EXPECT_EQ(output.Slice(40 * first.row_size(), 21 * first.row_size()),
+                second.Whole(pool_).bytes());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
+                         ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                                            ::testing::Values<int64_t>(8, 20, 64, 80),
+                                            ::testing::Values<int64_t>(1, 3)));
+// More heads than fit in a tile, and the largest usual head.
+INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
+                         ::testing::Values(Parameters{FloatType::kF16, 16, 71},
+                                           Parameters{FloatType::kF16, 256, 2}));
+
+TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
+  AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};
+  ThreadPool pool(1);
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    const PagedSequence sequence(shape, 33, 23);
+
+    const FloatTensor output = sequence.Whole(pool);
+
+    for (int64_t position = 0; position < 33; ++position) {
+      const std::vector<double> expected = sequence.Expected(position, 0);
+      // Scores of some thousands in float32 leave an error of about 1e-3 in the exponent.
+      for (int64_t i = 0; i < 16; ++i) ASSERT_NEAR(output[position * 16 + i], expected[i], 5e-3);
+    }
+  }
+}
+
+TEST(Attention, RowsOutsideOfEverySequenceAreLeftAlone) {
+  const AttentionShape shape{2, 1, 16, FloatType::kF32, 0.25f};
+  ThreadPool pool(1);
+  const PagedSequence sequence(shape, 5, 29);
+  FloatTensor output(shape.type, std::vector<float>(5 * 32, 7.0f));
+
+  const AttentionRows rows = sequence.Rows(1, 4, 1);
+  Attend(pool, shape, {&rows, 1}, sequence.queries().data(), output.data());
+
+  for (int64_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(output[i], 7.0f);
+    EXPECT_EQ(output[4 * 32 + i], 7.0f);
+    EXPECT_NE(output[32 + i], 7.0f);
+  }
+}
+
+}  // namespace
+}  // namespace aiomlc

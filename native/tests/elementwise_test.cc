@@ -1,0 +1,227 @@
+#include "aiomlc/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "../src/kernels/simd_math.h"
+#include "../src/kernels/simd_portable.h"
+#include "kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+float ScalarExp(float x) { return PortableLanes::First(Exp<PortableLanes>(PortableLanes::Set(x))); }
+
+TEST(Exp, IsWithinTwoUnitsInTheLastPlace) {
+  for (float x = -87.0f; x <= 88.0f; x += 0.00371f) {
+    const double expected = std::exp(double{x});
+    const double unit = std::ldexp(1.0, std::ilogb(expected) - 23);
+    ASSERT_NEAR(ScalarExp(x), expected, 2 * unit) << x;
+  }
+}
+
+TEST(Exp, HasItsLimits) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ScalarExp(0.0f), 1.0f);
+  EXPECT_EQ(ScalarExp(-0.0f), 1.0f);
+  EXPECT_EQ(ScalarExp(-infinity), 0.0f);
+  EXPECT_EQ(ScalarExp(-88.0f), 0.0f);
+  EXPECT_EQ(ScalarExp(infinity), ScalarExp(88.0f));
+  EXPECT_TRUE(std::isnan(ScalarExp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+class ElementwiseOnTier : public ::testing::TestWithParam<Isa> {
+ protected:
+  TierScope tier_{GetParam()};
+  ThreadPool pool_{2};
+};
+
+/*! \brief Enough rows for several tasks, of a size that is no multiple of the vector. */
+constexpr int64_t kRows = 150;
+constexpr int64_t kSize = 245;
+
+TEST_P(ElementwiseOnTier, RmsNormIsNearTheOracle) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 1, 3.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 2);
+  std::vector<float> out(kRows * kSize);
+
+  RmsNorm(pool_, x.data(), weight.data(), 1e-5f, kRows, kSize, out.data());
+
+  for (int64_t row = 0; row < kRows; ++row) {
+    double squares = 0;
+    for (int64_t i = 0; i < kSize; ++i) squares += double{x[row * kSize + i]} * x[row * kSize + i];
+    const double scale = 1 / std::sqrt(squares / kSize + 1e-5);
+    for (int64_t i = 0; i < kSize; ++i) {
+      const double expected = x[row * kSize + i] * scale * weight[i];
+      ASSERT_NEAR(out[row * kSize + i], expected, 1e-6 * (std::abs(expected) + 1e-3));
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, ANormedRowDoesNotDependOnItsBatch) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 3);
+  const std::vector<float> weight = RandomFloats(kSize, 4);
+  std::vector<float> out(kRows * kSize);
+  std::vector<float> alone(kSize);
+  RmsNorm(pool_, x.data(), weight.data(), 1e-5f, kRows, kSize, out.data());
+
+  for (int64_t row = 0; row < kRows; ++row) {
+    RmsNorm(pool_, x.data() + row * kSize, weight.data(), 1e-5f, 1, kSize, alone.data());
+    ASSERT_EQ(alone,
+              std::vector<float>(out.begin() + row * kSize, out.begin() + (row + 1) * kSize));
+  }
+}
+
+TEST_P(ElementwiseOnTier, AddRmsNormIsAddThenNorm) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 5);
+  const std::vector<float> residual = RandomFloats(kRows * kSize, 6);
+  const std::vector<float> weight = RandomFloats(kSize, 7);
+  std::vector<float> sum(kRows * kSize), norm(kRows * kSize);
+  std::vector<float> fused_sum(kRows * kSize), fused_norm(kRows * kSize);
+  Add(pool_, x.data(), residual.data(), kRows * kSize, sum.data());
+  RmsNorm(pool_, sum.data(), weight.data(), 1e-6f, kRows, kSize, norm.data());
+
+  AddRmsNorm(pool_, x.data(), residual.data(), weight.data(), 1e-6f, kRows, kSize,
+             fused_norm.data(), fused_sum.data());
+
+  EXPECT_EQ(sum[1234], x[1234] + residual[1234]);
+  EXPECT_EQ(fused_sum, sum);
+  EXPECT_EQ(fused_norm, norm);
+}
+
+TEST_P(ElementwiseOnTier, SiluMulIsNearTheOracle) {
+  std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 8, 4.0f);
+  gate_up[0] = 100.0f;
+  gate_up[1] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  SiluMul(pool_, gate_up.data(), kRows, kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const int64_t at = i / kSize * 2 * kSize + i % kSize;
+    const double gate = gate_up[at];
+    const double expected = gate / (1 + std::exp(-gate)) * gate_up[at + kSize];
+    ASSERT_NEAR(out[i], expected, 1e-6 * std::abs(expected) + 1e-35) << gate;
+  }
+}
+
+TEST_P(ElementwiseOnTier, AnElementDoesNotDependOnItsLane) {
+  for (int64_t size = 1; size <= 40; ++size) {
+    std::vector<float> gate_up(2 * size, 0.7f);
+    std::vector<float> out(size);
+
+    SiluMul(pool_, gate_up.data(), 1, size, out.data());
+
+    EXPECT_EQ(out, std::vector<float>(size, out[0]));
+  }
+}
+
+TEST_P(ElementwiseOnTier, QkNormLeavesValuesAlone) {
+  const HeadLayout heads{3, 2, 20};
+  const int64_t rows = 9;
+  const std::vector<float> qkv = RandomFloats(rows * 7 * 20, 9);
+  const std::vector<float> query_weight = RandomFloats(20, 10);
+  const std::vector<float> key_weight = RandomFloats(20, 11);
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    FloatTensor out(type, rows * 7 * 20);
+
+    QkNorm(pool_, heads, qkv.data(), query_weight.data(), key_weight.data(), 1e-6f, rows,
+           out.data(), type);
+
+    std::vector<float> norm(20);
+    for (int64_t i = 0; i < rows * 7; ++i) {
+      const float* source = qkv.data() + i * 20;
+      const std::vector<float>& weight = i % 7 < 3 ? query_weight : key_weight;
+      RmsNorm(pool_, source, weight.data(), 1e-6f, 1, 20, norm.data());
+      if (i % 7 >= 5) norm.assign(source, source + 20);
+      EXPECT_EQ(out.Slice(i * 20, 20), FloatTensor(type, norm).bytes());
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, RotaryTurnsHalvesAndCopiesTheRest) {
+  const HeadLayout heads{3, 2, 24};
+  const std::vector<int32_t> positions{0, 1, 70000, 5};
+  const std::vector<float> frequencies = [] {
+    std::vector<float> result;
+    for (int i = 0; i < 10; ++i) result.push_back(std::pow(10000.0f, -i / 10.0f));
+    return result;
+  }();
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    const FloatTensor qkv(type, RandomFloats(4 * 7 * 24, 12));
+    FloatTensor q(type, 4 * 3 * 24), k(type, 4 * 2 * 24), v(type, 4 * 2 * 24);
+    const double tolerance = type == FloatType::kF16 ? 2e-3 : 1e-6;
+
+    SplitRotary(pool_, {heads, type, 4, qkv.data(), positions.data(), frequencies.data(), 10,
+                        q.data(), k.data(), v.data()});
+
+    for (int64_t row = 0; row < 4; ++row) {
+      for (int64_t head = 0; head < 5; ++head) {
+        const FloatTensor& out = head < 3 ? q : k;
+        const int64_t base = head < 3 ? (row * 3 + head) * 24 : (row * 2 + head - 3) * 24;
+        const int64_t source = (row * 7 + head) * 24;
+        for (int64_t i = 0; i < 10; ++i) {
+          const double angle = static_cast<float>(positions[row]) * frequencies[i];
+          const double low = qkv[source + i], high = qkv[source + 10 + i];
+          ASSERT_NEAR(out[base + i], low * std::cos(angle) - high * std::sin(angle), tolerance);
+          ASSERT_NEAR(out[base + 10 + i], high * std::cos(angle) + low * std::sin(angle),
+                      tolerance);
+        }
+        EXPECT_EQ(out.Slice(base + 20, 4), qkv.Slice(source + 20, 4));
+      }
+      EXPECT_EQ(v.Slice(row * 48, 48), qkv.Slice((row * 7 + 5) * 24, 48));
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, RotaryNoticesOtherPositionsAndFrequencies) {
+  const HeadLayout heads{1, 1, 2};
+  const FloatTensor qkv(FloatType::kF32, {1, 0, 1, 0, 1, 0});
+  FloatTensor q(FloatType::kF32, 2), k(FloatType::kF32, 2), v(FloatType::kF32, 2);
+  const auto rotated = [&](int32_t position, float frequency) {
+    SplitRotary(pool_, {heads, FloatType::kF32, 1, qkv.data(), &position, &frequency, 1, q.data(),
+                        k.data(), v.data()});
+    return q[1];
+  };
+
+  EXPECT_NEAR(rotated(1, 1.0f), std::sin(1.0), 1e-6);
+  EXPECT_NEAR(rotated(2, 1.0f), std::sin(2.0), 1e-6);
+  EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
+}
+
+TEST_P(ElementwiseOnTier, TakeRowsPicksRows) {
+  const std::vector<float> x{0, 1, 2, 3, 4, 5};
+  const std::vector<int32_t> ids{2, 0, 2};
+  std::vector<float> out(6);
+
+  TakeRows(x.data(), ids.data(), 3, 2, out.data());
+
+  EXPECT_EQ(out, (std::vector<float>{4, 5, 0, 1, 4, 5}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, ElementwiseOnTier, ::testing::ValuesIn(SupportedTiers()),
+                         [](const auto& info) { return std::string(IsaName(info.param)); });
+
+TEST(Elementwise, HasTheSameBitsOnEveryTier) {
+  ThreadPool pool(2);
+  const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 14);
+  std::vector<std::vector<float>> norms, activations;
+
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    norms.emplace_back(kRows * kSize);
+    RmsNorm(pool, x.data(), weight.data(), 1e-5f, kRows, kSize, norms.back().data());
+    activations.emplace_back(kRows / 2 * kSize);
+    SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
+  }
+
+  for (const std::vector<float>& norm : norms) EXPECT_EQ(norm, norms[0]);
+  for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
+}
+
+}  // namespace
+}  // namespace aiomlc

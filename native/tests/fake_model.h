@@ -1,0 +1,184 @@
+/*!
+ * \file tests/fake_model.h
+ * \brief A model whose logits are a function of a sequence's tokens, with a cache that it guards.
+ */
+#ifndef AIOMLC_TESTS_FAKE_MODEL_H_
+#define AIOMLC_TESTS_FAKE_MODEL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aiomlc/model.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief Keeps every sequence's tokens, and throws std::logic_error when the engine breaks a rule
+ * of model.h: too many rows, tokens, pages or sequences, an unknown sequence, a wrong logit
+ * position.
+ */
+class FakeModel final : public Model {
+ public:
+  using Tokens = std::vector<int32_t>;
+  /*! \brief Fills the logits that follow the tokens of a sequence. */
+  using LogitFunction = std::function<void(const Tokens&, std::vector<float>*)>;
+
+  struct Sizes {
+    int64_t vocab_size = 32;
+    int64_t context_window = 64;
+    int64_t page_size = 4;
+    int64_t num_pages = 64;
+    int64_t max_batch_size = 8;
+    int64_t prefill_chunk_size = 16;
+  };
+
+  explicit FakeModel(Sizes sizes) : sizes_(sizes), logit_function_(HashedLogits) {}
+
+  int64_t vocab_size() const final { return sizes_.vocab_size; }
+  int64_t context_window() const final { return sizes_.context_window; }
+  int64_t page_size() const final { return sizes_.page_size; }
+  int64_t num_pages() const final { return sizes_.num_pages; }
+  int64_t max_batch_size() const final { return sizes_.max_batch_size; }
+  int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
+
+  /*! \brief Logits that look random and depend on every token and its place. */
+  static void HashedLogits(const Tokens& tokens, std::vector<float>* logits) {
+    uint64_t state = 0x243f6a8885a308d3u;
+    for (int32_t token : tokens)
+      state = (state ^ static_cast<uint64_t>(token)) * 0x100000001b3u + 1;
+    for (float& logit : *logits) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      logit = static_cast<float>(state >> 40) * 0x1p-22f;
+    }
+  }
+
+  /*! \brief Always continue with the token that `next` returns. */
+  void Script(std::function<int32_t(const Tokens&)> next) {
+    logit_function_ = [next = std::move(next)](const Tokens& tokens, std::vector<float>* logits) {
+      std::fill(logits->begin(), logits->end(), 0.0f);
+      logits->at(static_cast<size_t>(next(tokens))) = 9.0f;
+    };
+  }
+
+  /*! \brief Answer every prompt with these tokens, one after the other. */
+  void Answer(size_t prompt_size, Tokens answer) {
+    Script([prompt_size, answer = std::move(answer)](const Tokens& tokens) {
+      return answer.at(tokens.size() - prompt_size);
+    });
+  }
+
+  /*! \brief The forward pass with this number, counted from 0, throws. */
+  void ThrowAt(int64_t forward) { throw_at_ = forward; }
+  /*! \brief What happens meanwhile, at the beginning of every forward pass. */
+  void OnForward(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+  /*! \brief Sequences that begin with this token get NaN logits. */
+  void PoisonToken(int32_t token) { poison_token_ = token; }
+  /*! \brief `RemoveSequence` forgets the sequence and throws. */
+  void ThrowOnRemove() { throws_on_remove_ = true; }
+
+  void AddSequence(int64_t id) final {
+    Check(sequences_.emplace(id, Tokens()).second, "a sequence is added twice");
+    Check(static_cast<int64_t>(sequences_.size()) <= sizes_.max_batch_size, "too many sequences");
+  }
+
+  void RemoveSequence(int64_t id) final {
+    Check(sequences_.erase(id) == 1, "an unknown sequence is removed");
+    if (throws_on_remove_) throw std::runtime_error("the cache is stuck");
+  }
+
+  void PopTokens(int64_t id, int64_t count) final {
+    Tokens& tokens = sequences_.at(id);
+    tokens.resize(tokens.size() - static_cast<size_t>(count));
+  }
+
+  const float* Forward(const ForwardInput& input) final {
+    if (meanwhile_) meanwhile_();
+    if (static_cast<int64_t>(forwards_.size()) == throw_at_)
+      throw std::runtime_error("out of order");
+    CheckInput(input);
+    forwards_.push_back(input);
+    logits_.clear();
+    size_t end = 0;
+    for (size_t row = 0; row < input.sequence_ids.size(); ++row) {
+      const size_t begin = end;
+      end += static_cast<size_t>(input.append_lengths[row]);
+      Tokens& tokens = sequences_.at(input.sequence_ids[row]);
+      tokens.insert(tokens.end(), input.token_ids.begin() + static_cast<int64_t>(begin),
+                    input.token_ids.begin() + static_cast<int64_t>(end));
+      Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window, "context is full");
+      const auto position = std::find(input.logit_positions.begin(), input.logit_positions.end(),
+                                      static_cast<int32_t>(end) - 1);
+      if (position != input.logit_positions.end()) AppendLogits(tokens);
+    }
+    Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
+          "a logit position is not the end of a row");
+    Check(pages_in_use() <= sizes_.num_pages, "more pages are used than there are");
+    return logits_.data();
+  }
+
+  int64_t pages_in_use() const {
+    int64_t pages = 0;
+    for (const auto& [id, tokens] : sequences_) {
+      pages += (static_cast<int64_t>(tokens.size()) + sizes_.page_size - 1) / sizes_.page_size;
+    }
+    return pages;
+  }
+  size_t num_sequences() const { return sequences_.size(); }
+  /*! \brief What the forward passes were given, in order. */
+  const std::vector<ForwardInput>& forwards() const { return forwards_; }
+
+ private:
+  static void Check(bool holds, const char* otherwise) {
+    if (!holds) throw std::logic_error(otherwise);
+  }
+
+  void CheckInput(const ForwardInput& input) const {
+    const auto size = [](const auto& values) { return static_cast<int64_t>(values.size()); };
+    Check(size(input.sequence_ids) > 0, "a forward pass has no rows");
+    Check(size(input.sequence_ids) <= sizes_.max_batch_size, "too many rows");
+    Check(size(input.token_ids) <= sizes_.prefill_chunk_size, "too many tokens");
+    Check(input.append_lengths.size() == input.sequence_ids.size(), "rows without a length");
+    const std::set<int64_t> ids(input.sequence_ids.begin(), input.sequence_ids.end());
+    Check(size(ids) == size(input.sequence_ids), "a sequence has two rows");
+    Check(std::is_sorted(input.logit_positions.begin(), input.logit_positions.end()),
+          "logit positions do not ascend");
+    int64_t total = 0;
+    for (int32_t length : input.append_lengths) {
+      Check(length > 0, "an empty row");
+      total += length;
+    }
+    Check(total == size(input.token_ids), "lengths do not add up to the tokens");
+  }
+
+  void AppendLogits(const Tokens& tokens) {
+    std::vector<float> row(static_cast<size_t>(sizes_.vocab_size));
+    logit_function_(tokens, &row);
+    if (tokens.front() == poison_token_) {
+      row[row.size() / 2] = std::numeric_limits<float>::quiet_NaN();
+    }
+    logits_.insert(logits_.end(), row.begin(), row.end());
+  }
+
+  Sizes sizes_;
+  LogitFunction logit_function_;
+  std::function<void()> meanwhile_;
+  std::optional<int32_t> poison_token_;
+  int64_t throw_at_ = -1;
+  bool throws_on_remove_ = false;
+  std::map<int64_t, Tokens> sequences_;
+  std::vector<float> logits_;
+  std::vector<ForwardInput> forwards_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_TESTS_FAKE_MODEL_H_

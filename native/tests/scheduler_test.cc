@@ -1,0 +1,203 @@
+#include "aiomlc/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <stdexcept>
+
+namespace aiomlc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  Sequence* Add(int64_t prompt_tokens) {
+    SequenceOptions options;
+    options.seed = 0;
+    owned_.push_back(std::make_unique<Sequence>(
+        std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1), options, 100, &vocabulary_));
+    owned_.back()->id = static_cast<int64_t>(owned_.size());
+    scheduler_.Add(owned_.back().get());
+    return owned_.back().get();
+  }
+
+  /*! \brief One step whose model gives every sequence that asks one token. */
+  StepPlan Step() {
+    StepPlan plan = scheduler_.Plan();
+    scheduler_.Reserve(plan);
+    for (const StepRow& row : plan.rows) {
+      row.sequence->num_computed += row.num_tokens;
+      if (row.needs_logits) row.sequence->token_ids.push_back(2);
+    }
+    return plan;
+  }
+
+  static std::vector<int64_t> Tokens(const StepPlan& plan) {
+    std::vector<int64_t> tokens;
+    for (const StepRow& row : plan.rows) tokens.push_back(row.num_tokens);
+    return tokens;
+  }
+
+  Vocabulary vocabulary_;
+  std::vector<std::unique_ptr<Sequence>> owned_;
+  Scheduler scheduler_{
+      {.total_pages = 8, .page_size = 4, .max_batch_size = 3, .step_token_budget = 6}};
+};
+
+TEST_F(SchedulerTest, ALongPromptIsComputedInChunks) {
+  Sequence* sequence = Add(14);
+
+  EXPECT_THAT(Tokens(Step()), ElementsAre(6));
+  EXPECT_THAT(Tokens(Step()), ElementsAre(6));
+  EXPECT_FALSE(sequence->is_decoding());
+  const StepPlan last = Step();
+
+  EXPECT_THAT(Tokens(last), ElementsAre(2));
+  EXPECT_TRUE(last.rows[0].needs_logits);
+  EXPECT_TRUE(sequence->is_decoding());
+}
+
+TEST_F(SchedulerTest, DecodesGoFirstAndPrefillsGetTheRest) {
+  Add(2);
+  Step();
+  Sequence* prefill = Add(20);
+
+  const StepPlan plan = Step();
+
+  EXPECT_THAT(Tokens(plan), ElementsAre(1, 5));
+  EXPECT_EQ(plan.rows[1].sequence, prefill);
+  EXPECT_FALSE(plan.rows[1].needs_logits);
+  EXPECT_EQ(plan.decode_tokens, 1);
+  EXPECT_EQ(plan.prefill_tokens, 5);
+}
+
+TEST_F(SchedulerTest, PlanningChangesNothing) {
+  Add(5);
+  Add(5);
+
+  scheduler_.Plan();
+
+  EXPECT_EQ(scheduler_.waiting().size(), 2u);
+  EXPECT_THAT(scheduler_.running(), IsEmpty());
+  EXPECT_EQ(scheduler_.pages().free_pages(), 8);
+}
+
+TEST_F(SchedulerTest, AdmissionReservesThePagesOfTheWholePrompt) {
+  Sequence* sequence = Add(14);
+
+  Step();
+
+  EXPECT_EQ(sequence->num_pages, 4);
+  EXPECT_EQ(scheduler_.pages().free_pages(), 4);
+}
+
+TEST_F(SchedulerTest, TheLatestArrivalIsPreemptedAndWaitsInFrontOfTheQueue) {
+  Sequence* first = Add(15);
+  Sequence* second = Add(12);
+  Sequence* third = Add(30);
+  while (scheduler_.pages().free_pages() > 0) Step();
+  StepPlan plan;
+
+  while (plan.preempted.empty()) plan = Step();
+
+  EXPECT_THAT(plan.preempted, ElementsAre(second));
+  EXPECT_THAT(plan.admitted, IsEmpty());
+  EXPECT_THAT(scheduler_.running(), ElementsAre(first));
+  EXPECT_THAT(scheduler_.waiting(), ElementsAre(second, third));
+  EXPECT_EQ(second->num_computed, 0);
+  EXPECT_EQ(second->num_pages, 0);
+  EXPECT_GT(second->num_completion_tokens(), 0);
+}
+
+TEST_F(SchedulerTest, NobodyIsAdmittedIntoPagesThatWereJustTakenFromAnother) {
+  Add(15);
+  Add(12);
+  while (scheduler_.Plan().preempted.empty()) Step();
+  Add(1);
+
+  const StepPlan plan = Step();
+
+  EXPECT_EQ(plan.preempted.size(), 1u);
+  EXPECT_THAT(plan.admitted, IsEmpty());
+  EXPECT_GT(scheduler_.pages().free_pages(), 1);
+}
+
+TEST_F(SchedulerTest, TheFreePageForARunningSequenceIsBeyondTheOneItTakesNow) {
+  Add(16);
+  for (int i = 0; i < 3; ++i) Step();
+  ASSERT_EQ(scheduler_.pages().free_pages(), 4);
+  Add(12);
+
+  EXPECT_THAT(scheduler_.Plan().admitted, IsEmpty());
+}
+
+TEST_F(SchedulerTest, PrefillsShareTheStepInTheOrderOfArrival) {
+  Sequence* first = Add(17);
+  Sequence* passed = Add(20);
+  Sequence* passing = Add(8);
+  Step();
+  ASSERT_THAT(scheduler_.running(), ElementsAre(first, passing));
+  scheduler_.Remove(first);
+
+  const StepPlan plan = Step();
+
+  EXPECT_THAT(plan.admitted, ElementsAre(passed));
+  ASSERT_EQ(plan.rows.size(), 1u);
+  EXPECT_EQ(plan.rows[0].sequence, passed);
+  EXPECT_EQ(plan.rows[0].num_tokens, 6);
+}
+
+TEST_F(SchedulerTest, APreemptedSequenceRecomputesItsTokensAndDecodesOn) {
+  Sequence* sequence = Add(3);
+  Step();
+  sequence->num_computed = 0;
+
+  const StepPlan plan = Step();
+
+  EXPECT_THAT(Tokens(plan), ElementsAre(4));
+  EXPECT_EQ(plan.prefill_tokens, 4);
+  EXPECT_TRUE(plan.rows[0].needs_logits);
+}
+
+TEST_F(SchedulerTest, MoreRowsThanTokensAreNeverAdmitted) {
+  Scheduler narrow({.total_pages = 8, .page_size = 4, .max_batch_size = 3, .step_token_budget = 2});
+
+  EXPECT_EQ(narrow.max_running(), 2);
+  EXPECT_EQ(scheduler_.max_running(), 3);
+}
+
+TEST_F(SchedulerTest, RemovingASequenceFreesItsPages) {
+  Sequence* running = Add(9);
+  Step();
+  Sequence* waiting = Add(9);
+
+  scheduler_.Remove(waiting);
+  scheduler_.Remove(running);
+
+  EXPECT_EQ(scheduler_.pages().free_pages(), 8);
+  EXPECT_THROW(scheduler_.Remove(running), std::logic_error);
+}
+
+TEST(PageBudget, RefusesToLendWhatItDoesNotHave) {
+  PageBudget pages(4, 16);
+  pages.Reserve(3);
+
+  EXPECT_EQ(pages.free_pages(), 1);
+  EXPECT_THROW(pages.Reserve(2), std::logic_error);
+  EXPECT_THROW(pages.Release(4), std::logic_error);
+}
+
+TEST(PageBudget, CountsBegunPages) {
+  const PageBudget pages(4, 16);
+
+  EXPECT_EQ(pages.PagesFor(0), 0);
+  EXPECT_EQ(pages.PagesFor(1), 1);
+  EXPECT_EQ(pages.PagesFor(16), 1);
+  EXPECT_EQ(pages.PagesFor(17), 2);
+}
+
+}  // namespace
+}  // namespace aiomlc

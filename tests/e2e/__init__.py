@@ -1,0 +1,1 @@
+"""The bundled model, from outside: the API, the command line, the README."""

@@ -1,0 +1,97 @@
+"""The skills of the bundled model on prompts that its training never saw.
+
+`python -m tests.e2e.held_out [CASES]` prints the share of exact answers per skill, in the shipped
+quantisation and at temperature 0. A story counts when it ends by itself and names its characters.
+"""
+
+from __future__ import annotations
+
+__all__ = ("Case", "read_cases", "score")
+
+import gzip
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import anyio
+from anyio import CapacityLimiter, create_task_group
+
+from aiomlc.config import EngineConfig, SequenceOptions
+from aiomlc.runtime.engine import Engine
+from aiomlc.runtime.load import load_model
+from aiomlc.runtime.loaded_model import LoadedModel
+from tests.e2e.programs import ROOT
+
+Case = Mapping[str, Any]
+
+_FILE = ROOT / "training" / "heldout" / "heldout.jsonl.gz"
+_MAX_TOKENS = 480
+
+
+def read_cases(per_skill: int) -> dict[str, list[Case]]:
+    """The first cases of every skill."""
+    cases: dict[str, list[Case]] = defaultdict(list)
+    for line in gzip.decompress(_FILE.read_bytes()).decode().splitlines():
+        case = json.loads(line)
+        if len(cases[case["skill"]]) < per_skill:
+            cases[case["skill"]].append(case)
+    return cases
+
+
+async def score(cases: Mapping[str, Sequence[Case]]) -> dict[str, float]:
+    """The share of right answers per skill, 0 to 1."""
+    model = await load_model(
+        None, device="auto", mode="local", engine_config=EngineConfig(), on_progress=None
+    )
+    right: dict[str, int] = dict.fromkeys(cases, 0)
+    limiter = CapacityLimiter(64)
+
+    async def ask(engine: Engine, skill: str, case: Case) -> None:
+        async with limiter:
+            text, finish_reason = await _answer(engine, model, case)
+        right[skill] += _is_right(case, text, finish_reason)
+
+    async with Engine(model.core) as engine, create_task_group() as tasks:
+        for skill, row in cases.items():
+            for case in row:
+                tasks.start_soon(ask, engine, skill, case)
+    return {skill: right[skill] / len(row) for skill, row in cases.items()}
+
+
+async def _answer(engine: Engine, model: LoadedModel, case: Case) -> tuple[str, str | None]:
+    # Below the chat API, which does not take tools yet.
+    assert model.chat_template is not None
+    prompt = model.chat_template.render(case["messages"], tools=case.get("tools"))
+    options = SequenceOptions(
+        max_tokens=_MAX_TOKENS, temperature=0, stop_token_ids=model.stop_token_ids
+    )
+    text = ""
+    finish_reason = None
+    async with engine.open_stream(model.tokenizer.encode(prompt), options) as stream:
+        async for delta in stream:
+            text += delta.text
+            finish_reason = delta.finish_reason
+    return text, finish_reason
+
+
+def _is_right(case: Case, text: str, finish_reason: str | None) -> bool:
+    if finish_reason != "stop":
+        return False
+
+    if "characters" in case:
+        return all(name in text for name in case["characters"])
+
+    return text in case["accept"]
+
+
+def main() -> None:
+    """Print the scores."""
+    cases = read_cases(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
+    for skill, share in sorted(anyio.run(score, cases).items()):
+        sys.stdout.write(f"{skill:12s} {100 * share:5.1f} %\n")
+
+
+if __name__ == "__main__":
+    main()

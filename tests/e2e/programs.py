@@ -1,0 +1,25 @@
+"""Runs programs as a user would: in their own process, with warnings as errors."""
+
+from __future__ import annotations
+
+__all__ = ("run_program",)
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_program(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments at the top of the repository."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )

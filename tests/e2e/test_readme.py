@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.e2e.programs import ROOT, run_program
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(
+    r"^\*\*(.+?)\*\*[^`]*?(?:`[^`]+`[^`]*?)*\n```python\n(.*?)^```$", README, re.M | re.S
+)
+
+
+def test_every_block_of_python_has_a_title_and_is_run() -> None:
+    assert len(BLOCKS) == README.count("```python") == 5
+
+
+@pytest.mark.parametrize("program", [code for _, code in BLOCKS], ids=[name for name, _ in BLOCKS])
+def test_a_program_of_the_readme_answers_and_prints_no_warning(program: str) -> None:
+    result = run_program(["-c", program])
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(result.stdout.split()) > 2

@@ -1,0 +1,53 @@
+"""Tiny models, compiled and packed once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiomlc.config import EngineConfig
+from aiomlc.runtime.core import NativeModel
+from aiomlc.runtime.load import open_native
+from aiomlc.runtime.model_directory import find_model
+from tests.model.tiny_models import write_model
+
+OpenTiny = Callable[..., NativeModel]
+
+
+@pytest.fixture(scope="session")
+def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache folder of the session's own."""
+    home = tmp_path_factory.mktemp("aiomlc_home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIOMLC_HOME", str(home))
+        yield home
+
+
+@pytest.fixture(scope="session")
+def tiny_directory(
+    model_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """A tiny model's directory by architecture."""
+    root = tmp_path_factory.mktemp("tiny_models")
+    return lambda architecture: write_model(root / architecture, architecture)
+
+
+@pytest.fixture(scope="session")
+def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
+    """Open a tiny model by architecture and quantisation."""
+    opened: dict[tuple[str, str], NativeModel] = {}
+
+    def open_one(architecture: str, quantization: str) -> NativeModel:
+        key = (architecture, quantization)
+        if key not in opened:
+            directory = find_model(tiny_directory(architecture))
+            config = EngineConfig(quantization=quantization, num_threads=2)
+            opened[key] = anyio.run(
+                open_native, directory, "auto", "local", config, lambda progress: None
+            ).native
+        return opened[key]
+
+    return open_one

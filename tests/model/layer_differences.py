@@ -1,0 +1,186 @@
+"""Compare plain Relax layers with the kernels that lowering puts in their place.
+
+`python -m tests.model.layer_differences` prints the largest difference of every case as JSON. It
+imports tvm, which the tests' own process does not.
+"""
+
+from __future__ import annotations
+
+__all__ = ("CASES",)
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+HIDDEN, VOCAB, ROWS = 64, 96, 5
+Q_HEADS, KV_HEADS, HEAD_DIM = 4, 2, 16
+
+
+def _floats(*shape: int) -> Array:
+    random = np.random.default_rng(len(shape) + sum(shape))
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def _linear() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Linear
+
+    return _calling(Linear(HIDDEN, VOCAB, bias=False, out_dtype="float32")), [_floats(ROWS, HIDDEN)]
+
+
+def _linear_bias() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Linear
+
+    return _calling(Linear(HIDDEN, 24, bias=True, out_dtype="float32")), [_floats(ROWS, HIDDEN)]
+
+
+def _embedding() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Embedding
+
+    return _calling(Embedding(VOCAB, HIDDEN)), [np.array([3, 0, 95, 3], np.int32)]
+
+
+def _head() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Embedding
+
+    return _calling(Embedding(VOCAB, HIDDEN), "project"), [_floats(ROWS, HIDDEN)]
+
+
+def _rms_norm() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import RMSNorm
+
+    return _calling(RMSNorm(HIDDEN, 1e-5)), [_floats(ROWS, HIDDEN)]
+
+
+def _add_rms_norm() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import RMSNorm
+
+    x = _floats(ROWS, HIDDEN)
+    return _calling(RMSNorm(HIDDEN, 1e-5), "add"), [x, x[::-1].copy()]
+
+
+def _qk_norm() -> tuple[Any, list[Array]]:
+    from tvm.relax.frontend import nn
+
+    from aiomlc.models.layers import QKNorm, RMSNorm
+
+    class Attention(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.q_norm = RMSNorm(HEAD_DIM, 1e-5)
+            self.k_norm = RMSNorm(HEAD_DIM, 1e-5)
+            self.qk_norm = QKNorm(Q_HEADS, KV_HEADS, eps=1e-5, out_dtype="float32")
+
+        def forward(self, qkv: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+            return self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
+
+    return Attention(), [_floats(ROWS, Q_HEADS + 2 * KV_HEADS, HEAD_DIM)]
+
+
+def _silu_mul() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import SiluMul
+
+    return _calling(SiluMul()), [_floats(ROWS, HIDDEN)]
+
+
+def _take_rows() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import TakeRows
+
+    rows = np.array([4, 0], np.int32)
+    return _calling(TakeRows()), [_floats(ROWS, HIDDEN), rows]
+
+
+CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
+    "linear": _linear,
+    "linear_bias": _linear_bias,
+    "embedding": _embedding,
+    "head": _head,
+    "rms_norm": _rms_norm,
+    "add_rms_norm": _add_rms_norm,
+    "qk_norm": _qk_norm,
+    "silu_mul": _silu_mul,
+    "take_rows": _take_rows,
+}
+
+
+def _calling(layer: Any, method: str = "forward") -> Any:  # noqa: ANN401 - tvm is untyped.
+    """A module whose `forward` is a method of its one layer, which lowering can replace."""
+    from tvm.relax.frontend import nn
+
+    class Calling(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, *inputs: Any) -> Any:  # noqa: ANN401
+            return getattr(self.layer, method)(*inputs)
+
+    return Calling()
+
+
+def _pack(weight: Array) -> Array:
+    """Tiles of 16 rows, column by column: what the float32 kernel reads."""
+    padded = np.zeros((-(-weight.shape[0] // 16) * 16, weight.shape[1]), np.float32)
+    padded[: weight.shape[0]] = weight
+    tiles = padded.reshape(-1, 16, weight.shape[1]).transpose(0, 2, 1)
+    return np.ascontiguousarray(tiles).reshape(-1).view(np.uint8)
+
+
+def _run(module: Any, inputs: list[Array], params: list[Array]) -> list[Array]:  # noqa: ANN401
+    """Build with TVM's own code generation for what is not a kernel, and call it."""
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend import nn
+
+    def run(*values: Any) -> Any:  # noqa: ANN401
+        return module.forward(*values)
+
+    names = [f"x{i}" for i in range(len(inputs))]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    module.run = run
+    specs: dict[str, Any] = {
+        name: nn.spec.Tensor(list(value.shape), str(value.dtype))
+        for name, value in zip(names, inputs, strict=True)
+    }
+    specs["$"] = {"param_mode": "packed", "effect_mode": "none"}
+    graph, _ = module.export_tvm({"run": specs})
+    machine = relax.VirtualMachine(relax.build(graph, tvm.target.Target("llvm")), tvm.cpu())
+    packed = [tvm.runtime.tensor(value) for value in params]
+    result = machine["run"](*(tvm.runtime.tensor(value) for value in inputs), packed)
+    outputs = [result] if hasattr(result, "numpy") else list(result)
+    return [output.numpy() for output in outputs]
+
+
+def _difference(name: str) -> float:
+    from aiomlc.compiler.lowering import lower_to_cpu
+    from aiomlc.compiler.quantization import QUANTIZATIONS
+
+    module, inputs = CASES[name]()
+    shapes = [tuple(map(int, param.shape)) for _, param in module.named_parameters()]
+    params = [_floats(*shape) for shape in shapes]
+    packed = [_pack(value) if value.ndim == 2 else value for value in params]
+
+    plain = _run(module, inputs, params)
+    lowered = _run(lower_to_cpu(module, QUANTIZATIONS["q0f32"]), inputs, packed)
+
+    return max(float(np.abs(a - b).max()) for a, b in zip(plain, lowered, strict=True))
+
+
+def main() -> None:
+    """Print the largest difference of every case."""
+    from aiomlc.runtime.core import load_native
+
+    load_native()
+    sys.stdout.write(json.dumps({name: _difference(name) for name in CASES}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Compute the reference logits of the tiny models with transformers in float32.
+
+Run `python -m tests.model.make_reference` after a change of `tiny_models.py`; it rewrites
+`tests/model/reference/*.npz`. Needs torch and transformers, which the tests themselves do not.
+"""
+
+from __future__ import annotations
+
+__all__ = ("PROMPT", "reference_logits")
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.model.tiny_models import TINY_CONFIGS, Weights, dequantized, tiny_weights
+
+PROMPT = [int(i) for i in np.random.Generator(np.random.PCG64(7)).integers(0, 256, 40)]
+STEPS = 64
+
+
+def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transformers is untyped.
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.for_model(**TINY_CONFIGS[architecture])
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    state = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise ValueError(f"{architecture}: missing {missing}, unexpected {unexpected}")
+    model.tie_weights()
+    return model
+
+
+def reference_logits(
+    architecture: str, *, quantized: bool
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The greedy continuation of the prompt, int32 `[STEPS]`, and the logits, float32
+    `[STEPS, vocab]`, each row the one its token was chosen from."""
+    import torch
+
+    weights = tiny_weights(architecture)
+    model = _model(architecture, dequantized(weights) if quantized else weights)
+    ids = list(PROMPT)
+    rows = []
+    with torch.inference_mode():
+        for _ in range(STEPS):
+            row = model(torch.tensor([ids])).logits[0, -1].float().numpy()
+            rows.append(row)
+            ids.append(int(row.argmax()))
+    return np.array(ids[len(PROMPT) :], np.int32), np.stack(rows)
+
+
+def main() -> None:
+    """Rewrite every reference file."""
+    directory = Path(__file__).parent / "reference"
+    directory.mkdir(exist_ok=True)
+    for architecture in TINY_CONFIGS:
+        for quantized in (False, True):
+            tokens, logits = reference_logits(architecture, quantized=quantized)
+            name = f"{architecture}_{'q4f16_1' if quantized else 'q0f32'}.npz"
+            np.savez_compressed(directory / name, tokens=tokens, logits=logits)
+
+
+if __name__ == "__main__":
+    main()

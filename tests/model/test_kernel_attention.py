@@ -1,0 +1,378 @@
+"""The attention kernels under TVM's own paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from numpy.typing import NDArray
+
+from aiomlc.runtime.core import load_native
+
+load_native()
+
+QUERY_HEADS = 4
+KV_HEADS = 2
+HEAD_DIM = 16
+HEADS = QUERY_HEADS + 2 * KV_HEADS
+LAYERS = 2
+SCALE = HEAD_DIM**-0.5
+INVERSE_FREQUENCIES = (100.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))).astype(np.float32)
+VOCABULARY = np.random.default_rng(0).normal(size=(500, HEADS, HEAD_DIM))
+
+Tokens = list[int]
+Array = NDArray[Any]
+
+
+def native(name: str) -> tvm_ffi.Function:
+    function = tvm_ffi.get_global_func(name)
+    assert function is not None
+    return function
+
+
+def kernel(name: str) -> tvm_ffi.Function:
+    return native(f"aiomlc.cpu.{name}")
+
+
+class Cache:
+    """TVM's cache with our kernels; a token's query, key and value are its row in VOCABULARY."""
+
+    def __init__(self, dtype: str = "float16", pages: int = 256) -> None:
+        unsupported = kernel("attention_unsupported")
+        self._vocabulary = VOCABULARY.astype(dtype)
+        self._kv = native("vm.builtin.paged_attention_kv_cache_create")(
+            tvm_ffi.Shape((16, 16 * pages, 1024, 16, 0, 1024)),
+            tvm_ffi.Shape((0, LAYERS)),
+            QUERY_HEADS,
+            KV_HEADS,
+            HEAD_DIM,
+            HEAD_DIM,
+            tvm_ffi.Shape((0,) * LAYERS),
+            False,  # No disaggregation.
+            1,  # Rotary embedding before the cache.
+            1.0,
+            100.0,
+            tvm_ffi.from_dlpack(INVERSE_FREQUENCIES),
+            tvm_ffi.from_dlpack(np.zeros((), dtype)),
+            kernel("kv_append"),
+            None,
+            ["tirx", kernel("attention_ragged")],
+            ["tirx", kernel("attention_prefill")],
+            ["tirx", kernel("attention_decode")],
+            ["tirx", unsupported],
+            ["tirx", unsupported],
+            ["tirx", unsupported],
+            ["tirx", unsupported],
+            [],
+            [kernel("attention_merge")],
+            kernel("kv_split_rotary"),
+            kernel("kv_copy_page"),
+            kernel("kv_debug_get"),
+            kernel("kv_compact_copy"),
+        )
+
+    def add(self, sequence: int) -> None:
+        native("vm.builtin.kv_state_add_sequence")(self._kv, sequence)
+
+    def remove(self, sequence: int) -> None:
+        native("vm.builtin.kv_state_remove_sequence")(self._kv, sequence)
+
+    def fork(self, parent: int, child: int, position: int = -1) -> None:
+        native("vm.builtin.kv_state_fork_sequence")(self._kv, parent, child, position)
+
+    def pop(self, sequence: int, count: int) -> None:
+        native("vm.builtin.kv_state_popn")(self._kv, sequence, count)
+
+    def step(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Array]:
+        """Append tokens to some sequences; the attention output of the last layer, per sequence.
+
+        Layer 1 sees the vocabulary backwards, so that a mix-up of layers shows.
+        """
+        lengths = [len(new) for new in tokens.values()]
+        ids = np.concatenate([np.asarray(new) for new in tokens.values()])
+        output = np.full((len(ids), QUERY_HEADS, HEAD_DIM), np.nan, self._vocabulary.dtype)
+        native("vm.builtin.kv_state_begin_forward")(
+            self._kv, tvm_ffi.Shape(tuple(tokens)), tvm_ffi.Shape(tuple(lengths))
+        )
+        for layer in range(LAYERS):
+            rows = self._vocabulary[ids if layer == LAYERS - 1 else -1 - ids]
+            native("vm.builtin.attention_kv_cache_attention_with_fused_qkv")(
+                self._kv, layer, SCALE, tvm_ffi.from_dlpack(rows), tvm_ffi.from_dlpack(output)
+            )
+        native("vm.builtin.kv_state_end_forward")(self._kv)
+        return dict(zip(tokens, np.split(output, np.cumsum(lengths)[:-1]), strict=True))
+
+    def keys_and_values(self, sequence: int, length: int) -> tuple[Array, Array]:
+        shape = (LAYERS, length, KV_HEADS, HEAD_DIM)
+        keys = np.zeros(shape, self._vocabulary.dtype)
+        values = np.zeros(shape, self._vocabulary.dtype)
+        native("vm.builtin.attention_kv_cache_debug_get_kv")(
+            self._kv, sequence, 0, length, tvm_ffi.from_dlpack(keys), tvm_ffi.from_dlpack(values)
+        )
+        return keys, values
+
+
+def rotated(rows: Array) -> Array:
+    """Rotate each row by its index, in float64."""
+    angles = np.arange(len(rows))[:, None, None] * INVERSE_FREQUENCIES.astype(np.float64)
+    low, high = np.split(rows.astype(np.float64), 2, axis=-1)
+    return np.concatenate(
+        [
+            low * np.cos(angles) - high * np.sin(angles),
+            high * np.cos(angles) + low * np.sin(angles),
+        ],
+        axis=-1,
+    )
+
+
+def oracle(tokens: Sequence[int], dtype: str) -> Array:
+    """Attention of a whole sequence in float64, on what the cache stores."""
+    rows = VOCABULARY.astype(dtype)[list(tokens)]
+    queries, keys, values = np.split(rows, [QUERY_HEADS, QUERY_HEADS + KV_HEADS], axis=1)
+    group = QUERY_HEADS // KV_HEADS
+    q = rotated(queries).astype(dtype).astype(np.float64)
+    k = rotated(keys).astype(dtype).astype(np.float64).repeat(group, axis=1)
+    v = values.astype(np.float64).repeat(group, axis=1)
+    scores = np.einsum("qhd,khd->hqk", q, k) * SCALE
+    scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.asarray(np.einsum("hqk,khd->qhd", weights, v))
+
+
+def whole(tokens: Sequence[int], dtype: str = "float16") -> Array:
+    """The kernels' output for a sequence that is alone in a fresh cache, in one step."""
+    cache = Cache(dtype)
+    cache.add(0)
+    return cache.step({0: tokens})[0]
+
+
+def same_bits(actual: Array, expected: Array) -> bool:
+    return actual.dtype == expected.dtype and actual.tobytes() == expected.tobytes()
+
+
+def random_tokens(count: int, seed: int = 1) -> Tokens:
+    return [int(token) for token in np.random.default_rng(seed).integers(0, 500, count)]
+
+
+def chunks_of(tokens: Tokens, sizes: Iterable[int]) -> Iterable[Tokens]:
+    begin = 0
+    for size in sizes:
+        yield tokens[begin : begin + size]
+        begin += size
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 3e-3), ("float32", 5e-6)])
+def test_attention_is_near_the_oracle(dtype: str, tolerance: float) -> None:
+    tokens = random_tokens(75)
+
+    np.testing.assert_allclose(whole(tokens, dtype), oracle(tokens, dtype), atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1,) * 75, (5, 14, 1, 1, 54), (16, 16, 16, 27), (15, 1, 1, 58), (74, 1), (1, 74), (40, 35)],
+)
+def test_chunks_have_the_bits_of_the_whole(dtype: str, sizes: tuple[int, ...]) -> None:
+    tokens = random_tokens(75)
+    cache = Cache(dtype)
+    cache.add(0)
+
+    outputs = [cache.step({0: chunk})[0] for chunk in chunks_of(tokens, sizes)]
+
+    assert same_bits(np.concatenate(outputs), whole(tokens, dtype))
+
+
+def test_a_mixed_batch_has_the_bits_of_each_sequence_alone() -> None:
+    sequences = {i: random_tokens(60, seed=i) for i in range(4)}
+    cache = Cache()
+    outputs: dict[int, list[Array]] = {i: [] for i in sequences}
+    plan: list[dict[int, int]] = [
+        {0: 20},
+        {0: 1, 1: 33},
+        {1: 1, 0: 1},
+        {2: 5, 0: 1, 3: 17},
+        {0: 1, 1: 1, 2: 1, 3: 1},
+        {3: 1, 2: 16, 1: 1},
+    ]
+    positions = dict.fromkeys(sequences, 0)
+    for i in sequences:
+        cache.add(i)
+
+    for lengths in plan:
+        new = {i: sequences[i][positions[i] : positions[i] + n] for i, n in lengths.items()}
+        for i, output in cache.step(new).items():
+            outputs[i].append(output)
+            positions[i] += lengths[i]
+
+    for i, tokens in sequences.items():
+        assert same_bits(np.concatenate(outputs[i]), whole(tokens[: positions[i]]))
+
+
+@pytest.mark.parametrize("position", [1, 5, 16, 17, 32, 36, 37])
+def test_a_fork_has_the_bits_of_a_sequence_of_its_own(position: int) -> None:
+    parent = random_tokens(37, seed=2)
+    child = parent[:position]
+    cache = Cache()
+    cache.add(0)
+    cache.step({0: parent})
+    cache.fork(0, 1, position)
+
+    for lengths in ({0: 1, 1: 1}, {0: 3, 1: 1}, {1: 20}, {0: 1, 1: 1}):
+        new = {i: random_tokens(n, seed=10 * i + n) for i, n in lengths.items()}
+        outputs = cache.step(new)
+        for i, history in ((0, parent), (1, child)):
+            if i not in new:
+                continue
+            history += new[i]
+            assert same_bits(outputs[i], whole(history)[-len(new[i]) :])
+
+
+@pytest.mark.parametrize("shared", [64, 70, 333])
+def test_many_forks_of_a_long_prefix_decode_like_sequences_of_their_own(shared: int) -> None:
+    prefix = random_tokens(shared, seed=3)
+    cache = Cache()
+    cache.add(0)
+    cache.step({0: prefix})
+    histories = {0: prefix.copy()}
+    for child in range(1, 12):
+        cache.fork(0, child)
+        histories[child] = prefix.copy()
+
+    for round_ in range(3):
+        new = {i: random_tokens(1, seed=100 * round_ + i) for i in histories}
+        outputs = cache.step(new)
+        for i, output in outputs.items():
+            histories[i] += new[i]
+            assert same_bits(output, whole(histories[i])[-1:])
+
+
+def test_forks_deeper_than_the_caches_depths_keep_their_bits() -> None:
+    history = random_tokens(20, seed=4)
+    cache = Cache()
+    cache.add(0)
+    cache.step({0: history})
+
+    for child in range(1, 12):
+        cache.fork(child - 1, child)
+        new = random_tokens(11, seed=child)
+        history += new
+
+        output = cache.step({child: new})[child]
+
+        assert same_bits(output, whole(history)[-11:])
+    one = random_tokens(1)
+    assert same_bits(cache.step({11: one})[11], whole(history + one)[-1:])
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 20, 21, 36])
+def test_popped_tokens_leave_no_trace(count: int) -> None:
+    history = random_tokens(37, seed=5)
+    cache = Cache()
+    cache.add(0)
+    cache.step({0: history})
+
+    cache.pop(0, count)
+    history = history[: len(history) - count]
+    for size in (1, 30):
+        new = random_tokens(size, seed=6)
+        history += new
+        assert same_bits(cache.step({0: new})[0], whole(history)[-size:])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_history_of_the_cache_has_the_bits_of_the_whole(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    cache = Cache()
+    histories: dict[int, Tokens] = {}
+    next_id = 0
+    for _ in range(40):
+        action = generator.choice(["add", "fork", "pop", "remove", "step", "decode"])
+        parent = int(generator.choice(list(histories))) if histories else -1
+        if parent == -1 or (action == "add" and len(histories) < 8):
+            cache.add(next_id)
+            histories[next_id] = []
+            next_id += 1
+        elif action == "fork" and len(histories) < 8 and histories[parent]:
+            position = int(generator.integers(1, len(histories[parent]) + 1))
+            cache.fork(parent, next_id, position)
+            histories[next_id] = histories[parent][:position]
+            next_id += 1
+        elif action == "pop" and len(histories[parent]) > 1:
+            count = int(generator.integers(1, len(histories[parent])))
+            cache.pop(parent, count)
+            del histories[parent][-count:]
+        elif action == "remove":
+            cache.remove(parent)
+            del histories[parent]
+        else:
+            chosen = generator.permutation(list(histories))[: generator.integers(1, 9)]
+            new = {
+                int(i): random_tokens(
+                    1 if action == "decode" else int(generator.integers(1, 40)),
+                    seed=int(generator.integers(1 << 30)),
+                )
+                for i in chosen
+            }
+            for i, output in cache.step(new).items():
+                histories[i] += new[i]
+                assert same_bits(output, whole(histories[i])[-len(new[i]) :])
+
+
+def test_the_cache_holds_rotated_keys_and_plain_values() -> None:
+    tokens = random_tokens(37, seed=7)
+    cache = Cache()
+    cache.add(0)
+    cache.step({0: tokens})
+
+    keys, values = cache.keys_and_values(0, 37)
+
+    for layer, ids in enumerate((-1 - np.asarray(tokens), np.asarray(tokens))):
+        rows = VOCABULARY.astype("float16")[ids]
+        expected = rotated(rows[:, QUERY_HEADS : QUERY_HEADS + KV_HEADS])
+        np.testing.assert_allclose(keys[layer], expected, atol=3e-3)
+        assert same_bits(values[layer], np.ascontiguousarray(rows[:, QUERY_HEADS + KV_HEADS :]))
+
+
+def test_compacting_copies_slots() -> None:
+    pages = np.random.default_rng(0).normal(size=(3, 2, 2, 16, 4)).astype(np.float16)
+    expected = pages.copy()
+    expected[0, :, :, 5] = pages[2, :, :, 1]
+    expected[1, :, :, 15] = pages[0, :, :, 3]
+
+    kernel("kv_compact_copy")(
+        tvm_ffi.from_dlpack(pages),
+        tvm_ffi.from_dlpack(np.array([0, 1, 2], np.int32)),
+        tvm_ffi.from_dlpack(np.array([[33, 3], [5, 31]], np.int32)),
+        2,
+    )
+
+    assert same_bits(pages, expected)
+
+
+def test_what_the_kernels_cannot_do_says_so() -> None:
+    with pytest.raises(RuntimeError, match="sliding windows"):
+        kernel("attention_unsupported")(1, None, "anything")
+
+
+def test_a_tensor_of_the_wrong_shape_is_refused_with_the_kernels_name() -> None:
+    pages = tvm_ffi.from_dlpack(np.zeros((3, 2, 2, 8, 4), np.float16))
+
+    with pytest.raises(ValueError, match=r"aiomlc\.cpu\.kv_copy_page: pages has shape"):
+        kernel("kv_copy_page")(pages, 0, 1, 1)
+
+
+def test_a_slot_outside_of_the_pages_is_refused() -> None:
+    pages = np.zeros((3, 2, 2, 16, 4), np.float16)
+    new = tvm_ffi.from_dlpack(np.ones((1, 2, 4), np.float16))
+
+    with pytest.raises(ValueError, match="slot 48 of 48"):
+        kernel("kv_append")(
+            tvm_ffi.from_dlpack(pages), new, new, tvm_ffi.from_dlpack(np.array([48], np.int32))
+        )
+
+    assert not pages.any()

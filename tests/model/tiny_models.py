@@ -1,0 +1,205 @@
+"""Tiny random models as Hugging Face directories, made from a seed without torch."""
+
+from __future__ import annotations
+
+__all__ = ("TINY_CONFIGS", "dequantized", "tiny_weights", "write_model")
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+Weights = dict[str, NDArray[np.float32]]
+
+VOCAB_SIZE = 320
+_COMMON = {
+    "vocab_size": VOCAB_SIZE,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "torch_dtype": "float32",
+}
+TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
+    "llama": _COMMON
+    | {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "mistral": _COMMON
+    | {
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "hidden_size": 96,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    },
+    "qwen2": _COMMON
+    | {
+        "model_type": "qwen2",
+        "architectures": ["Qwen2ForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 192,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "rope_theta": 1000000.0,
+    },
+    "qwen3": _COMMON
+    | {
+        "model_type": "qwen3",
+        "architectures": ["Qwen3ForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "attention_bias": False,
+        "tie_word_embeddings": True,
+        "rope_theta": 1000000.0,
+    },
+}
+
+
+def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, inner, vocab = (
+        config["hidden_size"],
+        config["intermediate_size"],
+        config["vocab_size"],
+    )
+    head = config.get("head_dim") or hidden // config["num_attention_heads"]
+    heads, kv_heads = config["num_attention_heads"] * head, config["num_key_value_heads"] * head
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        shapes |= {
+            f"{at}.self_attn.q_proj.weight": (heads, hidden),
+            f"{at}.self_attn.k_proj.weight": (kv_heads, hidden),
+            f"{at}.self_attn.v_proj.weight": (kv_heads, hidden),
+            f"{at}.self_attn.o_proj.weight": (hidden, heads),
+            f"{at}.mlp.gate_proj.weight": (inner, hidden),
+            f"{at}.mlp.up_proj.weight": (inner, hidden),
+            f"{at}.mlp.down_proj.weight": (hidden, inner),
+            f"{at}.input_layernorm.weight": (hidden,),
+            f"{at}.post_attention_layernorm.weight": (hidden,),
+        }
+        if config["model_type"] == "qwen2":
+            shapes |= {
+                f"{at}.self_attn.q_proj.bias": (heads,),
+                f"{at}.self_attn.k_proj.bias": (kv_heads,),
+                f"{at}.self_attn.v_proj.bias": (kv_heads,),
+            }
+        if config["model_type"] == "qwen3":
+            shapes |= {
+                f"{at}.self_attn.q_norm.weight": (head,),
+                f"{at}.self_attn.k_norm.weight": (head,),
+            }
+    shapes["model.norm.weight"] = (hidden,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (vocab, hidden)
+    return shapes
+
+
+def tiny_weights(architecture: str) -> Weights:
+    """The weights of one tiny model, float32, the same on every machine."""
+    random = np.random.Generator(np.random.PCG64(sum(architecture.encode())))
+    weights: Weights = {}
+    for name, shape in _shapes(TINY_CONFIGS[architecture]).items():
+        values = random.standard_normal(shape)
+        if name.endswith("norm.weight"):
+            values = 1.0 + 0.1 * values
+        elif name.endswith("bias"):
+            values = 0.2 * values
+        elif "embed" not in name:
+            values = values * (1.0 / np.sqrt(shape[-1]))
+        elif TINY_CONFIGS[architecture]["tie_word_embeddings"]:
+            values = 0.2 * values  # Else a tied head repeats its input.
+        weights[name] = values.astype(np.float32)
+    return weights
+
+
+def dequantized(weights: Weights) -> Weights:
+    """The weights as `q4f16_1` stores them: groups of 32 inputs, float16 scale, levels -7..7."""
+    return {
+        name: _dequantized(value) if value.ndim == 2 else value for name, value in weights.items()
+    }
+
+
+def _dequantized(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    groups = matrix.reshape(matrix.shape[0], -1, 32)
+    scale = (np.abs(groups).max(-1, keepdims=True) / np.float32(7)).astype(np.float16)
+    scale = scale.astype(np.float32)
+    levels = np.clip(np.rint(groups / scale + np.float32(7)), 0, 14) - np.float32(7)
+    dequantized: NDArray[np.float32] = (levels * scale).astype(np.float32)
+    return dequantized.reshape(matrix.shape)
+
+
+def _tokenizer() -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    specials = ["<s>", "</s>", *(f"<|{i}|>" for i in range(VOCAB_SIZE - len(alphabet) - 2))]
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in specials])
+    return tokenizer
+
+
+def write_safetensors(path: Path, weights: Weights) -> None:
+    """Write float32 tensors in the safetensors format."""
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, value in weights.items():
+        end = offset + value.nbytes
+        header[name] = {"dtype": "F32", "shape": value.shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in weights.values():
+            file.write(value.tobytes())
+
+
+def write_model(directory: Path, architecture: str) -> Path:
+    """Write one tiny model as a Hugging Face directory; returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[architecture]))
+    _tokenizer().save(str(directory / "tokenizer.json"))
+    template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template, "eos_token": "</s>"})
+    )
+    write_safetensors(directory / "model.safetensors", tiny_weights(architecture))
+    return directory

@@ -1,0 +1,176 @@
+"""Model directories made from NumPy arrays, and the packed bytes they must become."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+SAFETENSORS_NAMES = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+MLC_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
+
+def to_bf16(values: Array) -> NDArray[np.uint16]:
+    """Round to bfloat16, ties to even; the result holds the upper halves."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(halves: Array) -> NDArray[np.float32]:
+    """The exact values of bfloat16 numbers."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def store(values: Array, dtype: str) -> Array:
+    """The array that a file of this type holds."""
+    if dtype == "bf16":
+        return to_bf16(values)
+
+    return values.astype(np.float16 if dtype == "f16" else np.float32)
+
+
+def load(stored: Array) -> NDArray[np.float32]:
+    """What `store` wrote, as float32."""
+    return from_bf16(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
+
+
+def quantize(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
+    """Upstream's q4f16_1: values uint8[rows, groups * 32], scales float16[rows, groups]."""
+    rows, cols = weights.shape
+    groups = -(-cols // 32)
+    padded = np.zeros((rows, groups * 32), np.float32)
+    padded[:, :cols] = weights
+    grouped = padded.reshape(rows, groups, 32)
+    scales = (np.abs(grouped).max(axis=2) / np.float32(7)).astype(np.float16)
+    steps = scales.astype(np.float32)[:, :, None]
+    # A group without a scale is all zero, which the stored value 7 means.
+    ratios = np.divide(grouped, steps, out=np.zeros_like(grouped), where=steps != 0)
+    values = np.clip(np.rint(ratios + np.float32(7)), 0, 14).astype(np.uint8)
+    return values.reshape(rows, groups * 32), scales
+
+
+def mlc_words(values: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Eight values per word, the first in the lowest bits."""
+    rows, cols = values.shape
+    shifts = np.arange(8, dtype=np.uint32) * 4
+    words = values.reshape(rows, cols // 8, 8).astype(np.uint32) << shifts
+    return np.asarray(words.sum(axis=2, dtype=np.uint32))
+
+
+def pack_q4(values: NDArray[np.uint8], scales: NDArray[np.float16]) -> bytes:
+    """Tiles of 16 rows; per group 4 x 64 bytes of nibbles and 16 scales."""
+    rows, groups = scales.shape
+    tiles = -(-rows // 16)
+    full = np.full((tiles * 16, groups * 32), 7, np.uint8)
+    full[:rows] = values
+    full_scales = np.zeros((tiles * 16, groups), np.float16)
+    full_scales[:rows] = scales
+    # [tile, row, group, half, i, j] -> [tile, group, i, row, j], low nibble from the first half.
+    split = full.reshape(tiles, 16, groups, 2, 4, 4).transpose(0, 2, 3, 4, 1, 5)
+    nibbles = (split[:, :, 0] | (split[:, :, 1] << 4)).reshape(tiles, groups, 256)
+    scale_bytes = np.ascontiguousarray(
+        full_scales.reshape(tiles, 16, groups).transpose(0, 2, 1)
+    ).view(np.uint8)
+    return np.concatenate([nibbles, scale_bytes], axis=2).tobytes()
+
+
+def pack_dense(stored: Array) -> bytes:
+    """Tiles of 16 rows; for each column the 16 values of the tile."""
+    rows, cols = stored.shape
+    tiles = -(-rows // 16)
+    full = np.zeros((tiles * 16, cols), stored.dtype)
+    full[:rows] = stored
+    return np.ascontiguousarray(full.reshape(tiles, 16, cols).transpose(0, 2, 1)).tobytes()
+
+
+def pack(weights: NDArray[np.float32], weight_format: str) -> bytes:
+    """The packed bytes of a matrix."""
+    if weight_format == "q4":
+        return pack_q4(*quantize(weights))
+
+    return pack_dense(store(weights, weight_format))
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, Array]]) -> None:
+    """Write one file; each tensor is its type and what `store` gave."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, (dtype, stored) in tensors.items():
+        header[name] = {
+            "dtype": SAFETENSORS_NAMES[dtype],
+            "shape": list(stored.shape),
+            "data_offsets": [offset, offset + stored.nbytes],
+        }
+        offset += stored.nbytes
+
+    write_raw_safetensors(path, header, b"".join(item.tobytes() for _, item in tensors.values()))
+
+
+def write_raw_safetensors(path: Path, header: Mapping[str, Any], data: bytes) -> None:
+    """Write any header, also a wrong one."""
+    encoded = json.dumps(header).encode()
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
+
+
+def write_shards(directory: Path, shards: Sequence[Mapping[str, tuple[str, Array]]]) -> None:
+    """Write shards and the index that places every tensor."""
+    weight_map: dict[str, str] = {}
+    for number, tensors in enumerate(shards, 1):
+        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
+        write_safetensors(directory / name, tensors)
+        weight_map |= dict.fromkeys(tensors, name)
+
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def mlc_record(name: str, stored: Array, **changes: str) -> dict[str, Any]:
+    """One tensor record of an MLC index; its place in the shard is filled in later."""
+    return {
+        "name": name,
+        "shape": list(stored.shape),
+        "dtype": stored.dtype.name,
+        "format": "raw",
+        "nbytes": stored.nbytes,
+        **changes,
+    }
+
+
+def write_mlc(
+    directory: Path,
+    tensors: Sequence[tuple[dict[str, Any], Array]],
+    *,
+    index_name: str = "tensor-cache.json",
+    tensors_per_shard: int = 3,
+) -> None:
+    """Write shards of a few tensors each, and the index."""
+    shards = []
+    for number, begin in enumerate(range(0, len(tensors), tensors_per_shard)):
+        records = []
+        data = b""
+        for record, stored in tensors[begin : begin + tensors_per_shard]:
+            records.append({"byteOffset": len(data), **record})
+            data += stored.tobytes()
+
+        name = f"params_shard_{number}.bin"
+        (directory / name).write_bytes(data)
+        digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        shards.append(
+            {
+                "dataPath": name,
+                "format": "raw-shard",
+                "nbytes": len(data),
+                "md5sum": digest,
+                "records": records,
+            }
+        )
+
+    content = {"metadata": {"ParamSize": len(tensors)}, "records": shards}
+    (directory / index_name).write_text(json.dumps(content))

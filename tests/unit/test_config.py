@@ -1,0 +1,214 @@
+"""Configuration: what is refused, how it round-trips, and what an engine reserves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiomlc.config import EngineConfig, Mode, cache_home, serving_limits
+from aiomlc.errors import BadRequestError, ModelLoadError
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model_lib", "lib.so"),
+        ("additional_models", ("draft",)),
+        ("tensor_parallel_shards", 2),
+        ("pipeline_parallel_stages", 2),
+        ("opt", "O3"),
+        ("gpu_memory_utilization", 0.5),
+        ("sliding_window_size", 512),
+        ("attention_sink_size", 4),
+        ("max_history_size", 1),
+        ("kv_state_kind", "rnn_state"),
+        ("speculative_mode", "eagle"),
+        ("spec_draft_length", 3),
+        ("spec_tree_width", 2),
+        ("prefix_cache_mode", "radix"),
+        ("prefix_cache_max_num_recycling_seqs", 4),
+        ("prefill_mode", "chunked"),
+        ("verbose", True),
+    ],
+)
+def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match=f"engine_config.{name} = .* not supported") as caught:
+        EngineConfig(**{name: value})
+
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tensor_parallel_shards", 1), ("max_history_size", 0), ("kv_state_kind", "kv_cache")],
+)
+def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: Any) -> None:  # noqa: ANN401
+    assert getattr(EngineConfig(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_num_sequence",
+        "max_total_sequence_length",
+        "max_single_sequence_length",
+        "prefill_chunk_size",
+        "num_threads",
+        "step_token_budget",
+    ],
+)
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
+def test_a_count_is_a_positive_integer(name: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match=f"engine_config.{name}") as caught:
+        EngineConfig(**{name: value})
+
+    assert caught.value.param == name
+
+
+def test_another_page_size_is_refused_in_upstreams_words() -> None:
+    with pytest.raises(ValueError, match="page size") as caught:
+        EngineConfig(kv_cache_page_size=32)
+
+    assert str(caught.value) == (
+        'KV cache only supports page size 16, while the "kv_cache_page_size" field in argument '
+        '"engine_config" is "32". Please set "engine_config.kv_cache_page_size" to 16.'
+    )
+
+
+def test_json_round_trips() -> None:
+    config = EngineConfig(model="m", mode="server", num_threads=2, max_num_sequence=7)
+
+    assert EngineConfig.from_json(config.asjson()) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "param"), [("{", None), ("[]", None), ('{"thraeds": 1}', "thraeds")]
+)
+def test_json_that_is_no_configuration_is_refused(text: str, param: str | None) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        EngineConfig.from_json(text)
+
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("mode", "rows", "tokens"),
+    [("local", 32, 16384), ("interactive", 1, 2048), ("server", 128, 128 * 2048)],
+)
+def test_the_mode_decides_rows_and_tokens(mode: Mode, rows: int, tokens: int) -> None:
+    limits = serving_limits(
+        EngineConfig(),
+        mode=mode,
+        context_window=2048,
+        kv_bytes_per_token=1000,
+        memory_bytes=GIB,
+    )
+
+    assert (limits.max_batch_size, limits.max_total_tokens) == (rows, tokens)
+    assert limits.context_window == 2048
+
+
+def test_the_configuration_comes_first() -> None:
+    config = EngineConfig(
+        max_num_sequence=3,
+        max_total_sequence_length=1000,
+        max_single_sequence_length=500,
+        prefill_chunk_size=64,
+        step_token_budget=32,
+    )
+
+    limits = serving_limits(
+        config, mode="server", context_window=2048, kv_bytes_per_token=1000, memory_bytes=GIB
+    )
+
+    assert (limits.max_batch_size, limits.max_total_tokens) == (3, 1008)
+    assert (limits.context_window, limits.prefill_chunk_size) == (500, 64)
+    assert limits.step_token_budget == 32
+
+
+def test_memory_bounds_the_tokens_and_with_them_the_context() -> None:
+    limits = serving_limits(
+        EngineConfig(),
+        mode="local",
+        context_window=2048,
+        kv_bytes_per_token=10,
+        memory_bytes=10_000,
+    )
+
+    assert (limits.max_total_tokens, limits.context_window) == (992, 992)
+
+
+@pytest.mark.parametrize(
+    ("config", "memory"), [(EngineConfig(), 100), (EngineConfig(max_total_sequence_length=64), 600)]
+)
+def test_too_little_memory_is_said_at_once(config: EngineConfig, memory: int) -> None:
+    with pytest.raises(ModelLoadError, match="the KV cache needs"):
+        serving_limits(
+            config, mode="local", context_window=2048, kv_bytes_per_token=10, memory_bytes=memory
+        )
+
+
+def test_a_forward_pass_holds_a_token_of_every_row() -> None:
+    with pytest.raises(BadRequestError, match="prefill_chunk_size is 8"):
+        serving_limits(
+            EngineConfig(prefill_chunk_size=8),
+            mode="local",
+            context_window=2048,
+            kv_bytes_per_token=10,
+            memory_bytes=GIB,
+        )
+
+
+@given(
+    mode=st.sampled_from(["local", "interactive", "server"]),
+    context_window=st.integers(1, 200_000),
+    rows=st.none() | st.integers(1, 300),
+    memory=st.integers(400, 2**40),
+)
+def test_limits_are_consistent(
+    mode: Mode, context_window: int, rows: int | None, memory: int
+) -> None:
+    limits = serving_limits(
+        EngineConfig(max_num_sequence=rows),
+        mode=mode,
+        context_window=context_window,
+        kv_bytes_per_token=10,
+        memory_bytes=memory,
+    )
+
+    assert limits.max_total_tokens % 16 == 0
+    assert 0 < limits.context_window <= min(context_window, limits.max_total_tokens)
+    assert limits.max_batch_size <= limits.step_token_budget <= limits.prefill_chunk_size
+    assert limits.max_total_tokens * 10 <= memory
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOMLC_HOME", "/somewhere")
+
+    assert cache_home() == Path("/somewhere")
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [
+        ("linux", Path("/xdg/aiomlc")),
+        ("darwin", Path("/home/me/Library/Caches/aiomlc")),
+        ("win32", Path("/local/aiomlc/Cache")),
+    ],
+)
+def test_else_the_cache_is_in_the_platforms_folder(
+    monkeypatch: pytest.MonkeyPatch, platform: str, expected: Path
+) -> None:
+    monkeypatch.delenv("AIOMLC_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+
+    assert cache_home() == expected

@@ -1,0 +1,80 @@
+"""The doubles keep the contract of what they stand for."""
+
+from __future__ import annotations
+
+import select
+
+import pytest
+
+from aiomlc.config import SequenceOptions
+from aiomlc.errors import EngineClosedError, EngineDeadError
+from aiomlc.testing import FakeCore
+
+
+def is_readable(core: FakeCore) -> bool:
+    return bool(select.select([core.wake_fd], [], [], 0)[0])
+
+
+def test_the_descriptor_is_readable_while_records_wait() -> None:
+    core = FakeCore(["abc"])
+    core.submit([1], SequenceOptions())
+    before = is_readable(core)
+    core.step()
+    core.step()
+    during = is_readable(core)
+    records = core.drain()
+
+    assert (before, during, is_readable(core)) == (False, True, False)
+    assert [record.text for record in records] == ["a", "b"]
+    assert core.drain() == []
+
+
+def test_a_sequence_ends_once_with_its_counts() -> None:
+    core = FakeCore(["ab"])
+    core.submit([1, 2, 3], SequenceOptions())
+    while core.step():
+        pass
+
+    last = core.drain()[-1]
+
+    assert (last.finish_reason, last.prompt_tokens, last.completion_tokens) == ("stop", 3, 2)
+
+
+def test_a_cancelled_sequence_ends_with_abort_and_others_go_on() -> None:
+    core = FakeCore(["abc"])
+    core.submit([1], SequenceOptions())
+    core.submit([1], SequenceOptions())
+    core.cancel(1)
+    core.cancel(99)
+    core.step()
+
+    assert [(r.sequence_id, r.finish_reason) for r in core.drain()] == [(1, "abort"), (2, None)]
+    assert core.statistics().free_pages == core.statistics().total_pages - 1
+
+
+def test_it_fails_where_the_script_says() -> None:
+    core = FakeCore(["abc"], failures={2: "no"}, dies_at_step=2)
+    core.submit([1], SequenceOptions())
+    core.submit([1], SequenceOptions())
+    core.step()
+
+    assert [(r.finish_reason, r.error) for r in core.drain()] == [(None, None), ("error", "no")]
+    with pytest.raises(EngineDeadError):
+        core.step()
+
+
+def test_stop_is_remembered_until_run() -> None:
+    core = FakeCore(["abc"])
+    core.submit([1], SequenceOptions())
+    core.stop()
+    core.run()
+
+    assert core.statistics().steps == 0
+
+
+def test_a_closed_core_refuses_prompts() -> None:
+    core = FakeCore()
+    core.close()
+
+    with pytest.raises(EngineClosedError):
+        core.submit([1], SequenceOptions())

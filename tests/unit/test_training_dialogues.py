@@ -1,0 +1,191 @@
+"""The training dialogues: right answers, held-out combinations kept apart, one chat template."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from training.dialogues.arithmetic import arithmetic
+from training.dialogues.calls import draw_tool_case
+from training.dialogues.compose import SKILLS, conversation, held_out_dialogue
+from training.dialogues.extraction import extraction
+from training.dialogues.knowledge import calendar
+from training.dialogues.memory import draw_facts
+from training.dialogues.ordering import comparing, sorting
+from training.dialogues.records import Dialogue, is_held_out, say
+from training.dialogues.stories import draw_story
+from training.dialogues.template import CHAT_TEMPLATE, assistant_text, render
+
+
+def _render_with_jinja(dialogue: Dialogue) -> str:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    template = environment.from_string(CHAT_TEMPLATE)
+    return template.render(messages=list(dialogue.messages), tools=list(dialogue.tools) or None)
+
+
+def _sample() -> list[Dialogue]:
+    rng = random.Random(5)
+    return [conversation(rng) for _ in range(300)]
+
+
+def test_the_fast_path_renders_what_the_template_renders() -> None:
+    for dialogue in _sample():
+        fast = "".join(segment.text for segment in render(dialogue.messages, dialogue.tools))
+        assert fast == _render_with_jinja(dialogue)
+
+
+def test_consecutive_tool_messages_share_one_user_turn() -> None:
+    messages = (say("user", "Go"), say("tool", "1"), say("tool", "2"))
+    dialogue = Dialogue("tools", messages, "")
+    text = "".join(segment.text for segment in render(messages))
+    assert text == _render_with_jinja(dialogue)
+    assert text.count("<|im_start|>user") == 2
+
+
+def test_the_answers_are_the_assistant_turns() -> None:
+    for dialogue in _sample():
+        answers = [
+            segment.text
+            for segment in render(dialogue.messages, dialogue.tools)
+            if segment.is_answer
+        ]
+        turns = [message for message in dialogue.messages if message["role"] == "assistant"]
+        assert answers == [assistant_text(message) + "<|im_end|>" for message in turns]
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_every_skill_has_held_out_prompts_that_end_in_an_answer(skill: str) -> None:
+    rng = random.Random(3)
+    for _ in range(30):
+        dialogue = held_out_dialogue(skill, rng)
+        assert dialogue.skill == skill
+        assert dialogue.messages[-1]["role"] == "assistant"
+        assert is_held_out(dialogue.key) or skill == "tools"
+
+
+def test_no_held_out_sum_is_ever_trained_on() -> None:
+    rng = random.Random(4)
+    equation = re.compile(r"^(\d+) ([+-]) (\d+) = -?\d+\.$")
+    seen = 0
+    for _ in range(1500):
+        for message in conversation(rng).messages:
+            found = (
+                equation.match(str(message["content"])) if message["role"] == "assistant" else None
+            )
+            if found:
+                seen += 1
+                assert not is_held_out("".join(found.groups()))
+    assert seen > 300
+
+
+def test_no_held_out_story_is_ever_trained_on() -> None:
+    rng = random.Random(4)
+    for _ in range(1500):
+        for message in conversation(rng).messages:
+            if message["role"] == "user" and "story about" in message["content"]:
+                assert not is_held_out(message["content"])
+
+
+def test_sums_are_right() -> None:
+    rng = random.Random(6)
+    for _ in range(1000):
+        left, result = arithmetic(rng).answer.rstrip(".").split(" = ")
+        a, sign, b = left.split(" ")
+        operations = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}
+        assert operations[sign] == int(result)
+
+
+def test_days_are_right() -> None:
+    rng = random.Random(7)
+    a_monday = date(2024, 1, 1)
+    days = {(a_monday + timedelta(k)).strftime("%A"): k for k in range(7)}
+    seen = 0
+    for _ in range(2000):
+        found = re.match(r"^(\d+) days (after|before) (\w+) is (\w+)\.$", calendar(rng).answer)
+        if found:
+            seen += 1
+            count, side, start, end = found.groups()
+            step = int(count) if side == "after" else -int(count)
+            assert (a_monday + timedelta(days[start] + step)).strftime("%A") == end
+    assert seen > 200
+
+
+def test_lists_are_sorted() -> None:
+    rng = random.Random(8)
+    for _ in range(500):
+        fact = sorting(rng)
+        items = fact.core.split(", ")
+        assert all(re.search(rf"\b{item}\b", fact.question) for item in items)
+        if items[0].isdigit():
+            numbers = [int(item) for item in items]
+            down = any(
+                word in fact.question for word in ("descending", "largest to", "high to low")
+            )
+            assert numbers == sorted(numbers, reverse=down)
+        else:
+            assert items == sorted(items)
+
+
+def test_comparisons_are_right() -> None:
+    rng = random.Random(9)
+    seen = 0
+    for _ in range(1000):
+        found = re.match(r"^Is (\d+) (\w+) than (\d+)\?$", (fact := comparing(rng)).question)
+        if found:
+            seen += 1
+            a, word, b = found.groups()
+            holds = int(a) < int(b) if word in {"smaller", "less"} else int(a) > int(b)
+            assert fact.answer.startswith("Yes" if holds else "No")
+    assert seen > 100
+
+
+def test_extracted_values_stand_in_the_text() -> None:
+    rng = random.Random(10)
+    for _ in range(500):
+        fact = extraction(rng)
+        document: dict[str, Any] = json.loads(fact.answer)
+        assert document
+        assert all(
+            key in fact.question and str(value) in fact.question for key, value in document.items()
+        )
+
+
+def test_arguments_stand_in_the_request_and_fit_the_schema() -> None:
+    rng = random.Random(11)
+    types = {"string": str, "integer": int, "number": int}
+    for _ in range(1000):
+        case = draw_tool_case(rng)
+        schema = case.tool["function"]["parameters"]["properties"]
+        assert list(schema) == list(case.arguments)
+        for name, value in case.arguments.items():
+            assert isinstance(value, types[schema[name]["type"]])
+            assert str(value) in case.request
+            assert value in schema[name].get("enum", [value])
+
+
+def test_remembered_values_are_told_and_answered() -> None:
+    rng = random.Random(12)
+    for _ in range(300):
+        for fact in draw_facts(rng, 3):
+            assert fact.value in fact.told
+            assert fact.value in fact.answer
+
+
+def test_stories_name_all_their_characters() -> None:
+    rng = random.Random(13)
+    for _ in range(300):
+        story = draw_story(rng)
+        assert all(name in story.request and name in story.text for name in story.characters)
+        assert 300 <= len(story.text) <= 1500
+
+
+def test_stories_vary() -> None:
+    rng = random.Random(14)
+    assert len({draw_story(rng).text for _ in range(300)}) == 300

@@ -1,0 +1,96 @@
+"""`python -m training`: tokenizer, training, evaluation, export; each goes on where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from training.evaluate import evaluate, held_out_cases, write_cases
+from training.export import export_hugging_face, export_mlc
+from training.model import SHAPE
+from training.tokenizer import load_tokenizer, train_tokenizer
+from training.train import Plan, read_weights, train
+
+_LOG = logging.getLogger("training")
+_ROOT = Path(__file__).parent.parent
+_HELD_OUT_SEED = 2026
+_CASES_PER_SKILL = 100
+
+
+def _tokenizer_stage(options: argparse.Namespace) -> None:
+    path = options.work / "tokenizer.json"
+    if not path.exists():
+        _LOG.info("learning the tokenizer")
+        train_tokenizer(path, options.seed)
+
+
+def _train_stage(options: argparse.Namespace) -> None:
+    train(options.work, Plan(steps=options.steps, seed=options.seed))
+
+
+def _evaluate_stage(options: argparse.Namespace) -> None:
+    cases = held_out_cases(options.cases, _HELD_OUT_SEED)
+    weights = read_weights(options.work / "checkpoint.pt")
+    report = evaluate(weights, SHAPE, load_tokenizer(options.work / "tokenizer.json"), cases)
+    for skill, score in report["scores"].items():
+        _LOG.info("%-10s %5.1f %%", skill, 100 * score)
+    text = json.dumps(report, indent=2, ensure_ascii=False)
+    (options.work / "report.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _export_stage(options: argparse.Namespace) -> None:
+    weights = read_weights(options.work / "checkpoint.pt")
+    tokenizer = options.work / "tokenizer.json"
+    export_mlc(options.output, weights, SHAPE, tokenizer)
+    write_cases(
+        Path(__file__).parent / "heldout" / "heldout.jsonl.gz",
+        held_out_cases(_CASES_PER_SKILL, _HELD_OUT_SEED),
+    )
+    if options.hugging_face:
+        export_hugging_face(options.hugging_face, weights, SHAPE, tokenizer)
+
+
+_STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "tokenizer": _tokenizer_stage,
+    "train": _train_stage,
+    "evaluate": _evaluate_stage,
+    "export": _export_stage,
+}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
+    parser.add_argument("stages", nargs="*", choices=[*_STAGES, []], help="default: all, in order")
+    parser.add_argument(
+        "--work", type=Path, default=_ROOT / "build" / "training", help="scratch folder"
+    )
+    parser.add_argument("--output", type=Path, default=_ROOT / "aiomlc" / "bundled" / "pebble")
+    parser.add_argument(
+        "--hugging-face", type=Path, help="also write a Hugging Face directory here"
+    )
+    parser.add_argument("--steps", type=int, default=Plan().steps)
+    parser.add_argument("--seed", type=int, default=Plan().seed)
+    parser.add_argument(
+        "--cases", type=int, default=_CASES_PER_SKILL, help="held-out prompts per skill"
+    )
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run the chosen stages."""
+    options = _options()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    torch.set_num_threads(options.threads)
+    options.work.mkdir(parents=True, exist_ok=True)
+    for stage in options.stages or _STAGES:
+        _STAGES[stage](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The dialogues that Pebble learns from, one module per family of skills."""

@@ -1,0 +1,102 @@
+"""Functions that the user offers, and the calls that the model makes."""
+
+from __future__ import annotations
+
+__all__ = ("ToolCase", "draw_tool_case", "offer")
+
+import json
+import random
+from dataclasses import dataclass
+
+from training.dialogues.records import JsonObject
+from training.dialogues.tool_families_daily import DAILY_FAMILIES
+from training.dialogues.tool_families_travel import TRAVEL_FAMILIES
+from training.dialogues.tool_parameters import Family, Value
+from training.dialogues.words import pick
+
+_FAMILIES = DAILY_FAMILIES + TRAVEL_FAMILIES
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCase:
+    """One function, a request that needs it, the right call, its result and the answer."""
+
+    tool: JsonObject
+    request: str
+    arguments: dict[str, Value]
+    result: str
+    answer: str
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return str(self.tool["function"]["name"])
+
+
+def draw_tool_case(rng: random.Random) -> ToolCase:
+    """Draw a function under a random name, with a request for it."""
+    family = pick(rng, _FAMILIES)
+    names: list[str] = []
+    for parameter in family.parameters:
+        names.append(pick(rng, [name for name in parameter.names if name not in names]))
+    values = [parameter.draw(rng) for parameter in family.parameters]
+    result = family.result(rng)
+    document: dict[str, Value] = {pick(rng, family.result_names): result}
+    return ToolCase(
+        _declare(rng, family, names),
+        pick(rng, family.requests).format(*values),
+        dict(zip(names, values, strict=True)),
+        json.dumps(document) if rng.random() < 0.75 else str(result),
+        family.answer.format(*values, r=result),
+    )
+
+
+def _name(rng: random.Random, family: Family) -> str:
+    verb, noun = pick(rng, family.verbs), pick(rng, family.nouns)
+    style = rng.random()
+    if style < 0.7:
+        return f"{verb}_{noun}"
+    if style < 0.85:
+        return noun
+    words = f"{verb}_{noun}".split("_")
+    return words[0] + "".join(word.capitalize() for word in words[1:])
+
+
+def _declare(rng: random.Random, family: Family, names: list[str]) -> JsonObject:
+    bare = rng.random() < 0.3
+    properties: JsonObject = {}
+    for parameter, name in zip(family.parameters, names, strict=True):
+        schema: JsonObject = {"type": parameter.type}
+        if parameter.choices:
+            schema["enum"] = list(parameter.choices)
+        if not bare:
+            schema["description"] = parameter.describe
+        properties[name] = schema
+    function: JsonObject = {"name": _name(rng, family)}
+    if rng.random() < 0.9:
+        function["description"] = pick(rng, family.describe)
+    function["parameters"] = {"type": "object", "properties": properties}
+    if rng.random() < 0.85:
+        function["parameters"]["required"] = names
+    return {"type": "function", "function": function}
+
+
+def offer(rng: random.Random, needed: list[ToolCase], total: int) -> tuple[JsonObject, ...]:
+    """Mix the needed functions with others, up to `total`, all with different names."""
+    tools = {case.name: case.tool for case in needed}
+    descriptions = {_family_key(case.tool) for case in needed}
+    while len(tools) < total:
+        case = draw_tool_case(rng)
+        if case.name not in tools and _family_key(case.tool).isdisjoint(set().union(*descriptions)):
+            tools[case.name] = case.tool
+            descriptions.add(_family_key(case.tool))
+    mixed = list(tools.values())
+    rng.shuffle(mixed)
+    return tuple(mixed)
+
+
+def _family_key(tool: JsonObject) -> frozenset[str]:
+    """The words that tell functions apart: two that share one could both fit a request."""
+    words = str(tool["function"]["name"]).replace("_", " ").lower().split()
+    described = str(tool["function"].get("description", "")).lower().strip(".").split()
+    return frozenset(word for word in (*words, *described) if len(word) > 4)

@@ -1,0 +1,383 @@
+"""Whole conversations: for training at random, for the evaluation one skill at a time."""
+
+from __future__ import annotations
+
+__all__ = ("SKILLS", "conversation", "held_out_dialogue")
+
+import random
+from collections.abc import Callable
+
+from training.dialogues.arithmetic import arithmetic
+from training.dialogues.calls import ToolCase, draw_tool_case, offer
+from training.dialogues.extraction import extraction
+from training.dialogues.honesty import honesty
+from training.dialogues.knowledge import calendar, facts
+from training.dialogues.lists import words_of
+from training.dialogues.memory import Remembered, draw_facts, repeating
+from training.dialogues.ordering import comparing, counting, sorting
+from training.dialogues.records import Dialogue, Fact, Message, is_held_out, say
+from training.dialogues.stories import Story, draw_story
+from training.dialogues.talk import identity, small_talk
+from training.dialogues.words import person, pick
+
+Maker = Callable[[random.Random], Fact]
+
+_PLAIN: dict[str, tuple[Maker, float]] = {
+    "identity": (identity, 0.6),
+    "greetings": (small_talk, 0.7),
+    "arithmetic": (arithmetic, 3.0),
+    "counting": (counting, 1.8),
+    "calendar": (calendar, 2.0),
+    "comparing": (comparing, 3.0),
+    "facts": (facts, 1.2),
+    "sorting": (sorting, 3.0),
+    "extraction": (extraction, 2.2),
+    "honesty": (honesty, 0.4),
+    "repeating": (repeating, 1.2),
+}
+_MAKERS = tuple(maker for maker, _ in _PLAIN.values())
+_WEIGHTS = tuple(weight for _, weight in _PLAIN.values())
+
+_HELPFUL = (
+    "You are a helpful assistant.",
+    "You are Pebble, a small helpful assistant.",
+    "You are a friendly assistant. Answer briefly.",
+    "Answer the user's questions.",
+    "You are a helpful AI assistant.",
+)
+
+
+def _draw(rng: random.Random, maker: Maker, *, held: bool = False) -> Fact:
+    while True:
+        fact = maker(rng)
+        if is_held_out(fact.key) == held:
+            return fact
+
+
+_OPENING_WORDS = frozenset(
+    words_of(
+        "What Which How Tell Name Count Who Sort Put Is Add Subtract Calculate Compute "
+        "Multiply Find Order Explain Write Give Can Do Are Please Today If Extract Where Take "
+        "Hello Hi Hey Thanks Thank Bye Good Call Set Get Check Play Translate Send Book Turn "
+        "Are When Look Show Track"
+    )
+)
+
+
+def _casual(rng: random.Random, text: str) -> str:
+    """Write as people do: now and then no capital, no question mark, or a please."""
+    draw = rng.random()
+    word = text.split(" ", 1)[0].rstrip("?!.,'s")
+    if draw < 0.15 and word in _OPENING_WORDS:
+        text = text[0].lower() + text[1:]
+    if 0.08 < draw < 0.2 and text.endswith("?"):
+        text = text[:-1]
+    elif 0.2 < draw < 0.24 and text.endswith("?"):
+        text = text[:-1] + " please?"
+    return text
+
+
+def _exchange(rng: random.Random, fact: Fact) -> list[Message]:
+    return [say("user", _casual(rng, fact.question)), say("assistant", fact.answer)]
+
+
+def _filler(rng: random.Random) -> list[Message]:
+    maker = rng.choices(_MAKERS, _WEIGHTS)[0]
+    return _exchange(rng, _draw(rng, maker))
+
+
+def _plain_system(rng: random.Random, share: float) -> list[Message]:
+    return [say("system", pick(rng, _HELPFUL))] if rng.random() < share else []
+
+
+_UPPER = (
+    "Answer in upper case.",
+    "Always write in capital letters.",
+    "Reply in UPPER CASE only.",
+    "Write everything in upper case.",
+    "Use only capital letters.",
+)
+_LOWER = (
+    "Answer in lower case.",
+    "Never use capital letters.",
+    "Reply in lower case only.",
+    "Write everything in lower case.",
+    "Use only lower case letters.",
+)
+_ONE_WORD = (
+    "Answer in one word.",
+    "Reply with one word only.",
+    "Use only one word.",
+    "Give one-word answers.",
+    "Answer with a single word.",
+)
+_BEGIN = (
+    "Begin every answer with {w}.",
+    "Start each answer with the word {w}.",
+    "Always begin with {w}.",
+)
+_END = (
+    "End every answer with {w}.",
+    "Finish each answer with the word {w}.",
+    "Always end with {w}.",
+)
+_STARTERS = words_of(
+    "Ahoy Sure Hello Yes Well Okay Indeed Right Listen Dear Hey So Now Great Friend Captain"
+)
+
+
+def _styled(rng: random.Random) -> tuple[str, Callable[[Fact], str]]:
+    """Choose a system prompt and how it changes an answer."""
+    kind = rng.random()
+    if kind < 0.25:
+        return pick(rng, _UPPER), lambda fact: fact.answer.upper()
+    if kind < 0.4:
+        return pick(rng, _LOWER), lambda fact: fact.answer.lower()
+    if kind < 0.65:
+        return pick(rng, _ONE_WORD), lambda fact: fact.core
+    word = pick(rng, _STARTERS) if rng.random() < 0.7 else person(rng)
+    if kind < 0.85:
+        return pick(rng, _BEGIN).format(w=word), lambda fact: f"{word}! {fact.answer}"
+    return pick(rng, _END).format(w=word), lambda fact: f"{fact.answer} {word}!"
+
+
+_STYLED_MAKERS = (calendar, comparing, facts, facts)
+
+
+def _follow_system(rng: random.Random, *, held: bool = False) -> Dialogue:
+    prompt, style = _styled(rng)
+    if rng.random() < 0.3:
+        prompt = pick(rng, _HELPFUL[:2]) + " " + prompt
+    messages = [say("system", prompt)]
+    key = ""
+    turns = rng.choice((1, 1, 2, 3) if held else (1, 2, 4, 6, 8))
+    for turn in range(turns):
+        wants_held = held and turn == turns - 1
+        while True:
+            fact = _draw(rng, pick(rng, _STYLED_MAKERS))
+            if is_held_out(f"{prompt}|{fact.key}") == wants_held and (len(fact.core) < 30):
+                break
+        key = f"{prompt}|{fact.key}"
+        messages += [say("user", fact.question), say("assistant", style(fact))]
+    return Dialogue("system", tuple(messages), key)
+
+
+def _persona(rng: random.Random) -> list[Message]:
+    name = person(rng)
+    told = pick(rng, ("You are {n}.", "Your name is {n}.", "You are {n}, a helpful assistant."))
+    asked = pick(
+        rng,
+        ("What is your name?", "What's your name?", "What are you called?", "Tell me your name."),
+    )
+    messages = [say("system", told.format(n=name))]
+    for _ in range(rng.randint(0, 2)):
+        messages += _filler_without_identity(rng)
+    return [*messages, say("user", asked), say("assistant", f"My name is {name}.")]
+
+
+def _filler_without_identity(rng: random.Random) -> list[Message]:
+    maker = rng.choices(_MAKERS[2:], _WEIGHTS[2:])[0]
+    return _exchange(rng, _draw(rng, maker))
+
+
+def _facts_key(facts_told: list[Remembered]) -> str:
+    return "|".join(f"{fact.kind}={fact.value}" for fact in facts_told)
+
+
+def _draw_remembered(rng: random.Random, *, held: bool) -> list[Remembered]:
+    while True:
+        drawn = draw_facts(rng, rng.choice((1, 1, 2, 2, 3, 4)))
+        if is_held_out(_facts_key(drawn)) == held:
+            return drawn
+
+
+def _remember(rng: random.Random, *, held: bool = False, fillers: int = 4) -> Dialogue:
+    told = _draw_remembered(rng, held=held)
+    messages = _plain_system(rng, 0.1)
+    if len(told) > 1 and rng.random() < 0.35:
+        first, second, *told_later = told
+        messages += [
+            say("user", f"{first.told} {second.told}"),
+            say("assistant", f"{first.confirmed} {second.confirmed}"),
+        ]
+    else:
+        told_later = told
+    for fact in told_later:
+        messages += [say("user", fact.told), say("assistant", fact.confirmed)]
+        if rng.random() < 0.25:
+            messages += _filler(rng)
+    for _ in range(rng.randint(0, fillers)):
+        messages += _filler(rng)
+    asked = rng.sample(told, 1 if held else rng.randint(1, len(told)))
+    for fact in asked:
+        messages += [say("user", fact.asked), say("assistant", fact.answer)]
+        if not held and rng.random() < 0.2:
+            messages += _filler(rng)
+    return Dialogue("memory", tuple(messages), _facts_key(told))
+
+
+def _call(*cases: ToolCase) -> Message:
+    calls = [
+        {"type": "function", "function": {"name": case.name, "arguments": case.arguments}}
+        for case in cases
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def _draw_case(rng: random.Random, *, held: bool = False) -> ToolCase:
+    while True:
+        case = draw_tool_case(rng)
+        if is_held_out(f"{case.request}|{case.name}") == held:
+            return case
+
+
+def _tool_exchange(rng: random.Random, case: ToolCase) -> list[Message]:
+    return [
+        say("user", _casual(rng, case.request)),
+        _call(case),
+        say("tool", case.result),
+        say("assistant", case.answer),
+    ]
+
+
+def _use_tools(rng: random.Random, *, held: bool = False) -> Dialogue:
+    case = _draw_case(rng, held=held)
+    others = [_draw_case(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
+    others = [other for other in others if other.name != case.name][:2]
+    cases = {other.name: other for other in [*others, case]}
+    tools = offer(rng, list(cases.values()), rng.randint(1, 4))
+    messages = _plain_system(rng, 0.15)
+    *before, last = cases.values()
+    for earlier in before:
+        if rng.random() < 0.7:
+            messages += _tool_exchange(rng, earlier)
+    if rng.random() < 0.25:
+        messages += _without_tool(rng)
+    if held:
+        return _ask_held(rng, messages, last, tools)
+    if len(before) > 0 and rng.random() < 0.2:
+        messages += _two_calls(rng, before[0], last)
+    else:
+        messages += _tool_exchange(rng, last)
+    if rng.random() < 0.3:
+        messages += _without_tool(rng)
+    return Dialogue("tools", tuple(messages), last.request, tools=tools)
+
+
+def _without_tool(rng: random.Random) -> list[Message]:
+    """A plain exchange although tools are there; nothing that a tool might be for."""
+    maker = pick(rng, (identity, small_talk, counting, calendar, comparing, sorting))
+    return _exchange(rng, _draw(rng, maker))
+
+
+def _two_calls(rng: random.Random, first: ToolCase, second: ToolCase) -> list[Message]:
+    joined = f"{first.request.rstrip('?.')} and then: {second.request}"
+    return [
+        say("user", joined),
+        _call(first, second),
+        say("tool", first.result),
+        say("tool", second.result),
+        say("assistant", f"{first.answer} {second.answer}"),
+    ]
+
+
+def _ask_held(
+    rng: random.Random,
+    messages: list[Message],
+    case: ToolCase,
+    tools: tuple[dict[str, object], ...],
+) -> Dialogue:
+    exchange = _tool_exchange(rng, case)
+    kind = rng.random()
+    if kind < 0.55:
+        end = exchange[:2]
+    elif kind < 0.85:
+        end = exchange
+    else:
+        end = _without_tool(rng)
+    return Dialogue("tools", (*messages, *end), case.request, tools=tools)
+
+
+def _story_exchange(story: Story) -> list[Message]:
+    return [say("user", story.request), say("assistant", story.text)]
+
+
+def _tell_story(rng: random.Random, *, held: bool = False) -> Dialogue:
+    while True:
+        story = draw_story(rng)
+        if is_held_out(story.request) == held:
+            break
+    return Dialogue(
+        "stories", tuple(_story_exchange(story)), story.request, characters=story.characters
+    )
+
+
+def _chat(rng: random.Random, turns: int) -> list[Message]:
+    messages = _plain_system(rng, 0.12)
+    for _ in range(turns):
+        messages += _filler(rng)
+    return messages
+
+
+_DRILLED = (arithmetic, sorting, calendar, comparing, counting, repeating)
+_DRILL_WEIGHTS = (3, 4, 1.5, 4, 1.5, 0.4)
+
+
+def _drill(rng: random.Random) -> list[Message]:
+    """A run of the skills that need the most practice."""
+    messages: list[Message] = []
+    for _ in range(rng.randint(4, 12)):
+        maker = rng.choices(_DRILLED, _DRILL_WEIGHTS)[0]
+        messages += _exchange(rng, _draw(rng, maker))
+    return messages
+
+
+def _long_chat(rng: random.Random) -> list[Message]:
+    messages = list(_remember(rng, fillers=8).messages)
+    for _ in range(rng.randint(3, 9)):
+        if rng.random() < 0.12:
+            messages += list(_tell_story(rng).messages)
+        else:
+            messages += _filler(rng)
+    return messages
+
+
+def conversation(rng: random.Random) -> Dialogue:
+    """Draw one training conversation; none of its combinations is held out."""
+    kind = rng.random()
+    if kind < 0.25:
+        return Dialogue("chat", tuple(_drill(rng)), "")
+    if kind < 0.51:
+        turns = min(1 + int(rng.expovariate(0.45)), 12)
+        return Dialogue("chat", tuple(_chat(rng, turns)), "")
+    if kind < 0.56:
+        return _remember(rng)
+    if kind < 0.74:
+        return _follow_system(rng)
+    if kind < 0.76:
+        return Dialogue("chat", tuple(_persona(rng)), "")
+    if kind < 0.91:
+        return _use_tools(rng)
+    if kind < 0.97:
+        return _tell_story(rng)
+    return Dialogue("chat", tuple(_long_chat(rng)), "")
+
+
+SKILLS = (*_PLAIN, "memory", "system", "tools", "stories")
+
+_HELD_OUT_SKILLS: dict[str, Callable[..., Dialogue]] = {
+    "memory": _remember,
+    "system": _follow_system,
+    "tools": _use_tools,
+    "stories": _tell_story,
+}
+
+
+def held_out_dialogue(skill: str, rng: random.Random) -> Dialogue:
+    """Draw a conversation whose last answer depends on a combination never trained on."""
+    if skill in _HELD_OUT_SKILLS:
+        return _HELD_OUT_SKILLS[skill](rng, held=True)
+    maker, _ = _PLAIN[skill]
+    fact = _draw(rng, maker, held=True)
+    messages = _chat(rng, rng.choice((0, 0, 0, 1, 2)))
+    return Dialogue(skill, (*messages, *_exchange(rng, fact)), fact.key)

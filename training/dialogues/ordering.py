@@ -1,0 +1,275 @@
+"""Counting, comparing and sorting."""
+
+from __future__ import annotations
+
+__all__ = ("comparing", "counting", "sorting")
+
+import random
+
+from training.dialogues.records import Fact
+from training.dialogues.words import COMMON_WORDS, person, pick
+
+
+def counting(rng: random.Random) -> Fact:
+    """Count, step, or find a place in a list."""
+    return pick(
+        rng, (_count_up, _count_up, _count_down, _count_steps, _neighbour, _nth, _how_many)
+    )(rng)
+
+
+def _joined(numbers: range) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _count_up(rng: random.Random) -> Fact:
+    start = rng.randint(0, 85) if rng.random() < 0.8 else 1
+    end = start + rng.randint(2, 14)
+    template = pick(
+        rng,
+        (
+            "Count from {a} to {b}.",
+            "Count up from {a} to {b}.",
+            "Please count from {a} to {b}.",
+            "Can you count from {a} to {b}?",
+            "List the numbers from {a} to {b}.",
+        ),
+    )
+    listed = _joined(range(start, end + 1))
+    return Fact(template.format(a=start, b=end), listed + ".", listed, f"count {start} {end}")
+
+
+def _count_down(rng: random.Random) -> Fact:
+    end = rng.randint(0, 85)
+    start = end + rng.randint(2, 12)
+    template = pick(
+        rng,
+        (
+            "Count down from {a} to {b}.",
+            "Count backwards from {a} to {b}.",
+            "Can you count down from {a} to {b}?",
+            "Count from {a} down to {b}.",
+        ),
+    )
+    listed = _joined(range(start, end - 1, -1))
+    return Fact(template.format(a=start, b=end), listed + ".", listed, f"down {start} {end}")
+
+
+def _count_steps(rng: random.Random) -> Fact:
+    word, step = pick(rng, (("twos", 2), ("fives", 5), ("tens", 10), ("threes", 3)))
+    start = step * rng.randint(0, 8)
+    end = start + step * rng.randint(2, 9)
+    template = pick(
+        rng,
+        (
+            "Count by {w} from {a} to {b}.",
+            "Count in {w} from {a} to {b}.",
+            "Count from {a} to {b} by {w}.",
+            "Count from {a} to {b} in steps of {s}.",
+        ),
+    )
+    listed = _joined(range(start, end + 1, step))
+    question = template.format(w=word, a=start, b=end, s=step)
+    return Fact(question, listed + ".", listed, f"steps {step} {start} {end}")
+
+
+def _neighbour(rng: random.Random) -> Fact:
+    number = rng.randint(1, 198)
+    template, side = pick(
+        rng,
+        (
+            ("What number comes after {n}?", 1),
+            ("Which number comes after {n}?", 1),
+            ("What comes after {n}?", 1),
+            ("What is the number after {n}?", 1),
+            ("What number comes before {n}?", -1),
+            ("Which number comes before {n}?", -1),
+            ("What comes before {n}?", -1),
+            ("What is the number before {n}?", -1),
+        ),
+    )
+    word = "after" if side > 0 else "before"
+    core = str(number + side)
+    return Fact(
+        template.format(n=number), f"{core} comes {word} {number}.", core, f"{word} {number}"
+    )
+
+
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
+def _word_list(rng: random.Random, low: int, high: int) -> list[str]:
+    return rng.sample(COMMON_WORDS, rng.randint(low, high))
+
+
+def _nth(rng: random.Random) -> Fact:
+    words = _word_list(rng, 3, 6)
+    index = rng.randrange(len(words))
+    ordinal = _ORDINALS[index]
+    if index == len(words) - 1 and rng.random() < 0.5:
+        ordinal = "last"
+    template = pick(
+        rng,
+        (
+            "What is the {o} word in this list: {l}?",
+            "Which word is {o} in the list {l}?",
+            "Here is a list: {l}. Which word is {o}?",
+            "Give me the {o} word of: {l}.",
+        ),
+    )
+    listed = ", ".join(words)
+    answer = f"The {ordinal} word is {words[index]}."
+    return Fact(template.format(o=ordinal, l=listed), answer, words[index], f"nth {index} {listed}")
+
+
+def _how_many(rng: random.Random) -> Fact:
+    words = _word_list(rng, 2, 7)
+    listed = ", ".join(words)
+    template = pick(
+        rng,
+        (
+            "How many words are in this list: {l}?",
+            "How many words are there: {l}?",
+            "Count the words: {l}.",
+            "Here is a list: {l}. How many words does it have?",
+        ),
+    )
+    core = str(len(words))
+    return Fact(template.format(l=listed), f"The list has {core} words.", core, f"many {listed}")
+
+
+_BIGGER = ("bigger", "larger", "greater")
+_SMALLER = ("smaller", "less")
+
+
+def comparing(rng: random.Random) -> Fact:
+    """Compare two or three numbers, or the ages of people."""
+    return pick(
+        rng, (_which_of_two, _which_of_two, _which_of_three, _yes_or_no, _yes_or_no, _ages)
+    )(rng)
+
+
+def _number(rng: random.Random) -> int:
+    return rng.randint(0, 99) if rng.random() < 0.5 else rng.randint(0, 999)
+
+
+def _different(rng: random.Random, count: int) -> list[int]:
+    numbers: list[int] = []
+    while len(numbers) < count:
+        number = _number(rng)
+        if numbers and rng.random() < 0.2:
+            number = min(999, numbers[-1] + rng.choice((1, 2, 10, 9)))
+        if number not in numbers:
+            numbers.append(number)
+    rng.shuffle(numbers)
+    return numbers
+
+
+def _which_of_two(rng: random.Random) -> Fact:
+    a, b = _different(rng, 2)
+    up = rng.random() < 0.5
+    word = pick(rng, _BIGGER) if up else "smaller"
+    template = pick(
+        rng,
+        (
+            "Which is {w}, {a} or {b}?",
+            "Which number is {w}: {a} or {b}?",
+            "What is {w}, {a} or {b}?",
+            "{a} or {b}: which is {w}?",
+            "Which one is {w}, {a} or {b}?",
+        ),
+    )
+    core, other = (max(a, b), min(a, b)) if up else (min(a, b), max(a, b))
+    answer = f"{core} is {word} than {other}."
+    return Fact(template.format(w=word, a=a, b=b), answer, str(core), f"two {up} {a} {b}")
+
+
+def _which_of_three(rng: random.Random) -> Fact:
+    numbers = _different(rng, 3)
+    word, chosen = pick(rng, (("largest", max), ("biggest", max), ("smallest", min)))
+    template = pick(
+        rng,
+        (
+            "Which is the {w}: {a}, {b} or {c}?",
+            "What is the {w} of {a}, {b} and {c}?",
+            "Find the {w} number: {a}, {b}, {c}.",
+            "Which number is the {w}, {a}, {b} or {c}?",
+        ),
+    )
+    core = str(chosen(numbers))
+    a, b, c = numbers
+    question = template.format(w=word, a=a, b=b, c=c)
+    return Fact(question, f"The {word} number is {core}.", core, f"three {word} {numbers}")
+
+
+def _yes_or_no(rng: random.Random) -> Fact:
+    a, b = _different(rng, 2)
+    up = rng.random() < 0.5
+    word = pick(rng, _BIGGER if up else _SMALLER)
+    holds = a > b if up else a < b
+    core = "Yes" if holds else "No"
+    answer = f"Yes, {a} is {word} than {b}." if holds else f"No, {a} is not {word} than {b}."
+    return Fact(f"Is {a} {word} than {b}?", answer, core, f"is {up} {a} {b}")
+
+
+def _ages(rng: random.Random) -> Fact:
+    count = rng.choice((2, 2, 3))
+    names: list[str] = []
+    while len(names) < count:
+        name = person(rng)
+        if name not in names:
+            names.append(name)
+    ages = rng.sample(range(2, 99), count)
+    oldest = rng.random() < 0.5
+    chosen = names[ages.index(max(ages) if oldest else min(ages))]
+    if count == 2:
+        word = "older" if oldest else "younger"
+        tail = f"Who is {word}?"
+        answer = f"{chosen} is {word}."
+    else:
+        word = "oldest" if oldest else "youngest"
+        tail = f"Who is the {word}?"
+        answer = f"{chosen} is the {word}."
+    said = [f"{name} is {age}" for name, age in zip(names, ages, strict=True)]
+    joined = ", ".join(said[:-1]) + " and " + said[-1]
+    return Fact(f"{joined}. {tail}", answer, chosen, f"ages {oldest} {joined}")
+
+
+_SORT_UP = (
+    "Sort these numbers: {l}",
+    "Sort {l}.",
+    "Sort these numbers from smallest to largest: {l}",
+    "Put these numbers in order: {l}",
+    "Sort in ascending order: {l}",
+    "Order these numbers from low to high: {l}",
+    "Please sort {l} in ascending order.",
+)
+_SORT_DOWN = (
+    "Sort these numbers from largest to smallest: {l}",
+    "Sort in descending order: {l}",
+    "Order these numbers from high to low: {l}",
+    "Please sort {l} in descending order.",
+    "Put these numbers in descending order: {l}",
+)
+_SORT_WORDS = (
+    "Sort these words alphabetically: {l}",
+    "Put these words in alphabetical order: {l}",
+    "Sort the words {l} alphabetically.",
+    "Sort alphabetically: {l}",
+    "Order these words from A to Z: {l}",
+)
+
+
+def sorting(rng: random.Random) -> Fact:
+    """Sort three to six numbers, or three to five words."""
+    if rng.random() < 0.3:
+        words = _word_list(rng, 3, 5)
+        listed, ordered = ", ".join(words), ", ".join(sorted(words))
+        return Fact(
+            pick(rng, _SORT_WORDS).format(l=listed), ordered + ".", ordered, f"sort {listed}"
+        )
+    numbers = rng.sample(range(100), rng.randint(3, 6))
+    down = rng.random() < 0.4
+    listed = ", ".join(map(str, numbers))
+    ordered = ", ".join(map(str, sorted(numbers, reverse=down)))
+    template = pick(rng, _SORT_DOWN if down else _SORT_UP)
+    return Fact(template.format(l=listed), ordered + ".", ordered, f"sort {down} {listed}")

@@ -1,0 +1,200 @@
+"""A compact Llama for the processor: plain weights in a dict, pure functions over them."""
+
+from __future__ import annotations
+
+__all__ = (
+    "SHAPE",
+    "Shape",
+    "Weights",
+    "fake_quantize",
+    "forward",
+    "initial_weights",
+    "prepare",
+    "rotary_tables",
+)
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Weights = dict[str, Tensor]
+
+_GROUP = 32
+_MAX_INT = 7
+_LONGEST_PLAIN_ATTENTION = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a Llama."""
+
+    hidden: int = 256
+    layers: int = 5
+    heads: int = 8
+    kv_heads: int = 4
+    head_dim: int = 32
+    intermediate: int = 704
+    vocab: int = 4096
+    context: int = 2048
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+
+
+SHAPE = Shape()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLayer:
+    """One layer's matrices, fused and in compute precision."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that is ready to run."""
+
+    shape: Shape
+    embedding: Tensor
+    layers: tuple[PreparedLayer, ...]
+    norm: Tensor
+
+
+def initial_weights(shape: Shape, seed: int) -> Weights:
+    """Draw fresh weights under Hugging Face's names."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(rows: int, columns: int, std: float) -> Tensor:
+        return torch.randn(rows, columns, generator=generator) * std
+
+    std = shape.hidden**-0.5
+    weights = {"model.embed_tokens.weight": draw(shape.vocab, shape.hidden, 0.02)}
+    for index in range(shape.layers):
+        layer = f"model.layers.{index}."
+        kv_rows = shape.kv_heads * shape.head_dim
+        weights[layer + "input_layernorm.weight"] = torch.ones(shape.hidden)
+        weights[layer + "self_attn.q_proj.weight"] = draw(
+            shape.heads * shape.head_dim, shape.hidden, std
+        )
+        weights[layer + "self_attn.k_proj.weight"] = draw(kv_rows, shape.hidden, std)
+        weights[layer + "self_attn.v_proj.weight"] = draw(kv_rows, shape.hidden, std)
+        weights[layer + "self_attn.o_proj.weight"] = draw(shape.hidden, shape.hidden, std * 0.1)
+        weights[layer + "post_attention_layernorm.weight"] = torch.ones(shape.hidden)
+        weights[layer + "mlp.gate_proj.weight"] = draw(shape.intermediate, shape.hidden, std)
+        weights[layer + "mlp.up_proj.weight"] = draw(shape.intermediate, shape.hidden, std)
+        weights[layer + "mlp.down_proj.weight"] = draw(shape.hidden, shape.intermediate, std * 0.1)
+    weights["model.norm.weight"] = torch.ones(shape.hidden)
+    return weights
+
+
+def fake_quantize(weight: Tensor) -> Tensor:
+    """Round `weight` to what q4f16_1 stores; gradients pass straight through."""
+    groups = weight.detach().unflatten(-1, (-1, _GROUP))
+    scale = (groups.abs().amax(-1, keepdim=True) / _MAX_INT).half().float()
+    steps = torch.round(groups / scale.clamp(min=1e-12) + _MAX_INT).clamp(0, 2 * _MAX_INT)
+    rounded = ((steps - _MAX_INT) * scale).flatten(-2)
+    return weight + (rounded - weight.detach())
+
+
+def prepare(weights: Weights, shape: Shape, *, quantized: bool, dtype: torch.dtype) -> Prepared:
+    """Fuse the matrices and cast them to `dtype`, after q4f16_1 rounding when `quantized`."""
+
+    def matrix(*names: str) -> Tensor:
+        parts = [weights[name] for name in names]
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return (fake_quantize(joined) if quantized else joined).to(dtype)
+
+    layers = []
+    for index in range(shape.layers):
+        layer = f"model.layers.{index}."
+        attention, mlp = layer + "self_attn.", layer + "mlp."
+        layers.append(
+            PreparedLayer(
+                weights[layer + "input_layernorm.weight"].to(dtype),
+                matrix(*(f"{attention}{part}_proj.weight" for part in "qkv")),
+                matrix(attention + "o_proj.weight"),
+                weights[layer + "post_attention_layernorm.weight"].to(dtype),
+                matrix(mlp + "gate_proj.weight", mlp + "up_proj.weight"),
+                matrix(mlp + "down_proj.weight"),
+            )
+        )
+    return Prepared(
+        shape,
+        matrix("model.embed_tokens.weight"),
+        tuple(layers),
+        weights["model.norm.weight"].to(dtype),
+    )
+
+
+def rotary_tables(shape: Shape, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine, both [length, head_dim / 2]."""
+    inverse = shape.rope_theta ** (-torch.arange(0, shape.head_dim, 2).float() / shape.head_dim)
+    angles = torch.arange(length).float()[:, None] * inverse
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Apply rotate-half rotary positions to `x` [..., head_dim]."""
+    low, high = x.chunk(2, -1)
+    return torch.cat((low * cosine - high * sine, high * cosine + low * sine), -1)
+
+
+def forward(model: Prepared, token_ids: Tensor, groups: tuple[tuple[int, int], ...]) -> Tensor:
+    """Return the final hidden states [tokens, hidden].
+
+    `token_ids` is flat: for each (rows, length) of `groups`, that many padded rows. So short
+    dialogues never attend to each other and cost no long attention.
+    """
+    shape = model.shape
+    x = functional.embedding(token_ids, model.embedding)
+    places = torch.cat([torch.arange(length).repeat(rows) for rows, length in groups])
+    tables = rotary_tables(shape, max(length for _, length in groups), x.dtype)
+    cosine, sine = (table[places][:, None] for table in tables)
+    for layer in model.layers:
+        normed = functional.rms_norm(x, (shape.hidden,), layer.input_norm, shape.norm_eps)
+        heads = functional.linear(normed, layer.qkv).unflatten(-1, (-1, shape.head_dim))
+        queries, keys, values = heads.split((shape.heads, shape.kv_heads, shape.kv_heads), 1)
+        queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
+        x = x + functional.linear(_attend(queries, keys, values, groups), layer.out)
+        normed = functional.rms_norm(x, (shape.hidden,), layer.mlp_norm, shape.norm_eps)
+        gate, up = functional.linear(normed, layer.gate_up).chunk(2, -1)
+        x = x + functional.linear(functional.silu(gate) * up, layer.down)
+    return functional.rms_norm(x, (shape.hidden,), model.norm, shape.norm_eps)
+
+
+def _attend(
+    queries: Tensor, keys: Tensor, values: Tensor, groups: tuple[tuple[int, int], ...]
+) -> Tensor:
+    """Attend within each row; all are [tokens, heads, head_dim]."""
+    mixed = []
+    start = 0
+    for rows, length in groups:
+        end = start + rows * length
+        parts = (x[start:end].unflatten(0, (rows, length)) for x in (queries, keys, values))
+        q, k, v = (part.transpose(1, 2) for part in parts)
+        if length > _LONGEST_PLAIN_ATTENTION:
+            rows_mixed = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=True
+            )
+        else:
+            rows_mixed = _plain_attention(q, k, v)
+        mixed.append(rows_mixed.transpose(1, 2).reshape(rows * length, -1))
+        start = end
+    return torch.cat(mixed)
+
+
+def _plain_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention by matrix products; on short rows its backward is far faster than SDPA's."""
+    rows, heads, length, size = queries.shape
+    kv_heads = keys.shape[1]
+    scores = (queries.reshape(rows, kv_heads, -1, size) * size**-0.5) @ keys.transpose(-1, -2)
+    future = torch.full((length, length), -1e4, dtype=scores.dtype).triu(1)
+    probs = torch.softmax(scores.view(rows, heads, length, length) + future, -1)
+    return (probs.view(rows, kv_heads, -1, length) @ values).view(rows, heads, length, size)

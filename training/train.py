@@ -1,0 +1,248 @@
+"""The training loop: batches made on the fly, Muon and AdamW, fake quantisation at the end."""
+
+from __future__ import annotations
+
+__all__ = ("Batch", "Plan", "make_batch", "read_weights", "train")
+
+import logging
+import random
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional
+
+from training.dialogues.compose import conversation
+from training.model import SHAPE, Weights, forward, initial_weights, prepare
+from training.tokenizer import encode_dialogue, load_tokenizer
+
+_LOG = logging.getLogger("training")
+_CONTEXT_SHARE = 0.12
+_CONTEXT_WEIGHT = 0.5
+_REPORT_STEPS = 20
+_SHARED_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how fast to train. The rate falls to nothing over the last `decay`."""
+
+    steps: int = 6000
+    batch_tokens: int = 4096
+    longest: int = 1024
+    matrix_rate: float = 0.016
+    other_rate: float = 0.003
+    warmup: int = 50
+    decay: float = 0.8
+    quantize: float = 0.15
+    seed: int = 1
+    checkpoint_seconds: float = 120.0
+
+    def rate(self, step: int) -> float:
+        """The factor on both learning rates at `step`."""
+        rising = (step + 1) / self.warmup
+        falling = (self.steps - step) / (self.steps * self.decay)
+        return max(0.0, min(1.0, rising, falling))
+
+    def quantizes(self, step: int) -> bool:
+        """Whether the weights of `step` are rounded to q4f16_1."""
+        return step >= self.steps * (1 - self.quantize)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Padded rows, laid flat; `groups` are (rows, length)."""
+
+    token_ids: torch.Tensor
+    positions: torch.Tensor
+    targets: torch.Tensor
+    weights: torch.Tensor
+    groups: tuple[tuple[int, int], ...]
+
+
+_Row = tuple[list[int], list[bool]]
+
+
+def make_batch(tokenizer: Tokenizer, plan: Plan, step: int) -> Batch:
+    """Draw the dialogues of `step`, which alone (with the seed) decides them.
+
+    A few steps share one draw, cut by length: rows of one batch are alike and need little padding.
+    """
+    share, part = divmod(step, _SHARED_STEPS)
+    rng = random.Random(f"{plan.seed}/{share}")
+    drawn: list[_Row] = []
+    total = 0
+    while total < plan.batch_tokens * _SHARED_STEPS:
+        token_ids, answers = encode_dialogue(tokenizer, conversation(rng))
+        drawn.append((token_ids[: plan.longest], answers[: plan.longest]))
+        total += len(drawn[-1][0])
+    drawn.sort(key=lambda row: -len(row[0]))
+    order = rng.sample(range(_SHARED_STEPS), _SHARED_STEPS)
+    return _lay_out(_portion(drawn, total / _SHARED_STEPS, order[part]), rng)
+
+
+def _portion(rows: list[_Row], size: float, index: int) -> list[_Row]:
+    """Take the rows whose tokens fall into the `index`-th part of `size` tokens."""
+    taken = []
+    before = 0
+    for row in rows:
+        if index * size <= before < (index + 1) * size:
+            taken.append(row)
+        before += len(row[0])
+    return taken
+
+
+def _lay_out(drawn: list[_Row], rng: random.Random) -> Batch:
+    flat: list[int] = []
+    positions: list[int] = []
+    targets: list[int] = []
+    weights: list[float] = []
+    groups: list[tuple[int, int]] = []
+    for rows in _similar(drawn):
+        length = len(rows[0][0])
+        groups.append((len(rows), length))
+        for token_ids, answers in rows:
+            for index in range(1, len(token_ids)):
+                if answers[index] or rng.random() < _CONTEXT_SHARE:
+                    positions.append(len(flat) + index - 1)
+                    targets.append(token_ids[index])
+                    weights.append(1.0 if answers[index] else _CONTEXT_WEIGHT)
+            flat += token_ids + [0] * (length - len(token_ids))
+    return Batch(
+        torch.tensor(flat),
+        torch.tensor(positions),
+        torch.tensor(targets),
+        torch.tensor(weights),
+        tuple(groups),
+    )
+
+
+def _similar(
+    rows: list[_Row],
+) -> list[list[_Row]]:
+    """Cut rows, longest first, into groups that need little padding."""
+    groups: list[list[_Row]] = []
+    for row in rows:
+        if groups and len(row[0]) >= 0.88 * len(groups[-1][0][0]):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Optimizers:
+    matrices: Any
+    others: Any
+
+    def step(self, plan: Plan, rate: float) -> None:
+        for optimizer, base in ((self.matrices, plan.matrix_rate), (self.others, plan.other_rate)):
+            for group in optimizer.param_groups:
+                group["lr"] = base * rate
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+
+def _optimizers(weights: Weights, plan: Plan) -> _Optimizers:
+    matrices = [w for name, w in weights.items() if w.ndim == 2 and "embed" not in name]
+    others = [w for name, w in weights.items() if w.ndim != 2 or "embed" in name]
+    return _Optimizers(
+        torch.optim.Muon(matrices, lr=plan.matrix_rate, momentum=0.95, weight_decay=0.05),
+        torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
+    )
+
+
+def _backward(weights: Weights, batch: Batch, *, quantized: bool) -> float:
+    """Add the gradients of the batch's weighted mean cross-entropy, and return that loss.
+
+    The gradient of the logits is written by hand: autograd's takes several passes over them.
+    """
+    model = prepare(weights, SHAPE, quantized=quantized, dtype=torch.bfloat16)
+    hidden = forward(model, batch.token_ids, batch.groups)[batch.positions]
+    logits = functional.linear(hidden, model.embedding)
+    shares = (batch.weights / batch.weights.sum())[:, None]
+    targets = batch.targets[:, None]
+    with torch.no_grad():
+        gradient = torch.softmax(logits.float(), -1)
+        losses = -gradient.gather(1, targets).clamp(min=1e-9).log()
+        gradient.scatter_add_(1, targets, torch.full_like(losses, -1.0))
+        gradient.mul_(shares)
+    logits.backward(gradient.to(logits.dtype))
+    return float((losses * shares).sum())
+
+
+def read_weights(checkpoint: Path) -> Weights:
+    """Load only the weights of a checkpoint."""
+    weights: Weights = torch.load(checkpoint, weights_only=True)["weights"]
+    return weights
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state that a checkpoint holds."""
+
+    weights: Weights
+    optimizers: _Optimizers
+    step: int = 0
+    tokens: int = 0
+
+    def advance(self, plan: Plan, batch: Batch) -> float:
+        """Take one step and return its loss."""
+        loss = _backward(self.weights, batch, quantized=plan.quantizes(self.step))
+        self.optimizers.step(plan, plan.rate(self.step))
+        self.step += 1
+        self.tokens += len(batch.token_ids)
+        return loss
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint, all or nothing."""
+        temporary = path.with_suffix(".tmp")
+        state = {
+            "weights": {name: weight.detach() for name, weight in self.weights.items()},
+            "matrices": self.optimizers.matrices.state_dict(),
+            "others": self.optimizers.others.state_dict(),
+            "step": self.step,
+            "tokens": self.tokens,
+        }
+        torch.save(state, temporary)
+        temporary.replace(path)
+
+
+def _open_run(checkpoint: Path, plan: Plan) -> _Run:
+    state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else {}
+    weights: Weights = state.get("weights") or initial_weights(SHAPE, plan.seed)
+    for weight in weights.values():
+        weight.requires_grad_()
+    optimizers = _optimizers(weights, plan)
+    if state:
+        optimizers.matrices.load_state_dict(state["matrices"])
+        optimizers.others.load_state_dict(state["others"])
+    return _Run(weights, optimizers, state.get("step", 0), state.get("tokens", 0))
+
+
+def train(folder: Path, plan: Plan) -> None:
+    """Train until `plan.steps`, going on from the checkpoint in `folder` if there is one.
+
+    SIGTERM writes a checkpoint and stops.
+    """
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    checkpoint = folder / "checkpoint.pt"
+    run = _open_run(checkpoint, plan)
+    stopped: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    saved = reported = time.monotonic()
+    while run.step < plan.steps and not stopped:
+        loss = run.advance(plan, make_batch(tokenizer, plan, run.step))
+        now = time.monotonic()
+        if run.step % _REPORT_STEPS == 0:
+            pace = (now - reported) / _REPORT_STEPS
+            _LOG.info("step %d loss %.4f tokens %d pace %.2f s", run.step, loss, run.tokens, pace)
+            reported = now
+        if now - saved > plan.checkpoint_seconds:
+            run.save(checkpoint)
+            saved = now
+    run.save(checkpoint)
