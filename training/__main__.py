@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from training.evaluate import evaluate, held_out_cases, write_cases
-from training.export import export_hugging_face, export_mlc
+from training.export import export_hugging_face, export_mlc, read_mlc
 from training.model import SHAPE
 from training.tokenizer import load_tokenizer, train_tokenizer
 from training.train import Plan, read_weights, train
@@ -24,13 +25,16 @@ _CASES_PER_SKILL = 100
 
 def _tokenizer_stage(options: argparse.Namespace) -> None:
     path = options.work / "tokenizer.json"
+    if options.start and not path.exists():
+        shutil.copyfile(options.start / "tokenizer.json", path)
     if not path.exists():
         _LOG.info("learning the tokenizer")
         train_tokenizer(path, options.seed)
 
 
 def _train_stage(options: argparse.Namespace) -> None:
-    train(options.work, Plan(steps=options.steps, seed=options.seed))
+    start = read_mlc(options.start, SHAPE) if options.start else None
+    train(options.work, Plan(steps=options.steps, seed=options.seed), start)
 
 
 def _evaluate_stage(options: argparse.Namespace) -> None:
@@ -72,6 +76,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=_ROOT / "aiomlc" / "bundled" / "pebble")
     parser.add_argument(
         "--hugging-face", type=Path, help="also write a Hugging Face directory here"
+    )
+    parser.add_argument(
+        "--start", type=Path, help="begin from the weights and tokenizer of this MLC directory"
     )
     parser.add_argument("--steps", type=int, default=Plan().steps)
     parser.add_argument("--seed", type=int, default=Plan().seed)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("export_hugging_face", "export_mlc")
+__all__ = ("export_hugging_face", "export_mlc", "read_mlc")
 
 import hashlib
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -127,6 +128,38 @@ def _write_tokenizer(folder: Path, tokenizer_file: Path, shape: Shape) -> dict[s
     }
     _write_json(folder / "tokenizer_config.json", document)
     return {mark: token_id(tokenizer, mark) for mark in (END, PAD)}
+
+
+def read_mlc(folder: Path, shape: Shape) -> Weights:
+    """Read back what `export_mlc` wrote, under Hugging Face's names."""
+    index = json.loads((folder / "tensor-cache.json").read_text(encoding="utf-8"))
+    blob = (folder / _SHARD).read_bytes()
+    arrays: dict[str, NDArray[Any]] = {}
+    for record in index["records"][0]["records"]:
+        data = blob[record["byteOffset"] : record["byteOffset"] + record["nbytes"]]
+        arrays[record["name"]] = np.frombuffer(data, record["dtype"]).reshape(record["shape"])
+    weights: Weights = {}
+    for name, array in arrays.items():
+        stem, _, kind = name.rpartition(".")
+        if kind == "q_weight":
+            whole = torch.from_numpy(_dequantize(array, arrays[stem + ".q_scale"]))
+            parts = _parts(stem, shape)
+            for part, matrix in zip(parts, whole.split([*parts.values()]), strict=True):
+                weights[part + ".weight"] = matrix.clone()
+        elif kind != "q_scale":
+            weights[name] = torch.from_numpy(array.astype(np.float32))
+    return weights
+
+
+def _parts(stem: str, shape: Shape) -> dict[str, int]:
+    """The matrices that were joined into `stem`, and their rows."""
+    prefix, _, name = stem.rpartition(".")
+    if name == "qkv_proj":
+        rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        return {f"{prefix}.{p}_proj": rows if p == "q" else kv_rows for p in "qkv"}
+    if name == "gate_up_proj":
+        return {f"{prefix}.{part}_proj": shape.intermediate for part in ("gate", "up")}
+    return {stem: shape.vocab if name == "embed_tokens" else shape.hidden}
 
 
 def export_mlc(folder: Path, weights: Weights, shape: Shape, tokenizer_file: Path) -> None:

@@ -212,9 +212,9 @@ class _Run:
         temporary.replace(path)
 
 
-def _open_run(checkpoint: Path, plan: Plan) -> _Run:
+def _open_run(checkpoint: Path, plan: Plan, start: Weights | None) -> _Run:
     state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else {}
-    weights: Weights = state.get("weights") or initial_weights(SHAPE, plan.seed)
+    weights: Weights = state.get("weights") or start or initial_weights(SHAPE, plan.seed)
     for weight in weights.values():
         weight.requires_grad_()
     optimizers = _optimizers(weights, plan)
@@ -224,14 +224,16 @@ def _open_run(checkpoint: Path, plan: Plan) -> _Run:
     return _Run(weights, optimizers, state.get("step", 0), state.get("tokens", 0))
 
 
-def train(folder: Path, plan: Plan) -> None:
+def train(folder: Path, plan: Plan, start: Weights | None = None) -> None:
     """Train until `plan.steps`, going on from the checkpoint in `folder` if there is one.
+
+    Without a checkpoint, training begins from `start`, or else from random weights.
 
     SIGTERM writes a checkpoint and stops.
     """
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     checkpoint = folder / "checkpoint.pt"
-    run = _open_run(checkpoint, plan)
+    run = _open_run(checkpoint, plan, start)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     saved = reported = time.monotonic()

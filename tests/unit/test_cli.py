@@ -110,7 +110,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_conversation() -> None:
         core.allow(3)
         reader = scene.talk
         reader.converse(lines("Count"))
-        core.allow(6)  # Taking in the cancellation may use one up.
+        core.allow(100)  # Taking in the cancellation uses some up, and how many is not certain.
         reader.converse(lines("Again?"))
 
     assert scene.output.getvalue() == "abc\n\nYes.\n"

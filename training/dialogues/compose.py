@@ -24,16 +24,16 @@ Maker = Callable[[random.Random], Fact]
 
 _PLAIN: dict[str, tuple[Maker, float]] = {
     "identity": (identity, 0.6),
-    "greetings": (small_talk, 0.7),
+    "greetings": (small_talk, 0.9),
     "arithmetic": (arithmetic, 3.0),
     "counting": (counting, 1.8),
     "calendar": (calendar, 2.0),
-    "comparing": (comparing, 3.0),
+    "comparing": (comparing, 5.0),
     "facts": (facts, 1.2),
-    "sorting": (sorting, 3.0),
+    "sorting": (sorting, 4.5),
     "extraction": (extraction, 2.2),
     "honesty": (honesty, 0.4),
-    "repeating": (repeating, 1.2),
+    "repeating": (repeating, 1.5),
 }
 _MAKERS = tuple(maker for maker, _ in _PLAIN.values())
 _WEIGHTS = tuple(weight for _, weight in _PLAIN.values())
@@ -320,7 +320,7 @@ def _chat(rng: random.Random, turns: int) -> list[Message]:
 
 
 _DRILLED = (arithmetic, sorting, calendar, comparing, counting, repeating)
-_DRILL_WEIGHTS = (3, 4, 1.5, 4, 1.5, 0.4)
+_DRILL_WEIGHTS = (2.5, 4, 1.2, 5, 1.2, 0.6)
 
 
 def _drill(rng: random.Random) -> list[Message]:
@@ -347,10 +347,10 @@ def conversation(rng: random.Random) -> Dialogue:
     kind = rng.random()
     if kind < 0.25:
         return Dialogue("chat", tuple(_drill(rng)), "")
-    if kind < 0.51:
+    if kind < 0.48:
         turns = min(1 + int(rng.expovariate(0.45)), 12)
         return Dialogue("chat", tuple(_chat(rng, turns)), "")
-    if kind < 0.56:
+    if kind < 0.53:
         return _remember(rng)
     if kind < 0.74:
         return _follow_system(rng)
