@@ -8,8 +8,10 @@ from __future__ import annotations
 
 __all__ = ("ChatSettings", "Talk", "run_chat")
 
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO, final
 
@@ -64,6 +66,29 @@ def run_chat(settings: ChatSettings, prompt: str | None) -> None:
                     talk.converse(read_line)
 
 
+@contextmanager
+def _interrupt_calls(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C call `stop` instead of raising wherever the main thread happens to be.
+
+    Yields a function that tells whether there was one; a second one raises at once.
+    """
+    interrupted = False
+
+    def handle(*_: object) -> None:
+        nonlocal interrupted
+        if interrupted:
+            raise KeyboardInterrupt
+
+        interrupted = True
+        stop()
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield lambda: interrupted
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 @final
 class Talk:
     """Questions from a terminal, answers and their figures back to it."""
@@ -93,15 +118,19 @@ class Talk:
         Raises:
             KeyboardInterrupt: Ctrl-C stopped the answer; the engine has let go of it by then.
         """
-        future = self._portal.start_task_soon(self._conversation.answer, prompt, self._write)
-        try:
+
+        def stop() -> None:
+            self._portal.start_task_soon(self._conversation.stop)
+
+        with _interrupt_calls(stop) as was_interrupted:
+            future = self._portal.start_task_soon(self._conversation.answer, prompt, self._write)
+            if was_interrupted():  # Perhaps before there was an answer to stop.
+                stop()
             statistics = future.result()
-        except KeyboardInterrupt:
-            self._portal.call(self._conversation.stop)
-            self._end(future.result())
-            raise
 
         self._end(statistics)
+        if was_interrupted():
+            raise KeyboardInterrupt
 
     def converse(self, read_line: Callable[[], str]) -> None:
         """Answer line after line, until the end of input or `/exit`."""
