@@ -8,12 +8,15 @@ __all__ = (
     "SequenceOptions",
     "ServingLimits",
     "cache_home",
+    "remove_leftovers",
     "serving_limits",
 )
 
 import json
 import os
+import shutil
 import sys
+import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -29,6 +32,7 @@ _LOCAL_TOTAL_TOKENS = 16384
 _PREFILL_CHUNK = 512
 _STEP_BUDGET = 128
 _MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
+_LEFTOVER_SECONDS = 24 * 3600
 
 # The values that say "not used" in upstream's configuration; any other is refused by name.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -217,6 +221,19 @@ def cache_home() -> Path:
 
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "aiomlc"
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left in a cache folder: hidden entries older than a day."""
+    oldest = time.time() - _LEFTOVER_SECONDS
+    for leftover in folder.glob(".*"):
+        try:
+            is_old = leftover.stat().st_mtime < oldest
+        except FileNotFoundError:
+            continue  # Finished just now.
+
+        if is_old:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capacity: int) -> int:

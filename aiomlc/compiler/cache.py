@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
-from aiomlc.config import cache_home
+from aiomlc.config import cache_home, remove_leftovers
 from aiomlc.errors import CompileError
 
 LIBRARY_NAME = "model.vm"
@@ -56,6 +56,7 @@ def stage(job: CompileJob) -> Path:
     """Make a folder beside the entries for one compilation, with the job in it."""
     try:
         _folder().mkdir(parents=True, exist_ok=True)
+        remove_leftovers(_folder())
         directory = Path(tempfile.mkdtemp(prefix=".staged-", dir=_folder()))
         (directory / JOB_NAME).write_text(json.dumps(job.as_json()))
     except OSError as error:

@@ -12,7 +12,6 @@ __all__ = ("PackedWeights", "prepare_weights")
 import hashlib
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, Final, cast
 import orjson
 from anyio import to_thread
 
+from aiomlc.config import remove_leftovers
 from aiomlc.weights import mlc, safetensors
 from aiomlc.weights.convert import Progress, convert_weights
 from aiomlc.weights.plan import (
@@ -37,7 +37,6 @@ DATA_NAME: Final = "params.bin"
 INDEX_NAME: Final = "index.json"
 # Files up to this size are compared by content, larger ones by size and time of change.
 LARGEST_HASHED: Final = 1 << 20
-LEFTOVER_SECONDS: Final = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +143,7 @@ def _make_directory(path: Path) -> None:
     except OSError as error:
         raise load_error(f"cannot create: {error.strerror}", path=path) from error
 
-    _remove_leftovers(path.parent)
-
-
-def _remove_leftovers(cache: Path) -> None:
-    """Remove what killed processes have left behind."""
-    oldest = time.time() - LEFTOVER_SECONDS
-    for leftover in cache.glob(".*"):
-        try:
-            is_old = leftover.stat().st_mtime < oldest
-        except FileNotFoundError:
-            continue  # Finished just now.
-
-        if is_old:
-            shutil.rmtree(leftover, ignore_errors=True)
+    remove_leftovers(path.parent)
 
 
 def _publish(building: Path, entry: Path, source: Source, index: dict[str, Any]) -> None:

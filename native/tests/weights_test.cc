@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <thread>
 #include <utility>
@@ -132,6 +133,43 @@ TEST_F(WeightsTest, ASourceThatEndsEarlyIsAnErrorWithItsParameter) {
   EXPECT_EQ(conversion.error().path, source);
   EXPECT_EQ(conversion.error().param, 0);
   EXPECT_FALSE(fs::exists(Path("packed")));
+}
+
+TEST_F(WeightsTest, AValueThatIsNotFiniteIsAnErrorWithItsParameter) {
+  constexpr int64_t kRows = 40;
+  constexpr int64_t kCols = 64;
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> weights = RandomFloats(kRows * kCols);
+    weights[kRows * kCols - 1] = bad;
+    const std::string source = Write("source", weights);
+    ThreadPool threads(2);
+    Conversion conversion(
+        OneParam(source, Matrix(WeightFormat::kQ4, kRows, kCols, SourceType::kF32)));
+
+    ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+    EXPECT_EQ(conversion.error().message, "a value is not finite");
+    EXPECT_EQ(conversion.error().path, source);
+    EXPECT_EQ(conversion.error().param, 0);
+  }
+}
+
+TEST_F(WeightsTest, AScaleThatIsNotFiniteIsAnError) {
+  const std::vector<uint32_t> words(16 * 4);
+  std::vector<uint16_t> scales(16, FloatToHalf(1.0f));
+  scales[3] = 0x7c00;
+  ConversionPlan plan =
+      OneParam(Write("words", words), Matrix(WeightFormat::kQ4, 16, 32, SourceType::kQ4));
+  plan.files.push_back(Write("scales", scales));
+  plan.params[0].sources[0].scale_file = 1;
+  ThreadPool threads(1);
+  Conversion conversion(plan);
+
+  ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+  EXPECT_EQ(conversion.error().message, "a scale is not finite");
+  EXPECT_EQ(conversion.error().path, Path("scales"));
 }
 
 TEST_F(WeightsTest, AMissingSourceIsAnError) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiomlc.config import EngineConfig, Mode, cache_home, serving_limits
+from aiomlc.config import EngineConfig, Mode, cache_home, remove_leftovers, serving_limits
 from aiomlc.errors import BadRequestError, ModelLoadError
 
 GIB = 2**30
@@ -212,3 +213,14 @@ def test_else_the_cache_is_in_the_platforms_folder(
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
 
     assert cache_home() == expected
+
+
+def test_what_killed_processes_left_goes_after_a_day(tmp_path: Path) -> None:
+    for name in (".staged-old", ".staged-new", "entry"):
+        (tmp_path / name).mkdir()
+    for name in (".staged-old", "entry"):
+        os.utime(tmp_path / name, (0, 0))
+
+    remove_leftovers(tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".staged-new", "entry"]

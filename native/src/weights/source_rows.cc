@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <string>
+#include <utility>
 
 namespace aiomlc {
 
@@ -25,6 +27,20 @@ void WidenBFloats(const uint16_t* in, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) {
     out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
   }
+}
+
+bool AllFinite(const float* values, int64_t count) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
+  }
+  return largest < 0x7f800000u;
+}
+
+bool AllFinite(const uint16_t* halves, int64_t count) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, halves[i] & 0x7fffu);
+  return largest < 0x7c00u;
 }
 
 // Calls visit(slice, first row within the slice, rows, first row within the block) until it fails.
@@ -59,8 +75,11 @@ uint64_t SourceRowBytes(SourceType type, int64_t cols) {
 bool SourceReader::Read(int file, uint64_t offset, void* data, uint64_t bytes) {
   const File& source = (*files_)[static_cast<size_t>(file)];
   std::string reason = source.ReadAt(offset, data, bytes);
-  if (reason.empty()) return true;
-  error_ = {"cannot read: " + reason, source.path(), -1};
+  return reason.empty() || Fail(file, "cannot read: " + reason);
+}
+
+bool SourceReader::Fail(int file, std::string message) {
+  error_ = {std::move(message), (*files_)[static_cast<size_t>(file)].path(), -1};
   return false;
 }
 
@@ -70,21 +89,18 @@ bool SourceReader::ReadFloats(const ParamPlan& param, int64_t begin, int64_t end
       param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
         const uint64_t row_bytes = SourceRowBytes(slice.type, param.cols);
         const uint64_t offset = slice.offset + static_cast<uint64_t>(from) * row_bytes;
+        const uint64_t bytes = static_cast<uint64_t>(rows) * row_bytes;
         const int64_t count = rows * param.cols;
         float* out = floats_.data() + at * param.cols;
         if (slice.type == SourceType::kF32) {
-          return Read(slice.file, offset, out, static_cast<uint64_t>(rows) * row_bytes);
-        }
-        halves_.resize(static_cast<size_t>(count));
-        if (!Read(slice.file, offset, halves_.data(), static_cast<uint64_t>(rows) * row_bytes)) {
-          return false;
-        }
-        if (slice.type == SourceType::kF16) {
-          WidenHalves(halves_.data(), count, out);
+          if (!Read(slice.file, offset, out, bytes)) return false;
         } else {
-          WidenBFloats(halves_.data(), count, out);
+          halves_.resize(static_cast<size_t>(count));
+          if (!Read(slice.file, offset, halves_.data(), bytes)) return false;
+          const auto widen = slice.type == SourceType::kF16 ? WidenHalves : WidenBFloats;
+          widen(halves_.data(), count, out);
         }
-        return true;
+        return AllFinite(out, count) || Fail(slice.file, "a value is not finite");
       });
 }
 
@@ -92,15 +108,17 @@ bool SourceReader::ReadQ4(const ParamPlan& param, int64_t begin, int64_t end) {
   const int64_t groups = (param.cols + kGroupSize - 1) / kGroupSize;
   q_weight_.resize(static_cast<size_t>((end - begin) * groups * 4));
   q_scale_.resize(static_cast<size_t>((end - begin) * groups));
-  return ForEachSlice(param, begin, end,
-                      [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
-                        const auto first = static_cast<uint64_t>(from * groups);
-                        const auto count = static_cast<uint64_t>(rows * groups);
-                        return Read(slice.file, slice.offset + first * 16,
-                                    q_weight_.data() + at * groups * 4, count * 16) &&
-                               Read(slice.scale_file, slice.scale_offset + first * 2,
-                                    q_scale_.data() + at * groups, count * 2);
-                      });
+  return ForEachSlice(
+      param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
+        const auto first = static_cast<uint64_t>(from * groups);
+        const int64_t count = rows * groups;
+        uint16_t* scales = q_scale_.data() + at * groups;
+        const auto groups_here = static_cast<uint64_t>(count);
+        return Read(slice.file, slice.offset + first * 16, q_weight_.data() + at * groups * 4,
+                    groups_here * 16) &&
+               Read(slice.scale_file, slice.scale_offset + first * 2, scales, groups_here * 2) &&
+               (AllFinite(scales, count) || Fail(slice.scale_file, "a scale is not finite"));
+      });
 }
 
 }  // namespace aiomlc

@@ -6,6 +6,7 @@
 #define AIOMLC_SOURCE_ROWS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "aiomlc/weights.h"
@@ -26,7 +27,10 @@ class SourceReader {
   /*! \param files Open source files by index; not owned. */
   explicit SourceReader(const std::vector<File>* files) : files_(files) {}
 
-  /*! \brief Read rows [begin, end) as float32. \return Whether it worked; else see `error()`. */
+  /*!
+   * \brief Read rows [begin, end) as float32, all of them finite.
+   * \return Whether it worked; else see `error()`.
+   */
   bool ReadFloats(const ParamPlan& param, int64_t begin, int64_t end);
 
   /*! \brief Read rows [begin, end) of kQ4 sources. \return As above. */
@@ -39,6 +43,7 @@ class SourceReader {
 
  private:
   bool Read(int file, uint64_t offset, void* data, uint64_t bytes);
+  bool Fail(int file, std::string message);
 
   const std::vector<File>* files_;
   std::vector<float> floats_;
