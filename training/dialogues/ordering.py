@@ -7,7 +7,7 @@ __all__ = ("comparing", "counting", "sorting")
 import random
 
 from training.dialogues.records import Fact
-from training.dialogues.words import COMMON_WORDS, person, pick
+from training.dialogues.words import COMMON_WORDS, pick
 
 
 def counting(rng: random.Random) -> Fact:
@@ -142,10 +142,8 @@ _SMALLER = ("smaller", "less")
 
 
 def comparing(rng: random.Random) -> Fact:
-    """Compare two or three numbers, or the ages of people."""
-    return pick(
-        rng, (_which_of_two, _which_of_two, _which_of_three, _yes_or_no, _yes_or_no, _ages)
-    )(rng)
+    """Compare two or three numbers."""
+    return pick(rng, (_which_of_two, _which_of_two, _which_of_three, _yes_or_no, _yes_or_no))(rng)
 
 
 def _number(rng: random.Random) -> int:
@@ -209,29 +207,6 @@ def _yes_or_no(rng: random.Random) -> Fact:
     core = "Yes" if holds else "No"
     answer = f"Yes, {a} is {word} than {b}." if holds else f"No, {a} is not {word} than {b}."
     return Fact(f"Is {a} {word} than {b}?", answer, core, f"is {up} {a} {b}")
-
-
-def _ages(rng: random.Random) -> Fact:
-    count = rng.choice((2, 2, 3))
-    names: list[str] = []
-    while len(names) < count:
-        name = person(rng)
-        if name not in names:
-            names.append(name)
-    ages = rng.sample(range(2, 99), count)
-    oldest = rng.random() < 0.5
-    chosen = names[ages.index(max(ages) if oldest else min(ages))]
-    if count == 2:
-        word = "older" if oldest else "younger"
-        tail = f"Who is {word}?"
-        answer = f"{chosen} is {word}."
-    else:
-        word = "oldest" if oldest else "youngest"
-        tail = f"Who is the {word}?"
-        answer = f"{chosen} is the {word}."
-    said = [f"{name} is {age}" for name, age in zip(names, ages, strict=True)]
-    joined = ", ".join(said[:-1]) + " and " + said[-1]
-    return Fact(f"{joined}. {tail}", answer, chosen, f"ages {oldest} {joined}")
 
 
 _SORT_UP = (

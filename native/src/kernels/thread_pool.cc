@@ -18,6 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Waiting this much longer than two tasks take means that a worker was not given its processor.
+constexpr Clock::duration kStall = std::chrono::microseconds(500);
+// How long it is then done without.
+constexpr Clock::duration kRetry = std::chrono::milliseconds(100);
+
 thread_local ThreadPool* current_pool = nullptr;
 thread_local bool inside_task = false;
 
@@ -50,6 +55,10 @@ bool SpinUntil(Clock::duration limit, Ready ready) {
  * One word, the gate, holds the number of the batch of tasks, whether it is open, and how many
  * workers are inside. A worker enters only an open batch, and the caller waits only for those that
  * entered: a worker that the system does not schedule in time delays nobody.
+ *
+ * A worker that loses its processor inside a task does delay its caller, by a time slice of the
+ * system. So after such a stall one worker less is let in for a while, which leaves a processor to
+ * whoever wants it.
  */
 struct ThreadPool::State {
   static constexpr uint64_t kOpen = 1u << 16;
@@ -63,7 +72,12 @@ struct ThreadPool::State {
   FunctionRef<void(int)>* function = nullptr;
   int num_tasks = 0;
 
+  // Used by the caller alone.
+  Clock::time_point opened;
+  Clock::time_point retry_at;
+
   alignas(64) std::atomic<uint64_t> gate{0};
+  std::atomic<int> most_inside{0};
   alignas(64) std::atomic<int> next_task{0};
   alignas(64) std::atomic<int> num_sleeping{0};
   std::atomic<bool> caller_sleeps{false};
@@ -78,15 +92,19 @@ struct ThreadPool::State {
   void Work();
   bool Enter(uint64_t* last_batch);
   void Leave();
-  void DoTasks();
+  int DoTasks();
   void Open(FunctionRef<void(int)>* tasks, int count);
-  void CloseAndWait();
+  void CloseAndWait(int tasks_done);
+  void NoteStall();
+  void RetryAfterStall();
 };
 
-void ThreadPool::State::DoTasks() {
+int ThreadPool::State::DoTasks() {
   inside_task = true;
+  int done = 0;
   for (int task; (task = next_task.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) {
     try {
+      ++done;
       (*function)(task);
     } catch (...) {
       std::lock_guard lock(mutex);
@@ -94,11 +112,13 @@ void ThreadPool::State::DoTasks() {
     }
   }
   inside_task = false;
+  return done;
 }
 
 bool ThreadPool::State::Enter(uint64_t* last_batch) {
   uint64_t seen = gate.load(std::memory_order_acquire);
-  while ((seen & kOpen) != 0 && seen / kBatch != *last_batch) {
+  const auto most = static_cast<uint64_t>(most_inside.load(std::memory_order_relaxed));
+  while ((seen & kOpen) != 0 && seen / kBatch != *last_batch && (seen & kInside) < most) {
     if (gate.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel)) {
       *last_batch = seen / kBatch;
       return true;
@@ -120,7 +140,8 @@ void ThreadPool::State::Work() {
   const auto ready = [&] {
     const uint64_t seen = gate.load(std::memory_order_seq_cst);
     const bool new_batch = (seen & kOpen) != 0 && seen / kBatch != last_batch;
-    return new_batch || stop.load(std::memory_order_relaxed);
+    const auto most = static_cast<uint64_t>(most_inside.load(std::memory_order_relaxed));
+    return (new_batch && (seen & kInside) < most) || stop.load(std::memory_order_relaxed);
   };
   while (!stop.load(std::memory_order_relaxed)) {
     if (Enter(&last_batch)) {
@@ -139,26 +160,47 @@ void ThreadPool::State::Work() {
 void ThreadPool::State::Open(FunctionRef<void(int)>* tasks, int count) {
   function = tasks;
   num_tasks = count;
+  opened = Clock::now();
+  RetryAfterStall();
   next_task.store(0, std::memory_order_relaxed);
   const uint64_t batch = gate.load(std::memory_order_relaxed) / kBatch + 1;
   gate.store(batch * kBatch | kOpen, std::memory_order_seq_cst);
   if (num_sleeping.load(std::memory_order_seq_cst) == 0) return;
   std::lock_guard lock(mutex);
-  if (count > static_cast<int>(workers.size())) {
+  const int wanted = std::min(count - 1, most_inside.load(std::memory_order_relaxed));
+  if (wanted >= static_cast<int>(workers.size())) {
     work_ready.notify_all();
   } else {
-    for (int i = 1; i < count; ++i) work_ready.notify_one();
+    for (int i = 0; i < wanted; ++i) work_ready.notify_one();
   }
 }
 
-void ThreadPool::State::CloseAndWait() {
+void ThreadPool::State::CloseAndWait(int tasks_done) {
+  const Clock::time_point closed = Clock::now();
   gate.fetch_and(~kOpen, std::memory_order_acq_rel);
   const auto empty = [&] { return (gate.load(std::memory_order_seq_cst) & kInside) == 0; };
   if (SpinUntil(spin_time, empty)) return;
-  std::unique_lock lock(mutex);
-  caller_sleeps.store(true, std::memory_order_seq_cst);
-  workers_left.wait(lock, empty);
-  caller_sleeps.store(false, std::memory_order_relaxed);
+  {
+    std::unique_lock lock(mutex);
+    caller_sleeps.store(true, std::memory_order_seq_cst);
+    workers_left.wait(lock, empty);
+    caller_sleeps.store(false, std::memory_order_relaxed);
+  }
+  const Clock::duration task_time = (closed - opened) / std::max(1, tasks_done);
+  if (Clock::now() - closed > 2 * task_time + kStall) NoteStall();
+}
+
+void ThreadPool::State::NoteStall() {
+  const int most = most_inside.load(std::memory_order_relaxed);
+  if (most > 0) most_inside.store(most - 1, std::memory_order_relaxed);
+  retry_at = Clock::now() + kRetry;
+}
+
+void ThreadPool::State::RetryAfterStall() {
+  const int most = most_inside.load(std::memory_order_relaxed);
+  if (most == static_cast<int>(workers.size()) || opened < retry_at) return;
+  most_inside.store(most + 1, std::memory_order_relaxed);
+  retry_at = opened + kRetry;
 }
 
 ThreadPool::ThreadPool(int num_threads)
@@ -166,6 +208,7 @@ ThreadPool::ThreadPool(int num_threads)
   // With more threads than processors, spinning would keep a thread with work from running.
   const bool may_spin = num_threads_ <= static_cast<int>(std::thread::hardware_concurrency());
   state_->spin_time = may_spin ? std::chrono::microseconds(50) : Clock::duration::zero();
+  state_->most_inside.store(num_threads_ - 1, std::memory_order_relaxed);
   state_->workers.reserve(num_threads_ - 1);
   for (int i = 1; i < num_threads_; ++i) {
     state_->workers.emplace_back([this] {
@@ -200,8 +243,8 @@ void ThreadPool::Run(int num_tasks, FunctionRef<void(int)> function) {
   }
   std::lock_guard turn(state_->caller_mutex);
   state_->Open(&function, num_tasks);
-  state_->DoTasks();
-  state_->CloseAndWait();
+  const int tasks_done = state_->DoTasks();
+  state_->CloseAndWait(tasks_done);
   if (state_->error != nullptr) std::rethrow_exception(std::exchange(state_->error, nullptr));
 }
 
