@@ -44,7 +44,9 @@ TEST(Outbox, IsReadableWhileItHoldsRecords) {
 TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
   Outbox outbox;
   for (int32_t i = 1; i <= 100; ++i) {
-    outbox.Put(Delta(7, "x", {i}, i));
+    Record delta = Delta(7, "x", {i}, i);
+    delta.logprobs.push_back({-static_cast<float>(i), {{i, -1.0f}}});
+    outbox.Put(std::move(delta));
     outbox.Put(Delta(5, "y", {i, i}, 2 * i));
   }
   Record last = Delta(7, "!", {}, 101);
@@ -59,6 +61,9 @@ TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
   EXPECT_EQ(records[0].text, std::string(100, 'x') + "!");
   EXPECT_EQ(records[0].token_ids.size(), 100u);
   EXPECT_EQ(records[0].token_ids.back(), 100);
+  EXPECT_EQ(records[0].logprobs.size(), 100u);
+  EXPECT_EQ(records[0].logprobs.back().logprob, -100.0f);
+  EXPECT_EQ(records[0].logprobs.back().top.at(0).token_id, 100);
   EXPECT_EQ(records[0].finish_reason, FinishReason::kError);
   EXPECT_EQ(records[0].error, "lost");
   EXPECT_EQ(records[0].prompt_tokens, 3);

@@ -109,5 +109,20 @@ TEST(StopMatcher, AnyTextInAnyPiecesGivesWhatTheDefinitionGives) {
   EXPECT_GT(matches, 1000);
 }
 
+TEST(StopMatcher, AStopStringThatMayNotMatchYetIsTextButMayStillBeginALongerOne) {
+  StopMatcher matcher({"ab", "abcd"});
+
+  std::string text = matcher.Put("xab", false);
+  EXPECT_FALSE(matcher.matched());
+  text += matcher.Put("c", false);
+  text += matcher.Put("yab", false);
+  text += matcher.Put("z");
+  EXPECT_EQ(text, "xabcyabz");
+  text = matcher.Put("abc", false);
+  text += matcher.Put("d");
+  EXPECT_TRUE(matcher.matched());
+  EXPECT_EQ(text, "");
+}
+
 }  // namespace
 }  // namespace aiomlc

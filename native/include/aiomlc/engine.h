@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -124,7 +125,10 @@ class Engine {
   void RunPlan();
   const float* Forward(const StepPlan& plan);
   void Commit(const StepPlan& plan, const float* logits);
-  void Accept(Sequence* sequence, int32_t token_id);
+  /*! \return The next token; nothing when the logits are not finite numbers. */
+  std::optional<int32_t> Choose(const Sequence& sequence, const float* logits);
+  /*! \param logits What the model gave, before any change. */
+  void Accept(Sequence* sequence, int32_t token_id, const float* logits);
   /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
   void End(Sequence* sequence, Record record, FinishReason reason);
   /*! \return What the model threw at it, else nothing. */
@@ -142,6 +146,8 @@ class Engine {
   std::mutex step_mutex_;
   Scheduler scheduler_;
   Sampler sampler_;
+  /*! \brief Scratch: the logits of a row that is not plain. */
+  std::vector<float> adjusted_logits_;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences_;
   std::vector<Record> records_;
   Statistics totals_;

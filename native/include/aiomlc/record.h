@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "aiomlc/token_logprobs.h"
+
 namespace aiomlc {
 
 /*! \brief Why a sequence ended; kNone while it goes on. */
@@ -26,6 +28,8 @@ struct Record {
    * of a stop string. Tokens that carry a stop string are included.
    */
   std::vector<int32_t> token_ids;
+  /*! \brief One for each of `token_ids` where they were asked for, else empty. */
+  std::vector<TokenLogprobs> logprobs;
   /*! \brief Set on the last record of a sequence, and only there. */
   FinishReason finish_reason = FinishReason::kNone;
   /*! \brief What went wrong; empty unless finish_reason is kError. */

@@ -6,9 +6,11 @@
 #define AIOMLC_SEQUENCE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "aiomlc/logit_adjuster.h"
 #include "aiomlc/sequence_options.h"
 #include "aiomlc/stop_matcher.h"
 #include "aiomlc/streaming_detokenizer.h"
@@ -39,14 +41,18 @@ struct Sequence {
   /*! \brief Whether the next step gives it its next token for the price of one. */
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
   bool IsStopToken(int32_t token_id) const;
+  /*! \brief Whether a stop string may end the sequence by now. */
+  bool may_stop() const { return num_completion_tokens() >= min_tokens; }
 
   /*! \brief Also the order of arrival; given when the sequence is queued. */
   int64_t id = 0;
   const int64_t num_prompt_tokens;
   const int64_t max_completion_tokens;
+  const int64_t min_tokens;
   const SamplingOptions sampling;
   const uint64_t seed;
   const std::vector<int32_t> stop_token_ids;
+  const std::optional<int64_t> top_logprobs;
 
   std::vector<int32_t> token_ids;
   int64_t num_computed = 0;
@@ -54,6 +60,7 @@ struct Sequence {
   int64_t num_pages = 0;
   /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
   int64_t times_passed = 0;
+  LogitAdjuster logit_adjuster;
   StreamingDetokenizer detokenizer;
   StopMatcher stop_matcher;
 };

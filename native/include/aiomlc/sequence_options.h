@@ -12,6 +12,9 @@
 
 namespace aiomlc {
 
+/*! \brief The most alternatives that are reported beside a token. */
+inline constexpr int64_t kMaxTopLogprobs = 20;
+
 /*! \brief How a token is chosen from its logits; see sampler.h for the definitions. */
 struct SamplingOptions {
   /*! \brief At least 0; below 1e-5 the most likely token is taken. */
@@ -24,11 +27,33 @@ struct SamplingOptions {
   double min_p = 0.0;
 };
 
+/*! \brief What is added to the logit of one token. */
+struct LogitBias {
+  /*! \brief In the vocabulary, and in no other bias of the same sequence. */
+  int64_t token_id;
+  /*! \brief In [-100, 100]. */
+  double bias;
+};
+
+/*! \brief How logits are changed before sampling; see logit_adjuster.h for the definitions. */
+struct LogitOptions {
+  /*! \brief In [-2, 2]; 0 is off. */
+  double presence_penalty = 0.0;
+  /*! \brief In [-2, 2]; 0 is off. */
+  double frequency_penalty = 0.0;
+  /*! \brief Above 0; 1 is off. */
+  double repetition_penalty = 1.0;
+  std::vector<LogitBias> logit_bias;
+};
+
 /*! \brief What a caller asks of one sequence. */
 struct SequenceOptions {
   SamplingOptions sampling;
+  LogitOptions logits;
   /*! \brief Tokens to generate, at least 1; without it, what the context window has room for. */
   std::optional<int64_t> max_tokens;
+  /*! \brief Before this many tokens neither a stop token nor a stop string ends the sequence. */
+  int64_t min_tokens = 0;
   /*! \brief The same seed gives the same tokens; without it the engine draws one. */
   std::optional<uint64_t> seed;
   /*! \brief The first of these strings to complete ends the sequence and is cut off with the rest.
@@ -36,7 +61,15 @@ struct SequenceOptions {
   std::vector<std::string> stop;
   /*! \brief Each of these tokens ends the sequence and is not part of its output. */
   std::vector<int32_t> stop_token_ids;
+  /*!
+   * \brief How many alternatives are reported with each token's log-probability, at most
+   * kMaxTopLogprobs; without it no log-probability is computed.
+   */
+  std::optional<int64_t> top_logprobs;
 };
+
+/*! \throws EngineError kBadRequest that names the first option that is out of its range. */
+void ValidateOptions(const SequenceOptions& options, int64_t vocab_size);
 
 }  // namespace aiomlc
 

@@ -26,9 +26,10 @@ class StopMatcher {
 
   /*!
    * \brief Take more text. Not to be called after a match.
+   * \param may_match Whether a stop string that becomes complete in this text counts.
    * \return The text that is certain not to belong to a match.
    */
-  std::string Put(std::string_view text);
+  std::string Put(std::string_view text, bool may_match = true);
 
   /*! \brief Whether a stop string was found: it and what follows it are dropped. */
   bool matched() const { return matched_; }

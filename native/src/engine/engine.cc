@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <exception>
 #include <random>
 #include <stdexcept>
@@ -21,32 +20,6 @@ int64_t StepTokenBudget(const Model& model, const EngineOptions& options) {
   return std::min(options.step_token_budget, model.prefill_chunk_size());
 }
 
-void RequireOption(bool holds, const char* name, const std::string& value, const char* rule) {
-  if (holds) return;
-  throw EngineError(ErrorKind::kBadRequest,
-                    std::string(name) + " is " + value + ", it must be " + rule);
-}
-
-void ValidateSampling(const SamplingOptions& options) {
-  RequireOption(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
-                std::to_string(options.temperature), "at least 0");
-  RequireOption(options.top_p > 0 && options.top_p <= 1, "top_p", std::to_string(options.top_p),
-                "above 0 and at most 1");
-  RequireOption(options.top_k >= 0, "top_k", std::to_string(options.top_k), "at least 0");
-  RequireOption(options.min_p >= 0 && options.min_p <= 1, "min_p", std::to_string(options.min_p),
-                "from 0 to 1");
-}
-
-void ValidateStops(const SequenceOptions& options) {
-  for (const std::string& stop : options.stop) {
-    RequireOption(!stop.empty(), "stop", "an empty string", "at least one character");
-    RequireOption(IsUtf8(stop), "stop", "not UTF-8", "text");
-  }
-  for (int32_t token_id : options.stop_token_ids) {
-    RequireOption(token_id >= 0, "stop_token_ids", std::to_string(token_id), "at least 0");
-  }
-}
-
 uint64_t DrawSeed() {
   std::random_device device;
   return static_cast<uint64_t>(device()) << 32 | device();
@@ -62,7 +35,8 @@ Record NewRecord(const Sequence& sequence) {
 
 /*! \brief The text that was held back, for a sequence that gets no more tokens. */
 std::string FlushText(Sequence* sequence) {
-  std::string text = sequence->stop_matcher.Put(sequence->detokenizer.Finish());
+  std::string text =
+      sequence->stop_matcher.Put(sequence->detokenizer.Finish(), sequence->may_stop());
   return text + sequence->stop_matcher.Finish();
 }
 
@@ -96,14 +70,9 @@ Engine::~Engine() {
 
 void Engine::Validate(const std::vector<int32_t>& prompt_ids,
                       const SequenceOptions& options) const {
-  ValidateSampling(options.sampling);
-  ValidateStops(options);
-  if (options.max_tokens.has_value()) {
-    RequireOption(*options.max_tokens >= 1, "max_tokens", std::to_string(*options.max_tokens),
-                  "at least 1");
-  }
-  if (prompt_ids.empty()) throw EngineError(ErrorKind::kBadRequest, "the prompt has no tokens");
   const int64_t vocab_size = model_->vocab_size();
+  ValidateOptions(options, vocab_size);
+  if (prompt_ids.empty()) throw EngineError(ErrorKind::kBadRequest, "the prompt has no tokens");
   for (int32_t token_id : prompt_ids) {
     if (token_id >= 0 && token_id < vocab_size) continue;
     throw EngineError(ErrorKind::kBadRequest, "the prompt has token " + std::to_string(token_id) +
@@ -318,12 +287,10 @@ void Engine::Commit(const StepPlan& plan, const float* logits) {
     Sequence* sequence = row.sequence;
     sequence->num_computed += row.num_tokens;
     if (!row.needs_logits) continue;
-    const std::optional<int32_t> token_id =
-        sampler_.Sample(logits, vocab_size, sequence->sampling, sequence->seed,
-                        static_cast<uint64_t>(sequence->num_completion_tokens()));
-    logits += vocab_size;
+    const float* row_logits = std::exchange(logits, logits + vocab_size);
+    const std::optional<int32_t> token_id = Choose(*sequence, row_logits);
     if (token_id.has_value()) {
-      Accept(sequence, *token_id);
+      Accept(sequence, *token_id, row_logits);
     } else {
       Record record = NewRecord(*sequence);
       record.error = "the model's logits are not finite numbers";
@@ -332,8 +299,20 @@ void Engine::Commit(const StepPlan& plan, const float* logits) {
   }
 }
 
-void Engine::Accept(Sequence* sequence, int32_t token_id) {
+std::optional<int32_t> Engine::Choose(const Sequence& sequence, const float* logits) {
+  const int64_t vocab_size = model_->vocab_size();
+  if (sequence.logit_adjuster.is_active()) {
+    adjusted_logits_.assign(logits, logits + vocab_size);
+    sequence.logit_adjuster.Apply(adjusted_logits_.data(), vocab_size);
+    logits = adjusted_logits_.data();
+  }
+  return sampler_.Sample(logits, vocab_size, sequence.sampling, sequence.seed,
+                         static_cast<uint64_t>(sequence.num_completion_tokens()));
+}
+
+void Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
   sequence->token_ids.push_back(token_id);
+  sequence->logit_adjuster.Put(token_id);
   ++totals_.completion_tokens;
   Record record = NewRecord(*sequence);
   if (sequence->IsStopToken(token_id)) {
@@ -342,8 +321,12 @@ void Engine::Accept(Sequence* sequence, int32_t token_id) {
     return;
   }
   record.token_ids = {token_id};
+  if (sequence->top_logprobs.has_value()) {
+    record.logprobs.push_back(
+        ComputeLogprobs(logits, model_->vocab_size(), token_id, *sequence->top_logprobs));
+  }
   StopMatcher& stop_matcher = sequence->stop_matcher;
-  record.text = stop_matcher.Put(sequence->detokenizer.Put(token_id));
+  record.text = stop_matcher.Put(sequence->detokenizer.Put(token_id), sequence->may_stop());
   const bool is_full = sequence->num_completion_tokens() >= sequence->max_completion_tokens;
   if (is_full && !stop_matcher.matched()) record.text += FlushText(sequence);
   if (stop_matcher.matched()) {

@@ -1,5 +1,6 @@
 #include "aiomlc/outbox.h"
 
+#include <iterator>
 #include <utility>
 
 namespace aiomlc {
@@ -15,6 +16,8 @@ void Outbox::Put(Record&& record) {
   waiting.text += record.text;
   waiting.token_ids.insert(waiting.token_ids.end(), record.token_ids.begin(),
                            record.token_ids.end());
+  waiting.logprobs.insert(waiting.logprobs.end(), std::make_move_iterator(record.logprobs.begin()),
+                          std::make_move_iterator(record.logprobs.end()));
   waiting.finish_reason = record.finish_reason;
   waiting.error = std::move(record.error);
   waiting.prompt_tokens = record.prompt_tokens;

@@ -9,10 +9,13 @@ Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& optio
                    int64_t max_completion_tokens, const Vocabulary* vocabulary)
     : num_prompt_tokens(static_cast<int64_t>(prompt_ids.size())),
       max_completion_tokens(max_completion_tokens),
+      min_tokens(options.min_tokens),
       sampling(options.sampling),
       seed(options.seed.value()),
       stop_token_ids(options.stop_token_ids),
+      top_logprobs(options.top_logprobs),
       token_ids(std::move(prompt_ids)),
+      logit_adjuster(options),
       detokenizer(vocabulary),
       stop_matcher(options.stop) {}
 

@@ -57,13 +57,13 @@ int32_t StopMatcher::Next(int32_t node, uint8_t byte) const {
   return child == kNone ? 0 : child;
 }
 
-std::string StopMatcher::Put(std::string_view text) {
+std::string StopMatcher::Put(std::string_view text, bool may_match) {
   if (nodes_.size() == 1) return std::string(text);
   for (char character : text) {
     held_ += character;
     state_ = Next(state_, static_cast<uint8_t>(character));
     const int32_t match_length = nodes_[state_].match_length;
-    if (match_length > 0) {
+    if (match_length > 0 && may_match) {
       matched_ = true;
       held_.resize(held_.size() - static_cast<size_t>(match_length));
       return std::exchange(held_, {});

@@ -1,0 +1,39 @@
+/*!
+ * \file aiomlc/token_logprobs.h
+ * \brief How likely a token was, and what else was likely.
+ */
+#ifndef AIOMLC_TOKEN_LOGPROBS_H_
+#define AIOMLC_TOKEN_LOGPROBS_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace aiomlc {
+
+/*! \brief Stands for every log-probability below it, minus infinity too. */
+inline constexpr float kLowestLogprob = -9999.0f;
+
+/*! \brief A token and its natural logarithmic probability. */
+struct Alternative {
+  int32_t token_id;
+  float logprob;
+};
+
+/*! \brief The log-probability of one generated token. */
+struct TokenLogprobs {
+  float logprob = 0;
+  /*! \brief The most likely tokens in descending order, of equals the lowest id first. */
+  std::vector<Alternative> top;
+};
+
+/*!
+ * \brief Log-probabilities under the softmax of the logits as they are, with sums in float64.
+ * \param logits float32[vocab_size]: no NaN, the largest finite.
+ * \param num_top How many alternatives to list, at most; the chosen token is one like any other.
+ */
+TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
+                              int64_t num_top);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_TOKEN_LOGPROBS_H_

@@ -1,0 +1,43 @@
+#include "aiomlc/token_logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace aiomlc {
+
+namespace {
+
+/*! \return The most likely tokens in order, each with its logit. */
+std::vector<Alternative> LargestLogits(const float* logits, int64_t vocab_size, int64_t num_top) {
+  std::vector<Alternative> top;
+  const size_t limit = static_cast<size_t>(std::min(num_top, vocab_size));
+  if (limit == 0) return top;
+  for (int64_t i = 0; i < vocab_size; ++i) {
+    // An equal logit at a higher id comes after those that are there.
+    if (top.size() == limit && !(logits[i] > top.back().logprob)) continue;
+    if (top.size() == limit) top.pop_back();
+    const auto place = std::find_if(top.begin(), top.end(), [&](const Alternative& other) {
+      return logits[i] > other.logprob;
+    });
+    top.insert(place, {static_cast<int32_t>(i), logits[i]});
+  }
+  return top;
+}
+
+}  // namespace
+
+TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
+                              int64_t num_top) {
+  const double largest = *std::max_element(logits, logits + vocab_size);
+  double total = 0;
+  for (int64_t i = 0; i < vocab_size; ++i) total += std::exp(logits[i] - largest);
+  const double log_total = largest + std::log(total);
+  const auto logprob = [&](float logit) {
+    return std::max(static_cast<float>(logit - log_total), kLowestLogprob);
+  };
+  TokenLogprobs result{logprob(logits[token_id]), LargestLogits(logits, vocab_size, num_top)};
+  for (Alternative& alternative : result.top) alternative.logprob = logprob(alternative.logprob);
+  return result;
+}
+
+}  // namespace aiomlc
