@@ -73,6 +73,12 @@ class SequenceOptions:
     top_p: float = 1.0
     top_k: int = 0  #: 0 is off.
     min_p: float = 0.0
+    presence_penalty: float = 0.0  #: -2 to 2.
+    frequency_penalty: float = 0.0  #: -2 to 2.
+    repetition_penalty: float = 1.0  #: Above 0; 1 is off.
+    logit_bias: tuple[tuple[int, float], ...] = ()  #: Token ids, each once, and -100 to 100.
+    min_tokens: int = 0  #: Nothing but `max_tokens` ends the sequence before.
+    top_logprobs: int | None = None  #: Alternatives per token, to 20; None is no logprobs.
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: Never part of the text.
     stop_token_ids: tuple[int, ...] = ()

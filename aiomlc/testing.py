@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("FakeCore", "fake_loader", "fake_model")
 
+import math
 import os
 import threading
 import weakref
@@ -20,7 +21,7 @@ from anyio.lowlevel import checkpoint
 from aiomlc.api.async_engine import Loader, Model
 from aiomlc.config import EngineConfig, Mode, SequenceOptions
 from aiomlc.errors import EngineClosedError, EngineDeadError
-from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record, TokenLogprob
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
@@ -30,6 +31,7 @@ _CHATML = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _TOTAL_PAGES = 64
+_VOCAB_SIZE = 256  # Token i is byte i.
 
 
 @dataclass(slots=True)
@@ -46,7 +48,8 @@ class FakeCore:
 
     It keeps the contract of the native core: a thread of its own runs it, and a file descriptor
     is readable while records wait. The n-th request gets the n-th reply, over and over; each
-    live sequence holds one page.
+    live sequence holds one page. No option changes what the script says; log-probabilities, if
+    asked for, are made up: each token had one half, its successors a quarter, an eighth and so on.
 
     Args:
         replies: What the sequences say.
@@ -232,6 +235,9 @@ class FakeCore:
             error,
             sequence.num_prompt,
             sequence.num_done,
+            tuple(_made_up(ord(character), sequence.options.top_logprobs) for character in text)
+            if sequence.options.top_logprobs is not None
+            else (),
         )
 
     def _die(self) -> NoReturn:
@@ -268,7 +274,7 @@ def fake_model(core: Core, *, context_window: int = 1024) -> LoadedModel:
         chat_template=ChatTemplate(_CHATML),
         model_name="fake",
         context_window=context_window,
-        vocab_size=256,
+        vocab_size=_VOCAB_SIZE,
     )
 
 
@@ -292,9 +298,19 @@ def fake_loader(core: Core | None = None, **options: Any) -> Loader:  # noqa: AN
     return load
 
 
+def _made_up(token_id: int, num_top: int) -> TokenLogprob:
+    half = math.log(0.5)
+    top = tuple(((token_id + index) % _VOCAB_SIZE, half * (index + 1)) for index in range(num_top))
+    return TokenLogprob(token_id, half, top)
+
+
 def _byte_tokenizer() -> Tokenizer:
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    # Printable bytes stand for themselves, the others for characters above, in order.
+    alphabet = set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    others = iter(sorted(character for character in alphabet if ord(character) > 255))
+    vocabulary = {
+        (chr(byte) if chr(byte) in alphabet else next(others)): byte for byte in range(_VOCAB_SIZE)
+    }
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = tokenizers.decoders.ByteLevel()

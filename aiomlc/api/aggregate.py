@@ -11,7 +11,9 @@ from aiomlc.api.protocol.chat import (
     ChatCompletionChunk,
     ChatCompletionMessage,
     Choice,
+    ChoiceLogprobs,
     FinishReason,
+    TokenLogprob,
     Usage,
 )
 from aiomlc.errors import RequestFailedError
@@ -24,6 +26,7 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
         RequestFailedError: the stream ended before the answer did.
     """
     texts: list[str] = []
+    logprobs: list[TokenLogprob] | None = None
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
     last: ChatCompletionChunk | None = None
@@ -33,16 +36,23 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
         for choice in chunk.choices:
             texts.append(choice.delta.content or "")
             finish_reason = choice.finish_reason or finish_reason
+            if choice.logprobs is not None:
+                logprobs = [*(logprobs or ()), *choice.logprobs.content]
 
     if last is None or finish_reason is None:
         raise RequestFailedError("the stream ended before the answer did")
 
-    message = ChatCompletionMessage(content="".join(texts))
+    answer = Choice(
+        index=0,
+        message=ChatCompletionMessage(content="".join(texts)),
+        logprobs=None if logprobs is None else ChoiceLogprobs(content=logprobs),
+        finish_reason=finish_reason,
+    )
     return ChatCompletion(
         id=last.id,
         created=last.created,
         model=last.model,
-        choices=[Choice(index=0, message=message, finish_reason=finish_reason)],
+        choices=[answer],
         usage=usage,
         system_fingerprint=last.system_fingerprint,
     )

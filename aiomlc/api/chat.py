@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from aiomlc.api.aggregate import aggregate
 from aiomlc.api.chat_stream import ChatCompletionStream
+from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.config import SequenceOptions
@@ -35,6 +36,14 @@ class ChatOptions(TypedDict, total=False):
     top_p: float | None
     top_k: int | None
     min_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    repetition_penalty: float | None
+    logit_bias: Mapping[str, float] | Mapping[int, float] | None
+    logprobs: bool | None
+    top_logprobs: int | None
+    min_tokens: int | None
+    ignore_eos: bool | None
     max_tokens: int | None
     max_completion_tokens: int | None
     stop: str | Sequence[str] | None
@@ -71,6 +80,7 @@ class ChatSession:
             deltas,
             model=request.model or self.model.model_name,
             include_usage=include_usage,
+            logprobs=LogprobsWriter(self.model.tokenizer) if request.logprobs else None,
             owner=owner,
         )
 
@@ -105,10 +115,28 @@ class ChatSession:
             top_p=defaults.top_p if top_p is None else top_p,
             top_k=request.top_k or 0,
             min_p=request.min_p or 0.0,
+            presence_penalty=request.presence_penalty or 0.0,
+            frequency_penalty=request.frequency_penalty or 0.0,
+            repetition_penalty=request.repetition_penalty or 1.0,
+            logit_bias=self._logit_bias(request),
+            min_tokens=request.min_tokens or 0,
+            top_logprobs=(request.top_logprobs or 0) if request.logprobs else None,
             seed=request.seed,
             stop=request.stop,
-            stop_token_ids=self.model.stop_token_ids,
+            stop_token_ids=() if request.ignore_eos else self.model.stop_token_ids,
         )
+
+    def _logit_bias(self, request: ChatCompletionRequest) -> tuple[tuple[int, float], ...]:
+        entries = tuple((request.logit_bias or {}).items())
+        for token_id, _ in entries:
+            if token_id >= self.model.vocab_size:
+                raise BadRequestError(
+                    f"logit_bias has token {token_id}, the vocabulary has "
+                    f"{self.model.vocab_size} tokens",
+                    param="logit_bias",
+                )
+
+        return entries
 
 
 class ChatService(Protocol):

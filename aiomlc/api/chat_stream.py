@@ -12,7 +12,9 @@ from typing import Any, Self, final
 
 from anyio.lowlevel import checkpoint
 
+from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.stream import Delta, DeltaStream
 
 
@@ -25,9 +27,16 @@ class ChatCompletionStream:
     """
 
     def __init__(
-        self, deltas: DeltaStream, *, model: str, include_usage: bool, owner: object
+        self,
+        deltas: DeltaStream,
+        *,
+        model: str,
+        include_usage: bool,
+        logprobs: LogprobsWriter | None,
+        owner: object,
     ) -> None:
         self._deltas = deltas
+        self._logprobs = logprobs  # None: the request does not ask for them.
         self._include_usage = include_usage
         self._owner = owner  # The engine serves as long as somebody reads.
         self._ready: deque[ChatCompletionChunk] = deque()
@@ -95,15 +104,16 @@ class ChatCompletionStream:
     def _chunks(self, delta: Delta) -> Iterator[ChatCompletionChunk]:
         if not self._started:
             self._started = True
-            yield self._chunk({"role": "assistant", "content": ""})
+            yield self._chunk({"role": "assistant", "content": ""}, logprobs=())
 
-        if delta.text:
-            yield self._chunk({"content": delta.text})
+        # A token whose text is held back has its entry now: its text comes later, or never.
+        if delta.text or delta.logprobs:
+            yield self._chunk({"content": delta.text}, logprobs=delta.logprobs)
 
         if delta.finish_reason is None:
             return
 
-        yield self._chunk({}, delta.finish_reason)
+        yield self._chunk({}, finish_reason=delta.finish_reason)
         if self._include_usage:
             counts = {
                 "prompt_tokens": delta.prompt_tokens,
@@ -115,8 +125,14 @@ class ChatCompletionStream:
             )
 
     def _chunk(
-        self, delta: dict[str, str], finish_reason: str | None = None
+        self,
+        delta: dict[str, str],
+        *,
+        logprobs: tuple[TokenLogprob, ...] | None = None,
+        finish_reason: str | None = None,
     ) -> ChatCompletionChunk:
         # One call that validates a dict is twice as fast as a constructor per nested model.
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        if self._logprobs is not None and logprobs is not None:
+            choice["logprobs"] = self._logprobs.write(logprobs)
         return ChatCompletionChunk.model_validate({**self._common, "choices": [choice]})

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from aiomlc import errors
-from aiomlc.runtime.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,9 +34,12 @@ _RAISED_BY_NATIVE_CODE = (
     errors.ModelLoadError,
 )
 _FINISH_REASONS = (None, "stop", "length", "abort", "error")
-# One record: id, prompt tokens, completion tokens, number of token ids, bytes of text, bytes of
-# error, finish reason. The token ids, the text and the error follow each record.
-_RECORD = struct.Struct("<qqqIIII")
+# One record: id, prompt tokens, completion tokens, number of token ids, bytes of logprobs, of text
+# and of error, finish reason. The token ids and those bytes follow each record.
+_RECORD = struct.Struct("<qqqIIIII")
+# A token's logprob and the number of alternatives that follow it; one of these.
+_LOGPROB = struct.Struct("<fI")
+_ALTERNATIVE = struct.Struct("<if")
 
 
 def _library_path() -> Path:
@@ -264,6 +267,12 @@ def _as_map(options: SequenceOptions) -> dict[str, object]:
         "top_p": float(options.top_p),
         "top_k": options.top_k,
         "min_p": float(options.min_p),
+        "presence_penalty": float(options.presence_penalty),
+        "frequency_penalty": float(options.frequency_penalty),
+        "repetition_penalty": float(options.repetition_penalty),
+        "logit_bias": {token_id: float(bias) for token_id, bias in options.logit_bias},
+        "min_tokens": options.min_tokens,
+        "top_logprobs": options.top_logprobs,
         "seed": None if options.seed is None else _as_int64(options.seed),
         "stop": list(options.stop),
         "stop_token_ids": _shape(options.stop_token_ids),
@@ -285,20 +294,33 @@ def _records(packed: bytes) -> Iterator[Record]:
             prompt_tokens,
             completion_tokens,
             num_ids,
+            logprobs_size,
             text_size,
             error_size,
             finish_reason,
         ) = _RECORD.unpack_from(packed, offset)
         ids_at = offset + _RECORD.size
-        text_at = ids_at + 4 * num_ids
+        logprobs_at = ids_at + 4 * num_ids
+        text_at = logprobs_at + logprobs_size
         error_at = text_at + text_size
         offset = error_at + error_size
+        token_ids = struct.unpack_from(f"<{num_ids}i", packed, ids_at)
         yield Record(
             sequence_id,
             packed[text_at:error_at].decode(),
-            struct.unpack_from(f"<{num_ids}i", packed, ids_at),
+            token_ids,
             _FINISH_REASONS[finish_reason],
             packed[error_at:offset].decode() or None,
             prompt_tokens,
             completion_tokens,
+            tuple(_logprobs(packed, logprobs_at, token_ids)) if logprobs_size else (),
         )
+
+
+def _logprobs(packed: bytes, offset: int, token_ids: Iterable[int]) -> Iterator[TokenLogprob]:
+    for token_id in token_ids:
+        logprob, num_top = _LOGPROB.unpack_from(packed, offset)
+        top_at = offset + _LOGPROB.size
+        offset = top_at + num_top * _ALTERNATIVE.size
+        top = tuple(_ALTERNATIVE.iter_unpack(packed[top_at:offset]))
+        yield TokenLogprob(token_id, logprob, top)

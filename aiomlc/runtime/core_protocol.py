@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ("Core", "CoreStatistics", "Record")
+__all__ = ("Core", "CoreStatistics", "Record", "TokenLogprob")
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from aiomlc.config import SequenceOptions
+
+
+class TokenLogprob(NamedTuple):
+    """How likely a generated token was before any bias, penalty, temperature or filter.
+
+    Natural logarithms; what is below -9999 is reported as that.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  #: Token ids and logprobs, the most likely first.
 
 
 class Record(NamedTuple):
@@ -21,6 +32,7 @@ class Record(NamedTuple):
     error: str | None
     prompt_tokens: int
     completion_tokens: int
+    logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if asked for.
 
 
 @dataclass(frozen=True, slots=True)

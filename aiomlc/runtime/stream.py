@@ -12,7 +12,7 @@ from anyio import BusyResourceError, Event
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError
-from aiomlc.runtime.core_protocol import Core, Record
+from aiomlc.runtime.core_protocol import Core, Record, TokenLogprob
 
 
 class Delta(NamedTuple):
@@ -23,6 +23,7 @@ class Delta(NamedTuple):
     finish_reason: str | None  #: "stop" or "length" in the last delta, else None.
     prompt_tokens: int
     completion_tokens: int
+    logprobs: tuple[TokenLogprob, ...]  #: One for each of `token_ids`, if asked for.
 
 
 @final
@@ -94,15 +95,21 @@ class Mailbox:
 
             return None
 
-        text, token_ids = last.text, last.token_ids
+        text, token_ids, logprobs = last.text, last.token_ids, last.logprobs
         if self._earlier:
             records = [*self._earlier, last]
             self._earlier.clear()
             text = "".join(record.text for record in records)
             token_ids = tuple(chain.from_iterable(record.token_ids for record in records))
+            logprobs = tuple(chain.from_iterable(record.logprobs for record in records))
 
         return Delta(
-            text, token_ids, last.finish_reason, last.prompt_tokens, last.completion_tokens
+            text,
+            token_ids,
+            last.finish_reason,
+            last.prompt_tokens,
+            last.completion_tokens,
+            logprobs,
         )
 
     def _wake(self) -> None:

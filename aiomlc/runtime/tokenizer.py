@@ -31,6 +31,8 @@ class Tokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._to_bytes = _token_decoder(json.loads(backend.to_str())["decoder"])
+        added = backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(number for number, token in added.items() if token.special)
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
@@ -95,17 +97,25 @@ class Tokenizer:
                 f"the tokenizer has {size} tokens, the model {vocab_size}", field="vocab_size"
             )
 
-        special = {
-            token_id
-            for token_id, token in self._backend.get_added_tokens_decoder().items()
-            if token.special
-        }
         table = [b""] * (vocab_size or size)
         for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
-            if token_id not in special:
+            if token_id not in self._special_ids:
                 table[token_id] = self._to_bytes(token)
 
         return table
+
+    def describe(self, token_id: int) -> tuple[str, bytes | None]:
+        """One token for a reader, and the bytes it adds to a text.
+
+        A special token adds none and is written as the vocabulary spells it; an id without a
+        token is empty. Bytes that are no whole characters are written as U+FFFD.
+        """
+        token = self._backend.id_to_token(token_id)
+        if token is None or token_id in self._special_ids:
+            return token or "", None
+
+        added = self._to_bytes(token)
+        return added.decode(errors="replace"), added
 
 
 def _token_decoder(decoder: dict[str, Any] | None) -> _TokenBytes:

@@ -12,6 +12,7 @@ from anyio import create_task_group, wait_all_tasks_blocked
 
 from aiomlc import AsyncMLCEngine, ChatCompletionChunk
 from aiomlc.api.aggregate import aggregate
+from aiomlc.config import SequenceOptions
 from aiomlc.errors import (
     BadRequestError,
     DuplicateRequestError,
@@ -144,6 +145,13 @@ async def test_the_core_gets_the_rendered_prompt_and_every_option() -> None:
             top_p=0.5,
             top_k=3,
             min_p=0.25,
+            presence_penalty=-1,
+            frequency_penalty=0.5,
+            repetition_penalty=1.25,
+            logit_bias={"65": 3, "66": -100},
+            logprobs=True,
+            top_logprobs=4,
+            min_tokens=2,
             max_tokens=7,
             stop=["a", "b"],
             seed=11,
@@ -155,7 +163,11 @@ async def test_the_core_gets_the_rendered_prompt_and_every_option() -> None:
         "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     )
     assert (options.temperature, options.top_p, options.top_k, options.min_p) == (0, 0.5, 3, 0.25)
-    assert (options.max_tokens, options.stop, options.seed) == (7, ("a", "b"), 11)
+    assert (options.presence_penalty, options.frequency_penalty) == (-1, 0.5)
+    assert (options.repetition_penalty, options.top_logprobs) == (1.25, 4)
+    assert options.logit_bias == ((65, 3.0), (66, -100.0))
+    assert (options.min_tokens, options.max_tokens) == (2, 7)
+    assert (options.stop, options.seed) == (("a", "b"), 11)
 
 
 async def test_a_request_that_says_nothing_gets_the_models_defaults() -> None:
@@ -170,10 +182,11 @@ async def test_a_request_that_says_nothing_gets_the_models_defaults() -> None:
 
     async with AsyncMLCEngine(loader=load) as engine:
         await engine.chat.completions.create(messages=HELLO)
+        await engine.chat.completions.create(messages=HELLO, ignore_eos=True)
 
     options = core.options[0]
-    assert (options.temperature, options.top_p, options.max_tokens) == (0.3, 0.8, None)
-    assert (options.stop_token_ids, options.seed, options.stop) == ((5, 6), None, ())
+    assert options == SequenceOptions(temperature=0.3, top_p=0.8, stop_token_ids=(5, 6))
+    assert core.options[1] == dataclasses.replace(options, stop_token_ids=())
 
 
 async def test_an_answers_message_goes_back_as_history() -> None:

@@ -40,6 +40,19 @@ def test_a_sequence_ends_once_with_its_counts() -> None:
     assert (last.finish_reason, last.prompt_tokens, last.completion_tokens) == ("stop", 3, 2)
 
 
+def test_logprobs_are_made_up_only_where_they_are_asked_for() -> None:
+    core = FakeCore(["a"])
+    core.submit([1], SequenceOptions())
+    core.submit([1], SequenceOptions(top_logprobs=3))
+    core.step()
+
+    without, asked = core.drain()
+
+    assert without.logprobs == ()
+    assert [token.token_id for token in asked.logprobs] == list(asked.token_ids)
+    assert [token_id for token_id, _ in asked.logprobs[0].top] == [97, 98, 99]
+
+
 def test_a_cancelled_sequence_ends_with_abort_and_others_go_on() -> None:
     core = FakeCore(["abc"])
     core.submit([1], SequenceOptions())

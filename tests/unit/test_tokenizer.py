@@ -113,6 +113,18 @@ def test_special_tokens_add_nothing_and_other_added_tokens_their_text() -> None:
     assert table[unicode] == "ünïcode token".encode()
 
 
+def test_a_token_is_described_by_its_bytes_or_a_special_one_by_its_name() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    space, added, special = (
+        tokenizer.token_id(token) for token in ("Ġ", "ünïcode token", "<|end|>")
+    )
+
+    assert tokenizer.describe(space or 0) == (" ", b" ")
+    assert tokenizer.describe(added or 0) == ("ünïcode token", "ünïcode token".encode())
+    assert tokenizer.describe(special or 0) == ("<|end|>", None)
+    assert tokenizer.describe(tokenizer.vocab_size) == ("", None)
+
+
 def test_special_tokens_are_recognised_in_a_prompt_and_none_is_added() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
 

@@ -8,8 +8,11 @@ __all__ = (
     "ChatCompletionMessage",
     "Choice",
     "ChoiceDelta",
+    "ChoiceLogprobs",
     "ChunkChoice",
     "FinishReason",
+    "TokenLogprob",
+    "TopLogprob",
     "Usage",
 )
 
@@ -42,12 +45,33 @@ class ChatCompletionMessage(WireModel):
     refusal: str | None = None
 
 
+class TopLogprob(WireModel):
+    """A token that was likely in some place, the chosen one or another."""
+
+    token: str  #: Bytes that are no whole characters are U+FFFD here.
+    logprob: float
+    bytes: list[int] | None  #: What the token adds to the text; None is nothing.
+
+
+class TokenLogprob(TopLogprob):
+    """A token of the answer and what else was likely in its place."""
+
+    top_logprobs: list[TopLogprob]
+
+
+class ChoiceLogprobs(WireModel):
+    """An entry for each token, in order; their text may come with a later chunk."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
 class Choice(WireModel):
     """One answer."""
 
     index: int
     message: ChatCompletionMessage
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None  #: If they were asked for.
     finish_reason: FinishReason
 
 
@@ -75,7 +99,7 @@ class ChunkChoice(WireModel):
 
     index: int
     delta: ChoiceDelta
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None  #: If they were asked for; not with a finish reason.
     finish_reason: FinishReason | None = None
 
 

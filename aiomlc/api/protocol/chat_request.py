@@ -24,26 +24,19 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "debug_config": (),
     "echo": (False,),
     "extra_body": ({},),
-    "frequency_penalty": (0,),
     "function_call": (),
     "functions": ([], ()),
-    "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "metadata": ({},),
-    "min_tokens": (0,),
     "modalities": (["text"], ("text",)),
     "moderation": (),
     "n": (1,),
     "parallel_tool_calls": (),
     "prediction": (),
-    "presence_penalty": (0,),
     "priority": (0,),
     "prompt_cache_key": (),
     "prompt_cache_retention": (),
     "reasoning_effort": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "safety_identifier": (),
@@ -53,13 +46,14 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "suffix": (),
     "tool_choice": ("none", "auto"),
     "tools": ([], ()),
-    "top_logprobs": (0,),
     "user": (),
     "verbosity": (),
     "web_search_options": (),
 }
 
 _Float = Annotated[float, Strict()]
+_TokenId = Annotated[int, Field(ge=0)]
+_Bias = Annotated[_Float, Field(ge=-100, le=100)]
 _StopString = Annotated[str, Strict(), Field(min_length=1)]
 
 
@@ -83,8 +77,16 @@ class ChatCompletionRequest(WireModel):
     top_p: Annotated[_Float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; 0 is off.
     min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
+    presence_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[_Float, Field(gt=0)] | None = None  #: Ours; 1 is off.
+    logit_bias: dict[_TokenId, _Bias] | None = None  #: By token id, which JSON writes as text.
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; nothing stops before.
+    ignore_eos: StrictBool | None = None  #: Ours; the model's own end does not end the answer.
     stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
     seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
     stream: StrictBool | None = None
@@ -140,6 +142,17 @@ def _check_together(request: ChatCompletionRequest) -> None:
         raise BadRequestError(
             "max_tokens and max_completion_tokens mean the same and differ",
             param="max_completion_tokens",
+        )
+
+    if request.token_limit is not None and (request.min_tokens or 0) > request.token_limit:
+        raise BadRequestError(
+            f"min_tokens is {request.min_tokens}, above max_tokens {request.token_limit}",
+            param="min_tokens",
+        )
+
+    if request.top_logprobs and not request.logprobs:
+        raise BadRequestError(
+            '"logprobs" must be True to support "top_logprobs"', param="top_logprobs"
         )
 
 

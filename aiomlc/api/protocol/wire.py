@@ -38,13 +38,13 @@ def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`messages[0].content`: pydantic's location without the tag of a union's member."""
+    """`messages[0].content`: pydantic's location without its marks for a union and a key."""
     path = ""
     previous: int | str = ""
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif not (isinstance(previous, int) and step in _TAGS):
+        elif step != _KEY and not (isinstance(previous, int) and step in _TAGS):
             path += f".{step}" if path else step
 
         previous = step
@@ -52,4 +52,5 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
+_KEY = "[key]"
 _TAGS = frozenset({"assistant", "developer", "system", "tool", "user"})

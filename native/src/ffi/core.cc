@@ -113,13 +113,26 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Array<ffi::Bytes>& vocabula
   return Guarded([&] { return CoreRef(model, std::move(tokens), engine_options); });
 }
 
+LogitOptions ToLogitOptions(const Options& options) {
+  LogitOptions result;
+  result.presence_penalty = Read<double>(options, "presence_penalty");
+  result.frequency_penalty = Read<double>(options, "frequency_penalty");
+  result.repetition_penalty = Read<double>(options, "repetition_penalty");
+  for (const auto& [token_id, bias] : Read<ffi::Map<int64_t, double>>(options, "logit_bias")) {
+    result.logit_bias.push_back({token_id, bias});
+  }
+  return result;
+}
+
 SequenceOptions ToSequenceOptions(const Options& options) {
   SequenceOptions result;
   result.sampling.temperature = Read<double>(options, "temperature");
   result.sampling.top_p = Read<double>(options, "top_p");
   result.sampling.top_k = Read<int64_t>(options, "top_k");
   result.sampling.min_p = Read<double>(options, "min_p");
+  result.logits = ToLogitOptions(options);
   if (auto limit = Read<ffi::Optional<int64_t>>(options, "max_tokens")) result.max_tokens = *limit;
+  result.min_tokens = Read<int64_t>(options, "min_tokens");
   if (auto seed = Read<ffi::Optional<int64_t>>(options, "seed")) {
     result.seed = static_cast<uint64_t>(*seed);
   }
@@ -128,6 +141,9 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   }
   for (int64_t id : Read<ffi::Shape>(options, "stop_token_ids")) {
     result.stop_token_ids.push_back(static_cast<int32_t>(id));
+  }
+  if (auto count = Read<ffi::Optional<int64_t>>(options, "top_logprobs")) {
+    result.top_logprobs = *count;
   }
   return result;
 }
@@ -145,19 +161,36 @@ void Put(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
+/*! \brief For each token its log-probability, then the number and the list of alternatives. */
+std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
+  std::string out;
+  for (const TokenLogprobs& token : logprobs) {
+    Put(&out, token.logprob);
+    Put(&out, static_cast<uint32_t>(token.top.size()));
+    for (const Alternative& alternative : token.top) {
+      Put(&out, alternative.token_id);
+      Put(&out, alternative.logprob);
+    }
+  }
+  return out;
+}
+
 /*! \brief Everything since the last call, in the layout that `aiomlc/runtime/core.py` reads. */
 ffi::Bytes Drain(const CoreRef& core) {
   std::string out;
   for (const Record& record : core->engine.Drain()) {
+    const std::string logprobs = PackLogprobs(record.logprobs);
     Put<int64_t>(&out, record.sequence_id);
     Put<int64_t>(&out, record.prompt_tokens);
     Put<int64_t>(&out, record.completion_tokens);
     Put(&out, static_cast<uint32_t>(record.token_ids.size()));
+    Put(&out, static_cast<uint32_t>(logprobs.size()));
     Put(&out, static_cast<uint32_t>(record.text.size()));
     Put(&out, static_cast<uint32_t>(record.error.size()));
     Put(&out, static_cast<uint32_t>(record.finish_reason));
     out.append(reinterpret_cast<const char*>(record.token_ids.data()),
                record.token_ids.size() * sizeof(int32_t));
+    out.append(logprobs);
     out.append(record.text);
     out.append(record.error);
   }

@@ -1,0 +1,35 @@
+"""Log-probabilities of token ids as OpenAI's, with the tokens' text."""
+
+from __future__ import annotations
+
+__all__ = ("LogprobsWriter",)
+
+from collections.abc import Iterable
+from typing import Any, final
+
+from aiomlc.runtime.core_protocol import TokenLogprob
+from aiomlc.runtime.tokenizer import Tokenizer
+
+
+@final
+class LogprobsWriter:
+    """Writes the `logprobs` of a choice, as fields for a wire model."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def write(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+        """One entry for each token, in order."""
+        return {"content": [self._entry(token) for token in tokens]}
+
+    def _entry(self, token: TokenLogprob) -> dict[str, Any]:
+        top = [self._described(token_id, logprob) for token_id, logprob in token.top]
+        return {**self._described(token.token_id, token.logprob), "top_logprobs": top}
+
+    def _described(self, token_id: int, logprob: float) -> dict[str, Any]:
+        text, added = self._tokenizer.describe(token_id)
+        return {
+            "token": text,
+            "logprob": logprob,
+            "bytes": None if added is None else list(added),
+        }
