@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Sample", "report", "run_interleaved")
+__all__ = ("Sample", "processor", "report", "run_interleaved")
 
 import json
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 class Sample:
     """One measurement of one contestant."""
 
-    rate: float  #: In the unit of the benchmark; more is better.
+    value: float  #: In the unit of the benchmark.
     load: float  #: The load average over one minute, when it began.
 
 
@@ -32,7 +32,8 @@ def run_interleaved(
             load = os.getloadavg()[0]
             samples[name].append(Sample(measure(), round(load, 2)))
             print(
-                f"round {number + 1}/{rounds}: {name} {samples[name][-1].rate:.2f}", file=sys.stderr
+                f"round {number + 1}/{rounds}: {name} {samples[name][-1].value:.2f}",
+                file=sys.stderr,
             )
 
     return samples
@@ -40,11 +41,11 @@ def run_interleaved(
 
 def report(title: str, unit: str, samples: Mapping[str, list[Sample]], **facts: object) -> None:
     """Print a table with the ratio to the last contestant, and the same as one line of JSON."""
-    medians = {name: statistics.median(s.rate for s in row) for name, row in samples.items()}
+    medians = {name: statistics.median(s.value for s in row) for name, row in samples.items()}
     reference = list(medians)[-1]
     print(f"{title}\n\n| | {unit} (median) | least | most | ratio |\n|---|---|---|---|---|")
     for name, row in samples.items():
-        rates = [sample.rate for sample in row]
+        rates = [sample.value for sample in row]
         ratio = medians[name] / medians[reference]
         print(
             f"| {name} | {medians[name]:.2f} | {min(rates):.2f} | {max(rates):.2f} | {ratio:.3f} |"
@@ -53,16 +54,17 @@ def report(title: str, unit: str, samples: Mapping[str, list[Sample]], **facts: 
     record = {
         "title": title,
         "unit": unit,
-        "machine": _processor(),
+        "machine": processor(),
         "median": medians,
         "ratio": {name: median / medians[reference] for name, median in medians.items()},
-        "samples": {name: [[s.rate, s.load] for s in row] for name, row in samples.items()},
+        "samples": {name: [[s.value, s.load] for s in row] for name, row in samples.items()},
         **facts,
     }
     print("\n" + json.dumps(record))
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's name, and how many there are."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

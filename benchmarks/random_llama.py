@@ -1,21 +1,21 @@
-"""A Llama 3.2 1B with random weights, as a Hugging Face directory and as GGUF.
+"""A Llama with random weights, as a Hugging Face directory and as GGUF.
 
 Speed does not depend on what the weights are; so nothing has to be downloaded.
 """
 
 from __future__ import annotations
 
-__all__ = ("make_gguf", "make_model")
+__all__ = ("LLAMA_1B", "TINY", "Shape", "make_gguf", "make_model")
 
 import json
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-VOCABULARY = 32_000
 _SPECIAL = ("<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>")
 _TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}</s>{% endfor %}"
@@ -23,33 +23,55 @@ _TEMPLATE = (
 )
 
 
-def make_model(folder: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides how much there is to compute; heads are 64 wide."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+
+
+LLAMA_1B = Shape(2048, 8192, 16, 32, 8, 32_000)  # Llama 3.2 1B's, but for the vocabulary.
+TINY = Shape(256, 512, 2, 4, 2, 2_048)  # To try a benchmark itself.
+
+
+def make_model(folder: Path, shape: Shape = LLAMA_1B) -> None:
     """Write the model in bfloat16; needs the extra `train`. Done once."""
-    if (folder / "model.safetensors").is_file():
+    if (folder / "model.safetensors").is_file() and (folder / "tokenizer_config.json").is_file():
         return
 
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    try:
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+    except ImportError as error:
+        raise SystemExit(
+            f"{folder} has no model, and {error.name} is missing to make one: "
+            "pip install 'aiomlc[train]'"
+        ) from error
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
         head_dim=64,
         max_position_embeddings=8192,
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
         bos_token_id=1,
-        eos_token_id=2,
+        eos_token_id=None,  # Every answer is as long as it was asked to be.
         dtype="bfloat16",
     )
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    _make_tokenizer(folder)
+    _make_tokenizer(folder, shape.vocabulary)
 
 
 def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
@@ -75,20 +97,20 @@ def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
     return small
 
 
-def _make_tokenizer(folder: Path) -> None:
+def _make_tokenizer(folder: Path, vocabulary: int) -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         special_tokens=list(_SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(), trainer)
-    missing = VOCABULARY - tokenizer.get_vocab_size()
+    missing = vocabulary - tokenizer.get_vocab_size()
     tokenizer.add_tokens([AddedToken(f"<|spare {i}|>", normalized=False) for i in range(missing)])
     tokenizer.save(str(folder / "tokenizer.json"))
 
@@ -96,7 +118,6 @@ def _make_tokenizer(folder: Path) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "chat_template": _TEMPLATE,
         "bos_token": "<s>",
-        "eos_token": "</s>",
         "unk_token": "<unk>",
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""One command that measures aiomlc and its rivals on the same shapes, in turns."""

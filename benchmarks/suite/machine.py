@@ -1,0 +1,68 @@
+"""What the machine can do at most: a small C++ program, compiled for it and run."""
+
+from __future__ import annotations
+
+__all__ = ("MachineLimits", "best_limits", "build_probe", "measure_limits")
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from benchmarks.suite.contestant import UnavailableError
+
+_SOURCE = Path(__file__).with_name("machine_limits.cc")
+_FLAGS = ("-std=gnu++20", "-O3", "-march=native", "-pthread")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """With all the threads of the suite; None is what the processor does not have."""
+
+    dram_read_gb_s: float
+    int8_vnni_gop_s: float | None
+    int8_amx_gop_s: float | None
+    f32_fma_gflop_s: float
+
+    @property
+    def int8_gop_s(self) -> float | None:
+        """The faster way to multiply int8."""
+        return max((x for x in (self.int8_vnni_gop_s, self.int8_amx_gop_s) if x), default=None)
+
+
+def build_probe(work: Path) -> Path:
+    """Compile the program.
+
+    Raises:
+        UnavailableError: there is no compiler.
+    """
+    if shutil.which("g++") is None:
+        raise UnavailableError("g++ is missing: it compiles machine_limits.cc for this machine")
+
+    program = work / "machine_limits"
+    subprocess.run(["g++", *_FLAGS, _SOURCE, "-o", program], check=True)
+    return program
+
+
+def measure_limits(program: Path, threads: int) -> MachineLimits:
+    """Run the program once."""
+    command: list[str | Path] = [program, str(threads)]
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    values = json.loads(result.stdout)
+    return MachineLimits(**{field.name: values[field.name] for field in fields(MachineLimits)})
+
+
+def best_limits(samples: Sequence[MachineLimits]) -> MachineLimits:
+    """The best of every figure: whoever else uses the machine only ever makes it look slower."""
+
+    def best(values: Iterable[float | None]) -> float | None:
+        return max((value for value in values if value is not None), default=None)
+
+    return MachineLimits(
+        max(sample.dram_read_gb_s for sample in samples),
+        best(sample.int8_vnni_gop_s for sample in samples),
+        best(sample.int8_amx_gop_s for sample in samples),
+        max(sample.f32_fma_gflop_s for sample in samples),
+    )

@@ -1,0 +1,64 @@
+"""What is measured: one row of the table per kind and size."""
+
+from __future__ import annotations
+
+__all__ = ("BATCH_PROMPT", "BATCH_TOKENS", "DECODE_TOKENS", "ROWS", "Kind", "Row", "select")
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal[
+    "load", "first-token", "prefill", "decode", "batch", "stream-overhead", "idle", "memory"
+]
+
+DECODE_TOKENS: Final = 128
+BATCH_PROMPT: Final = 128
+BATCH_TOKENS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing to measure."""
+
+    kind: Kind
+    title: str
+    unit: str
+    size: int = 0  #: Tokens of the prompt or the context, or sequences; 0 where there is no size.
+    sized: bool = False
+    more_is_better: bool = False
+
+    @property
+    def name(self) -> str:
+        """What `--only` takes: the kind, with the size where there are several."""
+        return f"{self.kind}-{self.size}" if self.sized else self.kind
+
+
+def _sized(kind: Kind, title: str, sizes: Sequence[int]) -> list[Row]:
+    return [Row(kind, title.format(size), "tokens/s", size, True, True) for size in sizes]
+
+
+ROWS: Final = (
+    Row("load", "Process start to ready, second start", "s"),
+    Row("first-token", "First token of a prompt of 16 tokens", "ms", 16),
+    *_sized("prefill", "Prefill of {} tokens", (128, 512, 2048)),
+    *_sized("decode", "Decode, one stream, after {} tokens", (0, 1024, 4096)),
+    *_sized("batch", "Decode, batch of {}, in total", (1, 2, 4, 8, 16)),
+    Row("stream-overhead", "Python's CPU time per streamed token", "us"),
+    Row("idle", "CPU use of an idle engine", "%"),
+    Row("memory", "Peak memory of a process that loads and answers", "MB"),
+)
+
+
+def select(names: Sequence[str], rows: Sequence[Row] = ROWS) -> list[Row]:
+    """The rows of these names or kinds; all where there are no names.
+
+    Raises:
+        ValueError: a name fits no row.
+    """
+    for name in names:
+        if not any(name in (row.name, row.kind) for row in rows):
+            known = ", ".join(dict.fromkeys(text for row in rows for text in (row.kind, row.name)))
+            raise ValueError(f"there is no measure {name!r}; there are {known}")
+
+    return [row for row in rows if not names or row.name in names or row.kind in names]

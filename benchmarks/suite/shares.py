@@ -1,0 +1,102 @@
+"""Which share of the machine's limit a rate of aiomlc uses. All but `read_costs` is arithmetic."""
+
+from __future__ import annotations
+
+__all__ = ("ModelCosts", "read_costs", "share_of_limit")
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiomlc.compiler.quantization import quantization_named
+from aiomlc.config import cache_home
+from benchmarks.suite.contestant import UnavailableError
+from benchmarks.suite.machine import MachineLimits
+from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Row
+
+_EMBEDDING, _HEAD = "model.embed_tokens", "lm_head"
+_VALUE_BYTES = {"float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCosts:
+    """What a token costs, whoever computes it."""
+
+    weight_bytes: int  #: That one decode step reads, of whatever batch.
+    kv_bytes: int  #: That one token adds to the cache, and every later one of its stream reads.
+    block_parameters: int  #: In matrices that every token of a prompt goes through.
+    is_q4: bool
+
+    def decode_bytes(self, context: float, streams: int = 1) -> float:
+        """Read per token that is decoded, by each of `streams`, after `context` tokens."""
+        return self.weight_bytes / streams + self.kv_bytes * context
+
+
+def read_costs(model: Path, quantization: str) -> ModelCosts:
+    """Take the costs from the packed weights that the engine maps.
+
+    Raises:
+        UnavailableError: the model has not been packed.
+    """
+    index, nbytes = _packed(model, quantization)
+    offsets = dict(zip((p["name"] for p in index["params"]), index["offsets"], strict=True))
+    if _EMBEDDING not in offsets:
+        raise UnavailableError(f"the packed weights of {model} have no {_EMBEDDING}")
+
+    if _HEAD in offsets:  # Else the embedding is the head, and is read as a whole.
+        nbytes -= offsets[_EMBEDDING][1]
+
+    config = json.loads((model / "config.json").read_bytes())
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    kv_values = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * head_dim
+    kind = quantization_named(quantization)
+    blocks = (
+        math.prod(param["shape"])
+        for param in index["params"]
+        if param["kind"] == "matrix" and param["name"] not in (_EMBEDDING, _HEAD)
+    )
+    return ModelCosts(
+        weight_bytes=nbytes,
+        kv_bytes=kv_values * _VALUE_BYTES[kind.kv_dtype],
+        block_parameters=sum(blocks),
+        is_q4=kind.matrix_format == "q4",
+    )
+
+
+def share_of_limit(row: Row, rate: float, costs: ModelCosts, limits: MachineLimits) -> float | None:
+    """The share that `rate` is of what memory, or for prompts arithmetic, would allow.
+
+    None where the row has no such limit: a share of prefill is told for 4-bit weights only,
+    which are multiplied as int8.
+    """
+    if row.kind == "prefill":
+        if limits.int8_gop_s is None or not costs.is_q4:
+            return None
+
+        return 2 * costs.block_parameters * rate / (limits.int8_gop_s * 1e9)
+
+    if row.kind == "decode":
+        nbytes = costs.decode_bytes(row.size + DECODE_TOKENS / 2)
+    elif row.kind == "batch":
+        nbytes = costs.decode_bytes(BATCH_PROMPT + BATCH_TOKENS / 2, row.size)
+    else:
+        return None
+
+    return nbytes * rate / (limits.dram_read_gb_s * 1e9)
+
+
+def _packed(model: Path, quantization: str) -> tuple[dict[str, Any], int]:
+    """The newest entry of the weights' cache for a model: its index and its size."""
+    matrix_format = quantization_named(quantization).matrix_format
+    folder = cache_home() / "weights"
+    paths = sorted(folder.glob("*/index.json"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(paths):
+        index: dict[str, Any] = json.loads(path.read_bytes())
+        formats = {param["format"] for param in index["params"] if param["kind"] == "matrix"}
+        if index["model"] == str(model.resolve()) and matrix_format in formats:
+            return index, (path.parent / "params.bin").stat().st_size
+
+    raise UnavailableError(f"{folder} has no packed weights of {model} as {quantization}")
