@@ -13,9 +13,11 @@ from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, final, overload
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, final, overload
 
+from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.lowlevel import checkpoint
 
 from aiomlc.api.async_engine import AsyncMLCEngine, Loader, Model
 from aiomlc.api.chat import ChatOptions, MessageLike
@@ -225,6 +227,29 @@ class ChatCompletionIterator:
             raise
 
 
+class _Task(Generic[_T]):
+    """A call in the engine's thread that can be cancelled before it is known to have started."""
+
+    def __init__(
+        self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[object, ...]
+    ) -> None:
+        self._function = function
+        self._args = args
+        self._scope: CancelScope | None = None
+
+    async def run(self) -> _T:
+        with CancelScope() as self._scope:
+            return await self._function(*self._args)
+
+        raise EngineClosedError("the caller was interrupted")
+
+    async def cancel(self) -> None:
+        """End `run`, which is under way by the time that this gets its turn."""
+        await checkpoint()
+        if self._scope is not None:
+            self._scope.cancel()
+
+
 @final
 class _Portal:
     """The event loop's thread that hosts one engine."""
@@ -244,23 +269,27 @@ class _Portal:
 
     def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         """Run a function in the engine's thread. An interrupted caller cancels it."""
+        task = _Task(function, args)
         try:
-            future: Future[_T] = self._portal.start_task_soon(function, *args)
-        except RuntimeError as error:
-            raise EngineClosedError("the engine was terminated") from error
-
-        try:
-            return future.result()
+            return self._start(task.run).result()
         except CancelledError as error:
             raise EngineClosedError("the engine was terminated") from error
         except KeyboardInterrupt:
-            future.cancel()
+            # Wherever that hit this thread, perhaps while the task was being started.
+            with suppress(EngineClosedError):
+                self._start(task.cancel)
             raise
 
     def call_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run a function that has nothing to do once the engine is closed."""
         with suppress(EngineClosedError):
             self.call(function)
+
+    def _start(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
+        try:
+            return self._portal.start_task_soon(function)
+        except RuntimeError as error:
+            raise EngineClosedError("the engine was terminated") from error
 
     def close(self) -> None:
         """Leave the engine's scope and end its thread. The second caller waits for the first."""
