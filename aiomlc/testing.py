@@ -24,9 +24,13 @@ from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.tool_format import find_tool_format
 
 _CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% if tools %}<tools>{{ tools | tojson }}</tools>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content or '' }}"
+    "{% for call in message.tool_calls %}<tool_call>{{ call.function | tojson }}</tool_call>"
+    "{% endfor %}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _TOTAL_PAGES = 64
@@ -261,7 +265,7 @@ class FakeCore:
 
 
 def fake_model(core: Core, *, context_window: int = 1024) -> LoadedModel:
-    """A loaded model around a core: bytes for tokens, ChatML for a template."""
+    """A loaded model around a core: bytes for tokens, ChatML for a template, Hermes' tools."""
     return LoadedModel(
         core=core,
         tokenizer=_byte_tokenizer(),
@@ -269,6 +273,7 @@ def fake_model(core: Core, *, context_window: int = 1024) -> LoadedModel:
         model_name="fake",
         context_window=context_window,
         vocab_size=256,
+        tool_format=find_tool_format(_CHATML),
     )
 
 

@@ -16,6 +16,9 @@ from aiomlc.api.aggregate import aggregate
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.messages import Message
+from aiomlc.api.protocol.tools import ToolChoice
+from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError, PromptTooLongError
 from aiomlc.runtime.engine import Engine
@@ -31,6 +34,9 @@ class ChatOptions(TypedDict, total=False):
     """The optional fields of a request; every other of OpenAI's is refused by name."""
 
     model: str | None
+    tools: Iterable[Mapping[str, Any]] | None
+    tool_choice: ToolChoice | None
+    parallel_tool_calls: bool | None
     temperature: float | None
     top_p: float | None
     top_k: int | None
@@ -60,6 +66,7 @@ class ChatSession:
             RequestError: the template, the length or the core refuses it.
             EngineError: the engine is closed or dead.
         """
+        tool_parser = self._tool_parser(request)
         prompt_ids = await self._prompt_ids(request)
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = self.engine.open_stream(
@@ -71,16 +78,29 @@ class ChatSession:
             deltas,
             model=request.model or self.model.model_name,
             include_usage=include_usage,
+            tool_parser=tool_parser,
             owner=owner,
         )
+
+    def _tool_parser(self, request: ChatCompletionRequest) -> ToolCallParser | None:
+        if not request.offered_tools:
+            return None
+
+        if self.model.tool_format is None:
+            raise BadRequestError(
+                "the model's chat template teaches no form of tool calls that we know",
+                param="tools",
+            )
+
+        return ToolCallParser(self.model.tool_format)
 
     async def _prompt_ids(self, request: ChatCompletionRequest) -> list[int]:
         template = self.model.chat_template
         if template is None:
             raise BadRequestError("the model has no chat template", param="messages")
 
-        messages = [message.model_dump(exclude_none=True) for message in request.messages]
-        prompt = template.render(messages)
+        tools = [tool.for_template() for tool in request.offered_tools]
+        prompt = template.render(list(map(_for_template, request.messages)), tools=tools or None)
         encode = self.model.tokenizer.encode
         if len(prompt) > _LONG_PROMPT:
             prompt_ids = await to_thread.run_sync(encode, prompt)
@@ -189,3 +209,11 @@ class AsyncChat:
 
     def __init__(self, service: ChatService) -> None:
         self.completions = AsyncCompletions(service)
+
+
+def _for_template(message: Message) -> dict[str, Any]:
+    fields = message.model_dump(exclude_none=True)
+    if message.role == "assistant":
+        fields.setdefault("content", None)  # Templates tell a null content from none at all.
+
+    return fields

@@ -13,6 +13,7 @@ from typing import Any, Self, final
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.stream import Delta, DeltaStream
 
 
@@ -25,9 +26,16 @@ class ChatCompletionStream:
     """
 
     def __init__(
-        self, deltas: DeltaStream, *, model: str, include_usage: bool, owner: object
+        self,
+        deltas: DeltaStream,
+        *,
+        model: str,
+        include_usage: bool,
+        tool_parser: ToolCallParser | None,
+        owner: object,
     ) -> None:
         self._deltas = deltas
+        self._tool_parser = tool_parser
         self._include_usage = include_usage
         self._owner = owner  # The engine serves as long as somebody reads.
         self._ready: deque[ChatCompletionChunk] = deque()
@@ -97,13 +105,11 @@ class ChatCompletionStream:
             self._started = True
             yield self._chunk({"role": "assistant", "content": ""})
 
-        if delta.text:
-            yield self._chunk({"content": delta.text})
-
+        yield from map(self._chunk, self._choice_deltas(delta))
         if delta.finish_reason is None:
             return
 
-        yield self._chunk({}, delta.finish_reason)
+        yield self._chunk({}, self._finish_reason(delta.finish_reason))
         if self._include_usage:
             counts = {
                 "prompt_tokens": delta.prompt_tokens,
@@ -114,8 +120,23 @@ class ChatCompletionStream:
                 {**self._common, "choices": [], "usage": counts}
             )
 
+    def _choice_deltas(self, delta: Delta) -> list[dict[str, Any]]:
+        parser = self._tool_parser
+        if parser is None:
+            return [{"content": delta.text}] if delta.text else []
+
+        choice_deltas = parser.put(delta.text)
+        if delta.finish_reason is not None:
+            choice_deltas += parser.finish(is_cut=delta.finish_reason == "length")
+
+        return choice_deltas
+
+    def _finish_reason(self, reason: str) -> str:
+        calls_tools = self._tool_parser is not None and self._tool_parser.num_calls > 0
+        return "tool_calls" if calls_tools and reason == "stop" else reason
+
     def _chunk(
-        self, delta: dict[str, str], finish_reason: str | None = None
+        self, delta: dict[str, Any], finish_reason: str | None = None
     ) -> ChatCompletionChunk:
         # One call that validates a dict is twice as fast as a constructor per nested model.
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}

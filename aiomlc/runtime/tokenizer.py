@@ -6,7 +6,7 @@ __all__ = ("Tokenizer",)
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, final
@@ -80,8 +80,12 @@ class Tokenizer:
         """The id of a token as the vocabulary spells it."""
         return self._backend.token_to_id(token)
 
-    def token_bytes(self, vocab_size: int | None = None) -> list[bytes]:
+    def token_bytes(
+        self, vocab_size: int | None = None, *, visible: Collection[str] = ()
+    ) -> list[bytes]:
         """What each id adds to a text, by id: empty for special tokens and for ids without one.
+
+        `visible` names special tokens that are text all the same.
 
         The bytes of a completion's tokens, joined, are its UTF-8 text. A leading space stays,
         which `decode` of a SentencePiece model drops: here the text continues a prompt.
@@ -98,7 +102,7 @@ class Tokenizer:
         special = {
             token_id
             for token_id, token in self._backend.get_added_tokens_decoder().items()
-            if token.special
+            if token.special and token.content not in visible
         }
         table = [b""] * (vocab_size or size)
         for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():

@@ -33,7 +33,7 @@ def parse(**fields: object) -> ChatCompletionRequest:
         ("modalities", ["text", "audio"]),
         ("moderation", {}),
         ("n", 2),
-        ("parallel_tool_calls", True),
+        ("parallel_tool_calls", False),
         ("prediction", {"type": "content"}),
         ("presence_penalty", 1),
         ("prompt_cache_key", "k"),
@@ -46,7 +46,7 @@ def parse(**fields: object) -> ChatCompletionRequest:
         ("stop_token_ids", [1]),
         ("store", True),
         ("tool_choice", "required"),
-        ("tools", [{"type": "function"}]),
+        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
         ("top_logprobs", 1),
         ("user", "me"),
         ("verbosity", "low"),
@@ -69,8 +69,9 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: obje
         ("n", 1),
         ("presence_penalty", None),
         ("response_format", {"type": "text"}),
-        ("tool_choice", "none"),
+        ("parallel_tool_calls", True),
         ("tools", []),
+        ("tools", None),
         ("user", None),
     ],
 )
@@ -124,6 +125,15 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: object) -> 
             "stream_options.include_obfuscation",
         ),
         ({"request_id": ""}, "request_id"),
+        ({"tools": "f"}, "tools"),
+        ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
+            "tools[0].function.strict",
+        ),
+        ({"tool_choice": 1}, "tool_choice"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
@@ -194,3 +204,20 @@ def test_both_names_of_the_token_limit_mean_the_same() -> None:
     assert parse(max_completion_tokens=3).token_limit == 3
     assert parse(max_tokens=3, max_completion_tokens=3).token_limit == 3
     assert parse().token_limit is None
+
+
+def test_tools_are_offered_unless_the_choice_is_none() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "strict": False}}]
+
+    assert len(parse(tools=tools).offered_tools) == 1
+    assert len(parse(tools=tools, tool_choice="auto").offered_tools) == 1
+    assert parse(tools=tools, tool_choice="none").offered_tools == ()
+
+
+def test_a_template_sees_a_tool_as_the_caller_wrote_it() -> None:
+    parameters = {"type": "object", "properties": {"a": {"default": None}}}
+    function = {"name": "f", "parameters": parameters}
+
+    request = parse(tools=[{"type": "function", "function": {**function, "strict": False}}])
+
+    assert request.tools[0].for_template() == {"type": "function", "function": function}

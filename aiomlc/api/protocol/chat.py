@@ -8,8 +8,10 @@ __all__ = (
     "ChatCompletionMessage",
     "Choice",
     "ChoiceDelta",
+    "ChoiceDeltaToolCall",
     "ChunkChoice",
     "FinishReason",
+    "FunctionDelta",
     "Usage",
 )
 
@@ -17,9 +19,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.wire import WireModel
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 def _is_none(value: object) -> bool:
@@ -38,8 +41,9 @@ class ChatCompletionMessage(WireModel):
     """What the model said."""
 
     role: Literal["assistant"] = "assistant"
-    content: str | None
+    content: str | None  #: None when it only calls tools.
     refusal: str | None = None
+    tool_calls: Annotated[list[ToolCall] | None, Field(exclude_if=_is_none)] = None
 
 
 class Choice(WireModel):
@@ -63,11 +67,28 @@ class ChatCompletion(WireModel):
     system_fingerprint: str | None = None
 
 
+class FunctionDelta(WireModel):
+    """The name, once, and then the arguments' JSON text piece by piece."""
+
+    name: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    arguments: Annotated[str | None, Field(exclude_if=_is_none)] = None
+
+
+class ChoiceDeltaToolCall(WireModel):
+    """What the call at `index` gained; its first delta has the id, the type and the name."""
+
+    index: int
+    id: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    type: Annotated[Literal["function"] | None, Field(exclude_if=_is_none)] = None
+    function: FunctionDelta
+
+
 class ChoiceDelta(WireModel):
     """What an answer gained; the wire form has only the fields that are there."""
 
     role: Annotated[Literal["assistant"] | None, Field(exclude_if=_is_none)] = None
     content: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    tool_calls: Annotated[list[ChoiceDeltaToolCall] | None, Field(exclude_if=_is_none)] = None
 
 
 class ChunkChoice(WireModel):

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
 
 from aiomlc.api.protocol.messages import Message
+from aiomlc.api.protocol.tools import Tool, ToolChoice
 from aiomlc.api.protocol.wire import WireModel, parse
 from aiomlc.errors import BadRequestError
 
-# Fields of OpenAI's, and of servers like it, with the values that ask for nothing.
+# Fields of OpenAI's, and of servers like it, with the values that ask for nothing we do not do.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "add_generation_prompt": (True,),
     "audio": (),
@@ -36,7 +37,7 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "modalities": (["text"], ("text",)),
     "moderation": (),
     "n": (1,),
-    "parallel_tool_calls": (),
+    "parallel_tool_calls": (True,),
     "prediction": (),
     "presence_penalty": (0,),
     "priority": (0,),
@@ -52,7 +53,6 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "store": (False,),
     "suffix": (),
     "tool_choice": ("none", "auto"),
-    "tools": ([], ()),
     "top_logprobs": (0,),
     "user": (),
     "verbosity": (),
@@ -67,6 +67,10 @@ def _as_tuple(stop: object) -> object:
     return (stop,) if isinstance(stop, str) else stop or ()
 
 
+def _or_empty(value: object) -> object:
+    return () if value is None else value
+
+
 class StreamOptions(WireModel):
     """What a stream carries besides its deltas."""
 
@@ -78,6 +82,8 @@ class ChatCompletionRequest(WireModel):
     """A validated request. None is the model's own choice, or no limit."""
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    tools: Annotated[tuple[Tool, ...], BeforeValidator(_or_empty)] = ()
+    tool_choice: ToolChoice | None = None  #: None is "auto".
     model: StrictStr | None = None  #: Echoed in the answer.
     temperature: Annotated[_Float, Field(ge=0, le=2)] | None = None  #: 0 is greedy.
     top_p: Annotated[_Float, Field(gt=0, le=1)] | None = None
@@ -90,6 +96,11 @@ class ChatCompletionRequest(WireModel):
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
+
+    @property
+    def offered_tools(self) -> tuple[Tool, ...]:
+        """The tools the model is told of."""
+        return () if self.tool_choice == "none" else self.tools
 
     @property
     def token_limit(self) -> int | None:
@@ -110,10 +121,12 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     """
     known = {}
     for name, value in fields.items():
-        if name not in _NOT_SUPPORTED:
-            known[name] = value
-        elif value is not None and value not in _NOT_SUPPORTED[name]:
+        harmless = _NOT_SUPPORTED.get(name)
+        if harmless is not None and value is not None and value not in harmless:
             raise BadRequestError(f"{name} is not supported yet", param=name)
+
+        if harmless is None or name in ChatCompletionRequest.model_fields:
+            known[name] = value
 
     messages = known.get("messages")
     if isinstance(messages, (list, tuple)):
