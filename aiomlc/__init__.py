@@ -6,6 +6,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     # Engines
     "AsyncMLCEngine",
     "MLCEngine",
+    "JSONFFIEngine",
     "EngineConfig",
     "EngineMetrics",
     "LoadProgress",
@@ -50,6 +51,7 @@ from aiomlc.errors import (
 if TYPE_CHECKING:
     from aiomlc.api.async_engine import AsyncMLCEngine
     from aiomlc.api.chat_stream import ChatCompletionStream
+    from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
     from aiomlc.api.sync_engine import MLCEngine
@@ -62,6 +64,7 @@ _LAZY = {
     "ChatCompletionChunk": "aiomlc.api.protocol.chat",
     "ChatCompletionStream": "aiomlc.api.chat_stream",
     "EngineMetrics": "aiomlc.api.metrics",
+    "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",
 }

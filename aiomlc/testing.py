@@ -17,7 +17,7 @@ import tokenizers.models
 import tokenizers.pre_tokenizers
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.async_engine import Loader, Model
+from aiomlc.api.loader import Loader, Model
 from aiomlc.config import EngineConfig, Mode, SequenceOptions
 from aiomlc.errors import EngineClosedError, EngineDeadError
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record

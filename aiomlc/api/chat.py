@@ -190,17 +190,25 @@ class AsyncCompletions:
             ModelLoadError: this was the first request, and the model could not be opened.
         """
         request = parse_chat_request({"messages": messages, "stream": stream, **options})
-        session = await self._service.session()
-        chunks = await session.open(
-            request,
-            include_usage=request.include_usage or not request.stream,
-            owner=self._service,
-        )
+        chunks = await self.open(request)
         if request.stream:
             return chunks
 
         async with chunks:
             return await aggregate(chunks)
+
+    async def open(self, request: ChatCompletionRequest) -> ChatCompletionStream:
+        """The stream of a parsed request, also of one that did not ask for a stream.
+
+        Raises:
+            AiomlcError: as `create`.
+        """
+        session = await self._service.session()
+        return await session.open(
+            request,
+            include_usage=request.include_usage or not request.stream,
+            owner=self._service,
+        )
 
 
 @final

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 __all__ = ("ChatCompletionIterator", "MLCEngine")
 
-import atexit
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, final, overload
+from typing import Literal, Self, Unpack, final, overload
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-
-from aiomlc.api.async_engine import AsyncMLCEngine, Loader, Model
+from aiomlc.api.async_engine import AsyncMLCEngine
 from aiomlc.api.chat import ChatOptions, MessageLike
 from aiomlc.api.chat_stream import ChatCompletionStream
+from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import EngineClosedError, EngineDeadError
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
 
-_T = TypeVar("_T")
+ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
 
 
 @final
@@ -54,7 +48,7 @@ class MLCEngine:
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
     ) -> None:
-        self._portal: _Portal | None = None
+        self._portal: EnginePortal | None = None
         self._engine = AsyncMLCEngine(
             model,
             device,
@@ -65,7 +59,7 @@ class MLCEngine:
             on_progress=on_progress,
             loader=loader,
         )
-        self._portal = _Portal(self._engine)
+        self._portal = EnginePortal(self._engine)
         self.engine_config = self._engine.engine_config
         self.chat = Chat(self._engine, self._portal)
 
@@ -108,7 +102,7 @@ class MLCEngine:
         """
         self._open_portal().close()
 
-    def _open_portal(self) -> _Portal:
+    def _open_portal(self) -> EnginePortal:
         assert self._portal is not None, "set by the constructor"
         return self._portal
 
@@ -117,7 +111,7 @@ class MLCEngine:
 class Chat:
     """`engine.chat`."""
 
-    def __init__(self, engine: AsyncMLCEngine, portal: _Portal) -> None:
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
         self.completions = Completions(engine, portal)
 
 
@@ -125,7 +119,7 @@ class Chat:
 class Completions:
     """`engine.chat.completions`."""
 
-    def __init__(self, engine: AsyncMLCEngine, portal: _Portal) -> None:
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
         self._engine = engine
         self._portal = portal
 
@@ -173,110 +167,7 @@ class Completions:
 
         return answer
 
-
-@final
-class ChatCompletionIterator:
-    """The chunks of one answer, for one thread. Leaving it early cancels the request."""
-
-    def __init__(self, stream: ChatCompletionStream, portal: _Portal) -> None:
-        self._stream = stream
-        self._portal = portal
-        self._ready: deque[ChatCompletionChunk] = deque()
-
-    @property
-    def request_id(self) -> str:
-        """The id of every chunk, and what `abort` takes."""
-        return self._stream.request_id
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ChatCompletionChunk:
-        if not self._ready:
-            self._ready.extend(self._receive())
-
-        if not self._ready:
-            raise StopIteration
-
-        return self._ready.popleft()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Cancel what is unfinished."""
-        self._ready.clear()
-        self._portal.call_if_open(self._stream.aclose)
-
-    def _receive(self) -> list[ChatCompletionChunk]:
-        # A trip through the portal costs as much as many chunks, so it fetches all there are.
-        try:
-            return self._portal.call(self._stream.receive_batch)
-        except KeyboardInterrupt:
-            self.close()
-            raise
-
-
-@final
-class _Portal:
-    """The event loop's thread that hosts one engine."""
-
-    def __init__(self, engine: AsyncMLCEngine) -> None:
-        self._closing = threading.Lock()
-        with ExitStack() as stack:
-            self._portal: BlockingPortal = stack.enter_context(
-                start_blocking_portal(name="aiomlc engine")
-            )
-            stack.enter_context(self._portal.wrap_async_context_manager(engine))
-            self._stack: ExitStack | None = stack.pop_all()
-
-        # For a program that forgets `terminate`: no native loop may outlive the interpreter.
-        self._exit_hook = partial(_close_if_alive, weakref.ref(self))
-        atexit.register(self._exit_hook)
-
-    def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
-        """Run a function in the engine's thread. An interrupted caller cancels it."""
-        try:
-            future: Future[_T] = self._portal.start_task_soon(function, *args)
-        except RuntimeError as error:
-            raise EngineClosedError("the engine was terminated") from error
-
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise EngineClosedError("the engine was terminated") from error
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
-
-    def call_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run a function that has nothing to do once the engine is closed."""
-        with suppress(EngineClosedError):
-            self.call(function)
-
-    def close(self) -> None:
-        """Leave the engine's scope and end its thread. The second caller waits for the first."""
-        with self._closing:
-            stack, self._stack = self._stack, None
-            if stack is not None:
-                atexit.unregister(self._exit_hook)
-                stack.close()
-
-    def close_quietly(self) -> None:
-        """Close where nobody could take the engine's own failure."""
-        with suppress(EngineDeadError):
-            self.close()
-
-
-def _close_if_alive(reference: weakref.ref[_Portal]) -> None:
-    portal = reference()
-    if portal is not None:
-        portal.close_quietly()
+    def open(self, request: ChatCompletionRequest) -> ChatCompletionIterator:
+        """The stream of a parsed request, as `AsyncCompletions.open`."""
+        stream = self._portal.call(self._engine.chat.completions.open, request)
+        return ChatCompletionIterator(stream, self._portal)

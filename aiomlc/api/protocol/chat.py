@@ -22,7 +22,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.wire import WireModel
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+# "error" is of JSONFFIEngine alone, whose errors are chunks.
+FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 
 def _is_none(value: object) -> bool:
