@@ -6,10 +6,16 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     # Engines
     "AsyncMLCEngine",
     "MLCEngine",
+    "SyncMLCEngine",
     "JSONFFIEngine",
     "EngineConfig",
     "EngineMetrics",
     "LoadProgress",
+    # Steps
+    "GenerationConfig",
+    "TextData",
+    "TokenData",
+    "TextStreamer",
     # Answers
     "ChatCompletion",
     "ChatCompletionChunk",
@@ -54,8 +60,11 @@ if TYPE_CHECKING:
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+    from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
+    from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
     from aiomlc.runtime.loaded_model import LoadProgress
+    from aiomlc.runtime.text_streamer import TextStreamer
 
 # Pydantic and tokenizers cost most of an import; a program that only catches errors pays nothing.
 _LAZY = {
@@ -64,9 +73,14 @@ _LAZY = {
     "ChatCompletionChunk": "aiomlc.api.protocol.chat",
     "ChatCompletionStream": "aiomlc.api.chat_stream",
     "EngineMetrics": "aiomlc.api.metrics",
+    "GenerationConfig": "aiomlc.api.step_data",
     "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",
+    "SyncMLCEngine": "aiomlc.api.step_engine",
+    "TextData": "aiomlc.api.step_data",
+    "TextStreamer": "aiomlc.runtime.text_streamer",
+    "TokenData": "aiomlc.api.step_data",
 }
 
 

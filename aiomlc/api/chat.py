@@ -18,8 +18,8 @@ from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.protocol.messages import Message
 from aiomlc.api.protocol.tools import ToolChoice
+from aiomlc.api.sampling import sequence_options
 from aiomlc.api.tool_parser import ToolCallParser
-from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError, PromptTooLongError
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.loaded_model import LoadedModel
@@ -44,9 +44,15 @@ class ChatOptions(TypedDict, total=False):
     max_tokens: int | None
     max_completion_tokens: int | None
     stop: str | Sequence[str] | None
+    stop_token_ids: Sequence[int] | None
+    ignore_eos: bool | None
     seed: int | None
     stream_options: Mapping[str, Any] | None
     request_id: str | None
+    user: str | None
+    safety_identifier: str | None
+    metadata: Mapping[str, str] | None
+    extra_body: Mapping[str, Any] | None
 
 
 @final
@@ -71,7 +77,7 @@ class ChatSession:
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = self.engine.open_stream(
             prompt_ids,
-            self._options(request),
+            sequence_options(request, self.model),
             request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
         )
         return ChatCompletionStream(
@@ -114,21 +120,6 @@ class ChatSession:
             )
 
         return prompt_ids
-
-    def _options(self, request: ChatCompletionRequest) -> SequenceOptions:
-        defaults = self.model.default_options
-        temperature = request.temperature
-        top_p = request.top_p
-        return SequenceOptions(
-            max_tokens=request.token_limit,
-            temperature=defaults.temperature if temperature is None else temperature,
-            top_p=defaults.top_p if top_p is None else top_p,
-            top_k=request.top_k or 0,
-            min_p=request.min_p or 0.0,
-            seed=request.seed,
-            stop=request.stop,
-            stop_token_ids=self.model.stop_token_ids,
-        )
 
 
 class ChatService(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("Tokenizer",)
 
+import functools
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -67,6 +68,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """One more than the highest token id; a model may have more rows than that."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @functools.cached_property
+    def pieces(self) -> list[bytes]:
+        """`token_bytes()`, computed once."""
+        return self.token_bytes()
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; special tokens are those it spells out, none are added."""

@@ -23,13 +23,11 @@ def parse(**fields: object) -> ChatCompletionRequest:
     [
         ("audio", {"voice": "x"}),
         ("best_of", 2),
-        ("extra_body", {"x": 1}),
         ("frequency_penalty", 0.5),
         ("function_call", "auto"),
         ("functions", [{"name": "f"}]),
         ("logit_bias", {"1": 1}),
         ("logprobs", True),
-        ("metadata", {"a": "b"}),
         ("modalities", ["text", "audio"]),
         ("moderation", {}),
         ("n", 2),
@@ -41,14 +39,11 @@ def parse(**fields: object) -> ChatCompletionRequest:
         ("reasoning_effort", "low"),
         ("repetition_penalty", 1.1),
         ("response_format", {"type": "json_object"}),
-        ("safety_identifier", "s"),
         ("service_tier", "flex"),
-        ("stop_token_ids", [1]),
         ("store", True),
         ("tool_choice", "required"),
         ("tool_choice", {"type": "function", "function": {"name": "f"}}),
         ("top_logprobs", 1),
-        ("user", "me"),
         ("verbosity", "low"),
         ("web_search_options", {}),
     ],
@@ -134,6 +129,11 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: object) -> 
             "tools[0].function.strict",
         ),
         ({"tool_choice": 1}, "tool_choice"),
+        ({"extra_body": {"x": 1}}, "x"),
+        ({"extra_body": 1}, "extra_body"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"stop_token_ids": ["x"]}, "stop_token_ids[0]"),
+        ({"user": 1}, "user"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
@@ -221,3 +221,14 @@ def test_a_template_sees_a_tool_as_the_caller_wrote_it() -> None:
     request = parse(tools=[{"type": "function", "function": {**function, "strict": False}}])
 
     assert request.tools[0].for_template() == {"type": "function", "function": function}
+
+
+def test_the_fields_of_extra_body_are_fields_like_the_others() -> None:
+    assert parse(top_k=1, extra_body={"top_k": 3}).top_k == 3
+    assert parse(extra_body=None) == parse()
+
+
+def test_labels_for_a_services_records_are_taken() -> None:
+    request = parse(user="me", safety_identifier="s", metadata={"a": "b"})
+
+    assert (request.user, request.safety_identifier, request.metadata) == ("me", "s", {"a": "b"})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionRequest", "StreamOptions", "parse_chat_request")
+__all__ = ("ChatCompletionRequest", "parse_chat_request")
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, Field, StrictInt
 
 from aiomlc.api.protocol.messages import Message
+from aiomlc.api.protocol.request import GenerationRequest, parse_request
 from aiomlc.api.protocol.tools import Tool, ToolChoice
-from aiomlc.api.protocol.wire import WireModel, parse
+from aiomlc.api.protocol.wire import NONE_IS_EMPTY
 from aiomlc.errors import BadRequestError
 
 # Fields of OpenAI's, and of servers like it, with the values that ask for nothing we do not do.
@@ -24,15 +25,12 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "continue_final_message": (False,),
     "debug_config": (),
     "echo": (False,),
-    "extra_body": ({},),
     "frequency_penalty": (0,),
     "function_call": (),
     "functions": ([], ()),
-    "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "logit_bias": ({},),
     "logprobs": (False,),
-    "metadata": ({},),
     "min_tokens": (0,),
     "modalities": (["text"], ("text",)),
     "moderation": (),
@@ -47,55 +45,23 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
-    "safety_identifier": (),
     "service_tier": ("auto", "default"),
-    "stop_token_ids": ([], ()),
     "store": (False,),
     "suffix": (),
     "tool_choice": ("none", "auto"),
     "top_logprobs": (0,),
-    "user": (),
     "verbosity": (),
     "web_search_options": (),
 }
 
-_Float = Annotated[float, Strict()]
-_StopString = Annotated[str, Strict(), Field(min_length=1)]
 
-
-def _as_tuple(stop: object) -> object:
-    return (stop,) if isinstance(stop, str) else stop or ()
-
-
-def _or_empty(value: object) -> object:
-    return () if value is None else value
-
-
-class StreamOptions(WireModel):
-    """What a stream carries besides its deltas."""
-
-    include_usage: StrictBool | None = None  #: End with a chunk of token counts.
-    include_obfuscation: StrictBool | None = None  #: Refused when true.
-
-
-class ChatCompletionRequest(WireModel):
-    """A validated request. None is the model's own choice, or no limit."""
+class ChatCompletionRequest(GenerationRequest):
+    """A validated chat."""
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1)]
-    tools: Annotated[tuple[Tool, ...], BeforeValidator(_or_empty)] = ()
+    tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
     tool_choice: ToolChoice | None = None  #: None is "auto".
-    model: StrictStr | None = None  #: Echoed in the answer.
-    temperature: Annotated[_Float, Field(ge=0, le=2)] | None = None  #: 0 is greedy.
-    top_p: Annotated[_Float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; 0 is off.
-    min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
-    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
-    seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
-    stream: StrictBool | None = None
-    stream_options: StreamOptions | None = None
-    request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
 
     @property
     def offered_tools(self) -> tuple[Tool, ...]:
@@ -107,11 +73,6 @@ class ChatCompletionRequest(WireModel):
         """The completion's tokens at most, by either name."""
         return self.max_completion_tokens or self.max_tokens
 
-    @property
-    def include_usage(self) -> bool:
-        """Whether the stream ends with a chunk of token counts."""
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
-
 
 def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     """Validate a request's fields.
@@ -119,41 +80,18 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     Raises:
         BadRequestError: a field is invalid, unknown or not supported; `param` names it.
     """
-    known = {}
-    for name, value in fields.items():
-        harmless = _NOT_SUPPORTED.get(name)
-        if harmless is not None and value is not None and value not in harmless:
-            raise BadRequestError(f"{name} is not supported yet", param=name)
-
-        if harmless is None or name in ChatCompletionRequest.model_fields:
-            known[name] = value
-
-    messages = known.get("messages")
+    messages = fields.get("messages")
     if isinstance(messages, (list, tuple)):
-        known["messages"] = [_as_fields(message) for message in messages]
+        fields = {**fields, "messages": [_as_fields(message) for message in messages]}
 
-    request = parse(ChatCompletionRequest, known)
-    _check_together(request)
-    return request
-
-
-def _check_together(request: ChatCompletionRequest) -> None:
-    if request.stream_options is not None and not request.stream:
-        raise BadRequestError(
-            "stream must be set to True when stream_options is present", param="stream_options"
-        )
-
-    if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise BadRequestError(
-            "stream_options.include_obfuscation is not supported yet",
-            param="stream_options.include_obfuscation",
-        )
-
+    request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED)
     if len({request.max_tokens, request.max_completion_tokens} - {None}) > 1:
         raise BadRequestError(
             "max_tokens and max_completion_tokens mean the same and differ",
             param="max_completion_tokens",
         )
+
+    return request
 
 
 def _as_fields(message: object) -> object:
