@@ -20,6 +20,8 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "ChatCompletion",
     "ChatCompletionChunk",
     "ChatCompletionStream",
+    "Completion",
+    "CompletionStream",
     # Errors
     "AiomlcError",
     "RequestError",
@@ -57,9 +59,11 @@ from aiomlc.errors import (
 if TYPE_CHECKING:
     from aiomlc.api.async_engine import AsyncMLCEngine
     from aiomlc.api.chat_stream import ChatCompletionStream
+    from aiomlc.api.completions import CompletionStream
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+    from aiomlc.api.protocol.completion import Completion
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
@@ -72,6 +76,8 @@ _LAZY = {
     "ChatCompletion": "aiomlc.api.protocol.chat",
     "ChatCompletionChunk": "aiomlc.api.protocol.chat",
     "ChatCompletionStream": "aiomlc.api.chat_stream",
+    "Completion": "aiomlc.api.protocol.completion",
+    "CompletionStream": "aiomlc.api.completions",
     "EngineMetrics": "aiomlc.api.metrics",
     "GenerationConfig": "aiomlc.api.step_data",
     "JSONFFIEngine": "aiomlc.api.json_ffi",

@@ -11,9 +11,11 @@ from typing import Self, final
 from anyio import AsyncContextManagerMixin, Lock
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.chat import AsyncChat, ChatSession
+from aiomlc.api.chat import AsyncChat
+from aiomlc.api.completions import AsyncTextCompletions
 from aiomlc.api.loader import Loader, Model, complete_config, open_model
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.session import ModelSession
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.core_protocol import CoreStatistics
@@ -57,6 +59,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         )
         self._service = _Service(device, self.engine_config, on_progress, loader)
         self.chat = AsyncChat(self._service)
+        self.completions = AsyncTextCompletions(self._service)
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -117,7 +120,7 @@ class _Service:
         self._on_progress = on_progress
         self._loader = loader or open_model
         self._opening = Lock()
-        self._session: ChatSession | None = None
+        self._session: ModelSession | None = None
         self._terminated = False
 
     def __del__(self) -> None:
@@ -135,7 +138,7 @@ class _Service:
 
         return self._session.engine
 
-    async def session(self) -> ChatSession:
+    async def session(self) -> ModelSession:
         """The open session; the first call opens it, in a task of its own."""
         if self._session is None:
             # One caller loads. If that one is cancelled, the next in line takes over.
@@ -171,7 +174,7 @@ class _Service:
         if self._session is not None:
             self._session.engine.terminate()
 
-    async def _load(self) -> ChatSession:
+    async def _load(self) -> ModelSession:
         if self._terminated:
             raise EngineClosedError("the engine was terminated")
 
@@ -182,7 +185,7 @@ class _Service:
             engine_config=self._config,
             on_progress=self._on_progress,
         )
-        session = ChatSession(Engine(loaded.core), loaded)
+        session = ModelSession(Engine(loaded.core), loaded)
         if self._terminated:
             session.engine.terminate()
             raise EngineClosedError("the engine was terminated")

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack, final
 
-from aiomlc.api.chat import ChatOptions, MessageLike
+from aiomlc.api.chat import MessageLike
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.options import ChatOptions
 from aiomlc.api.protocol.chat import ChatCompletionChunk, Usage
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.api.sync_engine import ChatCompletionIterator, MLCEngine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionIterator", "MLCEngine")
+__all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine")
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,18 +10,22 @@ from types import TracebackType
 from typing import Literal, Self, Unpack, final, overload
 
 from aiomlc.api.async_engine import AsyncMLCEngine
-from aiomlc.api.chat import ChatOptions, MessageLike
+from aiomlc.api.chat import MessageLike
 from aiomlc.api.chat_stream import ChatCompletionStream
+from aiomlc.api.completions import CompletionStream, Prompt
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.options import ChatOptions, CompletionOptions
 from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest
+from aiomlc.api.protocol.completion import Completion
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
+CompletionIterator = BlockingStream[Completion]
 
 
 @final
@@ -62,6 +66,7 @@ class MLCEngine:
         self._portal = EnginePortal(self._engine)
         self.engine_config = self._engine.engine_config
         self.chat = Chat(self._engine, self._portal)
+        self.completions = TextCompletions(self._engine, self._portal)
 
     def __repr__(self) -> str:
         return f"<MLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -171,3 +176,46 @@ class Completions:
         """The stream of a parsed request, as `AsyncCompletions.open`."""
         stream = self._portal.call(self._engine.chat.completions.open, request)
         return ChatCompletionIterator(stream, self._portal)
+
+
+@final
+class TextCompletions:
+    """`engine.completions`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    @overload
+    def create(
+        self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
+    ) -> CompletionIterator: ...
+
+    @overload
+    def create(
+        self,
+        *,
+        prompt: Prompt,
+        stream: Literal[False] | None = None,
+        **options: Unpack[CompletionOptions],
+    ) -> Completion: ...
+
+    @overload
+    def create(
+        self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
+    ) -> Completion | CompletionIterator: ...
+
+    def create(
+        self,
+        *,
+        prompt: Prompt,
+        stream: bool | None = None,
+        **options: Unpack[CompletionOptions],
+    ) -> Completion | CompletionIterator:
+        """Go on with texts, as `AsyncTextCompletions.create` does and with its errors."""
+        create = partial(self._engine.completions.create, prompt=prompt, stream=stream, **options)
+        answer = self._portal.call(create)
+        if isinstance(answer, CompletionStream):
+            return CompletionIterator(answer, self._portal)
+
+        return answer

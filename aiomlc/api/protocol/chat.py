@@ -15,11 +15,12 @@ __all__ = (
     "Usage",
 )
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from aiomlc.api.protocol.messages import ToolCall
+from aiomlc.api.protocol.usage import StreamedWithUsage, Usage
 from aiomlc.api.protocol.wire import WireModel
 
 # "error" is of JSONFFIEngine alone, whose errors are chunks.
@@ -28,14 +29,6 @@ FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 def _is_none(value: object) -> bool:
     return value is None
-
-
-class Usage(WireModel):
-    """Tokens of a request."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
 
 
 class ChatCompletionMessage(WireModel):
@@ -101,7 +94,7 @@ class ChunkChoice(WireModel):
     finish_reason: FinishReason | None = None
 
 
-class ChatCompletionChunk(WireModel):
+class ChatCompletionChunk(StreamedWithUsage):
     """One event of a stream. All chunks of a stream share `id` and `created`."""
 
     id: str
@@ -110,13 +103,3 @@ class ChatCompletionChunk(WireModel):
     model: str
     choices: list[ChunkChoice]
     system_fingerprint: str | None = None
-    usage: Usage | None = None  #: In the last chunk, if it was asked for.
-
-    @model_serializer(mode="wrap")
-    def _wire_form(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # OpenAI has a null usage in every chunk of a stream that ends with one, else no field.
-        fields: dict[str, Any] = serialize(self)
-        if "usage" not in self.model_fields_set:
-            fields.pop("usage", None)
-
-        return fields
