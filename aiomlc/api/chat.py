@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from aiomlc.api.aggregate import aggregate
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.options import ChatOptions
+from aiomlc.api.prompt import render_prompt
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
-from aiomlc.api.protocol.messages import Message
 from aiomlc.api.session import Service
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
@@ -91,7 +91,7 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         tool_parser = _tool_parser(request, session.model)
-        prompt_ids = await session.encode(_prompt(request, session.model))
+        prompt_ids = await session.encode(render_prompt(request, session.model))
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = session.open_stream(
             prompt_ids, request, request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
@@ -123,20 +123,3 @@ def _tool_parser(request: ChatCompletionRequest, model: LoadedModel) -> ToolCall
         )
 
     return ToolCallParser(model.tool_format)
-
-
-def _prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
-    template = model.chat_template
-    if template is None:
-        raise BadRequestError("the model has no chat template", param="messages")
-
-    tools = [tool.for_template() for tool in request.offered_tools]
-    return template.render(list(map(_for_template, request.messages)), tools=tools or None)
-
-
-def _for_template(message: Message) -> dict[str, Any]:
-    fields = message.model_dump(exclude_none=True)
-    if message.role == "assistant":
-        fields.setdefault("content", None)  # Templates tell a null content from none at all.
-
-    return fields

@@ -7,6 +7,7 @@ __all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions")
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from aiomlc.api.protocol.chat_request import ReasoningEffort
 from aiomlc.api.protocol.tools import ToolChoice
 
 
@@ -35,6 +36,10 @@ class ChatOptions(GenerationOptions, total=False):
     """The optional fields of a chat."""
 
     max_completion_tokens: int | None
+    reasoning_effort: ReasoningEffort | None
+    chat_template_kwargs: Mapping[str, Any] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
     tools: Iterable[Mapping[str, Any]] | None
     tool_choice: ToolChoice | None
     parallel_tool_calls: bool | None

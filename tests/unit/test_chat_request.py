@@ -36,7 +36,6 @@ def parse(**fields: object) -> ChatCompletionRequest:
         ("presence_penalty", 1),
         ("prompt_cache_key", "k"),
         ("prompt_cache_retention", "24h"),
-        ("reasoning_effort", "low"),
         ("repetition_penalty", 1.1),
         ("response_format", {"type": "json_object"}),
         ("service_tier", "flex"),
@@ -134,6 +133,9 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: object) -> 
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"stop_token_ids": ["x"]}, "stop_token_ids[0]"),
         ({"user": 1}, "user"),
+        ({"reasoning_effort": "very"}, "reasoning_effort"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"continue_final_message": "yes"}, "continue_final_message"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:

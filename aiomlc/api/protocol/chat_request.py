@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionRequest", "parse_chat_request")
+__all__ = ("ChatCompletionRequest", "ReasoningEffort", "parse_chat_request")
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictInt
+from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from aiomlc.api.protocol.messages import Message
 from aiomlc.api.protocol.request import GenerationRequest, parse_request
@@ -15,14 +15,13 @@ from aiomlc.api.protocol.tools import Tool, ToolChoice
 from aiomlc.api.protocol.wire import NONE_IS_EMPTY
 from aiomlc.errors import BadRequestError
 
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
 # Fields of OpenAI's, and of servers like it, with the values that ask for nothing we do not do.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
-    "add_generation_prompt": (True,),
     "audio": (),
     "best_of": (1,),
     "cache_salt": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
     "debug_config": (),
     "echo": (False,),
     "frequency_penalty": (0,),
@@ -41,7 +40,6 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "priority": (0,),
     "prompt_cache_key": (),
     "prompt_cache_retention": (),
-    "reasoning_effort": (),
     "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
@@ -62,6 +60,18 @@ class ChatCompletionRequest(GenerationRequest):
     tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
     tool_choice: ToolChoice | None = None  #: None is "auto".
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    reasoning_effort: ReasoningEffort | None = None  #: Told to the template.
+    chat_template_kwargs: dict[str, Any] | None = None  #: More variables of the template.
+    add_generation_prompt: StrictBool | None = None  #: End the prompt where an answer begins.
+    continue_final_message: StrictBool | None = None  #: Go on with the last message instead.
+
+    @property
+    def begins_an_answer(self) -> bool:
+        """Whether the prompt ends with the beginning of an answer."""
+        if self.add_generation_prompt is None:
+            return not self.continue_final_message
+
+        return self.add_generation_prompt
 
     @property
     def offered_tools(self) -> tuple[Tool, ...]:
@@ -91,7 +101,25 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
             param="max_completion_tokens",
         )
 
+    if request.continue_final_message:
+        _check_continuation(request)
+
     return request
+
+
+def _check_continuation(request: ChatCompletionRequest) -> None:
+    last = request.messages[-1]
+    if last.role != "assistant" or not last.content or last.tool_calls:
+        raise BadRequestError(
+            "continue_final_message: the last message is no text of the assistant's",
+            param="continue_final_message",
+        )
+
+    if request.add_generation_prompt:
+        raise BadRequestError(
+            "continue_final_message and add_generation_prompt exclude each other",
+            param="continue_final_message",
+        )
 
 
 def _as_fields(message: object) -> object:
