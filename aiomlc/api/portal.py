@@ -15,6 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
 
+from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.chunk_stream import ChunkStream
@@ -94,18 +95,22 @@ class EnginePortal:
 
     def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
         """Run a function in the engine's thread. An interrupted caller cancels it."""
+        call = _Call(partial(function, *args))
         try:
-            future: Future[_T] = self._portal.start_task_soon(function, *args)
-        except RuntimeError as error:
-            raise EngineClosedError("the engine was terminated") from error
-
-        try:
-            return future.result()
+            return self._start(call).result()
         except CancelledError as error:
             raise EngineClosedError("the engine was terminated") from error
         except KeyboardInterrupt:
-            future.cancel()
+            with suppress(RuntimeError):  # The portal is closed, and its tasks with it.
+                self._portal.call(call.cancel)
+
             raise
+
+    def _start(self, call: _Call[_T]) -> Future[_T]:
+        try:
+            return self._portal.start_task_soon(call.run)
+        except RuntimeError as error:
+            raise EngineClosedError("the engine was terminated") from error
 
     def call_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run a function that has nothing to do once the engine is closed."""
@@ -124,6 +129,29 @@ class EnginePortal:
         """Close where nobody could take the engine's own failure."""
         with suppress(EngineDeadError):
             self.close()
+
+
+@final
+class _Call(Generic[_T]):
+    """A function in the engine's thread; an interrupt may come before its future is there."""
+
+    def __init__(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> None:
+        self._function = function
+        self._scope: CancelScope | None = None
+        self._is_cancelled = False
+
+    async def run(self) -> _T:
+        with CancelScope() as self._scope:
+            if not self._is_cancelled:
+                return await self._function()
+
+        raise EngineClosedError("the caller was interrupted")
+
+    def cancel(self) -> None:
+        """End the call. In the engine's thread."""
+        self._is_cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
 
 
 def _close_if_alive(reference: weakref.ref[EnginePortal]) -> None:
