@@ -11,6 +11,7 @@ from typing import Any, Literal, Unpack, final, overload
 from pydantic import BaseModel
 
 from aiomlc.api.aggregate import aggregate
+from aiomlc.api.chat_events import ChatEventStream
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.options import ChatOptions
 from aiomlc.api.prompt import render_prompt
@@ -82,6 +83,23 @@ class AsyncCompletions:
 
         async with chunks:
             return await aggregate(chunks)
+
+    def stream(
+        self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
+    ) -> ChatEventStream:
+        """The answer as events, in a scope:
+
+            async with engine.chat.completions.stream(messages=[...]) as events:
+                async for event in events:
+                    ...
+
+        Entering it submits the request, with the errors of `create`.
+        """
+
+        async def open_chunks() -> ChatCompletionStream:
+            return await self.open(parse_chat_request({"messages": messages, **options}))
+
+        return ChatEventStream(open_chunks)
 
     async def open(self, request: ChatCompletionRequest) -> ChatCompletionStream:
         """The stream of a parsed request, also of one that did not ask for a stream.

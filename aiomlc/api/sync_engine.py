@@ -11,6 +11,7 @@ from typing import Literal, Self, Unpack, final, overload
 
 from aiomlc.api.async_engine import AsyncMLCEngine
 from aiomlc.api.chat import MessageLike
+from aiomlc.api.chat_events import ChatEventIterator
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.completions import CompletionStream, Prompt
 from aiomlc.api.loader import Loader, Model
@@ -18,7 +19,7 @@ from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions, CompletionOptions
 from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.protocol.completion import Completion
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.core_protocol import CoreStatistics
@@ -171,6 +172,16 @@ class Completions:
             return ChatCompletionIterator(answer, self._portal)
 
         return answer
+
+    def stream(
+        self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
+    ) -> ChatEventIterator:
+        """The answer as events, in a scope, as `AsyncCompletions.stream`."""
+
+        def open_chunks() -> ChatCompletionIterator:
+            return self.open(parse_chat_request({"messages": messages, **options}))
+
+        return ChatEventIterator(open_chunks)
 
     def open(self, request: ChatCompletionRequest) -> ChatCompletionIterator:
         """The stream of a parsed request, as `AsyncCompletions.open`."""
