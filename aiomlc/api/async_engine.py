@@ -4,17 +4,20 @@ from __future__ import annotations
 
 __all__ = ("AsyncMLCEngine",)
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Self, final
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin, Lock
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.chat import AsyncChat
+from aiomlc.api.chat import AsyncChat, MessageLike
 from aiomlc.api.completions import AsyncTextCompletions
 from aiomlc.api.loader import Loader, Model, complete_config, open_model
+from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.options import ChatOptions
+from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.session import ModelSession
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import EngineClosedError, EngineError
@@ -68,6 +71,30 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         async with self._service.scope():
             yield self
+
+    def generate_many(
+        self,
+        prompts: Iterable[str | Iterable[MessageLike]],
+        *,
+        limit: int = 32,
+        **options: Unpack[ChatOptions],
+    ) -> AbstractAsyncContextManager[AsyncIterable[Outcome]]:
+        """Answer texts or conversations, at most `limit` at a time, told as they finish:
+
+            async with engine.generate_many(prompts, limit=8) as outcomes:
+                async for position, completion, error in outcomes:
+                    ...
+
+        An error of one prompt is its outcome and disturbs no other.
+        """
+
+        async def ask(prompt: str | Iterable[MessageLike]) -> ChatCompletion:
+            if isinstance(prompt, str):
+                prompt = [{"role": "user", "content": prompt}]
+
+            return await self.chat.completions.create(messages=prompt, **options)
+
+        return answer_many(ask, prompts, limit)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""

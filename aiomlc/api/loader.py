@@ -10,9 +10,11 @@ from os import PathLike, fspath
 from typing import Protocol
 
 from anyio import to_thread
+from anyio.lowlevel import checkpoint
 
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.fake_model import ECHO, echo_model
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 
 _DEVICES = ("auto", "cpu")
@@ -66,7 +68,11 @@ async def open_model(
     engine_config: EngineConfig,
     on_progress: Callable[[LoadProgress], None] | None,
 ) -> LoadedModel:
-    """The `Loader` of models on disk."""
+    """The `Loader` of models on disk, and of `mock://echo`."""
+    if model == ECHO:
+        await checkpoint()
+        return echo_model()
+
     load_model = await to_thread.run_sync(_import_loader)
     return await load_model(
         model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress

@@ -43,14 +43,14 @@ def test_the_loop_ends_with_an_answer_that_knows_the_result() -> None:
         message = choice.message
         assert message.tool_calls is not None
         call = message.tool_calls[0]
-        result = {"role": "tool", "tool_call_id": call.id, "content": '{"celsius": 17}'}
+        result = {"role": "tool", "tool_call_id": call.id, "content": '{"weather": "sunny"}'}
         answer = ask(engine, [QUESTION, message, result])
 
     assert (message.content, choice.finish_reason) == (None, "tool_calls")
     assert call.function.name == "get_weather"
     assert json.loads(call.function.arguments) == {"city": "Rome"}
     assert answer.finish_reason == "stop"
-    assert "17" in (answer.message.content or "")
+    assert "sunny" in (answer.message.content or "")
 
 
 async def test_a_streamed_call_is_the_whole_call() -> None:
