@@ -6,13 +6,22 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     # Engines
     "AsyncMLCEngine",
     "MLCEngine",
+    "SyncMLCEngine",
+    "JSONFFIEngine",
     "EngineConfig",
     "EngineMetrics",
     "LoadProgress",
+    # Steps
+    "GenerationConfig",
+    "TextData",
+    "TokenData",
+    "TextStreamer",
     # Answers
     "ChatCompletion",
     "ChatCompletionChunk",
     "ChatCompletionStream",
+    "Completion",
+    "CompletionStream",
     # Errors
     "AiomlcError",
     "RequestError",
@@ -50,10 +59,16 @@ from aiomlc.errors import (
 if TYPE_CHECKING:
     from aiomlc.api.async_engine import AsyncMLCEngine
     from aiomlc.api.chat_stream import ChatCompletionStream
+    from aiomlc.api.completions import CompletionStream
+    from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+    from aiomlc.api.protocol.completion import Completion
+    from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
+    from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
     from aiomlc.runtime.loaded_model import LoadProgress
+    from aiomlc.runtime.text_streamer import TextStreamer
 
 # Pydantic and tokenizers cost most of an import; a program that only catches errors pays nothing.
 _LAZY = {
@@ -61,9 +76,17 @@ _LAZY = {
     "ChatCompletion": "aiomlc.api.protocol.chat",
     "ChatCompletionChunk": "aiomlc.api.protocol.chat",
     "ChatCompletionStream": "aiomlc.api.chat_stream",
+    "Completion": "aiomlc.api.protocol.completion",
+    "CompletionStream": "aiomlc.api.completions",
     "EngineMetrics": "aiomlc.api.metrics",
+    "GenerationConfig": "aiomlc.api.step_data",
+    "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",
+    "SyncMLCEngine": "aiomlc.api.step_engine",
+    "TextData": "aiomlc.api.step_data",
+    "TextStreamer": "aiomlc.runtime.text_streamer",
+    "TokenData": "aiomlc.api.step_data",
 }
 
 

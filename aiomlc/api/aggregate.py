@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ("aggregate",)
+__all__ = ("ChatSum", "aggregate")
 
 from collections.abc import AsyncIterable
+from typing import final
 
 from aiomlc.api.protocol.chat import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatCompletionMessage,
     Choice,
+    ChoiceDeltaToolCall,
     ChoiceLogprobs,
     FinishReason,
     TokenLogprob,
     Usage,
 )
+from aiomlc.api.protocol.messages import FunctionCall, ToolCall
 from aiomlc.errors import RequestFailedError
 
 
@@ -25,34 +28,78 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
     Raises:
         RequestFailedError: the stream ended before the answer did.
     """
-    texts: list[str] = []
-    logprobs: list[TokenLogprob] | None = None
-    finish_reason: FinishReason | None = None
-    usage: Usage | None = None
-    last: ChatCompletionChunk | None = None
+    total = ChatSum()
     async for chunk in chunks:
-        last = chunk
-        usage = chunk.usage or usage
+        total.add(chunk)
+
+    return total.completion()
+
+
+@final
+class ChatSum:
+    """The sum of the chunks so far."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._calls: list[list[ChoiceDeltaToolCall]] = []
+        self._logprobs: list[TokenLogprob] | None = None
+        self._finish_reason: FinishReason | None = None
+        self._usage: Usage | None = None
+        self._last: ChatCompletionChunk | None = None
+
+    def add(self, chunk: ChatCompletionChunk) -> None:
+        """Add the next chunk."""
+        self._last = chunk
+        self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
-            texts.append(choice.delta.content or "")
-            finish_reason = choice.finish_reason or finish_reason
+            self._texts.append(choice.delta.content or "")
+            self._finish_reason = choice.finish_reason or self._finish_reason
             if choice.logprobs is not None:
-                logprobs = [*(logprobs or ()), *choice.logprobs.content]
+                self._logprobs = [*(self._logprobs or ()), *choice.logprobs.content]
 
-    if last is None or finish_reason is None:
-        raise RequestFailedError("the stream ended before the answer did")
+            for call in choice.delta.tool_calls or ():
+                if call.index == len(self._calls):
+                    self._calls.append([])
 
-    answer = Choice(
-        index=0,
-        message=ChatCompletionMessage(content="".join(texts)),
-        logprobs=None if logprobs is None else ChoiceLogprobs(content=logprobs),
-        finish_reason=finish_reason,
-    )
-    return ChatCompletion(
-        id=last.id,
-        created=last.created,
-        model=last.model,
-        choices=[answer],
-        usage=usage,
-        system_fingerprint=last.system_fingerprint,
+                self._calls[call.index].append(call)
+
+    def completion(self) -> ChatCompletion:
+        """The whole answer.
+
+        Raises:
+            RequestFailedError: its end has not been added.
+        """
+        if self._last is None or self._finish_reason is None:
+            raise RequestFailedError("the stream ended before the answer did")
+
+        text = "".join(self._texts)
+        message = ChatCompletionMessage(
+            content=None if self._calls and not text else text,
+            tool_calls=[_whole(deltas) for deltas in self._calls] or None,
+        )
+        return ChatCompletion(
+            id=self._last.id,
+            created=self._last.created,
+            model=self._last.model,
+            choices=[
+                Choice(
+                    index=0,
+                    message=message,
+                    logprobs=None
+                    if self._logprobs is None
+                    else ChoiceLogprobs(content=self._logprobs),
+                    finish_reason=self._finish_reason,
+                )
+            ],
+            usage=self._usage,
+            system_fingerprint=self._last.system_fingerprint,
+        )
+
+
+def _whole(deltas: list[ChoiceDeltaToolCall]) -> ToolCall:
+    first = deltas[0]
+    arguments = "".join(delta.function.arguments or "" for delta in deltas)
+    return ToolCall(
+        id=first.id or "",
+        function=FunctionCall(name=first.function.name or "", arguments=arguments),
     )

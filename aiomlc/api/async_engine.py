@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncMLCEngine", "Loader")
+__all__ = ("AsyncMLCEngine",)
 
-import dataclasses
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from os import PathLike, fspath
-from typing import Protocol, Self, final
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Self, Unpack, final
 
-from anyio import AsyncContextManagerMixin, Lock, to_thread
+from anyio import AsyncContextManagerMixin, Lock
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.chat import AsyncChat, ChatSession
+from aiomlc.api.chat import AsyncChat, MessageLike
+from aiomlc.api.completions import AsyncTextCompletions
+from aiomlc.api.loader import Loader, Model, complete_config, open_model
+from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.options import ChatOptions
+from aiomlc.api.protocol.chat import ChatCompletion
+from aiomlc.api.session import ModelSession
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
-from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
-
-_DEVICES = ("auto", "cpu")
-
-Model = str | PathLike[str]
-
-
-class Loader(Protocol):
-    """How an engine gets its model."""
-
-    async def __call__(
-        self,
-        model: Model | None,
-        *,
-        device: str,
-        mode: Mode,
-        engine_config: EngineConfig,
-        on_progress: Callable[[LoadProgress], None] | None,
-    ) -> LoadedModel:
-        """Open the model; None is the bundled one. Cancelling leaves nothing behind."""
+from aiomlc.runtime.loaded_model import LoadProgress
 
 
 @final
@@ -67,17 +52,17 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
     ) -> None:
-        config = engine_config or EngineConfig()
-        _check_same("model", None if model is None else fspath(model), config.model)
-        _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
-        _check_same("mode", mode, config.mode)
-        _check_supported(device, model_lib, enable_tracing)
-        model = config.model if model is None else model
-        self.engine_config = dataclasses.replace(
-            config, model=None if model is None else fspath(model), mode=mode
+        self.engine_config = complete_config(
+            engine_config,
+            model=model,
+            device=device,
+            model_lib=model_lib,
+            mode=mode,
+            enable_tracing=enable_tracing,
         )
-        self._service = _Service(model, device, self.engine_config, on_progress, loader)
+        self._service = _Service(device, self.engine_config, on_progress, loader)
         self.chat = AsyncChat(self._service)
+        self.completions = AsyncTextCompletions(self._service)
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -86,6 +71,30 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         async with self._service.scope():
             yield self
+
+    def generate_many(
+        self,
+        prompts: Iterable[str | Iterable[MessageLike]],
+        *,
+        limit: int = 32,
+        **options: Unpack[ChatOptions],
+    ) -> AbstractAsyncContextManager[AsyncIterable[Outcome]]:
+        """Answer texts or conversations, at most `limit` at a time, told as they finish:
+
+            async with engine.generate_many(prompts, limit=8) as outcomes:
+                async for position, completion, error in outcomes:
+                    ...
+
+        An error of one prompt is its outcome and disturbs no other.
+        """
+
+        async def ask(prompt: str | Iterable[MessageLike]) -> ChatCompletion:
+            if isinstance(prompt, str):
+                prompt = [{"role": "user", "content": prompt}]
+
+            return await self.chat.completions.create(messages=prompt, **options)
+
+        return answer_many(ask, prompts, limit)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""
@@ -128,19 +137,17 @@ class _Service:
 
     def __init__(
         self,
-        model: Model | None,
         device: str,
         config: EngineConfig,
         on_progress: Callable[[LoadProgress], None] | None,
         loader: Loader | None,
     ) -> None:
-        self._model = model
         self._device = device
         self._config = config
         self._on_progress = on_progress
-        self._loader = loader or _load_model
+        self._loader = loader or open_model
         self._opening = Lock()
-        self._session: ChatSession | None = None
+        self._session: ModelSession | None = None
         self._terminated = False
 
     def __del__(self) -> None:
@@ -158,7 +165,7 @@ class _Service:
 
         return self._session.engine
 
-    async def session(self) -> ChatSession:
+    async def session(self) -> ModelSession:
         """The open session; the first call opens it, in a task of its own."""
         if self._session is None:
             # One caller loads. If that one is cancelled, the next in line takes over.
@@ -194,63 +201,20 @@ class _Service:
         if self._session is not None:
             self._session.engine.terminate()
 
-    async def _load(self) -> ChatSession:
+    async def _load(self) -> ModelSession:
         if self._terminated:
             raise EngineClosedError("the engine was terminated")
 
         loaded = await self._loader(
-            self._model,
+            self._config.model,
             device=self._device,
             mode=self._config.mode or "local",
             engine_config=self._config,
             on_progress=self._on_progress,
         )
-        session = ChatSession(Engine(loaded.core), loaded)
+        session = ModelSession(Engine(loaded.core), loaded)
         if self._terminated:
             session.engine.terminate()
             raise EngineClosedError("the engine was terminated")
 
         return session
-
-
-async def _load_model(
-    model: Model | None,
-    *,
-    device: str,
-    mode: Mode,
-    engine_config: EngineConfig,
-    on_progress: Callable[[LoadProgress], None] | None,
-) -> LoadedModel:
-    load_model = await to_thread.run_sync(_import_loader)
-    return await load_model(
-        model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
-    )
-
-
-def _import_loader() -> Loader:
-    from aiomlc.runtime.load import load_model  # It imports half a second of what only it needs.
-
-    return load_model
-
-
-def _check_same(name: str, argument: str | None, configured: str | None) -> None:
-    if argument is not None and configured is not None and argument != configured:
-        raise BadRequestError(
-            f'The argument "{name}" of engine constructor is "{argument}", while the "{name}" '
-            f'field in argument "engine_config" is "{configured}". Please set the '
-            f'"engine_config.{name}" to None or set it to the same as the argument "{name}".',
-            param=name,
-        )
-
-
-def _check_supported(device: str, model_lib: Model | None, enable_tracing: bool) -> None:
-    if device not in _DEVICES:
-        raise BadRequestError(
-            f"device {device!r} is not supported yet: use 'auto' or 'cpu'", param="device"
-        )
-
-    if model_lib is not None:
-        raise BadRequestError("model_lib is not supported yet", param="model_lib")
-
-    if enable_tracing:
-        raise BadRequestError("enable_tracing is not supported yet", param="enable_tracing")

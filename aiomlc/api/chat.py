@@ -2,155 +2,35 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncChat", "AsyncCompletions", "ChatOptions", "ChatService", "ChatSession")
+__all__ = ("AsyncChat", "AsyncCompletions", "MessageLike")
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypedDict, Unpack, final, overload
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Unpack, final, overload
 
-from anyio import to_thread
-from anyio.lowlevel import checkpoint
 from pydantic import BaseModel
 
 from aiomlc.api.aggregate import aggregate
+from aiomlc.api.chat_events import ChatEventStream
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.logprobs import LogprobsWriter
+from aiomlc.api.options import ChatOptions
+from aiomlc.api.prompt import render_prompt
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
-from aiomlc.config import SequenceOptions
-from aiomlc.errors import BadRequestError, PromptTooLongError
-from aiomlc.runtime.engine import Engine
+from aiomlc.api.session import Service
+from aiomlc.api.tool_parser import ToolCallParser
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
 
-# Above this a prompt takes over 10 ms to encode, which is too long for an event loop.
-_LONG_PROMPT = 20_000
-
 MessageLike = Mapping[str, Any] | BaseModel
-
-
-class ChatOptions(TypedDict, total=False):
-    """The optional fields of a request; every other of OpenAI's is refused by name."""
-
-    model: str | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    presence_penalty: float | None
-    frequency_penalty: float | None
-    repetition_penalty: float | None
-    logit_bias: Mapping[str, float] | Mapping[int, float] | None
-    logprobs: bool | None
-    top_logprobs: int | None
-    min_tokens: int | None
-    ignore_eos: bool | None
-    max_tokens: int | None
-    max_completion_tokens: int | None
-    stop: str | Sequence[str] | None
-    seed: int | None
-    stream_options: Mapping[str, Any] | None
-    request_id: str | None
-
-
-@final
-class ChatSession:
-    """A served model: what a request needs once the engine is open."""
-
-    def __init__(self, engine: Engine, model: LoadedModel) -> None:
-        self.engine = engine
-        self.model = model
-
-    async def open(
-        self, request: ChatCompletionRequest, *, include_usage: bool, owner: object
-    ) -> ChatCompletionStream:
-        """Render, encode and submit a request.
-
-        Raises:
-            RequestError: the template, the length or the core refuses it.
-            EngineError: the engine is closed or dead.
-        """
-        prompt_ids = await self._prompt_ids(request)
-        # No await from here on: a cancelled caller leaves nothing behind.
-        deltas = self.engine.open_stream(
-            prompt_ids,
-            self._options(request),
-            request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
-        )
-        return ChatCompletionStream(
-            deltas,
-            model=request.model or self.model.model_name,
-            include_usage=include_usage,
-            logprobs=LogprobsWriter(self.model.tokenizer) if request.logprobs else None,
-            owner=owner,
-        )
-
-    async def _prompt_ids(self, request: ChatCompletionRequest) -> list[int]:
-        template = self.model.chat_template
-        if template is None:
-            raise BadRequestError("the model has no chat template", param="messages")
-
-        messages = [message.model_dump(exclude_none=True) for message in request.messages]
-        prompt = template.render(messages)
-        encode = self.model.tokenizer.encode
-        if len(prompt) > _LONG_PROMPT:
-            prompt_ids = await to_thread.run_sync(encode, prompt)
-        else:
-            await checkpoint()
-            prompt_ids = encode(prompt)
-
-        if len(prompt_ids) >= self.model.context_window:
-            raise PromptTooLongError(
-                prompt_tokens=len(prompt_ids), context_window=self.model.context_window
-            )
-
-        return prompt_ids
-
-    def _options(self, request: ChatCompletionRequest) -> SequenceOptions:
-        defaults = self.model.default_options
-        temperature = request.temperature
-        top_p = request.top_p
-        return SequenceOptions(
-            max_tokens=request.token_limit,
-            temperature=defaults.temperature if temperature is None else temperature,
-            top_p=defaults.top_p if top_p is None else top_p,
-            top_k=request.top_k or 0,
-            min_p=request.min_p or 0.0,
-            presence_penalty=request.presence_penalty or 0.0,
-            frequency_penalty=request.frequency_penalty or 0.0,
-            repetition_penalty=request.repetition_penalty or 1.0,
-            logit_bias=self._logit_bias(request),
-            min_tokens=request.min_tokens or 0,
-            top_logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-            seed=request.seed,
-            stop=request.stop,
-            stop_token_ids=() if request.ignore_eos else self.model.stop_token_ids,
-        )
-
-    def _logit_bias(self, request: ChatCompletionRequest) -> tuple[tuple[int, float], ...]:
-        entries = tuple((request.logit_bias or {}).items())
-        for token_id, _ in entries:
-            if token_id >= self.model.vocab_size:
-                raise BadRequestError(
-                    f"logit_bias has token {token_id}, the vocabulary has "
-                    f"{self.model.vocab_size} tokens",
-                    param="logit_bias",
-                )
-
-        return entries
-
-
-class ChatService(Protocol):
-    """Whoever can open the engine, at the first request if need be."""
-
-    async def session(self) -> ChatSession:
-        """The session of the open engine."""
 
 
 @final
 class AsyncCompletions:
     """`engine.chat.completions`."""
 
-    def __init__(self, service: ChatService) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
 
     @overload
@@ -198,22 +78,68 @@ class AsyncCompletions:
             ModelLoadError: this was the first request, and the model could not be opened.
         """
         request = parse_chat_request({"messages": messages, "stream": stream, **options})
-        session = await self._service.session()
-        chunks = await session.open(
-            request,
-            include_usage=request.include_usage or not request.stream,
-            owner=self._service,
-        )
+        chunks = await self.open(request)
         if request.stream:
             return chunks
 
         async with chunks:
             return await aggregate(chunks)
 
+    def stream(
+        self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
+    ) -> ChatEventStream:
+        """The answer as events, in a scope:
+
+            async with engine.chat.completions.stream(messages=[...]) as events:
+                async for event in events:
+                    ...
+
+        Entering it submits the request, with the errors of `create`.
+        """
+
+        async def open_chunks() -> ChatCompletionStream:
+            return await self.open(parse_chat_request({"messages": messages, **options}))
+
+        return ChatEventStream(open_chunks)
+
+    async def open(self, request: ChatCompletionRequest) -> ChatCompletionStream:
+        """The stream of a parsed request, also of one that did not ask for a stream.
+
+        Raises:
+            AiomlcError: as `create`.
+        """
+        session = await self._service.session()
+        tool_parser = _tool_parser(request, session.model)
+        prompt_ids = await session.encode(render_prompt(request, session.model))
+        # No await from here on: a cancelled caller leaves nothing behind.
+        deltas = session.open_stream(
+            prompt_ids, request, request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
+        )
+        return ChatCompletionStream(
+            deltas,
+            model=request.model or session.model.model_name,
+            include_usage=request.include_usage or not request.stream,
+            tool_parser=tool_parser,
+            logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
+            owner=self._service,
+        )
+
 
 @final
 class AsyncChat:
     """`engine.chat`."""
 
-    def __init__(self, service: ChatService) -> None:
+    def __init__(self, service: Service) -> None:
         self.completions = AsyncCompletions(service)
+
+
+def _tool_parser(request: ChatCompletionRequest, model: LoadedModel) -> ToolCallParser | None:
+    if not request.offered_tools:
+        return None
+
+    if model.tool_format is None:
+        raise BadRequestError(
+            "the model's chat template teaches no form of tool calls that we know", param="tools"
+        )
+
+    return ToolCallParser(model.tool_format)

@@ -5,26 +5,20 @@ from __future__ import annotations
 __all__ = ("ChatCompletionStream",)
 
 import time
-from collections import deque
-from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self, final
+from collections.abc import Iterable, Iterator
+from typing import Any, final
 
-from anyio.lowlevel import checkpoint
-
+from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.stream import Delta, DeltaStream
 
 
 @final
-class ChatCompletionStream:
-    """The chunks of one answer. Leaving it early, in any way, cancels the request.
-
-    An async iterator for one task, and an async context manager; it works with
-    `contextlib.aclosing`. When the reader is slow, the chunks it missed come merged as one.
-    """
+class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
+    """The chunks of one answer, in OpenAI's form."""
 
     def __init__(
         self,
@@ -32,14 +26,15 @@ class ChatCompletionStream:
         *,
         model: str,
         include_usage: bool,
+        tool_parser: ToolCallParser | None,
         logprobs: LogprobsWriter | None,
         owner: object,
     ) -> None:
+        super().__init__(deltas.request_id, owner)
         self._deltas = deltas
+        self._tool_parser = tool_parser
         self._logprobs = logprobs  # None: the request does not ask for them.
         self._include_usage = include_usage
-        self._owner = owner  # The engine serves as long as somebody reads.
-        self._ready: deque[ChatCompletionChunk] = deque()
         self._started = False
         self._common: dict[str, Any] = {
             "id": deltas.request_id,
@@ -52,53 +47,10 @@ class ChatCompletionStream:
     def __repr__(self) -> str:
         return f"<ChatCompletionStream of {self._deltas!r}>"
 
-    @property
-    def request_id(self) -> str:
-        """The id of every chunk, and what `abort` takes."""
-        return self._deltas.request_id
+    async def _receive(self) -> Iterable[ChatCompletionChunk]:
+        return self._chunks(await self._deltas.__anext__())
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ChatCompletionChunk:
-        if self._ready:
-            await checkpoint()
-
-        while not self._ready:
-            self._ready.extend(self._chunks(await self._deltas.__anext__()))
-
-        return self._ready.popleft()
-
-    async def receive_batch(self) -> list[ChatCompletionChunk]:
-        """Wait for a chunk, and take all that are there; an empty list is the end."""
-        try:
-            batch = [await self.__anext__()]
-        except StopAsyncIteration:
-            return []
-
-        batch.extend(self._ready)
-        self._ready.clear()
-        return batch
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        self.close()
-        await checkpoint()
-
-    def close(self) -> None:
-        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope."""
-        self._ready.clear()
+    def _cancel(self) -> None:
         self._deltas.close()
 
     def _chunks(self, delta: Delta) -> Iterator[ChatCompletionChunk]:
@@ -106,14 +58,19 @@ class ChatCompletionStream:
             self._started = True
             yield self._chunk({"role": "assistant", "content": ""}, logprobs=())
 
-        # A token whose text is held back has its entry now: its text comes later, or never.
-        if delta.text or delta.logprobs:
-            yield self._chunk({"content": delta.text}, logprobs=delta.logprobs)
+        choice_deltas = self._choice_deltas(delta)
+        if delta.logprobs and not choice_deltas:
+            choice_deltas = [{"content": ""}]  # The entry is told now; its text later, or never.
+
+        logprobs = delta.logprobs
+        for choice_delta in choice_deltas:
+            yield self._chunk(choice_delta, logprobs=logprobs)
+            logprobs = ()
 
         if delta.finish_reason is None:
             return
 
-        yield self._chunk({}, finish_reason=delta.finish_reason)
+        yield self._chunk({}, finish_reason=self._finish_reason(delta.finish_reason))
         if self._include_usage:
             counts = {
                 "prompt_tokens": delta.prompt_tokens,
@@ -124,9 +81,24 @@ class ChatCompletionStream:
                 {**self._common, "choices": [], "usage": counts}
             )
 
+    def _choice_deltas(self, delta: Delta) -> list[dict[str, Any]]:
+        parser = self._tool_parser
+        if parser is None:
+            return [{"content": delta.text}] if delta.text else []
+
+        choice_deltas = parser.put(delta.text)
+        if delta.finish_reason is not None:
+            choice_deltas += parser.finish(is_cut=delta.finish_reason == "length")
+
+        return choice_deltas
+
+    def _finish_reason(self, reason: str) -> str:
+        calls_tools = self._tool_parser is not None and self._tool_parser.num_calls > 0
+        return "tool_calls" if calls_tools and reason == "stop" else reason
+
     def _chunk(
         self,
-        delta: dict[str, str],
+        delta: dict[str, Any],
         *,
         logprobs: tuple[TokenLogprob, ...] | None = None,
         finish_reason: str | None = None,

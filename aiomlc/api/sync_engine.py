@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionIterator", "MLCEngine")
+__all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine")
 
-import atexit
-import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack, final, overload
+from typing import Literal, Self, Unpack, final, overload
 
-from anyio import CancelScope
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from anyio.lowlevel import checkpoint
-
-from aiomlc.api.async_engine import AsyncMLCEngine, Loader, Model
-from aiomlc.api.chat import ChatOptions, MessageLike
+from aiomlc.api.async_engine import AsyncMLCEngine
+from aiomlc.api.chat import MessageLike
+from aiomlc.api.chat_events import ChatEventIterator
 from aiomlc.api.chat_stream import ChatCompletionStream
+from aiomlc.api.completions import CompletionStream, Prompt
+from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.options import ChatOptions, CompletionOptions
+from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.completion import Completion
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import EngineClosedError, EngineDeadError
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
 
-_T = TypeVar("_T")
+ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
+CompletionIterator = BlockingStream[Completion]
 
 
 @final
@@ -56,7 +53,7 @@ class MLCEngine:
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
     ) -> None:
-        self._portal: _Portal | None = None
+        self._portal: EnginePortal | None = None
         self._engine = AsyncMLCEngine(
             model,
             device,
@@ -67,9 +64,10 @@ class MLCEngine:
             on_progress=on_progress,
             loader=loader,
         )
-        self._portal = _Portal(self._engine)
+        self._portal = EnginePortal(self._engine)
         self.engine_config = self._engine.engine_config
         self.chat = Chat(self._engine, self._portal)
+        self.completions = TextCompletions(self._engine, self._portal)
 
     def __repr__(self) -> str:
         return f"<MLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -110,7 +108,7 @@ class MLCEngine:
         """
         self._open_portal().close()
 
-    def _open_portal(self) -> _Portal:
+    def _open_portal(self) -> EnginePortal:
         assert self._portal is not None, "set by the constructor"
         return self._portal
 
@@ -119,7 +117,7 @@ class MLCEngine:
 class Chat:
     """`engine.chat`."""
 
-    def __init__(self, engine: AsyncMLCEngine, portal: _Portal) -> None:
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
         self.completions = Completions(engine, portal)
 
 
@@ -127,7 +125,7 @@ class Chat:
 class Completions:
     """`engine.chat.completions`."""
 
-    def __init__(self, engine: AsyncMLCEngine, portal: _Portal) -> None:
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
         self._engine = engine
         self._portal = portal
 
@@ -175,137 +173,60 @@ class Completions:
 
         return answer
 
+    def stream(
+        self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
+    ) -> ChatEventIterator:
+        """The answer as events, in a scope, as `AsyncCompletions.stream`."""
+
+        def open_chunks() -> ChatCompletionIterator:
+            return self.open(parse_chat_request({"messages": messages, **options}))
+
+        return ChatEventIterator(open_chunks)
+
+    def open(self, request: ChatCompletionRequest) -> ChatCompletionIterator:
+        """The stream of a parsed request, as `AsyncCompletions.open`."""
+        stream = self._portal.call(self._engine.chat.completions.open, request)
+        return ChatCompletionIterator(stream, self._portal)
+
 
 @final
-class ChatCompletionIterator:
-    """The chunks of one answer, for one thread. Leaving it early cancels the request."""
+class TextCompletions:
+    """`engine.completions`."""
 
-    def __init__(self, stream: ChatCompletionStream, portal: _Portal) -> None:
-        self._stream = stream
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
         self._portal = portal
-        self._ready: deque[ChatCompletionChunk] = deque()
 
-    @property
-    def request_id(self) -> str:
-        """The id of every chunk, and what `abort` takes."""
-        return self._stream.request_id
+    @overload
+    def create(
+        self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
+    ) -> CompletionIterator: ...
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ChatCompletionChunk:
-        if not self._ready:
-            self._ready.extend(self._receive())
-
-        if not self._ready:
-            raise StopIteration
-
-        return self._ready.popleft()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
+    @overload
+    def create(
         self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        *,
+        prompt: Prompt,
+        stream: Literal[False] | None = None,
+        **options: Unpack[CompletionOptions],
+    ) -> Completion: ...
 
-    def close(self) -> None:
-        """Cancel what is unfinished."""
-        self._ready.clear()
-        self._portal.call_if_open(self._stream.aclose)
+    @overload
+    def create(
+        self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
+    ) -> Completion | CompletionIterator: ...
 
-    def _receive(self) -> list[ChatCompletionChunk]:
-        # A trip through the portal costs as much as many chunks, so it fetches all there are.
-        try:
-            return self._portal.call(self._stream.receive_batch)
-        except KeyboardInterrupt:
-            self.close()
-            raise
+    def create(
+        self,
+        *,
+        prompt: Prompt,
+        stream: bool | None = None,
+        **options: Unpack[CompletionOptions],
+    ) -> Completion | CompletionIterator:
+        """Go on with texts, as `AsyncTextCompletions.create` does and with its errors."""
+        create = partial(self._engine.completions.create, prompt=prompt, stream=stream, **options)
+        answer = self._portal.call(create)
+        if isinstance(answer, CompletionStream):
+            return CompletionIterator(answer, self._portal)
 
-
-class _Task(Generic[_T]):
-    """A call in the engine's thread that can be cancelled before it is known to have started."""
-
-    def __init__(
-        self, function: Callable[..., Coroutine[Any, Any, _T]], args: tuple[object, ...]
-    ) -> None:
-        self._function = function
-        self._args = args
-        self._scope: CancelScope | None = None
-
-    async def run(self) -> _T:
-        with CancelScope() as self._scope:
-            return await self._function(*self._args)
-
-        raise EngineClosedError("the caller was interrupted")
-
-    async def cancel(self) -> None:
-        """End `run`, which is under way by the time that this gets its turn."""
-        await checkpoint()
-        if self._scope is not None:
-            self._scope.cancel()
-
-
-@final
-class _Portal:
-    """The event loop's thread that hosts one engine."""
-
-    def __init__(self, engine: AsyncMLCEngine) -> None:
-        self._closing = threading.Lock()
-        with ExitStack() as stack:
-            self._portal: BlockingPortal = stack.enter_context(
-                start_blocking_portal(name="aiomlc engine")
-            )
-            stack.enter_context(self._portal.wrap_async_context_manager(engine))
-            self._stack: ExitStack | None = stack.pop_all()
-
-        # For a program that forgets `terminate`: no native loop may outlive the interpreter.
-        self._exit_hook = partial(_close_if_alive, weakref.ref(self))
-        atexit.register(self._exit_hook)
-
-    def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
-        """Run a function in the engine's thread. An interrupted caller cancels it."""
-        task = _Task(function, args)
-        try:
-            return self._start(task.run).result()
-        except CancelledError as error:
-            raise EngineClosedError("the engine was terminated") from error
-        except KeyboardInterrupt:
-            # Wherever that hit this thread, perhaps while the task was being started.
-            with suppress(EngineClosedError):
-                self._start(task.cancel)
-            raise
-
-    def call_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run a function that has nothing to do once the engine is closed."""
-        with suppress(EngineClosedError):
-            self.call(function)
-
-    def _start(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> Future[_T]:
-        try:
-            return self._portal.start_task_soon(function)
-        except RuntimeError as error:
-            raise EngineClosedError("the engine was terminated") from error
-
-    def close(self) -> None:
-        """Leave the engine's scope and end its thread. The second caller waits for the first."""
-        with self._closing:
-            stack, self._stack = self._stack, None
-            if stack is not None:
-                atexit.unregister(self._exit_hook)
-                stack.close()
-
-    def close_quietly(self) -> None:
-        """Close where nobody could take the engine's own failure."""
-        with suppress(EngineDeadError):
-            self.close()
-
-
-def _close_if_alive(reference: weakref.ref[_Portal]) -> None:
-    portal = reference()
-    if portal is not None:
-        portal.close_quietly()
+        return answer

@@ -23,6 +23,7 @@ from aiomlc.runtime.memory import available_memory
 from aiomlc.runtime.model_directory import ModelDirectory, find_model
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.tool_format import find_tool_format
 from aiomlc.weights import PackedWeights, map_weights, prepare_weights
 
 if TYPE_CHECKING:
@@ -149,20 +150,24 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
     eos = directory.eos_token()
     if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
         stop_ids.add(eos_id)
+    template = ChatTemplate.load(directory.path)
+    tool_format = None if template is None else find_tool_format(template.source)
+    marks = () if tool_format is None else tool_format.marks
     core = NativeCore(
         opened.native,
-        tokenizer.token_bytes(opened.vocab_size),
+        tokenizer.token_bytes(opened.vocab_size, visible=marks),
         {"step_token_budget": opened.limits.step_token_budget},
     )
     return LoadedModel(
         core=core,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate.load(directory.path),
+        chat_template=template,
         model_name=directory.path.name,
         context_window=opened.limits.context_window,
         vocab_size=opened.vocab_size,
         default_options=directory.sampling_defaults(),
         stop_token_ids=tuple(sorted(stop_ids)),
+        tool_format=tool_format,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.tool_format import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,4 @@ class LoadedModel:
     vocab_size: int
     default_options: SamplingDefaults = SamplingDefaults()
     stop_token_ids: tuple[int, ...] = ()
+    tool_format: ToolFormat | None = None

@@ -21,6 +21,8 @@ from jinja2.utils import Namespace
 from aiomlc.errors import BadRequestError, ModelLoadError
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+# Marks the end of a text within a prompt; no template changes letters of this kind.
+_CUT_HERE = "\ue000\ue001\ue000"
 # What the code of a template can raise when it meets a value its author did not think of.
 _TEMPLATE_FAILURES = (
     jinja2.TemplateError,
@@ -80,13 +82,18 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: object,
     ) -> str:
-        """The prompt of `messages`.
+        """The prompt of `messages`; one to be continued ends with the last message's content.
 
         Raises:
             BadRequestError: the template refuses the conversation, or fails on it.
         """
+        if continue_final_message:
+            last = messages[-1]
+            messages = [*messages[:-1], {**last, "content": f"{last['content']}{_CUT_HERE}"}]
+
         context = {
             **self._special_tokens,
             **variables,
@@ -95,11 +102,13 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._template.render(_plain(context))
+            prompt = self._template.render(_plain(context))
         except _TEMPLATE_FAILURES as error:
             raise BadRequestError(
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
+
+        return _cut(prompt) if continue_final_message else prompt
 
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         message = dict(message)
@@ -132,6 +141,18 @@ class _RestrictedNamespace(Namespace):
     def __setitem__(self, name: str, value: object) -> None:
         _refuse_private(name)
         super().__setitem__(name, value)
+
+
+def _cut(prompt: str) -> str:
+    """The prompt up to where the content of its last message ends."""
+    prompt, mark, _ = prompt.rpartition(_CUT_HERE)
+    if not mark:
+        raise BadRequestError(
+            "the model's chat template does not show the final message as it is",
+            param="continue_final_message",
+        )
+
+    return prompt
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 __all__ = ("Tokenizer",)
 
+import functools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, final
@@ -70,6 +71,11 @@ class Tokenizer:
         """One more than the highest token id; a model may have more rows than that."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
+    @functools.cached_property
+    def pieces(self) -> list[bytes]:
+        """`token_bytes()`, computed once."""
+        return self.token_bytes()
+
     def encode(self, text: str) -> list[int]:
         """The ids of `text`; special tokens are those it spells out, none are added."""
         return self._backend.encode(text, add_special_tokens=False).ids
@@ -82,8 +88,12 @@ class Tokenizer:
         """The id of a token as the vocabulary spells it."""
         return self._backend.token_to_id(token)
 
-    def token_bytes(self, vocab_size: int | None = None) -> list[bytes]:
+    def token_bytes(
+        self, vocab_size: int | None = None, *, visible: Collection[str] = ()
+    ) -> list[bytes]:
         """What each id adds to a text, by id: empty for special tokens and for ids without one.
+
+        `visible` names special tokens that are text all the same.
 
         The bytes of a completion's tokens, joined, are its UTF-8 text. A leading space stays,
         which `decode` of a SentencePiece model drops: here the text continues a prompt.
@@ -97,9 +107,10 @@ class Tokenizer:
                 f"the tokenizer has {size} tokens, the model {vocab_size}", field="vocab_size"
             )
 
+        hidden = self._special_ids - {self.token_id(token) for token in visible}
         table = [b""] * (vocab_size or size)
         for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
-            if token_id not in self._special_ids:
+            if token_id not in hidden:
                 table[token_id] = self._to_bytes(token)
 
         return table

@@ -61,7 +61,7 @@ async def score(cases: Mapping[str, Sequence[Case]]) -> dict[str, float]:
 
 
 async def _answer(engine: Engine, model: LoadedModel, case: Case) -> tuple[str, str | None]:
-    # Below the chat API, which does not take tools yet.
+    # Below the chat API, which takes calls of tools out of the text.
     assert model.chat_template is not None
     prompt = model.chat_template.render(case["messages"], tools=case.get("tools"))
     options = SequenceOptions(

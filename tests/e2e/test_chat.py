@@ -131,6 +131,18 @@ async def test_a_stop_string_ends_the_answer_before_it() -> None:
     assert completion.choices[0].message.content == whole.split("language model", maxsplit=1)[0]
 
 
+async def test_an_answer_that_was_begun_is_continued() -> None:
+    question = {"role": "user", "content": "What is the capital of France?"}
+    begun = {"role": "assistant", "content": "The capital of France is"}
+    async with AsyncMLCEngine() as engine:
+        text = await answer(
+            engine,
+            {"messages": [question, begun], "continue_final_message": True, "temperature": 0},
+        )
+
+    assert text == " Paris."
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_blocking_engine_gives_the_same_answer(stream: bool) -> None:
     request = asking("What is 12 plus 30?", temperature=0)

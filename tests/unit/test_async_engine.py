@@ -278,7 +278,7 @@ async def test_the_loader_gets_what_the_constructor_was_given(tmp_path: Path) ->
     async with AsyncMLCEngine(tmp_path, "cpu", mode="server", engine_config=config, loader=load):
         await checkpoint()
 
-    assert (given["model"], given["device"], given["mode"]) == (tmp_path, "cpu", "server")
+    assert (given["model"], given["device"], given["mode"]) == (str(tmp_path), "cpu", "server")
     assert given["engine_config"] == EngineConfig(model=str(tmp_path), mode="server", num_threads=3)
 
 

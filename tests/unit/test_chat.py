@@ -189,6 +189,20 @@ async def test_a_request_that_says_nothing_gets_the_models_defaults() -> None:
     assert core.options[1] == dataclasses.replace(options, stop_token_ids=())
 
 
+async def test_a_request_may_add_tokens_that_end_it_and_take_the_models_away() -> None:
+    core = FakeCore()
+
+    async def load(model: object, **_: object) -> LoadedModel:
+        return dataclasses.replace(fake_model(core), stop_token_ids=(5, 6))
+
+    async with AsyncMLCEngine(loader=load) as engine:
+        create = engine.chat.completions.create
+        await create(messages=HELLO, stop_token_ids=[7])
+        await create(messages=HELLO, ignore_eos=True)
+
+    assert [options.stop_token_ids for options in core.options] == [(5, 6, 7), ()]
+
+
 async def test_an_answers_message_goes_back_as_history() -> None:
     core = FakeCore(["Hi!"])
 

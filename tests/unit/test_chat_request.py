@@ -23,26 +23,20 @@ def parse(**fields: object) -> ChatCompletionRequest:
     [
         ("audio", {"voice": "x"}),
         ("best_of", 2),
-        ("extra_body", {"x": 1}),
         ("function_call", "auto"),
         ("functions", [{"name": "f"}]),
-        ("metadata", {"a": "b"}),
         ("modalities", ["text", "audio"]),
         ("moderation", {}),
         ("n", 2),
-        ("parallel_tool_calls", True),
+        ("parallel_tool_calls", False),
         ("prediction", {"type": "content"}),
         ("prompt_cache_key", "k"),
         ("prompt_cache_retention", "24h"),
-        ("reasoning_effort", "low"),
         ("response_format", {"type": "json_object"}),
-        ("safety_identifier", "s"),
         ("service_tier", "flex"),
-        ("stop_token_ids", [1]),
         ("store", True),
         ("tool_choice", "required"),
-        ("tools", [{"type": "function"}]),
-        ("user", "me"),
+        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
         ("verbosity", "low"),
         ("web_search_options", {}),
     ],
@@ -59,8 +53,9 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: obje
     [
         ("n", 1),
         ("response_format", {"type": "text"}),
-        ("tool_choice", "none"),
+        ("parallel_tool_calls", True),
         ("tools", []),
+        ("tools", None),
         ("user", None),
     ],
 )
@@ -132,6 +127,23 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: object) -> 
             "stream_options.include_obfuscation",
         ),
         ({"request_id": ""}, "request_id"),
+        ({"tools": "f"}, "tools"),
+        ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
+            "tools[0].function.strict",
+        ),
+        ({"tool_choice": 1}, "tool_choice"),
+        ({"extra_body": {"x": 1}}, "x"),
+        ({"extra_body": 1}, "extra_body"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"stop_token_ids": ["x"]}, "stop_token_ids[0]"),
+        ({"user": 1}, "user"),
+        ({"reasoning_effort": "very"}, "reasoning_effort"),
+        ({"chat_template_kwargs": []}, "chat_template_kwargs"),
+        ({"continue_final_message": "yes"}, "continue_final_message"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
@@ -202,6 +214,34 @@ def test_both_names_of_the_token_limit_mean_the_same() -> None:
     assert parse(max_completion_tokens=3).token_limit == 3
     assert parse(max_tokens=3, max_completion_tokens=3).token_limit == 3
     assert parse().token_limit is None
+
+
+def test_tools_are_offered_unless_the_choice_is_none() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "strict": False}}]
+
+    assert len(parse(tools=tools).offered_tools) == 1
+    assert len(parse(tools=tools, tool_choice="auto").offered_tools) == 1
+    assert parse(tools=tools, tool_choice="none").offered_tools == ()
+
+
+def test_a_template_sees_a_tool_as_the_caller_wrote_it() -> None:
+    parameters = {"type": "object", "properties": {"a": {"default": None}}}
+    function = {"name": "f", "parameters": parameters}
+
+    request = parse(tools=[{"type": "function", "function": {**function, "strict": False}}])
+
+    assert request.tools[0].for_template() == {"type": "function", "function": function}
+
+
+def test_the_fields_of_extra_body_are_fields_like_the_others() -> None:
+    assert parse(top_k=1, extra_body={"top_k": 3}).top_k == 3
+    assert parse(extra_body=None) == parse()
+
+
+def test_labels_for_a_services_records_are_taken() -> None:
+    request = parse(user="me", safety_identifier="s", metadata={"a": "b"})
+
+    assert (request.user, request.safety_identifier, request.metadata) == ("me", "s", {"a": "b"})
 
 
 def test_a_bias_is_by_token_id_however_json_writes_it() -> None:

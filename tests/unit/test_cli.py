@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 
 from aiomlc import AsyncMLCEngine, ModelLoadError
 from aiomlc import __main__ as entry
-from aiomlc.api.async_engine import Loader
 from aiomlc.api.cli import history, talk
 from aiomlc.api.cli.app import app
 from aiomlc.api.cli.conversation import AnswerStatistics, Conversation
 from aiomlc.api.cli.progress import ProgressDisplay
 from aiomlc.api.cli.talk import Talk
+from aiomlc.api.loader import Loader
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import EngineDeadError
 from aiomlc.runtime.loaded_model import LoadProgress

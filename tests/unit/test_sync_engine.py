@@ -139,9 +139,11 @@ def test_an_interrupted_read_cancels_its_request() -> None:
 
     with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
         stream = engine.chat.completions.create(messages=HELLO, stream=True)
+        assert isinstance(stream._stream, ChatCompletionStream)
+        reading = stream._stream._deltas
 
         def interrupt() -> None:
-            while not stream._stream._deltas._reading:
+            while not reading._reading:
                 pass
 
             signal.pthread_kill(reader, signal.SIGINT)

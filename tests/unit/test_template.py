@@ -202,3 +202,20 @@ def test_a_broken_tokenizer_config_is_named(tmp_path: Path) -> None:
         ChatTemplate.load(tmp_path)
 
     assert caught.value.path == tmp_path
+
+
+def test_a_message_to_be_continued_is_the_end_of_the_prompt() -> None:
+    messages = [USER, {"role": "assistant", "content": "im <|im "}]
+    template = ChatTemplate(CHATML)
+    trimming = ChatTemplate(CHATML.replace("message.content", "message.content | trim"))
+
+    for each in (template, trimming):
+        prompt = each.render(messages, add_generation_prompt=False, continue_final_message=True)
+        assert prompt.endswith("<|im_end|>\n<|im_start|>assistant\nim <|im ")
+
+
+def test_a_template_that_hides_the_final_message_cannot_continue_it() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        render("nothing", {"role": "assistant", "content": "x"}, continue_final_message=True)
+
+    assert caught.value.param == "continue_final_message"

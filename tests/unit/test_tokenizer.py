@@ -113,6 +113,14 @@ def test_special_tokens_add_nothing_and_other_added_tokens_their_text() -> None:
     assert table[unicode] == "ünïcode token".encode()
 
 
+def test_a_special_token_can_be_made_text() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    special = tokenizer.token_id("<|end|>")
+
+    assert special is not None
+    assert tokenizer.token_bytes(visible=["<|end|>"])[special] == b"<|end|>"
+
+
 def test_a_token_is_described_by_its_bytes_or_a_special_one_by_its_name() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
     space, added, special = (

@@ -8,41 +8,39 @@ __all__ = (
     "ChatCompletionMessage",
     "Choice",
     "ChoiceDelta",
+    "ChoiceDeltaToolCall",
     "ChoiceLogprobs",
     "ChunkChoice",
     "FinishReason",
+    "FunctionDelta",
     "TokenLogprob",
     "TopLogprob",
     "Usage",
 )
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
+from aiomlc.api.protocol.messages import ToolCall
+from aiomlc.api.protocol.usage import StreamedWithUsage, Usage
 from aiomlc.api.protocol.wire import WireModel
 
-FinishReason = Literal["stop", "length"]
+# "error" is of JSONFFIEngine alone, whose errors are chunks.
+FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 
 def _is_none(value: object) -> bool:
     return value is None
 
 
-class Usage(WireModel):
-    """Tokens of a request."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
 class ChatCompletionMessage(WireModel):
     """What the model said."""
 
     role: Literal["assistant"] = "assistant"
-    content: str | None
+    content: str | None  #: None when it only calls tools.
     refusal: str | None = None
+    tool_calls: Annotated[list[ToolCall] | None, Field(exclude_if=_is_none)] = None
 
 
 class TopLogprob(WireModel):
@@ -87,11 +85,28 @@ class ChatCompletion(WireModel):
     system_fingerprint: str | None = None
 
 
+class FunctionDelta(WireModel):
+    """The name, once, and then the arguments' JSON text piece by piece."""
+
+    name: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    arguments: Annotated[str | None, Field(exclude_if=_is_none)] = None
+
+
+class ChoiceDeltaToolCall(WireModel):
+    """What the call at `index` gained; its first delta has the id, the type and the name."""
+
+    index: int
+    id: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    type: Annotated[Literal["function"] | None, Field(exclude_if=_is_none)] = None
+    function: FunctionDelta
+
+
 class ChoiceDelta(WireModel):
     """What an answer gained; the wire form has only the fields that are there."""
 
     role: Annotated[Literal["assistant"] | None, Field(exclude_if=_is_none)] = None
     content: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    tool_calls: Annotated[list[ChoiceDeltaToolCall] | None, Field(exclude_if=_is_none)] = None
 
 
 class ChunkChoice(WireModel):
@@ -103,7 +118,7 @@ class ChunkChoice(WireModel):
     finish_reason: FinishReason | None = None
 
 
-class ChatCompletionChunk(WireModel):
+class ChatCompletionChunk(StreamedWithUsage):
     """One event of a stream. All chunks of a stream share `id` and `created`."""
 
     id: str
@@ -112,13 +127,3 @@ class ChatCompletionChunk(WireModel):
     model: str
     choices: list[ChunkChoice]
     system_fingerprint: str | None = None
-    usage: Usage | None = None  #: In the last chunk, if it was asked for.
-
-    @model_serializer(mode="wrap")
-    def _wire_form(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # OpenAI has a null usage in every chunk of a stream that ends with one, else no field.
-        fields: dict[str, Any] = serialize(self)
-        if "usage" not in self.model_fields_set:
-            fields.pop("usage", None)
-
-        return fields

@@ -2,106 +2,86 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionRequest", "StreamOptions", "parse_chat_request")
+__all__ = ("ChatCompletionRequest", "ReasoningEffort", "parse_chat_request")
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from aiomlc.api.protocol.messages import Message
-from aiomlc.api.protocol.wire import WireModel, parse
+from aiomlc.api.protocol.request import GenerationRequest, parse_request
+from aiomlc.api.protocol.tools import Tool, ToolChoice
+from aiomlc.api.protocol.wire import NONE_IS_EMPTY
 from aiomlc.errors import BadRequestError
 
-# Fields of OpenAI's, and of servers like it, with the values that ask for nothing.
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+# Fields of OpenAI's, and of servers like it, with the values that ask for nothing we do not do.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
-    "add_generation_prompt": (True,),
     "audio": (),
     "best_of": (1,),
     "cache_salt": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
     "debug_config": (),
     "echo": (False,),
-    "extra_body": ({},),
     "function_call": (),
     "functions": ([], ()),
     "include_stop_str_in_output": (False,),
-    "metadata": ({},),
     "modalities": (["text"], ("text",)),
     "moderation": (),
     "n": (1,),
-    "parallel_tool_calls": (),
+    "parallel_tool_calls": (True,),
     "prediction": (),
     "priority": (0,),
     "prompt_cache_key": (),
     "prompt_cache_retention": (),
-    "reasoning_effort": (),
     "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
-    "safety_identifier": (),
     "service_tier": ("auto", "default"),
-    "stop_token_ids": ([], ()),
     "store": (False,),
     "suffix": (),
     "tool_choice": ("none", "auto"),
-    "tools": ([], ()),
-    "user": (),
     "verbosity": (),
     "web_search_options": (),
 }
 
-_Float = Annotated[float, Strict()]
-_TokenId = Annotated[int, Field(ge=0)]
-_Bias = Annotated[_Float, Field(ge=-100, le=100)]
-_StopString = Annotated[str, Strict(), Field(min_length=1)]
 
-
-def _as_tuple(stop: object) -> object:
-    return (stop,) if isinstance(stop, str) else stop or ()
-
-
-class StreamOptions(WireModel):
-    """What a stream carries besides its deltas."""
-
-    include_usage: StrictBool | None = None  #: End with a chunk of token counts.
-    include_obfuscation: StrictBool | None = None  #: Refused when true.
-
-
-class ChatCompletionRequest(WireModel):
-    """A validated request. None is the model's own choice, or no limit."""
+class ChatCompletionRequest(GenerationRequest):
+    """A validated chat."""
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1)]
-    model: StrictStr | None = None  #: Echoed in the answer.
-    temperature: Annotated[_Float, Field(ge=0, le=2)] | None = None  #: 0 is greedy.
-    top_p: Annotated[_Float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; 0 is off.
-    min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
-    presence_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[_Float, Field(gt=0)] | None = None  #: Ours; 1 is off.
-    logit_bias: dict[_TokenId, _Bias] | None = None  #: By token id, which JSON writes as text.
+    tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
+    tool_choice: ToolChoice | None = None  #: None is "auto".
+    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
-    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; nothing stops before.
-    ignore_eos: StrictBool | None = None  #: Ours; the model's own end does not end the answer.
-    stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
-    seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
-    stream: StrictBool | None = None
-    stream_options: StreamOptions | None = None
-    request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
+    reasoning_effort: ReasoningEffort | None = None  #: Told to the template.
+    chat_template_kwargs: dict[str, Any] | None = None  #: More variables of the template.
+    add_generation_prompt: StrictBool | None = None  #: End the prompt where an answer begins.
+    continue_final_message: StrictBool | None = None  #: Go on with the last message instead.
+
+    @property
+    def begins_an_answer(self) -> bool:
+        """Whether the prompt ends with the beginning of an answer."""
+        if self.add_generation_prompt is None:
+            return not self.continue_final_message
+
+        return self.add_generation_prompt
+
+    @property
+    def offered_tools(self) -> tuple[Tool, ...]:
+        """The tools the model is told of."""
+        return () if self.tool_choice == "none" else self.tools
+
+    @property
+    def logprobs_wanted(self) -> int | None:
+        """How many alternatives are told with each token; None is no log-probability at all."""
+        return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def token_limit(self) -> int | None:
         """The completion's tokens at most, by either name."""
         return self.max_completion_tokens or self.max_tokens
-
-    @property
-    def include_usage(self) -> bool:
-        """Whether the stream ends with a chunk of token counts."""
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
@@ -110,49 +90,40 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     Raises:
         BadRequestError: a field is invalid, unknown or not supported; `param` names it.
     """
-    known = {}
-    for name, value in fields.items():
-        if name not in _NOT_SUPPORTED:
-            known[name] = value
-        elif value is not None and value not in _NOT_SUPPORTED[name]:
-            raise BadRequestError(f"{name} is not supported yet", param=name)
-
-    messages = known.get("messages")
+    messages = fields.get("messages")
     if isinstance(messages, (list, tuple)):
-        known["messages"] = [_as_fields(message) for message in messages]
+        fields = {**fields, "messages": [_as_fields(message) for message in messages]}
 
-    request = parse(ChatCompletionRequest, known)
-    _check_together(request)
-    return request
-
-
-def _check_together(request: ChatCompletionRequest) -> None:
-    if request.stream_options is not None and not request.stream:
-        raise BadRequestError(
-            "stream must be set to True when stream_options is present", param="stream_options"
-        )
-
-    if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise BadRequestError(
-            "stream_options.include_obfuscation is not supported yet",
-            param="stream_options.include_obfuscation",
-        )
-
+    request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED)
     if len({request.max_tokens, request.max_completion_tokens} - {None}) > 1:
         raise BadRequestError(
             "max_tokens and max_completion_tokens mean the same and differ",
             param="max_completion_tokens",
         )
 
-    if request.token_limit is not None and (request.min_tokens or 0) > request.token_limit:
-        raise BadRequestError(
-            f"min_tokens is {request.min_tokens}, above max_tokens {request.token_limit}",
-            param="min_tokens",
-        )
-
     if request.top_logprobs and not request.logprobs:
         raise BadRequestError(
             '"logprobs" must be True to support "top_logprobs"', param="top_logprobs"
+        )
+
+    if request.continue_final_message:
+        _check_continuation(request)
+
+    return request
+
+
+def _check_continuation(request: ChatCompletionRequest) -> None:
+    last = request.messages[-1]
+    if last.role != "assistant" or not last.content or last.tool_calls:
+        raise BadRequestError(
+            "continue_final_message: the last message is no text of the assistant's",
+            param="continue_final_message",
+        )
+
+    if request.add_generation_prompt:
+        raise BadRequestError(
+            "continue_final_message and add_generation_prompt exclude each other",
+            param="continue_final_message",
         )
 
 

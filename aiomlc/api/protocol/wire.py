@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("WireModel", "parse")
+__all__ = ("NONE_IS_EMPTY", "WireModel", "parse")
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from aiomlc.errors import BadRequestError
 
 _Model = TypeVar("_Model", bound="WireModel")
 _UNKNOWN = "extra_forbidden"
+
+NONE_IS_EMPTY = BeforeValidator(lambda value: () if value is None else value)
 
 
 class WireModel(BaseModel):

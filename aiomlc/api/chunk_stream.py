@@ -1,0 +1,80 @@
+"""What every stream of chunks does, whatever its chunks are."""
+
+from __future__ import annotations
+
+__all__ = ("ChunkStream",)
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from anyio.lowlevel import checkpoint
+
+_Chunk = TypeVar("_Chunk")
+
+
+class ChunkStream(ABC, Generic[_Chunk]):
+    """The chunks of one request. Leaving it early, in any way, cancels the request.
+
+    An async iterator for one task, and an async context manager; it works with
+    `contextlib.aclosing`. When the reader is slow, the chunks it missed come merged as one.
+    """
+
+    def __init__(self, request_id: str, owner: object) -> None:
+        self.request_id = request_id  #: The id of every chunk, and what `abort` takes.
+        self._owner = owner  # The engine serves as long as somebody reads.
+        self._ready: deque[_Chunk] = deque()
+
+    @abstractmethod
+    async def _receive(self) -> Iterable[_Chunk]:
+        """Wait for the next chunks, perhaps none; raise StopAsyncIteration at the end."""
+
+    @abstractmethod
+    def _cancel(self) -> None:
+        """Cancel what is unfinished. Never blocks."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> _Chunk:
+        if self._ready:
+            await checkpoint()
+
+        while not self._ready:
+            self._ready.extend(await self._receive())
+
+        return self._ready.popleft()
+
+    async def receive_batch(self) -> list[_Chunk]:
+        """Wait for a chunk, and take all that are there; an empty list is the end."""
+        try:
+            batch = [await self.__anext__()]
+        except StopAsyncIteration:
+            return []
+
+        batch.extend(self._ready)
+        self._ready.clear()
+        return batch
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        self.close()
+        await checkpoint()
+
+    def close(self) -> None:
+        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope."""
+        self._ready.clear()
+        self._cancel()

@@ -1,0 +1,243 @@
+"""`JSONFFIEngine`: requests as JSON text, answers as JSON text, errors as chunks."""
+
+from __future__ import annotations
+
+__all__ = ("JSONFFIEngine", "JSONStream")
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack, final
+
+from aiomlc.api.chat import MessageLike
+from aiomlc.api.loader import Loader, Model
+from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.options import ChatOptions
+from aiomlc.api.protocol.chat import ChatCompletionChunk, Usage
+from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.sync_engine import ChatCompletionIterator, MLCEngine
+from aiomlc.config import EngineConfig, Mode
+from aiomlc.errors import AiomlcError, BadRequestError
+from aiomlc.runtime.loaded_model import LoadProgress
+
+# Every answer is a stream that ends with the usage, whatever the request says.
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+@final
+class JSONFFIEngine:
+    """Serve one model to code that speaks JSON. Every answer is a stream.
+
+    An error, of whatever kind, is a chunk with the finish reason `error` and its text as content;
+    a chunk with the usage ends every answer, also that one. So a reader needs one loop.
+
+    Raises:
+        BadRequestError: a constructor argument is invalid or not supported; `param` names it.
+        ModelLoadError: the model cannot be opened.
+    """
+
+    def __init__(  # noqa: PLR0913 - upstream's signature.
+        self,
+        model: Model | None = None,
+        device: str = "auto",
+        *,
+        model_lib: Model | None = None,
+        mode: Mode = "local",
+        engine_config: EngineConfig | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        self._engine = MLCEngine(
+            model,
+            device,
+            model_lib=model_lib,
+            mode=mode,
+            engine_config=engine_config,
+            on_progress=on_progress,
+            loader=loader,
+        )
+        self.engine_config = self._engine.engine_config
+        self.chat = JSONFFIChat(self._engine)
+
+    def __repr__(self) -> str:
+        return f"<JSONFFIEngine {self.engine_config.model or 'bundled model'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.terminate()
+
+    def chat_completion(self, request_json: str, request_id: str | None = None) -> JSONStream:
+        """Answer a request; each string is the JSON list of the chunks that came together."""
+        return JSONStream(_Chunks(self._engine, request_json, request_id))
+
+    def abort(self, request_id: str) -> None:
+        """End a request; its reader gets the error chunk. An unknown id does nothing."""
+        self._engine.abort(request_id)
+
+    def metrics(self) -> EngineMetrics:
+        """The engine's counters under upstream's names."""
+        return self._engine.metrics()
+
+    def terminate(self) -> None:
+        """End every request and free the model. Idempotent.
+
+        Raises:
+            EngineDeadError: the engine had failed before.
+        """
+        self._engine.terminate()
+
+
+@final
+class JSONFFIChat:
+    """`engine.chat`."""
+
+    def __init__(self, engine: MLCEngine) -> None:
+        self.completions = JSONFFICompletions(engine)
+
+
+@final
+class JSONFFICompletions:
+    """`engine.chat.completions`."""
+
+    def __init__(self, engine: MLCEngine) -> None:
+        self._engine = engine
+
+    def create(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        stream: bool = True,
+        **options: Unpack[ChatOptions],
+    ) -> Iterator[ChatCompletionChunk]:
+        """Stream the answer to `messages`; the usage is in it if `stream_options` asks for it.
+
+        Raises:
+            BadRequestError: `stream` is false. Every other error is a chunk.
+        """
+        _check_stream(stream)
+        asked = options.get("stream_options") or {}
+        chunks = _Chunks(self._engine, {"messages": messages, **options}, None)
+        return _flatten(chunks, include_usage=bool(asked.get("include_usage")))
+
+
+@final
+class JSONStream:
+    """One answer as JSON text, for one thread. Leaving it early cancels the request."""
+
+    def __init__(self, chunks: _Chunks) -> None:
+        self.request_id = chunks.request_id  #: The id of every chunk, and what `abort` takes.
+        self._chunks = chunks
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        batch = self._chunks.receive_batch()
+        if not batch:
+            raise StopIteration
+
+        return f"[{','.join(chunk.model_dump_json() for chunk in batch)}]"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what is unfinished."""
+        self._chunks.close()
+
+
+@final
+class _Chunks:
+    """The chunks of one answer in batches, with its error, if there is one, among them."""
+
+    def __init__(
+        self, engine: MLCEngine, request: str | Mapping[str, Any], request_id: str | None
+    ) -> None:
+        self.request_id = request_id or f"chatcmpl-{uuid.uuid4().hex}"
+        self._stream: ChatCompletionIterator | None = None
+        self._error: list[ChatCompletionChunk] = []
+        try:
+            fields = {**_fields(request), **_STREAMED}
+            fields["request_id"] = request_id or fields.get("request_id") or self.request_id
+            parsed = parse_chat_request(fields)
+            self.request_id = parsed.request_id or self.request_id
+            self._stream = engine.chat.completions.open(parsed)
+        except AiomlcError as error:
+            self._error = _error_chunks(self.request_id, error)
+
+    def receive_batch(self) -> list[ChatCompletionChunk]:
+        """Wait for a chunk, and take all that are there; an empty list is the end."""
+        if self._stream is not None:
+            try:
+                return self._stream.receive_batch()
+            except AiomlcError as error:
+                self._stream = None
+                return _error_chunks(self.request_id, error)
+
+        error_chunks, self._error = self._error, []
+        return error_chunks
+
+    def close(self) -> None:
+        """Cancel what is unfinished."""
+        self._error = []
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _fields(request: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(request, str):
+        return request
+
+    try:
+        fields = json.loads(request)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the request is not JSON: {error}") from error
+
+    if not isinstance(fields, dict):
+        raise BadRequestError("the request is not a JSON object")
+
+    _check_stream(fields.get("stream", True))
+    return fields
+
+
+def _check_stream(stream: object) -> None:
+    if stream is False:
+        raise BadRequestError("JSONFFIEngine only support stream=True", param="stream")
+
+
+def _flatten(chunks: _Chunks, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
+    try:
+        while batch := chunks.receive_batch():
+            yield from (chunk for chunk in batch if include_usage or chunk.usage is None)
+    finally:
+        chunks.close()
+
+
+def _error_chunks(request_id: str, error: AiomlcError) -> list[ChatCompletionChunk]:
+    common = {"id": request_id, "created": int(time.time()), "model": ""}
+    delta = {"role": "assistant", "content": str(error)}
+    choice = {"index": 0, "delta": delta, "finish_reason": "error"}
+    return [
+        ChatCompletionChunk.model_validate({**common, **rest})
+        for rest in (
+            {"choices": [choice], "usage": None},
+            {"choices": [], "usage": Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)},
+        )
+    ]

@@ -1,0 +1,108 @@
+"""How the engines get their model, and what their constructors check."""
+
+from __future__ import annotations
+
+__all__ = ("Loader", "Model", "complete_config", "open_model")
+
+import dataclasses
+from collections.abc import Callable
+from os import PathLike, fspath
+from typing import Protocol
+
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from aiomlc.config import EngineConfig, Mode
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.fake_model import ECHO, echo_model
+from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
+
+_DEVICES = ("auto", "cpu")
+
+Model = str | PathLike[str]
+
+
+class Loader(Protocol):
+    """How an engine gets its model."""
+
+    async def __call__(
+        self,
+        model: Model | None,
+        *,
+        device: str,
+        mode: Mode,
+        engine_config: EngineConfig,
+        on_progress: Callable[[LoadProgress], None] | None,
+    ) -> LoadedModel:
+        """Open the model; None is the bundled one. Cancelling leaves nothing behind."""
+
+
+def complete_config(
+    config: EngineConfig | None,
+    *,
+    model: Model | None,
+    device: str,
+    model_lib: Model | None,
+    mode: Mode,
+    enable_tracing: bool,
+) -> EngineConfig:
+    """The configuration with a constructor's arguments in it.
+
+    Raises:
+        BadRequestError: an argument is not supported or contradicts the configuration.
+    """
+    config = config or EngineConfig()
+    path = None if model is None else fspath(model)
+    _check_same("model", path, config.model)
+    _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
+    _check_same("mode", mode, config.mode)
+    _check_supported(device, model_lib, enable_tracing)
+    return dataclasses.replace(config, model=config.model if path is None else path, mode=mode)
+
+
+async def open_model(
+    model: Model | None,
+    *,
+    device: str,
+    mode: Mode,
+    engine_config: EngineConfig,
+    on_progress: Callable[[LoadProgress], None] | None,
+) -> LoadedModel:
+    """The `Loader` of models on disk, and of `mock://echo`."""
+    if model == ECHO:
+        await checkpoint()
+        return echo_model()
+
+    load_model = await to_thread.run_sync(_import_loader)
+    return await load_model(
+        model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
+    )
+
+
+def _import_loader() -> Loader:
+    from aiomlc.runtime.load import load_model  # It imports half a second of what only it needs.
+
+    return load_model
+
+
+def _check_same(name: str, argument: str | None, configured: str | None) -> None:
+    if argument is not None and configured is not None and argument != configured:
+        raise BadRequestError(
+            f'The argument "{name}" of engine constructor is "{argument}", while the "{name}" '
+            f'field in argument "engine_config" is "{configured}". Please set the '
+            f'"engine_config.{name}" to None or set it to the same as the argument "{name}".',
+            param=name,
+        )
+
+
+def _check_supported(device: str, model_lib: Model | None, enable_tracing: bool) -> None:
+    if device not in _DEVICES:
+        raise BadRequestError(
+            f"device {device!r} is not supported yet: use 'auto' or 'cpu'", param="device"
+        )
+
+    if model_lib is not None:
+        raise BadRequestError("model_lib is not supported yet", param="model_lib")
+
+    if enable_tracing:
+        raise BadRequestError("enable_tracing is not supported yet", param="enable_tracing")

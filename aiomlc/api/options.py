@@ -1,0 +1,58 @@
+"""The optional fields of requests, as keyword arguments."""
+
+from __future__ import annotations
+
+__all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions")
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from aiomlc.api.protocol.chat_request import ReasoningEffort
+from aiomlc.api.protocol.tools import ToolChoice
+
+
+class GenerationOptions(TypedDict, total=False):
+    """What chat and plain completions share; every other field of OpenAI's is refused by name."""
+
+    model: str | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    repetition_penalty: float | None
+    logit_bias: Mapping[str, float] | Mapping[int, float] | None
+    max_tokens: int | None
+    min_tokens: int | None
+    stop: str | Sequence[str] | None
+    stop_token_ids: Sequence[int] | None
+    ignore_eos: bool | None
+    seed: int | None
+    stream_options: Mapping[str, Any] | None
+    request_id: str | None
+    user: str | None
+    safety_identifier: str | None
+    metadata: Mapping[str, str] | None
+    extra_body: Mapping[str, Any] | None
+
+
+class ChatOptions(GenerationOptions, total=False):
+    """The optional fields of a chat."""
+
+    max_completion_tokens: int | None
+    logprobs: bool | None
+    top_logprobs: int | None
+    reasoning_effort: ReasoningEffort | None
+    chat_template_kwargs: Mapping[str, Any] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    tools: Iterable[Mapping[str, Any]] | None
+    tool_choice: ToolChoice | None
+    parallel_tool_calls: bool | None
+
+
+class CompletionOptions(GenerationOptions, total=False):
+    """The optional fields of a plain completion."""
+
+    echo: bool | None

@@ -1,0 +1,74 @@
+"""From a chat's messages to the text its model is given."""
+
+from __future__ import annotations
+
+__all__ = ("render_prompt",)
+
+from typing import Any
+
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest
+from aiomlc.api.protocol.messages import Message
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.template import ChatTemplate
+
+# What a request says in other fields.
+_RESERVED = frozenset(
+    {"self", "messages", "tools", "add_generation_prompt", "continue_final_message"}
+)
+
+
+def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
+    """The prompt of a chat.
+
+    Raises:
+        BadRequestError: the model has no template, or its template refuses the chat.
+    """
+    template = model.chat_template
+    if template is None:
+        raise BadRequestError("the model has no chat template", param="messages")
+
+    tools = [tool.for_template() for tool in request.offered_tools]
+    return template.render(
+        [_for_template(message) for message in request.messages],
+        tools=tools or None,
+        add_generation_prompt=request.begins_an_answer,
+        continue_final_message=bool(request.continue_final_message),
+        **_variables(request, template),
+    )
+
+
+def _variables(request: ChatCompletionRequest, template: ChatTemplate) -> dict[str, Any]:
+    variables = dict(request.chat_template_kwargs or {})
+    for name in variables:
+        if name in _RESERVED or name not in template.source:
+            raise BadRequestError(
+                f"chat_template_kwargs: the model's chat template takes no {name!r} there",
+                param="chat_template_kwargs",
+            )
+
+    return {**_effort(request.reasoning_effort, template), **variables}
+
+
+def _effort(effort: str | None, template: ChatTemplate) -> dict[str, Any]:
+    """What the template is told of how much to think, by the names it knows."""
+    if effort is None:
+        return {}
+
+    told = {"enable_thinking": effort != "none", "reasoning_effort": effort}
+    known = {name: value for name, value in told.items() if name in template.source}
+    if not known:
+        raise BadRequestError(
+            "reasoning_effort: the model's chat template knows nothing of it",
+            param="reasoning_effort",
+        )
+
+    return known
+
+
+def _for_template(message: Message) -> dict[str, Any]:
+    fields = message.model_dump(exclude_none=True)
+    if message.role == "assistant":
+        fields.setdefault("content", None)  # Templates tell a null content from none at all.
+
+    return fields

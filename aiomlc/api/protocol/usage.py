@@ -1,0 +1,34 @@
+"""Token counts, and how a stream tells them."""
+
+from __future__ import annotations
+
+__all__ = ("StreamedWithUsage", "Usage")
+
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
+from aiomlc.api.protocol.wire import WireModel
+
+
+class Usage(WireModel):
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class StreamedWithUsage(WireModel):
+    """An event of a stream that ends with the usage, if it was asked for."""
+
+    usage: Usage | None = None  #: In the last event.
+
+    @model_serializer(mode="wrap")
+    def _wire_form(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # OpenAI has a null usage in every event of a stream that ends with one, else no field.
+        fields: dict[str, Any] = serialize(self)
+        if "usage" not in self.model_fields_set:
+            fields.pop("usage", None)
+
+        return fields

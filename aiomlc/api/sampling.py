@@ -1,0 +1,87 @@
+"""From what a request chose and what its model prefers to what the core is told."""
+
+from __future__ import annotations
+
+__all__ = ("SamplingChoice", "sequence_options")
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from aiomlc.config import SequenceOptions
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.loaded_model import LoadedModel
+
+
+class SamplingChoice(Protocol):
+    """What a request may choose; None leaves it to the model."""
+
+    @property
+    def temperature(self) -> float | None: ...
+    @property
+    def top_p(self) -> float | None: ...
+    @property
+    def top_k(self) -> int | None: ...
+    @property
+    def min_p(self) -> float | None: ...
+    @property
+    def presence_penalty(self) -> float | None: ...
+    @property
+    def frequency_penalty(self) -> float | None: ...
+    @property
+    def repetition_penalty(self) -> float | None: ...
+    @property
+    def logit_bias(self) -> Mapping[int, float] | None: ...
+    @property
+    def min_tokens(self) -> int | None: ...
+    @property
+    def logprobs_wanted(self) -> int | None: ...
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def stop(self) -> tuple[str, ...]: ...
+    @property
+    def stop_token_ids(self) -> Sequence[int] | None: ...
+    @property
+    def ignore_eos(self) -> bool | None: ...
+    @property
+    def token_limit(self) -> int | None: ...
+
+
+def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOptions:
+    """How the core samples and ends one sequence.
+
+    Raises:
+        BadRequestError: `logit_bias` names a token that the vocabulary does not have.
+    """
+    defaults = model.default_options
+    temperature = choice.temperature
+    top_p = choice.top_p
+    ends = () if choice.ignore_eos else model.stop_token_ids
+    return SequenceOptions(
+        max_tokens=choice.token_limit,
+        temperature=defaults.temperature if temperature is None else temperature,
+        top_p=defaults.top_p if top_p is None else top_p,
+        top_k=choice.top_k or 0,
+        min_p=choice.min_p or 0.0,
+        presence_penalty=choice.presence_penalty or 0.0,
+        frequency_penalty=choice.frequency_penalty or 0.0,
+        repetition_penalty=choice.repetition_penalty or 1.0,
+        logit_bias=_logit_bias(choice, model),
+        min_tokens=choice.min_tokens or 0,
+        top_logprobs=choice.logprobs_wanted,
+        seed=choice.seed,
+        stop=choice.stop,
+        stop_token_ids=(*ends, *(choice.stop_token_ids or ())),
+    )
+
+
+def _logit_bias(choice: SamplingChoice, model: LoadedModel) -> tuple[tuple[int, float], ...]:
+    entries = tuple((choice.logit_bias or {}).items())
+    for token_id, _ in entries:
+        if token_id >= model.vocab_size:
+            raise BadRequestError(
+                f"logit_bias has token {token_id}, the vocabulary has {model.vocab_size} tokens",
+                param="logit_bias",
+            )
+
+    return entries

@@ -1,0 +1,67 @@
+"""A served model: what every kind of request needs once the engine is open."""
+
+from __future__ import annotations
+
+__all__ = ("ModelSession", "Service")
+
+from collections.abc import Sequence
+from typing import Protocol, final
+
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from aiomlc.api.sampling import SamplingChoice, sequence_options
+from aiomlc.errors import PromptTooLongError
+from aiomlc.runtime.engine import Engine
+from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.stream import DeltaStream
+
+# Above this a prompt takes over 10 ms to encode, which is too long for an event loop.
+_LONG_PROMPT = 20_000
+
+
+@final
+class ModelSession:
+    """An open engine and its model."""
+
+    def __init__(self, engine: Engine, model: LoadedModel) -> None:
+        self.engine = engine
+        self.model = model
+
+    async def encode(self, prompt: str) -> list[int]:
+        """The token ids of a prompt, computed beside the event loop if it is long."""
+        encode = self.model.tokenizer.encode
+        if len(prompt) > _LONG_PROMPT:
+            return await to_thread.run_sync(encode, prompt)
+
+        await checkpoint()
+        return encode(prompt)
+
+    def open_stream(
+        self, prompt_ids: Sequence[int], choice: SamplingChoice, request_id: str
+    ) -> DeltaStream:
+        """Submit a prompt. Does not block: a caller that is cancelled leaves nothing behind.
+
+        Raises:
+            RequestError: the length or the core refuses it.
+            EngineError: the engine is closed or dead.
+        """
+        self.check_length(prompt_ids)
+        return self.engine.open_stream(prompt_ids, sequence_options(choice, self.model), request_id)
+
+    def check_length(self, prompt_ids: Sequence[int]) -> None:
+        """Refuse a prompt that leaves no room for a completion.
+
+        Raises:
+            PromptTooLongError: it is as long as the context window.
+        """
+        window = self.model.context_window
+        if len(prompt_ids) >= window:
+            raise PromptTooLongError(prompt_tokens=len(prompt_ids), context_window=window)
+
+
+class Service(Protocol):
+    """Whoever can open the engine, at the first request if need be."""
+
+    async def session(self) -> ModelSession:
+        """The session of the open engine."""

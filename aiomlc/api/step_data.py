@@ -1,0 +1,225 @@
+"""What goes into `SyncMLCEngine` and what comes out, under upstream's names."""
+
+from __future__ import annotations
+
+__all__ = (
+    "Data",
+    "GenerationConfig",
+    "Prompt",
+    "Request",
+    "RequestStreamOutput",
+    "SingleRequestStreamOutput",
+    "TextData",
+    "TokenData",
+    "one_config_each",
+    "read_inputs",
+    "read_prompts",
+)
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.core_protocol import Record
+
+# The values that ask for nothing in the fields this engine does not act on yet.
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "response_format": (None, {"type": "text"}),
+    "debug_config": (None,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextData:
+    """A text of a prompt."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class TokenData:
+    """Token ids of a prompt."""
+
+    token_ids: Sequence[int]
+
+
+Data = TextData | TokenData
+Prompt = str | Sequence[int] | Data | Sequence[Data]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationConfig:
+    """How a request is sampled and when it ends; None is the model's own choice.
+
+    Raises:
+        BadRequestError: a field is out of range or not supported; `param` names it.
+    """
+
+    n: int = 1
+    temperature: float | None = None  #: 0 is greedy.
+    top_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    logit_bias: Mapping[int, float] | None = None
+    max_tokens: int = -1  #: -1 is no limit.
+    seed: int | None = None
+    stop_strs: Sequence[str] | None = None
+    stop_token_ids: Sequence[int] | None = None
+    response_format: Mapping[str, Any] | None = None
+    debug_config: object = None
+    top_k: int | None = None  #: Ours; 0 is off.
+    min_p: float | None = None  #: Ours; 0 is off.
+    min_tokens: int = 0  #: Ours: nothing stops before.
+    ignore_eos: bool = False  #: Ours: go on where the model would end.
+
+    def __post_init__(self) -> None:
+        for name, neutral in _NEUTRAL.items():
+            if getattr(self, name) not in neutral:
+                raise BadRequestError(f"{name} is not supported yet", param=name)
+
+        temperature, top_p = self.temperature, self.top_p
+        _check(self.n >= 1, "n", "should be at least 1")
+        _check(self.n == 1, "n", "above 1 is not supported yet")
+        _check(temperature is None or temperature >= 0, "temperature", "should be non-negative")
+        _check(top_p is None or 0 < top_p <= 1, "top_p", "should be in range (0, 1]")
+        _check(self.max_tokens == -1 or self.max_tokens >= 1, "max_tokens", "should be positive")
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _check(value is None or -2 <= value <= 2, name, "should be in range [-2, 2]")
+
+        penalty = self.repetition_penalty
+        _check(penalty is None or penalty > 0, "repetition_penalty", "should be positive")
+        biases = (self.logit_bias or {}).values()
+        _check(
+            all(-100 <= b <= 100 for b in biases), "logit_bias", "should be in range [-100, 100]"
+        )
+        _check(self.top_k is None or self.top_k >= 0, "top_k", "should be non-negative")
+        _check(self.min_p is None or 0 <= self.min_p <= 1, "min_p", "should be in range [0, 1]")
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """The stop strings."""
+        return (self.stop_strs,) if isinstance(self.stop_strs, str) else tuple(self.stop_strs or ())
+
+    @property
+    def logprobs_wanted(self) -> int | None:
+        """They are not told yet."""
+        return None
+
+    @property
+    def token_limit(self) -> int | None:
+        """The completion's tokens at most."""
+        return None if self.max_tokens == -1 else self.max_tokens
+
+
+class Request(NamedTuple):
+    """A request that `add_request` takes; made by `create_request`."""
+
+    request_id: str
+    inputs: tuple[Data, ...]
+    generation_config: GenerationConfig
+
+
+class SingleRequestStreamOutput(NamedTuple):
+    """What one sequence gained in a step."""
+
+    delta_token_ids: list[int]
+    delta_text: str  #: Ours: the text of these tokens, less a stop string.
+    finish_reason: str | None  #: "stop", "length", "abort" or "error", in the last one.
+    request_final_usage_json_str: str | None  #: In the last one, OpenAI's usage.
+    error: str | None = None  #: Ours: why it failed.
+    delta_logprob_json_strs: list[str] | None = None
+    extra_prefix_string: str = ""
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """What a record of the core says."""
+        usage = None
+        if record.finish_reason is not None:
+            counts = {
+                "prompt_tokens": record.prompt_tokens,
+                "completion_tokens": record.completion_tokens,
+                "total_tokens": record.prompt_tokens + record.completion_tokens,
+            }
+            usage = json.dumps(counts)
+
+        return cls(list(record.token_ids), record.text, record.finish_reason, usage, record.error)
+
+
+class RequestStreamOutput(NamedTuple):
+    """What one request gained in a step."""
+
+    request_id: str
+    outputs: list[SingleRequestStreamOutput]
+
+    def unpack(self) -> tuple[str, list[SingleRequestStreamOutput]]:
+        """The request's id, and the gain of each of its sequences."""
+        return self.request_id, self.outputs
+
+
+def read_prompts(prompts: str | Sequence[int] | Sequence[Prompt]) -> list[tuple[Data, ...]]:
+    """The inputs of each prompt, from whatever form the prompts have."""
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [read_inputs(prompts)]
+
+    return [read_inputs(prompt) for prompt in prompts]
+
+
+def read_inputs(prompt: object) -> tuple[Data, ...]:
+    """The inputs of one prompt.
+
+    Raises:
+        BadRequestError: there are none, or they are something else.
+    """
+    if isinstance(prompt, str):
+        return (TextData(prompt),)
+
+    if isinstance(prompt, (TextData, TokenData)):
+        return (prompt,)
+
+    parts = tuple(prompt) if isinstance(prompt, Sequence) else ()
+    if not parts:
+        raise BadRequestError("No input data is given.", param="inputs")
+
+    if all(isinstance(part, int) for part in parts):
+        return (TokenData(parts),)
+
+    if not all(isinstance(part, (TextData, TokenData)) for part in parts):
+        raise BadRequestError("a prompt is text, token ids or data", param="inputs")
+
+    return parts
+
+
+def one_config_each(
+    config: GenerationConfig | Sequence[GenerationConfig] | None, count: int
+) -> list[GenerationConfig]:
+    """A config for each prompt.
+
+    Raises:
+        BadRequestError: there are more or fewer configs than prompts.
+    """
+    if config is None or isinstance(config, GenerationConfig):
+        return [config or GenerationConfig()] * count
+
+    if len(config) != count:
+        raise BadRequestError(
+            f"there are {count} prompts and {len(config)} generation configs",
+            param="generation_config",
+        )
+
+    return list(config)
+
+
+def _check(holds: bool, name: str, rule: str) -> None:
+    if not holds:
+        raise BadRequestError(f'"{name}" {rule}', param=name)

@@ -1,0 +1,302 @@
+"""`SyncMLCEngine`: an engine that moves only when it is told to, one step at a time."""
+
+from __future__ import annotations
+
+__all__ = ("StreamCallback", "SyncMLCEngine")
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple, Self, final
+
+from anyio.from_thread import start_blocking_portal
+
+from aiomlc.api.loader import Loader, Model, complete_config, open_model
+from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.sampling import sequence_options
+from aiomlc.api.step_data import (
+    Data,
+    GenerationConfig,
+    Prompt,
+    Request,
+    RequestStreamOutput,
+    SingleRequestStreamOutput,
+    TextData,
+    one_config_each,
+    read_inputs,
+    read_prompts,
+)
+from aiomlc.config import EngineConfig, Mode
+from aiomlc.errors import (
+    DuplicateRequestError,
+    EngineClosedError,
+    EngineDeadError,
+    EngineError,
+    RequestFailedError,
+)
+from aiomlc.runtime.loaded_model import LoadProgress
+
+StreamCallback = Callable[[list[RequestStreamOutput]], object]
+
+
+class _Live(NamedTuple):
+    """A request in the core, and who is told of it; None is the engine's callback."""
+
+    request_id: str
+    tell: Callable[[SingleRequestStreamOutput], None] | None
+
+
+@final
+class SyncMLCEngine:
+    """Serve one model step by step, in the thread that calls it and in no other.
+
+    Every `step` runs the model once for all requests and tells `request_stream_callback` what
+    each of them gained. It belongs to one thread. Texts are taken as they are: there is no chat
+    template here.
+
+    Raises:
+        BadRequestError: an argument is invalid or not supported; `param` names it.
+        ModelLoadError: the model cannot be opened.
+    """
+
+    def __init__(  # noqa: PLR0913 - upstream's signature.
+        self,
+        model: Model | None = None,
+        device: str = "auto",
+        *,
+        model_lib: Model | None = None,
+        mode: Mode = "local",
+        engine_config: EngineConfig | None = None,
+        enable_tracing: bool = False,
+        request_stream_callback: StreamCallback | None = None,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        self.engine_config = complete_config(
+            engine_config,
+            model=model,
+            device=device,
+            model_lib=model_lib,
+            mode=mode,
+            enable_tracing=enable_tracing,
+        )
+        self.request_stream_callback = request_stream_callback
+        load = partial(
+            loader or open_model,
+            self.engine_config.model,
+            device=device,
+            mode=mode,
+            engine_config=self.engine_config,
+            on_progress=on_progress,
+        )
+        with start_blocking_portal(name="aiomlc loading") as portal:
+            self._model = portal.call(load)
+
+        self.tokenizer = self._model.tokenizer
+        self._core = self._model.core
+        self._live: dict[int, _Live] = {}
+        self._sequence_ids: dict[str, int] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<SyncMLCEngine {self.engine_config.model or 'bundled model'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.terminate()
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[Prompt],
+        generation_config: GenerationConfig | Sequence[GenerationConfig] | None = None,
+    ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
+        """Complete prompts; requests that were added before go on beside them.
+
+        Returns:
+            The texts of each prompt, and the log-probabilities of each, which are None.
+
+        Raises:
+            RequestError: one of the prompts is refused; none of the others goes on.
+            RequestFailedError: one of them failed.
+        """
+        inputs = read_prompts(prompts)
+        configs = one_config_each(generation_config, len(inputs))
+        if self._sequence_ids:
+            self._check_callback()
+
+        answers = [_Answer() for _ in inputs]
+        sequence_ids: list[int] = []
+        try:
+            for index, (data, config) in enumerate(zip(inputs, configs, strict=True)):
+                request = Request(str(index), data, config)
+                sequence_ids.append(self._submit(request, answers[index].add))
+
+            while [answer for answer in answers if not answer.is_finished()]:
+                self._advance()
+        finally:
+            for sequence_id in sequence_ids:
+                self._forget(sequence_id)
+
+        return [["".join(answer.texts)] for answer in answers], [None for _ in answers]
+
+    def create_request(
+        self,
+        request_id: str,
+        inputs: Data | Sequence[Data],
+        generation_config: GenerationConfig | None = None,
+    ) -> Request:
+        """A request for `add_request`.
+
+        Raises:
+            BadRequestError: there are no inputs.
+        """
+        return Request(request_id, read_inputs(inputs), generation_config or GenerationConfig())
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request; the next step begins it.
+
+        Raises:
+            DuplicateRequestError: its id belongs to a request that is still running.
+            RequestError: it can never be served.
+        """
+        if request.request_id in self._sequence_ids:
+            raise DuplicateRequestError(request.request_id)
+
+        self._sequence_ids[request.request_id] = self._submit(request, None)
+
+    def abort_request(self, request_id: str) -> None:
+        """End a request at the next step, with the reason `abort`. An unknown id does nothing."""
+        sequence_id = self._sequence_ids.get(request_id)
+        if sequence_id is not None:
+            self._core.cancel(sequence_id)
+
+    def step(self) -> bool:
+        """Run the model once for every request; false when there was nothing to do.
+
+        Raises:
+            EngineError: there is no callback to tell.
+            EngineDeadError: the model failed, now or before.
+        """
+        self._check_open()
+        self._check_callback()
+        return bool(self._live) and self._advance()
+
+    def reset(self) -> None:
+        """End every request, with the reason `abort`. The counters go on."""
+        self._check_open()
+        for sequence_id in self._live:
+            self._core.cancel(sequence_id)
+
+        while self._live:
+            self._advance()
+
+    def metrics(self) -> EngineMetrics:
+        """The engine's counters under upstream's names."""
+        return EngineMetrics(self._core.statistics())
+
+    def terminate(self) -> None:
+        """End every request and free the model. A second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._live.clear()
+            self._sequence_ids.clear()
+            self._core.close()
+            self._core.release()
+
+    def _submit(
+        self, request: Request, tell: Callable[[SingleRequestStreamOutput], None] | None
+    ) -> int:
+        self._check_open()
+        prompt_ids: list[int] = []
+        for data in request.inputs:
+            if isinstance(data, TextData):
+                prompt_ids += self.tokenizer.encode(data.text)
+            else:
+                prompt_ids += data.token_ids
+
+        options = sequence_options(request.generation_config, self._model)
+        sequence_id = self._core.submit(prompt_ids, options)
+        self._live[sequence_id] = _Live(request.request_id, tell)
+        return sequence_id
+
+    def _advance(self) -> bool:
+        has_stepped = self._core.step()
+        records = self._core.drain()
+        if not has_stepped and not records:
+            raise EngineError("the core has requests and nothing to do")
+
+        outputs = []
+        for record in records:
+            live = self._live.get(record.sequence_id)
+            if live is None:
+                continue
+
+            if record.finish_reason is not None:
+                self._drop(record.sequence_id)
+
+            if live.tell is not None:
+                live.tell(SingleRequestStreamOutput.of(record))
+            else:
+                outputs.append(
+                    RequestStreamOutput(live.request_id, [SingleRequestStreamOutput.of(record)])
+                )
+
+        if outputs and self.request_stream_callback is not None:
+            self.request_stream_callback(outputs)
+
+        return True
+
+    def _forget(self, sequence_id: int) -> None:
+        if sequence_id in self._live:
+            self._core.cancel(sequence_id)
+            self._drop(sequence_id)
+
+    def _drop(self, sequence_id: int) -> None:
+        live = self._live.pop(sequence_id)
+        if live.tell is None:
+            del self._sequence_ids[live.request_id]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosedError("the engine was terminated")
+
+        if reason := self._core.failure():
+            raise EngineDeadError(reason)
+
+    def _check_callback(self) -> None:
+        if self.request_stream_callback is None:
+            raise EngineError("The request stream callback is not set. Engine cannot execute.")
+
+
+@final
+class _Answer:
+    """What one prompt of `generate` has got so far."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._last: SingleRequestStreamOutput | None = None
+
+    def add(self, output: SingleRequestStreamOutput) -> None:
+        self.texts.append(output.delta_text)
+        self._last = output
+
+    def is_finished(self) -> bool:
+        """Whether its end is there.
+
+        Raises:
+            RequestFailedError: the end is a failure.
+        """
+        if self._last is None or self._last.finish_reason is None:
+            return False
+
+        if self._last.finish_reason == "error":
+            raise RequestFailedError(self._last.error or "the request failed")
+
+        return True

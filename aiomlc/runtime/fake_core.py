@@ -1,0 +1,270 @@
+"""A core without a model: it says what a script says."""
+
+from __future__ import annotations
+
+__all__ = ("FakeCore",)
+
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, final
+
+from aiomlc.config import SequenceOptions
+from aiomlc.errors import EngineClosedError, EngineDeadError
+from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
+
+_TOTAL_PAGES = 64
+_VOCAB_SIZE = 256  # Token i is byte i.
+
+
+@dataclass(slots=True)
+class _Sequence:
+    reply: str
+    options: SequenceOptions
+    num_prompt: int
+    num_done: int = 0
+
+
+@final
+class FakeCore:
+    """A core that answers from a script, one character per token and step.
+
+    It keeps the contract of the native core: a thread of its own runs it, and a file descriptor
+    is readable while records wait. The n-th request gets the n-th reply, over and over; each
+    live sequence holds one page. No option changes what the script says; log-probabilities, if
+    asked for, are made up: each token had one half, its successors a quarter, an eighth and so on.
+
+    Args:
+        replies: What the sequences say; or a function of a prompt's ids.
+        hand_stepped: `run` takes only the steps that `allow` grants, so that a test decides when
+            the engine moves.
+        failures: By sequence id (the first is 1): the message that request fails with, alone.
+        dies_at_step: The step, from 1, at which the whole engine fails.
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[str] | Callable[[Sequence[int]], str] = ("Hello!",),
+        *,
+        hand_stepped: bool = False,
+        failures: Mapping[int, str] | None = None,
+        dies_at_step: int | None = None,
+    ) -> None:
+        self.prompts: list[list[int]] = []
+        self.options: list[SequenceOptions] = []
+        self.cancelled: list[int] = []  #: Every id that `cancel` was called with.
+        self.is_running = False  #: A thread is inside `run`.
+        self.is_closed = False
+        self.is_released = False
+        self._replies = replies
+        self._failures = dict(failures or {})
+        self._dies_at_step = dies_at_step
+        self._grants = 0 if hand_stepped else None
+        self._changed = threading.Condition()
+        self._live: dict[int, _Sequence] = {}
+        self._doomed: set[int] = set()
+        self._outbox: list[Record] = []
+        self._stopping = False
+        self._failure = ""
+        self._steps = 0
+        self._prompt_tokens = 0
+        self._completion_tokens = 0
+        self.wake_fd, self._wake_writer = os.pipe()
+        weakref.finalize(self, _close_all, self.wake_fd, self._wake_writer)
+
+    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+        """Queue a prompt; returns the id of its sequence."""
+        with self._changed:
+            if self.is_closed:
+                raise EngineClosedError("the core is closed")
+
+            self.prompts.append(list(prompt_ids))
+            self.options.append(options)
+            sequence_id = len(self.prompts)
+            self._live[sequence_id] = _Sequence(
+                self._reply(sequence_id, prompt_ids), options, len(prompt_ids)
+            )
+            self._changed.notify_all()
+            return sequence_id
+
+    def cancel(self, sequence_id: int) -> None:
+        """End a sequence at the next step; an unknown id does nothing."""
+        with self._changed:
+            self.cancelled.append(sequence_id)
+            if sequence_id in self._live:
+                self._doomed.add(sequence_id)
+                self._changed.notify_all()
+
+    def run(self) -> None:
+        """Step until `stop` is called."""
+        with self._changed:
+            self.is_running = True
+
+        try:
+            while self._wait_for_work():
+                self.step()
+        finally:
+            with self._changed:
+                self.is_running = False
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Make `run` return after the step it is in."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End every sequence and free its page."""
+        with self._changed:
+            self.is_closed = True
+            self._live.clear()
+
+    def release(self) -> None:
+        """Nothing to free before the double itself is collected."""
+        self.is_released = True
+
+    def step(self) -> bool:
+        """Give every live sequence one character; false when there is none."""
+        with self._changed:
+            if not self._live:
+                return False
+
+            self._steps += 1
+            if self._steps == self._dies_at_step:
+                self._die()
+
+            self._post([self._advance(sequence_id) for sequence_id in list(self._live)])
+            return True
+
+    def drain(self) -> list[Record]:
+        """Everything since the last call."""
+        with self._changed:
+            if self._outbox:
+                os.read(self.wake_fd, 1)
+
+            records, self._outbox = self._outbox, []
+            return records
+
+    def failure(self) -> str:
+        """Why the engine is dead; empty while it is not."""
+        return self._failure
+
+    def statistics(self) -> CoreStatistics:
+        """A snapshot of the counters."""
+        with self._changed:
+            return CoreStatistics(
+                num_running=len(self._live),
+                num_waiting=0,
+                total_pages=_TOTAL_PAGES,
+                free_pages=_TOTAL_PAGES - len(self._live),
+                prompt_tokens=self._prompt_tokens,
+                completion_tokens=self._completion_tokens,
+                steps=self._steps,
+                prefill_tokens=self._prompt_tokens,
+                decode_tokens=self._completion_tokens,
+                prefill_seconds=0.5 * self._steps,
+                decode_seconds=0.5 * self._steps,
+            )
+
+    def allow(self, num_steps: int) -> None:
+        """Grant steps to a hand-stepped core."""
+        with self._changed:
+            assert self._grants is not None, "the core is not hand-stepped"
+            self._grants += num_steps
+            self._changed.notify_all()
+
+    def wait_until_stopped(self, timeout: float = 5) -> bool:
+        """Block until no thread is inside `run`; false if that takes longer than `timeout`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.is_running, timeout)
+
+    def _reply(self, sequence_id: int, prompt_ids: Sequence[int]) -> str:
+        if callable(self._replies):
+            return self._replies(prompt_ids)
+
+        return self._replies[(sequence_id - 1) % len(self._replies)]
+
+    def _wait_for_work(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self._can_step())
+            if self._stopping:
+                return False
+
+            if self._grants:
+                self._grants -= 1
+
+            return True
+
+    def _can_step(self) -> bool:
+        # Cancelling needs no grant: the native core does it between steps, too.
+        return bool(self._live) and (self._grants is None or self._grants > 0 or self._is_doomed())
+
+    def _is_doomed(self) -> bool:
+        return self._doomed.issuperset(self._live)
+
+    def _advance(self, sequence_id: int) -> Record:
+        sequence = self._live[sequence_id]
+        text, finish_reason, error = "", None, self._failures.get(sequence_id)
+        if sequence_id in self._doomed:
+            finish_reason, error = "abort", None
+        elif error is not None:
+            finish_reason = "error"
+        else:
+            text, finish_reason = self._next_character(sequence)
+
+        if finish_reason is not None:
+            del self._live[sequence_id]
+            self._doomed.discard(sequence_id)
+
+        return Record(
+            sequence_id,
+            text,
+            tuple(map(ord, text)),
+            finish_reason,
+            error,
+            sequence.num_prompt,
+            sequence.num_done,
+            tuple(_made_up(ord(character), sequence.options.top_logprobs) for character in text)
+            if sequence.options.top_logprobs is not None
+            else (),
+        )
+
+    def _die(self) -> NoReturn:
+        self._failure = "the script says so"
+        self._failures = dict.fromkeys(self._live, self._failure)
+        self._post([self._advance(sequence_id) for sequence_id in list(self._live)])
+        raise EngineDeadError(self._failure)
+
+    def _next_character(self, sequence: _Sequence) -> tuple[str, str | None]:
+        if sequence.num_done == 0:
+            self._prompt_tokens += sequence.num_prompt
+
+        if sequence.num_done >= len(sequence.reply):
+            return "", "stop"
+
+        text = sequence.reply[sequence.num_done]
+        sequence.num_done += 1
+        self._completion_tokens += 1
+        limit = sequence.options.max_tokens
+        return text, "length" if limit is not None and sequence.num_done >= limit else None
+
+    def _post(self, records: list[Record]) -> None:
+        if not self._outbox:
+            os.write(self._wake_writer, b"!")
+
+        self._outbox += records
+
+
+def _made_up(token_id: int, num_top: int) -> TokenLogprob:
+    half = math.log(0.5)
+    top = tuple(((token_id + index) % _VOCAB_SIZE, half * (index + 1)) for index in range(num_top))
+    return TokenLogprob(token_id, half, top)
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

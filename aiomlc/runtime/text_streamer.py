@@ -1,0 +1,44 @@
+"""Token ids to text, as they come, for programs that keep the ids themselves."""
+
+from __future__ import annotations
+
+__all__ = ("TextStreamer",)
+
+import codecs
+from collections.abc import Sequence
+from typing import final
+
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.tokenizer import Tokenizer
+
+
+@final
+class TextStreamer:
+    """The text of one growing sequence. Half a character waits for its other half."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._pieces = tokenizer.pieces
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._is_finished = False
+
+    def put(self, token_ids: Sequence[int]) -> str:
+        """The text that these tokens complete.
+
+        Raises:
+            BadRequestError: the text was finished, or an id is not one of the vocabulary.
+        """
+        if self._is_finished:
+            raise BadRequestError("`put` is not expected to be invoked after finish.")
+
+        return self._decoder.decode(b"".join(map(self._piece, token_ids)))
+
+    def finish(self) -> str:
+        """What is left; a character that never got its other half is U+FFFD."""
+        self._is_finished = True
+        return self._decoder.decode(b"", final=True)
+
+    def _piece(self, token_id: int) -> bytes:
+        if not 0 <= token_id < len(self._pieces):
+            raise BadRequestError(f"token id {token_id} is not one of {len(self._pieces)}")
+
+        return self._pieces[token_id]

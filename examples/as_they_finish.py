@@ -1,0 +1,22 @@
+"""A list of prompts, eight at a time, and each answer as soon as it is there."""
+
+from __future__ import annotations
+
+import anyio
+
+from aiomlc import AsyncMLCEngine
+
+
+async def main() -> None:
+    prompts = [f"What is {number} plus 5?" for number in range(20)]
+    async with (
+        AsyncMLCEngine() as engine,
+        engine.generate_many(prompts, limit=8, temperature=0) as outcomes,
+    ):
+        async for position, completion, error in outcomes:
+            answer = error or (completion and completion.choices[0].message.content)
+            print(prompts[position], answer)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,25 @@
+"""JSON text in, JSON text out; whatever goes wrong is a chunk, too."""
+
+from __future__ import annotations
+
+import json
+
+from aiomlc import JSONFFIEngine
+
+
+def main() -> None:
+    with JSONFFIEngine() as engine:
+        for temperature in (0, -1):
+            request = {
+                "messages": [{"role": "user", "content": "What is 12 plus 30?"}],
+                "temperature": temperature,
+            }
+            for chunks in engine.chat_completion(json.dumps(request)):
+                for chunk in json.loads(chunks):
+                    for choice in chunk["choices"]:
+                        print(choice["delta"].get("content", ""), end="", flush=True)
+            print()
+
+
+if __name__ == "__main__":
+    main()

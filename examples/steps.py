@@ -1,0 +1,36 @@
+"""An engine that moves one step at a time; a callback is told what each request gained."""
+
+from __future__ import annotations
+
+from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TextStreamer
+from aiomlc.api.step_data import RequestStreamOutput
+
+PROMPT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def main() -> None:
+    texts: dict[str, str] = {}
+
+    def callback(outputs: list[RequestStreamOutput]) -> None:
+        for output in outputs:
+            request_id, (single,) = output.unpack()
+            texts[request_id] += streamers[request_id].put(single.delta_token_ids)
+
+    with SyncMLCEngine(request_stream_callback=callback) as engine:
+        streamers = {}
+        for question in ("Who are you?", "What is 12 plus 30?"):
+            texts[question] = ""
+            streamers[question] = TextStreamer(engine.tokenizer)
+            data = TextData(PROMPT.format(question))
+            config = GenerationConfig(temperature=0, max_tokens=64)
+            engine.add_request(engine.create_request(question, data, config))
+
+        while engine.step():
+            pass
+
+    for question, text in texts.items():
+        print(question, text)
+
+
+if __name__ == "__main__":
+    main()

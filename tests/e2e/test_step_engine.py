@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from aiomlc import GenerationConfig, MLCEngine, SyncMLCEngine, TextData, TextStreamer
+from aiomlc.api.step_data import RequestStreamOutput
+
+QUESTIONS = ("Who are you?", "What is 12 plus 30?", "What is the capital of France?")
+GREEDY = GenerationConfig(temperature=0, max_tokens=80)
+
+
+def prompt(question: str) -> str:
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def expected() -> list[str | None]:
+    with MLCEngine() as engine:
+        return [
+            engine.chat.completions.create(
+                messages=[{"role": "user", "content": question}], temperature=0, max_tokens=80
+            )
+            .choices[0]
+            .message.content
+            for question in QUESTIONS
+        ]
+
+
+def test_generate_says_what_the_other_engines_say() -> None:
+    with SyncMLCEngine() as engine:
+        texts, _ = engine.generate([prompt(question) for question in QUESTIONS], GREEDY)
+        again, _ = engine.generate([engine.tokenizer.encode(prompt(QUESTIONS[0]))], GREEDY)
+
+    assert [text for (text,) in texts] == expected()
+    assert again == texts[:1]
+
+
+def test_requests_that_arrive_while_others_run_get_the_same_answers() -> None:
+    outputs: dict[str, list[int]] = defaultdict(list)
+    finished: dict[str, str] = {}
+
+    def callback(batch: Sequence[RequestStreamOutput]) -> None:
+        for output in batch:
+            request_id, (single,) = output.unpack()
+            outputs[request_id] += single.delta_token_ids
+            if single.finish_reason is not None:
+                finished[request_id] = single.finish_reason
+
+    with SyncMLCEngine(request_stream_callback=callback) as engine:
+        pages = engine.metrics()["kv_cache_free_pages"]
+        for index, question in enumerate(QUESTIONS):
+            data = TextData(prompt(question))
+            engine.add_request(engine.create_request(str(index), data, GREEDY))
+            engine.add_request(engine.create_request(f"left {index}", data, GREEDY))
+            for _ in range(3):
+                engine.step()
+            engine.abort_request(f"left {index}")
+        while engine.step():
+            pass
+        engine.add_request(engine.create_request("reset", TextData("Once"), GREEDY))
+        engine.reset()
+
+        assert engine.metrics()["kv_cache_free_pages"] == pages
+        texts = []
+        for index in range(len(QUESTIONS)):
+            streamer = TextStreamer(engine.tokenizer)
+            texts.append(streamer.put(outputs[str(index)]) + streamer.finish())
+
+    assert texts == expected()
+    assert {finished[str(index)] for index in range(3)} == {"stop"}
+    assert {finished[f"left {index}"] for index in range(3)} == {"abort"}
+    assert finished["reset"] == "abort"

@@ -1,0 +1,33 @@
+"""`mock://echo`: an engine without files, for programs that try their own code."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiomlc import AsyncMLCEngine, JSONFFIEngine, MLCEngine, SyncMLCEngine
+
+pytestmark = pytest.mark.timeout(20)
+ECHO = "mock://echo"
+HELLO = [{"role": "user", "content": "Hello"}]
+PROMPT = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_the_answer_is_the_prompt() -> None:
+    async with AsyncMLCEngine(ECHO) as engine:
+        chat = await engine.chat.completions.create(messages=HELLO)
+        plain = await engine.completions.create(prompt="Höllo", max_tokens=3)
+
+    assert chat.choices[0].message.content == PROMPT
+    assert chat.model == ECHO
+    assert (plain.choices[0].text, plain.choices[0].finish_reason) == ("Höl", "length")
+
+
+def test_every_engine_takes_it() -> None:
+    with MLCEngine(ECHO) as blocking, JSONFFIEngine(ECHO) as json, SyncMLCEngine(ECHO) as steps:
+        whole = blocking.chat.completions.create(messages=HELLO)
+        chunks = json.chat.completions.create(messages=HELLO)
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        generated, _ = steps.generate("Hello")
+
+    assert whole.choices[0].message.content == text == PROMPT
+    assert generated == [["Hello"]]
