@@ -267,8 +267,9 @@ def test_terminate_frees_the_core_and_refuses_what_comes_later() -> None:
 
 
 def test_it_is_made_and_used_without_a_thread_of_its_own() -> None:
+    before = threading.enumerate()
     with make(replies=["Hi"]) as engine:
-        assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
+        assert set(threading.enumerate()) <= set(before)
         assert engine.generate("x")[0] == [["Hi"]]
         assert engine.metrics()["completion_tokens_sum"] == 2
         assert repr(engine) == "<SyncMLCEngine bundled model>"
