@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -200,22 +201,22 @@ def test_each_call_has_an_id_of_its_own_in_the_form_its_template_takes() -> None
 
 @settings(max_examples=50)
 @given(
-    arguments=st.dictionaries(st.text(), st.recursive(st.text() | st.integers(), st.lists)),
+    arguments=st.dictionaries(st.text(), st.text() | st.lists(st.integers()), max_size=3),
     content=st.text(alphabet='ab <>{}/"_tolc', max_size=20),
-    data=st.data(),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=5),
 )
 def test_any_cut_of_an_answer_reads_the_same(
-    arguments: dict[str, object], content: str, data: st.DataObject
+    arguments: dict[str, object], content: str, sizes: list[int]
 ) -> None:
     body = json.dumps({"name": "f", "arguments": arguments}, ensure_ascii=False)
     answer = f"{content}\n<tool_call>\n{body}\n</tool_call>"
     parser = ToolCallParser(FORMATS["hermes"])
     deltas = []
-    start = 0
-    while start < len(answer):
-        end = data.draw(st.integers(start + 1, len(answer)))
-        deltas += parser.put(answer[start:end])
-        start = end
+    for size in itertools.cycle(sizes):
+        deltas += parser.put(answer[:size])
+        answer = answer[size:]
+        if not answer:
+            break
 
     pieces = Read([*deltas, *parser.finish(is_cut=False)])
 
