@@ -9,7 +9,7 @@
 
 #include "aiomlc/cpu_info.h"
 #include "aligned_buffer.h"
-#include "attention_tile.h"
+#include "attention_types.h"
 
 namespace aiomlc {
 namespace {

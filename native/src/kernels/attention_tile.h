@@ -1,6 +1,6 @@
 /*!
  * \file attention_tile.h
- * \brief The inner kernel of attention: some query rows of one sequence against one key-value head.
+ * \brief Attention of a few query rows of one sequence: the positions of a page are the lanes.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_TILE_H_
 #define AIOMLC_KERNELS_ATTENTION_TILE_H_
@@ -8,51 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "aiomlc/float_types.h"
+#include "attention_block.h"
+#include "attention_types.h"
 #include "simd_math.h"
 
 namespace aiomlc {
-
-/*! \brief Positions in a KV page: as many as a vector has lanes. */
-inline constexpr int kTilePageSize = 16;
-/*! \brief The most queries (rows times heads) in a tile. */
-inline constexpr int kMaxTileQueries = 64;
-
-/*! \brief Float32 working memory of one tile; `width` is head_dim rounded up to 16. */
-struct AttentionScratch {
-  float* keys;     // [width][16], transposed: the positions are the lanes
-  float* values;   // [16][width]
-  float* queries;  // [kMaxTileQueries][width]
-  float* sums;     // [kMaxTileQueries][width], the weighted values so far
-  float* probs;    // [kMaxTileQueries][16]
-  float* largest;  // [kMaxTileQueries], the largest score so far
-  float* total;    // [kMaxTileQueries], the sum of probabilities so far
-};
-
-/*!
- * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
- * head.
- *
- * Offsets and strides count elements.
- */
-struct AttentionTile {
-  const void* queries;  // first row and head; heads are adjacent
-  void* output;         // same layout
-  int64_t row_stride;
-  int num_rows;
-  int num_heads;
-  int head_dim;
-  int64_t first_position;
-  const void* const* pages;  // pages[i] holds positions 16 i to 16 i + 15
-  int64_t key_offset;        // of this head in a page
-  int64_t value_offset;
-  float scale;
-  FloatType type;
-};
-
-void AttendTilePortable(const AttentionTile& tile, const AttentionScratch& scratch);
-void AttendTileAvx2(const AttentionTile& tile, const AttentionScratch& scratch);
-void AttendTileAvx512(const AttentionTile& tile, const AttentionScratch& scratch);
 
 /*!
  * \brief Online softmax over pages in ascending order.
@@ -254,12 +214,21 @@ class TileAttention {
   const int width_;
 };
 
+template <typename Lanes, typename Element>
+void AttendElements(const AttentionTile& tile, const AttentionScratch& scratch) {
+  if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
+    TileAttention<Lanes, Element>(tile, scratch).Run();
+  } else {
+    BlockAttention<Lanes, Element>(tile, scratch).Run();
+  }
+}
+
 template <typename Lanes>
 void AttendTile(const AttentionTile& tile, const AttentionScratch& scratch) {
   if (tile.type == FloatType::kF16) {
-    TileAttention<Lanes, uint16_t>(tile, scratch).Run();
+    AttendElements<Lanes, uint16_t>(tile, scratch);
   } else {
-    TileAttention<Lanes, float>(tile, scratch).Run();
+    AttendElements<Lanes, float>(tile, scratch);
   }
 }
 

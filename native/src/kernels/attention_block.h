@@ -1,0 +1,270 @@
+/*!
+ * \file attention_block.h
+ * \brief Attention of many query rows of one sequence: the queries are the lanes.
+ *
+ * A tile of few queries has its positions in the lanes (attention_tile.h). With many queries
+ * nothing has to be summed across lanes, and each loaded key or value serves 64 queries. Both do
+ * the same operations on each number in the same order, so their results have the same bits.
+ */
+#ifndef AIOMLC_KERNELS_ATTENTION_BLOCK_H_
+#define AIOMLC_KERNELS_ATTENTION_BLOCK_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention_types.h"
+#include "simd_math.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief Online softmax over pages in ascending order, for all queries of a tile at once.
+ */
+template <typename Lanes, typename Element>
+class BlockAttention {
+ public:
+  BlockAttention(const AttentionTile& tile, const AttentionScratch& scratch)
+      : tile_(tile),
+        scratch_(scratch),
+        width_((tile.head_dim + kLanes - 1) / kLanes * kLanes),
+        num_queries_(tile.num_rows * tile.num_heads) {}
+
+  void Run() {
+    LoadQueries();
+    const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
+    const int64_t last_page = last_position / kTilePageSize;
+    for (int64_t page = 0; page <= last_page; ++page) {
+      const int64_t next = page < last_page ? page + 1 : page;
+      LoadPage(Page(page), Page(next));
+      const int64_t seen = last_position + 1 - page * kTilePageSize;
+      VisitPage(page, seen < kTilePageSize ? static_cast<int>(seen) : kTilePageSize);
+    }
+    StoreOutput();
+  }
+
+ private:
+  using Vector = typename Lanes::Vector;
+  static constexpr int kLanes = Lanes::kWidth;
+  static constexpr int kStride = kMaxTileQueries;
+  // Vectors of queries, and positions or elements, whose sums are held in registers.
+  static constexpr int kVectors = Lanes::kAccumulators >= 8 ? 4 : 1;
+  static constexpr int kDepth = 4;
+  static_assert(kLanes == kTilePageSize);
+
+  const Element* Page(int64_t page) const { return static_cast<const Element*>(tile_.pages[page]); }
+
+  static Vector LoadPadded(const Element* source, int count) {
+    return count >= kLanes ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
+  }
+
+  int64_t Offset(int query) const {
+    return query / tile_.num_heads * tile_.row_stride +
+           static_cast<int64_t>(query % tile_.num_heads) * tile_.head_dim;
+  }
+
+  /*! \brief How many queries, the first ones, do not see slot `slot` of `page`. */
+  int Hidden(int64_t page, int slot) const {
+    const int64_t rows = page * kTilePageSize + slot - tile_.first_position;
+    if (rows <= 0) return 0;
+    return rows < tile_.num_rows ? static_cast<int>(rows) * tile_.num_heads : num_queries_;
+  }
+
+  static int LanesBefore(int query, int first) {
+    const int count = query - first;
+    return count < 0 ? 0 : count < kLanes ? count : kLanes;
+  }
+
+  void LoadQueries() {
+    const Vector zero = Lanes::Set(0.0f);
+    for (int first = 0; first < num_queries_; first += kLanes) {
+      for (int c = 0; c < width_; c += kLanes) {
+        Vector rows[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          const Element* source = static_cast<const Element*>(tile_.queries);
+          rows[i] = first + i < num_queries_
+                        ? LoadPadded(source + Offset(first + i) + c, tile_.head_dim - c)
+                        : zero;
+        }
+        float turned[kLanes * kLanes];
+        Lanes::StoreTransposed(rows, turned);
+        for (int i = 0; i < kLanes; ++i) {
+          const int at = (c + i) * kStride + first;
+          Lanes::Store(scratch_.queries + at, Lanes::Load(turned + i * kLanes));
+          Lanes::Store(scratch_.sums + at, zero);
+        }
+      }
+      Lanes::Store(scratch_.largest + first, Lanes::Set(-__builtin_inff()));
+      Lanes::Store(scratch_.total + first, zero);
+    }
+  }
+
+  void LoadPage(const Element* page, const Element* next) {
+    for (int slot = 0; slot < kTilePageSize; ++slot) {
+      for (int c = 0; c < tile_.head_dim; c += kLanes) {
+        const int64_t key = tile_.key_offset + static_cast<int64_t>(slot) * tile_.head_dim + c;
+        const int64_t value = key - tile_.key_offset + tile_.value_offset;
+        __builtin_prefetch(next + key);
+        __builtin_prefetch(next + value);
+        const int at = slot * width_ + c;
+        Lanes::Store(scratch_.keys + at, LoadPadded(page + key, tile_.head_dim - c));
+        Lanes::Store(scratch_.values + at, LoadPadded(page + value, tile_.head_dim - c));
+      }
+    }
+  }
+
+  template <int kSize>
+  struct Size {
+    static constexpr int value = kSize;
+  };
+
+  /*! \brief Cut [begin, num_queries) into groups of vectors: `function(Size<n>, first query)`. */
+  template <typename Function>
+  void ForVectors(int begin, Function function) const {
+    int first = begin;
+    if constexpr (kVectors == 4) {
+      for (; first + 3 * kLanes < num_queries_; first += 4 * kLanes) function(Size<4>(), first);
+      for (; first + kLanes < num_queries_; first += 2 * kLanes) function(Size<2>(), first);
+    }
+    for (; first < num_queries_; first += kLanes) function(Size<1>(), first);
+  }
+
+  /*! \param seen How many slots of the page the last row sees. */
+  void VisitPage(int64_t page, int seen) {
+    const int begin = Hidden(page, 0) / kLanes * kLanes;
+    ForVectors(begin, [&](auto size, int first) { Score<decltype(size)::value>(first, seen); });
+    for (int first = begin; first < num_queries_; first += kLanes) Soften(page, seen, first);
+    const int hidden = Hidden(page, seen - 1);
+    ForVectors(begin, [&](auto size, int first) {
+      constexpr int kSize = decltype(size)::value;
+      for (int c = 0; c < width_; c += kDepth) {
+        if (hidden <= first) {
+          AddValues<kSize, false>(page, seen, first, c);
+        } else {
+          AddValues<kSize, true>(page, seen, first, c);
+        }
+      }
+    });
+  }
+
+  /*! \brief q . k for `kSize` vectors of queries, summed along head_dim in order. */
+  template <int kSize>
+  void Score(int first, int seen) {
+    for (int slot = 0; slot < seen; slot += kDepth) {
+      const float* keys = scratch_.keys + slot * width_;
+      Vector dot[kDepth][kSize];
+      for (auto& row : dot) {
+        for (Vector& sum : row) sum = Lanes::Set(0.0f);
+      }
+      for (int c = 0; c < tile_.head_dim; ++c) {
+        const float* queries = scratch_.queries + c * kStride + first;
+        Vector query[kSize];
+#pragma GCC unroll 4
+        for (int i = 0; i < kSize; ++i) query[i] = Lanes::Load(queries + i * kLanes);
+#pragma GCC unroll 4
+        for (int p = 0; p < kDepth; ++p) {
+          const Vector key = Lanes::Set(keys[p * width_ + c]);
+#pragma GCC unroll 4
+          for (int i = 0; i < kSize; ++i) dot[p][i] = Lanes::Fma(query[i], key, dot[p][i]);
+        }
+      }
+      const Vector scale = Lanes::Set(tile_.scale);
+      for (int p = 0; p < kDepth; ++p) {
+        float* scores = scratch_.probs + (slot + p) * kStride + first;
+        for (int i = 0; i < kSize; ++i) {
+          Lanes::Store(scores + i * kLanes, Lanes::Mul(dot[p][i], scale));
+        }
+      }
+    }
+  }
+
+  /*! \brief Turn one vector's scores into unnormalised probabilities, and rescale its past. */
+  void Soften(int64_t page, int seen, int first) {
+    const Vector hidden = Lanes::Set(-__builtin_inff());
+    const Vector past = Lanes::Load(scratch_.largest + first);
+    Vector p[kTilePageSize];
+    Vector largest = past;
+    for (int slot = 0; slot < kTilePageSize; ++slot) {
+      const int before = slot < seen ? LanesBefore(Hidden(page, slot), first) : kLanes;
+      p[slot] = before == kLanes ? hidden : Lanes::Load(scratch_.probs + slot * kStride + first);
+      if (before > 0 && before < kLanes) p[slot] = Lanes::Select(before, hidden, p[slot]);
+      largest = Lanes::Max(largest, p[slot]);
+    }
+    for (int slot = 0; slot < kTilePageSize; ++slot) {
+      p[slot] = Exp<Lanes>(Lanes::Sub(p[slot], largest));
+      Lanes::Store(scratch_.probs + slot * kStride + first, p[slot]);
+    }
+    // In the order in which `Lanes::Sum` adds its lanes.
+    for (int step = kTilePageSize / 2; step > 0; step /= 2) {
+      for (int i = 0; i < step; ++i) p[i] = Lanes::Add(p[i], p[i + step]);
+    }
+    const Vector correction = Exp<Lanes>(Lanes::Sub(past, largest));
+    const Vector total = Lanes::Load(scratch_.total + first);
+    Lanes::Store(scratch_.total + first, Lanes::Fma(total, correction, p[0]));
+    Lanes::Store(scratch_.largest + first, largest);
+    // It is at most 1, and mostly 1 in every lane.
+    if (Lanes::Largest(Lanes::Sub(Lanes::Set(0.0f), correction)) == -1.0f) return;
+    for (int c = 0; c < width_; ++c) {
+      float* sums = scratch_.sums + c * kStride + first;
+      Lanes::Store(sums, Lanes::Mul(Lanes::Load(sums), correction));
+    }
+  }
+
+  /*! \brief Add `kDepth` elements of the weighted values to the sums of `kSize` vectors. */
+  template <int kSize, bool kMasked>
+  void AddValues(int64_t page, int seen, int first, int c) {
+    float* sums = scratch_.sums + c * kStride + first;
+    Vector sum[kDepth][kSize];
+    for (int d = 0; d < kDepth; ++d) {
+      for (int i = 0; i < kSize; ++i) sum[d][i] = Lanes::Load(sums + d * kStride + i * kLanes);
+    }
+    for (int slot = 0; slot < seen; ++slot) {
+      const float* probs = scratch_.probs + slot * kStride + first;
+      const float* values = scratch_.values + slot * width_ + c;
+      const int hidden = kMasked ? Hidden(page, slot) : 0;
+      Vector p[kSize];
+#pragma GCC unroll 4
+      for (int i = 0; i < kSize; ++i) p[i] = Lanes::Load(probs + i * kLanes);
+#pragma GCC unroll 4
+      for (int d = 0; d < kDepth; ++d) {
+        const Vector value = Lanes::Set(values[d]);
+#pragma GCC unroll 4
+        for (int i = 0; i < kSize; ++i) {
+          const Vector added = Lanes::Fma(p[i], value, sum[d][i]);
+          const int before = kMasked ? LanesBefore(hidden, first + i * kLanes) : 0;
+          sum[d][i] = before == 0 ? added : Lanes::Select(before, sum[d][i], added);
+        }
+      }
+    }
+    for (int d = 0; d < kDepth; ++d) {
+      for (int i = 0; i < kSize; ++i) Lanes::Store(sums + d * kStride + i * kLanes, sum[d][i]);
+    }
+  }
+
+  void StoreOutput() {
+    for (int first = 0; first < num_queries_; first += kLanes) {
+      for (int c = 0; c < tile_.head_dim; c += kLanes) {
+        Vector columns[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          columns[i] = Lanes::Load(scratch_.sums + (c + i) * kStride + first);
+        }
+        float turned[kLanes * kLanes];
+        Lanes::StoreTransposed(columns, turned);
+        const int count = tile_.head_dim - c < kLanes ? tile_.head_dim - c : kLanes;
+        for (int i = 0; i < kLanes && first + i < num_queries_; ++i) {
+          Element* output = static_cast<Element*>(tile_.output) + Offset(first + i) + c;
+          const Vector scale = Lanes::Set(1.0f / scratch_.total[first + i]);
+          Lanes::StoreFirst(output, Lanes::Mul(Lanes::Load(turned + i * kLanes), scale), count);
+        }
+      }
+    }
+  }
+
+  const AttentionTile& tile_;
+  const AttentionScratch& scratch_;
+  const int width_;
+  const int num_queries_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_ATTENTION_BLOCK_H_

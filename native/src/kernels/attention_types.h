@@ -1,0 +1,61 @@
+/*!
+ * \file attention_types.h
+ * \brief What the inner kernels of attention work on.
+ */
+#ifndef AIOMLC_KERNELS_ATTENTION_TYPES_H_
+#define AIOMLC_KERNELS_ATTENTION_TYPES_H_
+
+#include <cstdint>
+
+#include "aiomlc/float_types.h"
+
+namespace aiomlc {
+
+/*! \brief Positions in a KV page: as many as a vector has lanes. */
+inline constexpr int kTilePageSize = 16;
+/*! \brief The most queries (rows times heads) in a tile. */
+inline constexpr int kMaxTileQueries = 64;
+
+/*!
+ * \brief Float32 working memory of one tile; `width` is head_dim rounded up to 16.
+ *
+ * The shapes are those of a tile of few queries; one of many has the transposed of each.
+ */
+struct AttentionScratch {
+  float* keys;     // [width][16]: the positions are the lanes
+  float* values;   // [16][width]; the same in both
+  float* queries;  // [kMaxTileQueries][width]
+  float* sums;     // [kMaxTileQueries][width], the weighted values so far
+  float* probs;    // [kMaxTileQueries][16]
+  float* largest;  // [kMaxTileQueries], the largest score so far
+  float* total;    // [kMaxTileQueries], the sum of probabilities so far
+};
+
+/*!
+ * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
+ * head.
+ *
+ * Offsets and strides count elements.
+ */
+struct AttentionTile {
+  const void* queries;  // first row and head; heads are adjacent
+  void* output;         // same layout
+  int64_t row_stride;
+  int num_rows;
+  int num_heads;
+  int head_dim;
+  int64_t first_position;
+  const void* const* pages;  // pages[i] holds positions 16 i to 16 i + 15
+  int64_t key_offset;        // of this head in a page
+  int64_t value_offset;
+  float scale;
+  FloatType type;
+};
+
+void AttendTilePortable(const AttentionTile& tile, const AttentionScratch& scratch);
+void AttendTileAvx2(const AttentionTile& tile, const AttentionScratch& scratch);
+void AttendTileAvx512(const AttentionTile& tile, const AttentionScratch& scratch);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_ATTENTION_TYPES_H_
