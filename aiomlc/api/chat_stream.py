@@ -109,6 +109,7 @@ class ChatCompletionStream:
                 "prompt_tokens": delta.prompt_tokens,
                 "completion_tokens": delta.completion_tokens,
                 "total_tokens": delta.prompt_tokens + delta.completion_tokens,
+                "prompt_tokens_details": {"cached_tokens": delta.cached_tokens},
             }
             yield ChatCompletionChunk.model_validate(
                 {**self._common, "choices": [], "usage": counts}

@@ -34,9 +34,9 @@ _RAISED_BY_NATIVE_CODE = (
     errors.ModelLoadError,
 )
 _FINISH_REASONS = (None, "stop", "length", "abort", "error")
-# One record: id, prompt tokens, completion tokens, number of token ids, bytes of text, bytes of
-# error, finish reason. The token ids, the text and the error follow each record.
-_RECORD = struct.Struct("<qqqIIII")
+# One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
+# text, bytes of error, finish reason. The token ids, the text and the error follow each record.
+_RECORD = struct.Struct("<qqqqIIII")
 
 
 def _library_path() -> Path:
@@ -130,6 +130,10 @@ class NativeModel:
     def add_sequence(self, sequence_id: int) -> None:
         """Begin an empty sequence."""
         _global("aiomlc.model_add_sequence")(self.handle, sequence_id)
+
+    def fork_sequence(self, source_id: int, sequence_id: int, num_tokens: int) -> None:
+        """Begin a sequence with the first tokens of another, at least one."""
+        _global("aiomlc.model_fork_sequence")(self.handle, source_id, sequence_id, num_tokens)
 
     def remove_sequence(self, sequence_id: int) -> None:
         """Free a sequence's pages."""
@@ -284,6 +288,7 @@ def _records(packed: bytes) -> Iterator[Record]:
             sequence_id,
             prompt_tokens,
             completion_tokens,
+            cached_tokens,
             num_ids,
             text_size,
             error_size,
@@ -301,4 +306,5 @@ def _records(packed: bytes) -> Iterator[Record]:
             packed[error_at:offset].decode() or None,
             prompt_tokens,
             completion_tokens,
+            cached_tokens,
         )

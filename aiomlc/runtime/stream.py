@@ -23,6 +23,7 @@ class Delta(NamedTuple):
     finish_reason: str | None  #: "stop" or "length" in the last delta, else None.
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int  #: Prompt tokens that were in the KV cache already.
 
 
 @final
@@ -102,7 +103,12 @@ class Mailbox:
             token_ids = tuple(chain.from_iterable(record.token_ids for record in records))
 
         return Delta(
-            text, token_ids, last.finish_reason, last.prompt_tokens, last.completion_tokens
+            text,
+            token_ids,
+            last.finish_reason,
+            last.prompt_tokens,
+            last.completion_tokens,
+            last.cached_tokens,
         )
 
     def _wake(self) -> None:

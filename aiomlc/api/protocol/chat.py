@@ -10,6 +10,7 @@ __all__ = (
     "ChoiceDelta",
     "ChunkChoice",
     "FinishReason",
+    "PromptTokensDetails",
     "Usage",
 )
 
@@ -26,12 +27,19 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+class PromptTokensDetails(WireModel):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int  #: Those that an earlier or concurrent request had computed.
+
+
 class Usage(WireModel):
     """Tokens of a request."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class ChatCompletionMessage(WireModel):
