@@ -32,8 +32,8 @@ struct SchedulerLimits {
  *
  * Every page of a sequence and of an entry of the prefix cache is reserved as if none were shared.
  * So sharing spares computing and not pages, and for a reason: TVM's cache lists the pages of all
- * rows of a step in a table with one place for each page there is, and checks no bounds. Pages are
- * therefore never fewer than is counted here, and removing a sequence frees them all here.
+ * rows of a step in a table with one place for each page there is, and checks no bounds. What the
+ * model has free is never less than what is free here.
  *
  * A step is `Plan`, then `Reserve`, then the model, then the caller's commit. `Plan` decides with
  * the functions of scheduler_policy.h and changes nothing; `Reserve` carries out what it decided.
