@@ -23,26 +23,33 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
     Raises:
         RequestFailedError: the stream ended before the answer did.
     """
-    texts: list[str] = []
-    finish_reason: FinishReason | None = None
+    texts: dict[int, list[str]] = {}
+    finish_reasons: dict[int, FinishReason] = {}
     usage: Usage | None = None
     last: ChatCompletionChunk | None = None
     async for chunk in chunks:
         last = chunk
         usage = chunk.usage or usage
         for choice in chunk.choices:
-            texts.append(choice.delta.content or "")
-            finish_reason = choice.finish_reason or finish_reason
+            texts.setdefault(choice.index, []).append(choice.delta.content or "")
+            if choice.finish_reason is not None:
+                finish_reasons[choice.index] = choice.finish_reason
 
-    if last is None or finish_reason is None:
+    if last is None or not texts or texts.keys() != finish_reasons.keys():
         raise RequestFailedError("the stream ended before the answer did")
 
-    message = ChatCompletionMessage(content="".join(texts))
     return ChatCompletion(
         id=last.id,
         created=last.created,
         model=last.model,
-        choices=[Choice(index=0, message=message, finish_reason=finish_reason)],
+        choices=[
+            Choice(
+                index=index,
+                message=ChatCompletionMessage(content="".join(texts[index])),
+                finish_reason=finish_reasons[index],
+            )
+            for index in sorted(texts)
+        ],
         usage=usage,
         system_fingerprint=last.system_fingerprint,
     )

@@ -35,6 +35,7 @@ class ChatOptions(TypedDict, total=False):
     top_p: float | None
     top_k: int | None
     min_p: float | None
+    n: int | None
     max_tokens: int | None
     max_completion_tokens: int | None
     stop: str | Sequence[str] | None
@@ -66,10 +67,12 @@ class ChatSession:
             prompt_ids,
             self._options(request),
             request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
+            request.n or 1,
         )
         return ChatCompletionStream(
             deltas,
             model=request.model or self.model.model_name,
+            num_choices=request.n or 1,
             include_usage=include_usage,
             owner=owner,
         )

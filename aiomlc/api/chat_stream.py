@@ -18,20 +18,28 @@ from aiomlc.runtime.stream import Delta, DeltaStream
 
 @final
 class ChatCompletionStream:
-    """The chunks of one answer. Leaving it early, in any way, cancels the request.
+    """The chunks of an answer's choices. Leaving it early, in any way, cancels the request.
 
     An async iterator for one task, and an async context manager; it works with
     `contextlib.aclosing`. When the reader is slow, the chunks it missed come merged as one.
     """
 
     def __init__(
-        self, deltas: DeltaStream, *, model: str, include_usage: bool, owner: object
+        self,
+        deltas: DeltaStream,
+        *,
+        model: str,
+        num_choices: int,
+        include_usage: bool,
+        owner: object,
     ) -> None:
         self._deltas = deltas
         self._include_usage = include_usage
         self._owner = owner  # The engine serves as long as somebody reads.
         self._ready: deque[ChatCompletionChunk] = deque()
-        self._started = False
+        self._num_choices = num_choices
+        self._started: set[int] = set()
+        self._last_deltas: dict[int, Delta] = {}  # Of the choices that ended.
         self._common: dict[str, Any] = {
             "id": deltas.request_id,
             "created": int(time.time()),
@@ -93,31 +101,38 @@ class ChatCompletionStream:
         self._deltas.close()
 
     def _chunks(self, delta: Delta) -> Iterator[ChatCompletionChunk]:
-        if not self._started:
-            self._started = True
-            yield self._chunk({"role": "assistant", "content": ""})
+        index = delta.choice
+        if index not in self._started:
+            self._started.add(index)
+            yield self._chunk(index, {"role": "assistant", "content": ""})
 
         if delta.text:
-            yield self._chunk({"content": delta.text})
+            yield self._chunk(index, {"content": delta.text})
 
         if delta.finish_reason is None:
             return
 
-        yield self._chunk({}, delta.finish_reason)
-        if self._include_usage:
-            counts = {
-                "prompt_tokens": delta.prompt_tokens,
-                "completion_tokens": delta.completion_tokens,
-                "total_tokens": delta.prompt_tokens + delta.completion_tokens,
-                "prompt_tokens_details": {"cached_tokens": delta.cached_tokens},
-            }
+        yield self._chunk(index, {}, delta.finish_reason)
+        self._last_deltas[index] = delta
+        if self._include_usage and len(self._last_deltas) == self._num_choices:
             yield ChatCompletionChunk.model_validate(
-                {**self._common, "choices": [], "usage": counts}
+                {**self._common, "choices": [], "usage": self._usage()}
             )
 
+    def _usage(self) -> dict[str, Any]:
+        # The prompt counts once, as it was computed once: for the first choice.
+        first = self._last_deltas[0]
+        completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
+        return {
+            "prompt_tokens": first.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": first.prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
+        }
+
     def _chunk(
-        self, delta: dict[str, str], finish_reason: str | None = None
+        self, index: int, delta: dict[str, str], finish_reason: str | None = None
     ) -> ChatCompletionChunk:
         # One call that validates a dict is twice as fast as a constructor per nested model.
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
         return ChatCompletionChunk.model_validate({**self._common, "choices": [choice]})

@@ -35,7 +35,6 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "min_tokens": (0,),
     "modalities": (["text"], ("text",)),
     "moderation": (),
-    "n": (1,),
     "parallel_tool_calls": (),
     "prediction": (),
     "presence_penalty": (0,),
@@ -83,6 +82,7 @@ class ChatCompletionRequest(WireModel):
     top_p: Annotated[_Float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; 0 is off.
     min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
+    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
