@@ -58,6 +58,16 @@ TEST(PrefixCache, TheLeastRecentlyUsedEntryGoesFirst) {
   EXPECT_THAT(cache.Recycle(3, Tokens{3}, 1), ElementsAre(2));
 }
 
+TEST(PrefixCache, AnEntryThatCoversAnotherWasOfUse) {
+  PrefixCache cache(2);
+  cache.Recycle(1, Tokens{1, 2}, 1);
+  cache.Recycle(2, Tokens{2}, 1);
+  EXPECT_THAT(cache.Recycle(3, Tokens{1}, 1), ElementsAre(3));
+  cache.Remove(3);
+
+  EXPECT_THAT(cache.eviction_order(), ElementsAre(2, 1));
+}
+
 TEST(PrefixCache, ALongerEntryTakesThePlaceOfAShorterOneWithinTheLimit) {
   PrefixCache cache(2);
   cache.Recycle(1, Tokens{1}, 1);
