@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "EngineConfig",
     "Mode",
+    "PrefixCacheMode",
     "SequenceOptions",
     "ServingLimits",
     "cache_home",
@@ -24,6 +25,7 @@ from typing import Any, Literal, Self, get_args
 from aiomlc.errors import BadRequestError, ModelLoadError
 
 Mode = Literal["local", "interactive", "server"]
+PrefixCacheMode = Literal["radix", "disable"]
 PAGE_SIZE = 16
 
 # A laptop's worth of concurrency: the pages, not the rows, are what costs memory.
@@ -49,8 +51,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "speculative_mode": ("disable",),
     "spec_draft_length": (0,),
     "spec_tree_width": (1,),
-    "prefix_cache_mode": ("disable",),
-    "prefix_cache_max_num_recycling_seqs": (None, 0),
     "prefill_mode": ("hybrid",),
     "verbose": (False,),
 }
@@ -92,6 +92,10 @@ class EngineConfig:
     of upstream's can be read; a value that asks for something this engine does not do yet is
     refused, never ignored.
 
+    With the `radix` prefix cache, what is computed of a sequence stays in the KV cache when it
+    ends, and a prompt that begins with the same tokens continues from there. Answers are the
+    same with it and without. A kept sequence gives way as soon as its room is needed.
+
     Raises:
         BadRequestError: a field is out of range or not supported; `param` names it.
     """
@@ -106,6 +110,9 @@ class EngineConfig:
     prefill_chunk_size: int | None = None  #: Tokens one forward pass can take.
     step_token_budget: int | None = None  #: Tokens one step is given: decodes first.
     num_threads: int | None = None  #: None: the physical cores this process may use.
+    prefix_cache_mode: PrefixCacheMode = "radix"
+    #: Ended sequences to keep: None is `max_num_sequence`, -1 is no limit, 0 turns the cache off.
+    prefix_cache_max_num_recycling_seqs: int | None = None
     model_lib: str | None = None
     additional_models: tuple[str | tuple[str, str], ...] = ()
     tensor_parallel_shards: int | None = None
@@ -119,8 +126,6 @@ class EngineConfig:
     speculative_mode: str = "disable"
     spec_draft_length: int = 0
     spec_tree_width: int = 1
-    prefix_cache_mode: str = "disable"
-    prefix_cache_max_num_recycling_seqs: int | None = None
     prefill_mode: str = "hybrid"
     verbose: bool = False
 
@@ -133,13 +138,19 @@ class EngineConfig:
                 param="kv_cache_page_size",
             )
 
-        if self.mode is not None and self.mode not in get_args(Mode):
-            raise BadRequestError(
-                f"mode is {self.mode!r}, not one of {', '.join(get_args(Mode))}", param="mode"
-            )
+        if self.mode is not None:
+            _check_choice("mode", self.mode, get_args(Mode))
 
+        _check_choice("prefix_cache_mode", self.prefix_cache_mode, get_args(PrefixCacheMode))
         for name in _POSITIVE:
-            _check_positive(name, getattr(self, name))
+            _check_integer(name, getattr(self, name), at_least=1, rule="a positive integer")
+
+        _check_integer(
+            "prefix_cache_max_num_recycling_seqs",
+            self.prefix_cache_max_num_recycling_seqs,
+            at_least=-1,
+            rule="an integer from -1",
+        )
 
         for name, neutral in _NEUTRAL.items():
             value = getattr(self, name)
@@ -179,6 +190,7 @@ class ServingLimits:
     max_total_tokens: int  #: Tokens of all sequences; a multiple of the page size.
     prefill_chunk_size: int
     step_token_budget: int
+    max_recycling_sequences: int  #: Ended ones in the prefix cache; -1 is no limit, 0 is off.
 
 
 def serving_limits(
@@ -210,7 +222,14 @@ def serving_limits(
             param="prefill_chunk_size",
         )
 
-    return ServingLimits(rows, min(single, total), total, chunk, min(budget, chunk))
+    return ServingLimits(
+        max_batch_size=rows,
+        context_window=min(single, total),
+        max_total_tokens=total,
+        prefill_chunk_size=chunk,
+        step_token_budget=min(budget, chunk),
+        max_recycling_sequences=_max_recycling(config, rows),
+    )
 
 
 def cache_home() -> Path:
@@ -264,14 +283,25 @@ def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capa
     return max(1, min(pages, capacity // PAGE_SIZE)) * PAGE_SIZE
 
 
-def _check_positive(name: str, value: object) -> None:
+def _max_recycling(config: EngineConfig, rows: int) -> int:
+    if config.prefix_cache_mode == "disable":
+        return 0
+
+    wanted = config.prefix_cache_max_num_recycling_seqs
+    return rows if wanted is None else wanted
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BadRequestError(f"{name} is {value!r}, not one of {', '.join(choices)}", param=name)
+
+
+def _check_integer(name: str, value: object, *, at_least: int, rule: str) -> None:
     if value is None:
         return
 
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadRequestError(
-            f"engine_config.{name} is {value!r}, not a positive integer", param=name
-        )
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise BadRequestError(f"engine_config.{name} is {value!r}, not {rule}", param=name)
 
 
 def _known_fields(cls: type[EngineConfig], values: dict[str, Any]) -> dict[str, Any]:

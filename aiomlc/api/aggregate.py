@@ -14,6 +14,7 @@ from aiomlc.api.protocol.chat import (
     Choice,
     ChoiceDeltaToolCall,
     ChoiceLogprobs,
+    ChunkChoice,
     FinishReason,
     TokenLogprob,
     Usage,
@@ -40,10 +41,7 @@ class ChatSum:
     """The sum of the chunks so far."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._calls: list[list[ChoiceDeltaToolCall]] = []
-        self._logprobs: list[TokenLogprob] | None = None
-        self._finish_reason: FinishReason | None = None
+        self._choices: dict[int, _ChoiceSum] = {}
         self._usage: Usage | None = None
         self._last: ChatCompletionChunk | None = None
 
@@ -52,16 +50,7 @@ class ChatSum:
         self._last = chunk
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
-            self._texts.append(choice.delta.content or "")
-            self._finish_reason = choice.finish_reason or self._finish_reason
-            if choice.logprobs is not None:
-                self._logprobs = [*(self._logprobs or ()), *choice.logprobs.content]
-
-            for call in choice.delta.tool_calls or ():
-                if call.index == len(self._calls):
-                    self._calls.append([])
-
-                self._calls[call.index].append(call)
+            self._choices.setdefault(choice.index, _ChoiceSum()).add(choice)
 
     def completion(self) -> ChatCompletion:
         """The whole answer.
@@ -69,7 +58,41 @@ class ChatSum:
         Raises:
             RequestFailedError: its end has not been added.
         """
-        if self._last is None or self._finish_reason is None:
+        if self._last is None or not self._choices:
+            raise RequestFailedError("the stream ended before the answer did")
+
+        return ChatCompletion(
+            id=self._last.id,
+            created=self._last.created,
+            model=self._last.model,
+            choices=[self._choices[index].choice(index) for index in sorted(self._choices)],
+            usage=self._usage,
+            system_fingerprint=self._last.system_fingerprint,
+        )
+
+
+@final
+class _ChoiceSum:
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._calls: list[list[ChoiceDeltaToolCall]] = []
+        self._logprobs: list[TokenLogprob] | None = None
+        self._finish_reason: FinishReason | None = None
+
+    def add(self, choice: ChunkChoice) -> None:
+        self._texts.append(choice.delta.content or "")
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        if choice.logprobs is not None:
+            self._logprobs = [*(self._logprobs or ()), *choice.logprobs.content]
+
+        for call in choice.delta.tool_calls or ():
+            if call.index == len(self._calls):
+                self._calls.append([])
+
+            self._calls[call.index].append(call)
+
+    def choice(self, index: int) -> Choice:
+        if self._finish_reason is None:
             raise RequestFailedError("the stream ended before the answer did")
 
         text = "".join(self._texts)
@@ -77,22 +100,9 @@ class ChatSum:
             content=None if self._calls and not text else text,
             tool_calls=[_whole(deltas) for deltas in self._calls] or None,
         )
-        return ChatCompletion(
-            id=self._last.id,
-            created=self._last.created,
-            model=self._last.model,
-            choices=[
-                Choice(
-                    index=0,
-                    message=message,
-                    logprobs=None
-                    if self._logprobs is None
-                    else ChoiceLogprobs(content=self._logprobs),
-                    finish_reason=self._finish_reason,
-                )
-            ],
-            usage=self._usage,
-            system_fingerprint=self._last.system_fingerprint,
+        logprobs = None if self._logprobs is None else ChoiceLogprobs(content=self._logprobs)
+        return Choice(
+            index=index, message=message, logprobs=logprobs, finish_reason=self._finish_reason
         )
 
 

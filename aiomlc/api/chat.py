@@ -19,9 +19,9 @@ from aiomlc.api.prompt import render_prompt
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.session import Service
-from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.tool_format import ToolFormat
 
 MessageLike = Mapping[str, Any] | BaseModel
 
@@ -109,17 +109,20 @@ class AsyncCompletions:
             AiomlcError: as `create`.
         """
         session = await self._service.session()
-        tool_parser = _tool_parser(request, session.model)
+        tool_format = _tool_format(request, session.model)
         prompt_ids = await session.encode(render_prompt(request, session.model))
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = session.open_stream(
-            prompt_ids, request, request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
+            prompt_ids,
+            request,
+            request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
+            request.n or 1,
         )
         return ChatCompletionStream(
             deltas,
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
-            tool_parser=tool_parser,
+            tool_format=tool_format,
             logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             owner=self._service,
         )
@@ -133,13 +136,10 @@ class AsyncChat:
         self.completions = AsyncCompletions(service)
 
 
-def _tool_parser(request: ChatCompletionRequest, model: LoadedModel) -> ToolCallParser | None:
-    if not request.offered_tools:
-        return None
-
-    if model.tool_format is None:
+def _tool_format(request: ChatCompletionRequest, model: LoadedModel) -> ToolFormat | None:
+    if request.offered_tools and model.tool_format is None:
         raise BadRequestError(
             "the model's chat template teaches no form of tool calls that we know", param="tools"
         )
 
-    return ToolCallParser(model.tool_format)
+    return model.tool_format if request.offered_tools else None

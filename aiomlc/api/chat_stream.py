@@ -14,11 +14,12 @@ from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.stream import Delta, DeltaStream
+from aiomlc.runtime.tool_format import ToolFormat
 
 
 @final
 class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
-    """The chunks of one answer, in OpenAI's form."""
+    """The chunks of an answer's choices, in OpenAI's form."""
 
     def __init__(
         self,
@@ -26,16 +27,18 @@ class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
         *,
         model: str,
         include_usage: bool,
-        tool_parser: ToolCallParser | None,
+        tool_format: ToolFormat | None,
         logprobs: LogprobsWriter | None,
         owner: object,
     ) -> None:
         super().__init__(deltas.request_id, owner)
         self._deltas = deltas
-        self._tool_parser = tool_parser
+        self._tool_format = tool_format  # None: no tools are offered.
+        self._tool_parsers: dict[int, ToolCallParser] = {}
         self._logprobs = logprobs  # None: the request does not ask for them.
         self._include_usage = include_usage
-        self._started = False
+        self._started: set[int] = set()
+        self._last_deltas: dict[int, Delta] = {}  # Of the choices that ended.
         self._common: dict[str, Any] = {
             "id": deltas.request_id,
             "created": int(time.time()),
@@ -54,9 +57,10 @@ class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
         self._deltas.close()
 
     def _chunks(self, delta: Delta) -> Iterator[ChatCompletionChunk]:
-        if not self._started:
-            self._started = True
-            yield self._chunk({"role": "assistant", "content": ""}, logprobs=())
+        index = delta.choice
+        if index not in self._started:
+            self._started.add(index)
+            yield self._chunk(index, {"role": "assistant", "content": ""}, logprobs=())
 
         choice_deltas = self._choice_deltas(delta)
         if delta.logprobs and not choice_deltas:
@@ -64,47 +68,62 @@ class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
 
         logprobs = delta.logprobs
         for choice_delta in choice_deltas:
-            yield self._chunk(choice_delta, logprobs=logprobs)
+            yield self._chunk(index, choice_delta, logprobs=logprobs)
             logprobs = ()
 
         if delta.finish_reason is None:
             return
 
-        yield self._chunk({}, finish_reason=self._finish_reason(delta.finish_reason))
-        if self._include_usage:
-            counts = {
-                "prompt_tokens": delta.prompt_tokens,
-                "completion_tokens": delta.completion_tokens,
-                "total_tokens": delta.prompt_tokens + delta.completion_tokens,
-            }
+        yield self._chunk(index, {}, finish_reason=self._finish_reason(delta))
+        self._last_deltas[index] = delta
+        if self._include_usage and len(self._last_deltas) == self._deltas.num_choices:
             yield ChatCompletionChunk.model_validate(
-                {**self._common, "choices": [], "usage": counts}
+                {**self._common, "choices": [], "usage": self._usage()}
             )
 
     def _choice_deltas(self, delta: Delta) -> list[dict[str, Any]]:
-        parser = self._tool_parser
-        if parser is None:
+        if self._tool_format is None:
             return [{"content": delta.text}] if delta.text else []
 
+        if delta.choice not in self._tool_parsers:
+            self._tool_parsers[delta.choice] = ToolCallParser(self._tool_format)
+
+        parser = self._tool_parsers[delta.choice]
         choice_deltas = parser.put(delta.text)
         if delta.finish_reason is not None:
             choice_deltas += parser.finish(is_cut=delta.finish_reason == "length")
 
         return choice_deltas
 
-    def _finish_reason(self, reason: str) -> str:
-        calls_tools = self._tool_parser is not None and self._tool_parser.num_calls > 0
-        return "tool_calls" if calls_tools and reason == "stop" else reason
+    def _finish_reason(self, delta: Delta) -> str | None:
+        parser = self._tool_parsers.get(delta.choice)
+        calls_tools = parser is not None and parser.num_calls > 0
+        return (
+            "tool_calls" if calls_tools and delta.finish_reason == "stop" else delta.finish_reason
+        )
+
+    def _usage(self) -> dict[str, Any]:
+        # The prompt counts once, as it was computed once: for the first choice.
+        first = self._last_deltas[0]
+        completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
+        return {
+            "prompt_tokens": first.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": first.prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
+        }
 
     def _chunk(
         self,
+        index: int,
         delta: dict[str, Any],
         *,
         logprobs: tuple[TokenLogprob, ...] | None = None,
         finish_reason: str | None = None,
     ) -> ChatCompletionChunk:
         # One call that validates a dict is twice as fast as a constructor per nested model.
-        choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": finish_reason}
         if self._logprobs is not None and logprobs is not None:
             choice["logprobs"] = self._logprobs.write(logprobs)
+
         return ChatCompletionChunk.model_validate({**self._common, "choices": [choice]})

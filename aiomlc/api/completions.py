@@ -125,6 +125,7 @@ class CompletionStream(ChunkStream[Completion]):
         self._index = 0  # Of the prompt that is told.
         self._prompt_tokens = 0
         self._completion_tokens = 0
+        self._cached_tokens = 0
         self._common: dict[str, Any] = {
             "id": request_id,
             "created": int(time.time()),
@@ -162,12 +163,14 @@ class CompletionStream(ChunkStream[Completion]):
         self._index += 1
         self._prompt_tokens += delta.prompt_tokens
         self._completion_tokens += delta.completion_tokens
+        self._cached_tokens += delta.cached_tokens
         yield self._chunk({"index": index, "text": "", "finish_reason": delta.finish_reason})
         if self._include_usage and self._index == len(self._streams):
             counts = {
                 "prompt_tokens": self._prompt_tokens,
                 "completion_tokens": self._completion_tokens,
                 "total_tokens": self._prompt_tokens + self._completion_tokens,
+                "prompt_tokens_details": {"cached_tokens": self._cached_tokens},
             }
             yield Completion.model_validate({**self._common, "choices": [], "usage": counts})
 

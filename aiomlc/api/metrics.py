@@ -22,6 +22,9 @@ _ABOUT = {
     "num_waiting_sequences": ("gauge", "Sequences that wait for a row or for pages."),
     "kv_cache_total_pages": ("gauge", "Pages of the KV cache."),
     "kv_cache_free_pages": ("gauge", "Pages of the KV cache that no sequence holds."),
+    "prefix_cache_recycling_sequences": ("gauge", "Ended sequences in the prefix cache."),
+    "prefix_cache_hits_sum": ("counter", "Sequences that began with computed tokens."),
+    "prefix_cache_tokens_sum": ("counter", "Tokens that were not computed again."),
     "engine_steps_sum": ("counter", "Forward passes."),
 }
 
@@ -42,6 +45,9 @@ class EngineMetrics:
             "num_waiting_sequences": statistics.num_waiting,
             "kv_cache_total_pages": statistics.total_pages,
             "kv_cache_free_pages": statistics.free_pages,
+            "prefix_cache_recycling_sequences": statistics.num_recycling,
+            "prefix_cache_hits_sum": statistics.prefix_cache_hits,
+            "prefix_cache_tokens_sum": statistics.cached_tokens,
             "engine_steps_sum": statistics.steps,
         }
         if statistics.prefill_seconds > 0:

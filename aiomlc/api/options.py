@@ -40,6 +40,7 @@ class GenerationOptions(TypedDict, total=False):
 class ChatOptions(GenerationOptions, total=False):
     """The optional fields of a chat."""
 
+    n: int | None
     max_completion_tokens: int | None
     logprobs: bool | None
     top_logprobs: int | None

@@ -38,7 +38,11 @@ class ModelSession:
         return encode(prompt)
 
     def open_stream(
-        self, prompt_ids: Sequence[int], choice: SamplingChoice, request_id: str
+        self,
+        prompt_ids: Sequence[int],
+        choice: SamplingChoice,
+        request_id: str,
+        num_choices: int = 1,
     ) -> DeltaStream:
         """Submit a prompt. Does not block: a caller that is cancelled leaves nothing behind.
 
@@ -47,7 +51,8 @@ class ModelSession:
             EngineError: the engine is closed or dead.
         """
         self.check_length(prompt_ids)
-        return self.engine.open_stream(prompt_ids, sequence_options(choice, self.model), request_id)
+        options = sequence_options(choice, self.model)
+        return self.engine.open_stream(prompt_ids, options, request_id, num_choices)
 
     def check_length(self, prompt_ids: Sequence[int]) -> None:
         """Refuse a prompt that leaves no room for a completion.

@@ -150,6 +150,7 @@ class SingleRequestStreamOutput(NamedTuple):
                 "prompt_tokens": record.prompt_tokens,
                 "completion_tokens": record.completion_tokens,
                 "total_tokens": record.prompt_tokens + record.completion_tokens,
+                "prompt_tokens_details": {"cached_tokens": record.cached_tokens},
             }
             usage = json.dumps(counts)
 

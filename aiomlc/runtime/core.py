@@ -34,9 +34,9 @@ _RAISED_BY_NATIVE_CODE = (
     errors.ModelLoadError,
 )
 _FINISH_REASONS = (None, "stop", "length", "abort", "error")
-# One record: id, prompt tokens, completion tokens, number of token ids, bytes of logprobs, of text
-# and of error, finish reason. The token ids and those bytes follow each record.
-_RECORD = struct.Struct("<qqqIIIII")
+# One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
+# logprobs, of text and of error, finish reason. The token ids and those bytes follow each record.
+_RECORD = struct.Struct("<qqqqIIIII")
 # A token's logprob and the number of alternatives that follow it; one of these.
 _LOGPROB = struct.Struct("<fI")
 _ALTERNATIVE = struct.Struct("<if")
@@ -133,6 +133,10 @@ class NativeModel:
     def add_sequence(self, sequence_id: int) -> None:
         """Begin an empty sequence."""
         _global("aiomlc.model_add_sequence")(self.handle, sequence_id)
+
+    def fork_sequence(self, source_id: int, sequence_id: int, num_tokens: int) -> None:
+        """Begin a sequence with the first tokens of another, at least one."""
+        _global("aiomlc.model_fork_sequence")(self.handle, source_id, sequence_id, num_tokens)
 
     def remove_sequence(self, sequence_id: int) -> None:
         """Free a sequence's pages."""
@@ -293,6 +297,7 @@ def _records(packed: bytes) -> Iterator[Record]:
             sequence_id,
             prompt_tokens,
             completion_tokens,
+            cached_tokens,
             num_ids,
             logprobs_size,
             text_size,
@@ -313,6 +318,7 @@ def _records(packed: bytes) -> Iterator[Record]:
             packed[error_at:offset].decode() or None,
             prompt_tokens,
             completion_tokens,
+            cached_tokens,
             tuple(_logprobs(packed, logprobs_at, token_ids)) if logprobs_size else (),
         )
 

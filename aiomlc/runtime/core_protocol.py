@@ -32,6 +32,7 @@ class Record(NamedTuple):
     error: str | None
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0  #: Prompt tokens that were in the KV cache already.
     logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if asked for.
 
 
@@ -42,10 +43,13 @@ class CoreStatistics:
     num_running: int  #: Sequences with a row.
     num_waiting: int  #: Sequences that wait for a row or for pages.
     total_pages: int
-    free_pages: int
+    free_pages: int  #: Those that no sequence holds; the prefix cache gives its own up on demand.
+    num_recycling: int  #: Ended sequences in the prefix cache.
     prompt_tokens: int
     completion_tokens: int
     steps: int
+    prefix_cache_hits: int  #: Sequences that started with computed tokens of another.
+    cached_tokens: int  #: Tokens that they did not have to compute.
     prefill_tokens: int
     decode_tokens: int
     prefill_seconds: float

@@ -7,8 +7,9 @@ __all__ = ("Engine",)
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from threading import Lock, get_ident
-from typing import Self, final
+from typing import NamedTuple, Self, final
 
 from anyio import (
     AsyncContextManagerMixin,
@@ -33,6 +34,14 @@ from aiomlc.runtime.stream import DeltaStream, Mailbox
 from aiomlc.runtime.system_task import spawn_system_task
 
 
+class _Addressee(NamedTuple):
+    """Whom a sequence's records go to."""
+
+    label: str
+    mailbox: Mailbox
+    choice: int  #: Which of the request's choices.
+
+
 @final
 class Engine(AsyncContextManagerMixin):
     """Serve concurrent requests from one native core.
@@ -45,8 +54,8 @@ class Engine(AsyncContextManagerMixin):
         self._core = core
         # The reader's stream holds the mailbox, and no table holds the stream: so it can be
         # collected, and cancel its request, while it is unfinished.
-        self._mailboxes: dict[int, tuple[str, Mailbox]] = {}
-        self._sequence_ids: dict[str, int] = {}
+        self._mailboxes: dict[int, _Addressee] = {}
+        self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice, by label.
         self._labels = (f"request-{number}" for number in itertools.count(1))
         self._closing = False
         self._closed = False
@@ -91,8 +100,12 @@ class Engine(AsyncContextManagerMixin):
         prompt_ids: Sequence[int],
         options: SequenceOptions,
         request_id: str | None = None,
+        num_choices: int = 1,
     ) -> DeltaStream:
-        """Submit a prompt and open the stream of its completion. Does not block.
+        """Submit a prompt and open the stream of its completions. Does not block.
+
+        Choice `i` is what one choice with the seed `seed + i` would be. The core prefills the
+        prompt once: the other choices wait for that and fork.
 
         Raises:
             RequestError: the request is refused; no other request notices.
@@ -103,20 +116,21 @@ class Engine(AsyncContextManagerMixin):
         if self._is_live(label):
             raise DuplicateRequestError(label)
 
-        sequence_id = self._core.submit(prompt_ids, options)
-        mailbox = Mailbox()
-        self._mailboxes[sequence_id] = (label, mailbox)
-        self._sequence_ids[label] = sequence_id
-        return DeltaStream(self._core, sequence_id, label, mailbox)
+        mailbox = Mailbox(num_choices)
+        sequence_ids = self._submit(prompt_ids, options, num_choices)
+        for choice, sequence_id in enumerate(sequence_ids):
+            self._mailboxes[sequence_id] = _Addressee(label, mailbox, choice)
+
+        self._sequence_ids[label] = sequence_ids
+        return DeltaStream(self._core, sequence_ids, label, mailbox)
 
     def abort(self, request_id: str) -> None:
         """End a request for its reader and in the core; an unknown id does nothing."""
-        sequence_id = self._sequence_ids.get(request_id)
-        if sequence_id is None:
-            return
-
-        self._core.cancel(sequence_id)
-        self._forget(sequence_id).fail(RequestAbortedError(request_id))
+        for sequence_id in self._sequence_ids.get(request_id, ()):
+            if sequence_id in self._mailboxes:
+                self._core.cancel(sequence_id)
+                self._mailboxes[sequence_id].mailbox.fail(RequestAbortedError(request_id))
+                self._forget(sequence_id)
 
     def statistics(self) -> CoreStatistics:
         """A snapshot of the core's counters."""
@@ -195,7 +209,7 @@ class Engine(AsyncContextManagerMixin):
             if record.finish_reason == "error" and self._core.failure():
                 continue  # The engine's death, which `_finish` tells every reader.
 
-            label, mailbox = known
+            label, mailbox, choice = known
             if record.finish_reason is not None:
                 self._forget(record.sequence_id)
 
@@ -203,11 +217,11 @@ class Engine(AsyncContextManagerMixin):
                 continue
 
             if record.finish_reason == "error":
-                mailbox.fail(RequestFailedError(record.error or "the request failed"))
+                self._fail(mailbox, RequestFailedError(record.error or "the request failed"))
             elif record.finish_reason == "abort":
-                mailbox.fail(RequestAbortedError(label))
+                self._fail(mailbox, RequestAbortedError(label))
             else:
-                mailbox.put(record)
+                mailbox.put(record, choice)
 
     def _finish(self) -> None:
         """Free the core and end every stream; the order lets a finished answer still arrive."""
@@ -223,26 +237,47 @@ class Engine(AsyncContextManagerMixin):
             except EngineDeadError as error:
                 self._death = self._death or error
 
-        for _, mailbox in list(self._mailboxes.values()):
-            mailbox.fail(self._reason_closed())
+        for addressee in list(self._mailboxes.values()):
+            addressee.mailbox.fail(self._reason_closed())
 
         self._mailboxes.clear()
         self._sequence_ids.clear()
 
-    def _forget(self, sequence_id: int) -> Mailbox:
-        label, mailbox = self._mailboxes.pop(sequence_id)
-        # A reader that left early frees its label at once, so a later request may own it now.
-        if self._sequence_ids.get(label) == sequence_id:
-            del self._sequence_ids[label]
+    def _submit(
+        self, prompt_ids: Sequence[int], options: SequenceOptions, num_choices: int
+    ) -> tuple[int, ...]:
+        sequence_ids: list[int] = []
+        try:
+            for choice in range(num_choices):
+                seed = None if options.seed is None else _seed_of(options.seed, choice)
+                chosen = replace(options, seed=seed)
+                sequence_ids.append(self._core.submit(prompt_ids, chosen))
+        except AiomlcError:
+            for sequence_id in sequence_ids:
+                self._core.cancel(sequence_id)
+            raise
 
-        return mailbox
+        return tuple(sequence_ids)
+
+    def _fail(self, mailbox: Mailbox, error: AiomlcError) -> None:
+        mailbox.fail(error)
+        for sequence_id, addressee in self._mailboxes.items():
+            if addressee.mailbox is mailbox:  # A choice that has nobody to read it now.
+                self._core.cancel(sequence_id)
+
+    def _forget(self, sequence_id: int) -> None:
+        label = self._mailboxes.pop(sequence_id).label
+        # A reader that left early frees its label at once, so a later request may own it now.
+        siblings = self._sequence_ids.get(label, ())
+        if sequence_id in siblings and not self._mailboxes.keys() & siblings:
+            del self._sequence_ids[label]
 
     def _free_label(self) -> str:
         return next(label for label in self._labels if not self._is_live(label))
 
     def _is_live(self, label: str) -> bool:
-        sequence_id = self._sequence_ids.get(label)
-        return sequence_id is not None and not self._mailboxes[sequence_id][1].ended
+        known = self._mailboxes.keys() & self._sequence_ids.get(label, ())
+        return any(not self._mailboxes[sequence_id].mailbox.ended for sequence_id in known)
 
     def _adopt_loop(self) -> None:
         if self._closing:
@@ -277,3 +312,8 @@ class Engine(AsyncContextManagerMixin):
             return all(self._follows_death(inner) for inner in error.exceptions)
 
         return self._death is not None and error.__cause__ is self._death
+
+
+def _seed_of(seed: int, choice: int) -> int:
+    """The seed of a choice: the request's plus its number, in 64 bits with a sign."""
+    return (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -161,9 +161,12 @@ class FakeCore:
                 num_waiting=0,
                 total_pages=_TOTAL_PAGES,
                 free_pages=_TOTAL_PAGES - len(self._live),
+                num_recycling=0,
                 prompt_tokens=self._prompt_tokens,
                 completion_tokens=self._completion_tokens,
                 steps=self._steps,
+                prefix_cache_hits=0,
+                cached_tokens=0,
                 prefill_tokens=self._prompt_tokens,
                 decode_tokens=self._completion_tokens,
                 prefill_seconds=0.5 * self._steps,
@@ -228,10 +231,12 @@ class FakeCore:
             error,
             sequence.num_prompt,
             sequence.num_done,
-            tuple(_made_up(ord(character), sequence.options.top_logprobs) for character in text)
-            if sequence.options.top_logprobs is not None
-            else (),
+            logprobs=self._logprobs(sequence, text),
         )
+
+    def _logprobs(self, sequence: _Sequence, text: str) -> tuple[TokenLogprob, ...]:
+        num_top = sequence.options.top_logprobs
+        return () if num_top is None else tuple(_made_up(ord(each), num_top) for each in text)
 
     def _die(self) -> NoReturn:
         self._failure = "the script says so"

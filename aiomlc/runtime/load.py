@@ -156,7 +156,10 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
     core = NativeCore(
         opened.native,
         tokenizer.token_bytes(opened.vocab_size, visible=marks),
-        {"step_token_budget": opened.limits.step_token_budget},
+        {
+            "step_token_budget": opened.limits.step_token_budget,
+            "max_recycling_sequences": opened.limits.max_recycling_sequences,
+        },
     )
     return LoadedModel(
         core=core,

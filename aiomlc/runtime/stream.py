@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("Delta", "DeltaStream", "Mailbox")
 
+from collections.abc import Sequence
 from itertools import chain
 from types import TracebackType
 from typing import NamedTuple, Self, final
@@ -16,7 +17,7 @@ from aiomlc.runtime.core_protocol import Core, Record, TokenLogprob
 
 
 class Delta(NamedTuple):
-    """What a sequence gained since its reader last looked; counts are of the whole sequence."""
+    """What one choice gained since its reader last looked; counts are of the whole choice."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -24,34 +25,35 @@ class Delta(NamedTuple):
     prompt_tokens: int
     completion_tokens: int
     logprobs: tuple[TokenLogprob, ...]  #: One for each of `token_ids`, if asked for.
+    cached_tokens: int  #: Prompt tokens that were in the KV cache already.
+    choice: int = 0  #: Which of the request's choices.
 
 
 @final
 class Mailbox:
-    """What waits for one reader: at most one delta, into which later records are merged.
+    """What waits for one reader: at most one delta per choice, which later records are merged into.
 
-    So a slow reader costs at most its own completion, and delivery never waits for it. It is
+    So a slow reader costs at most its own completion, and delivery never waits for it. It has
+    ended when every choice has, or when it was failed or closed. It is
     an event beside a value and not a memory object stream: a read that is cancelled while it is
     woken loses nothing, and on asyncio a delta costs a third (7 instead of 19 us).
     """
 
-    __slots__ = ("_arrived", "_earlier", "_error", "_last", "ended")
+    __slots__ = ("_arrived", "_error", "_num_open", "_waiting", "ended")
 
-    def __init__(self) -> None:
-        self._earlier: list[Record] = []  # What `_last` is to be merged with.
-        self._last: Record | None = None
+    def __init__(self, num_choices: int = 1) -> None:
+        self._waiting: dict[int, list[Record]] = {}  # By choice, the one that waits longest first.
+        self._num_open = num_choices
         self._error: AiomlcError | None = None
         self._arrived: Event | None = None  # Set by the reader that waits.
         self.ended = False
 
-    def put(self, record: Record) -> None:
-        """Add a record to what waits; one with a finish reason is the last."""
-        if self._last is not None:
-            self._earlier.append(self._last)
-
-        self._last = record
+    def put(self, record: Record, choice: int = 0) -> None:
+        """Add a record to what waits; one with a finish reason is the last of its choice."""
+        self._waiting.setdefault(choice, []).append(record)
         if record.finish_reason is not None:
-            self.ended = True
+            self._num_open -= 1
+            self.ended = self._num_open == 0
 
         self._wake()
 
@@ -64,8 +66,7 @@ class Mailbox:
 
     def close(self) -> None:
         """Forget what waits and end."""
-        self._earlier.clear()
-        self._last = None
+        self._waiting.clear()
         self._error = None
         self.ended = True
         self._wake()
@@ -76,10 +77,10 @@ class Mailbox:
         Raises:
             AiomlcError: the stream was failed. Only once; then it is at its end.
         """
-        if self._last is not None or self.ended:
+        if self._waiting or self.ended:
             await checkpoint()
 
-        while self._last is None and not self.ended:
+        while not self._waiting and not self.ended:
             self._arrived = Event()
             await self._arrived.wait()
 
@@ -87,18 +88,18 @@ class Mailbox:
 
     def take_nowait(self) -> Delta | None:
         """Take what waits, or raise the error that ended the stream; None is nothing."""
-        last, self._last = self._last, None
-        if last is None:
+        if not self._waiting:
             error, self._error = self._error, None
             if error is not None:
                 raise error
 
             return None
 
+        choice = next(iter(self._waiting))
+        records = self._waiting.pop(choice)
+        last = records[-1]
         text, token_ids, logprobs = last.text, last.token_ids, last.logprobs
-        if self._earlier:
-            records = [*self._earlier, last]
-            self._earlier.clear()
+        if len(records) > 1:
             text = "".join(record.text for record in records)
             token_ids = tuple(chain.from_iterable(record.token_ids for record in records))
             logprobs = tuple(chain.from_iterable(record.logprobs for record in records))
@@ -110,6 +111,8 @@ class Mailbox:
             last.prompt_tokens,
             last.completion_tokens,
             logprobs,
+            last.cached_tokens,
+            choice,
         )
 
     def _wake(self) -> None:
@@ -120,18 +123,25 @@ class Mailbox:
 
 @final
 class DeltaStream:
-    """The deltas of one request, in order. Leaving it early, in any way, cancels the request.
+    """The deltas of one request, each choice's in order. Leaving it early cancels the request.
 
     An async iterator for one task, and an async context manager. A stream that is dropped
     without being closed cancels its request too, when it is garbage collected.
     """
 
-    def __init__(self, core: Core, sequence_id: int, request_id: str, mailbox: Mailbox) -> None:
+    def __init__(
+        self, core: Core, sequence_ids: Sequence[int], request_id: str, mailbox: Mailbox
+    ) -> None:
         self.request_id = request_id
         self._core = core
-        self._sequence_id = sequence_id
+        self._sequence_ids = sequence_ids
         self._mailbox = mailbox
         self._reading = False
+
+    @property
+    def num_choices(self) -> int:
+        """How many completions it tells."""
+        return len(self._sequence_ids)
 
     def __repr__(self) -> str:
         state = "ended" if self._mailbox.ended else "open"
@@ -173,12 +183,14 @@ class DeltaStream:
 
     def close(self) -> None:
         """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope."""
-        if not self._mailbox.ended:
-            self._core.cancel(self._sequence_id)
-
+        self._cancel()
         self._mailbox.close()
 
     def __del__(self) -> None:
-        # Any thread may collect garbage, and at any moment: one thread-safe call, nothing else.
+        # Any thread may collect garbage, and at any moment: thread-safe calls, nothing else.
+        self._cancel()
+
+    def _cancel(self) -> None:
         if not self._mailbox.ended:
-            self._core.cancel(self._sequence_id)
+            for sequence_id in self._sequence_ids:
+                self._core.cancel(sequence_id)

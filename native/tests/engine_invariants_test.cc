@@ -13,7 +13,8 @@ using ::testing::IsEmpty;
 EngineSnapshot Healthy() {
   EngineSnapshot snapshot;
   snapshot.total_pages = 10;
-  snapshot.free_pages = 5;
+  snapshot.free_pages = 3;
+  snapshot.recycling_pages = 2;
   snapshot.page_size = 4;
   snapshot.max_running = 2;
   snapshot.max_sequence_tokens = 40;
@@ -32,14 +33,14 @@ TEST(FindViolations, AHealthyEngineHasNone) { EXPECT_THAT(FindViolations(Healthy
 
 TEST(FindViolations, SeesALostPage) {
   EngineSnapshot snapshot = Healthy();
-  snapshot.free_pages = 4;
+  snapshot.free_pages = 2;
   EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("not all pages"));
 }
 
 TEST(FindViolations, SeesTokensWithoutPages) {
   EngineSnapshot snapshot = Healthy();
   snapshot.running[0].num_pages = 1;
-  snapshot.free_pages = 7;
+  snapshot.free_pages = 5;
   EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("sequence 1 has more tokens in the cache"));
 }
 

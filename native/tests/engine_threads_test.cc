@@ -39,7 +39,7 @@ TEST(EngineThreads, ManyThreadsSubmitAndCancelWhileOneRunsAndOneReads) {
   constexpr int kThreads = 3;
   constexpr int kPerThread = 100;
   FakeModel model({.num_pages = 20});
-  Engine engine(&model, {}, {});
+  Engine engine(&model, {}, {.max_recycling_sequences = 4});
   std::jthread runner([&] { engine.Run(); });
   std::vector<std::jthread> clients;
   for (int thread = 0; thread < kThreads; ++thread) {
@@ -60,6 +60,7 @@ TEST(EngineThreads, ManyThreadsSubmitAndCancelWhileOneRunsAndOneReads) {
   for (const auto& [id, count] : ends) EXPECT_EQ(count, 1) << id;
   engine.CheckInvariants();
   EXPECT_EQ(engine.GetStatistics().free_pages, 20);
+  engine.Close();
   EXPECT_EQ(model.num_sequences(), 0u);
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -23,8 +24,8 @@ namespace aiomlc {
 
 /*!
  * \brief Keeps every sequence's tokens, and throws std::logic_error when the engine breaks a rule
- * of model.h: too many rows, tokens, pages or sequences, an unknown sequence, a wrong logit
- * position.
+ * of model.h: too many rows, tokens or pages, an unknown sequence, a wrong logit position. A fork
+ * shares pages as TVM's cache does.
  */
 class FakeModel final : public Model {
  public:
@@ -86,8 +87,19 @@ class FakeModel final : public Model {
   void ThrowOnRemove() { throws_on_remove_ = true; }
 
   void AddSequence(int64_t id) final {
-    Check(sequences_.emplace(id, Tokens()).second, "a sequence is added twice");
-    Check(static_cast<int64_t>(sequences_.size()) <= sizes_.max_batch_size, "too many sequences");
+    Check(sequences_.try_emplace(id).second, "a sequence is added twice");
+  }
+
+  void ForkSequence(int64_t source_id, int64_t id, int64_t num_tokens) final {
+    const Cached& source = sequences_.at(source_id);
+    const int64_t length = static_cast<int64_t>(source.tokens.size());
+    Check(num_tokens > 0 && num_tokens <= length, "a fork has no tokens or too many");
+    Check(!sequences_.contains(id), "a sequence is added twice");
+    Cached& fork = sequences_[id];
+    const int64_t num_shared = num_tokens / sizes_.page_size;
+    fork.pages.assign(source.pages.begin(), source.pages.begin() + num_shared);
+    fork.tokens.assign(source.tokens.begin(), source.tokens.begin() + num_tokens);
+    TakePages(&fork);
   }
 
   void RemoveSequence(int64_t id) final {
@@ -96,8 +108,9 @@ class FakeModel final : public Model {
   }
 
   void PopTokens(int64_t id, int64_t count) final {
-    Tokens& tokens = sequences_.at(id);
-    tokens.resize(tokens.size() - static_cast<size_t>(count));
+    Cached& sequence = sequences_.at(id);
+    sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(count));
+    sequence.pages.resize(static_cast<size_t>(PagesFor(sequence.tokens.size())));
   }
 
   const float* Forward(const ForwardInput& input) final {
@@ -111,32 +124,53 @@ class FakeModel final : public Model {
     for (size_t row = 0; row < input.sequence_ids.size(); ++row) {
       const size_t begin = end;
       end += static_cast<size_t>(input.append_lengths[row]);
-      Tokens& tokens = sequences_.at(input.sequence_ids[row]);
+      Cached& sequence = sequences_.at(input.sequence_ids[row]);
+      Tokens& tokens = sequence.tokens;
       tokens.insert(tokens.end(), input.token_ids.begin() + static_cast<int64_t>(begin),
                     input.token_ids.begin() + static_cast<int64_t>(end));
       Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window, "context is full");
+      TakePages(&sequence);
       const auto position = std::find(input.logit_positions.begin(), input.logit_positions.end(),
                                       static_cast<int32_t>(end) - 1);
       if (position != input.logit_positions.end()) AppendLogits(tokens);
     }
     Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
           "a logit position is not the end of a row");
-    Check(pages_in_use() <= sizes_.num_pages, "more pages are used than there are");
     return logits_.data();
   }
 
-  int64_t pages_in_use() const {
-    int64_t pages = 0;
-    for (const auto& [id, tokens] : sequences_) {
-      pages += (static_cast<int64_t>(tokens.size()) + sizes_.page_size - 1) / sizes_.page_size;
-    }
-    return pages;
-  }
+  int64_t pages_in_use() const { return pages_in_use_; }
   size_t num_sequences() const { return sequences_.size(); }
   /*! \brief What the forward passes were given, in order. */
   const std::vector<ForwardInput>& forwards() const { return forwards_; }
 
  private:
+  /*! \brief Counts itself as long as a sequence has it. */
+  struct Page {
+    explicit Page(int64_t* count) : count(count) { ++*count; }
+    ~Page() { --*count; }
+    Page(const Page&) = delete;
+    Page& operator=(const Page&) = delete;
+    int64_t* count;
+  };
+
+  struct Cached {
+    Tokens tokens;
+    std::vector<std::shared_ptr<Page>> pages;
+  };
+
+  int64_t PagesFor(size_t num_tokens) const {
+    return (static_cast<int64_t>(num_tokens) + sizes_.page_size - 1) / sizes_.page_size;
+  }
+
+  void TakePages(Cached* sequence) {
+    const int64_t num_pages = PagesFor(sequence->tokens.size());
+    while (static_cast<int64_t>(sequence->pages.size()) < num_pages) {
+      sequence->pages.push_back(std::make_shared<Page>(&pages_in_use_));
+    }
+    Check(pages_in_use_ <= sizes_.num_pages, "more pages are used than there are");
+  }
+
   static void Check(bool holds, const char* otherwise) {
     if (!holds) throw std::logic_error(otherwise);
   }
@@ -152,10 +186,15 @@ class FakeModel final : public Model {
     Check(std::is_sorted(input.logit_positions.begin(), input.logit_positions.end()),
           "logit positions do not ascend");
     int64_t total = 0;
-    for (int32_t length : input.append_lengths) {
+    int64_t pages = 0;
+    for (size_t row = 0; row < input.append_lengths.size(); ++row) {
+      const int32_t length = input.append_lengths[row];
       Check(length > 0, "an empty row");
       total += length;
+      pages += PagesFor(sequences_.at(input.sequence_ids[row]).tokens.size() +
+                        static_cast<size_t>(length));
     }
+    Check(pages <= sizes_.num_pages, "the page tables of the rows are too long");
     Check(total == size(input.token_ids), "lengths do not add up to the tokens");
   }
 
@@ -174,7 +213,8 @@ class FakeModel final : public Model {
   std::optional<int32_t> poison_token_;
   int64_t throw_at_ = -1;
   bool throws_on_remove_ = false;
-  std::map<int64_t, Tokens> sequences_;
+  int64_t pages_in_use_ = 0;
+  std::map<int64_t, Cached> sequences_;
   std::vector<float> logits_;
   std::vector<ForwardInput> forwards_;
 };

@@ -66,5 +66,13 @@ TEST(ShareBudget, TheFirstRowsGetAllTheyWant) {
   EXPECT_THAT(ShareBudget({}, 8), IsEmpty());
 }
 
+TEST(IsWorthWaiting, WhenItSparesHalfOfTheWork) {
+  EXPECT_TRUE(IsWorthWaiting(0, 50, 100));
+  EXPECT_FALSE(IsWorthWaiting(0, 49, 100));
+  EXPECT_TRUE(IsWorthWaiting(80, 90, 100));
+  EXPECT_FALSE(IsWorthWaiting(80, 89, 100));
+  EXPECT_FALSE(IsWorthWaiting(0, 0, 1)) << "there is nothing to spare";
+}
+
 }  // namespace
 }  // namespace aiomlc

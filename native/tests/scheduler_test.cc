@@ -144,7 +144,8 @@ TEST_F(SchedulerTest, PrefillsShareTheStepInTheOrderOfArrival) {
 
   const StepPlan plan = Step();
 
-  EXPECT_THAT(plan.admitted, ElementsAre(passed));
+  ASSERT_EQ(plan.admitted.size(), 1u);
+  EXPECT_EQ(plan.admitted[0].sequence, passed);
   ASSERT_EQ(plan.rows.size(), 1u);
   EXPECT_EQ(plan.rows[0].sequence, passed);
   EXPECT_EQ(plan.rows[0].num_tokens, 6);
@@ -179,6 +180,140 @@ TEST_F(SchedulerTest, RemovingASequenceFreesItsPages) {
 
   EXPECT_EQ(scheduler_.pages().free_pages(), 8);
   EXPECT_THROW(scheduler_.Remove(running), std::logic_error);
+}
+
+/*! \brief A scheduler that keeps what ends; its prompts are given token by token. */
+class CachingSchedulerTest : public ::testing::Test {
+ protected:
+  Sequence* Add(std::vector<int32_t> prompt) {
+    SequenceOptions options;
+    options.seed = 0;
+    owned_.push_back(std::make_unique<Sequence>(std::move(prompt), options, 100, &vocabulary_));
+    owned_.back()->id = static_cast<int64_t>(owned_.size());
+    scheduler_.Add(owned_.back().get());
+    return owned_.back().get();
+  }
+
+  StepPlan Step() {
+    StepPlan plan = scheduler_.Plan();
+    scheduler_.Reserve(plan);
+    for (const StepRow& row : plan.rows) {
+      row.sequence->num_computed += row.num_tokens;
+      if (!row.needs_logits) continue;
+      scheduler_.Share(*row.sequence);
+      row.sequence->token_ids.push_back(99);
+    }
+    return plan;
+  }
+
+  /*! \brief An ended sequence of so many tokens, beginning with `first`. */
+  Sequence* Keep(int32_t first, size_t num_tokens) {
+    std::vector<int32_t> prompt(num_tokens, 1);
+    prompt[0] = first;
+    Sequence* sequence = Add(std::move(prompt));
+    while (sequence->num_completion_tokens() == 0) Step();
+    EXPECT_THAT(scheduler_.Recycle(sequence), IsEmpty());
+    return sequence;
+  }
+
+  static std::vector<int32_t> Prompt(int32_t first, size_t num_tokens, size_t num_others) {
+    std::vector<int32_t> prompt(num_tokens, 1);
+    prompt[0] = first;
+    prompt.insert(prompt.end(), num_others, 2);
+    return prompt;
+  }
+
+  Vocabulary vocabulary_;
+  std::vector<std::unique_ptr<Sequence>> owned_;
+  Scheduler scheduler_{{.total_pages = 8,
+                        .page_size = 4,
+                        .max_batch_size = 4,
+                        .step_token_budget = 40,
+                        .max_recycling = -1}};
+};
+
+TEST_F(CachingSchedulerTest, WhatIsKeptIsAvailable) {
+  const Sequence* kept = Keep(7, 6);
+
+  EXPECT_EQ(scheduler_.pages().free_pages(), 6);
+  EXPECT_EQ(scheduler_.available_pages(), 8);
+  EXPECT_THAT(scheduler_.EvictAll(), ElementsAre(kept->id));
+  EXPECT_EQ(scheduler_.pages().free_pages(), 8);
+}
+
+TEST_F(CachingSchedulerTest, APromptForksFromTheLongestBeginningAndComputesTheRest) {
+  Keep(7, 3);
+  const Sequence* kept = Keep(8, 6);
+  Sequence* sequence = Add(Prompt(8, 6, 3));
+
+  const StepPlan plan = Step();
+
+  ASSERT_EQ(plan.admitted.size(), 1u);
+  EXPECT_EQ(plan.admitted[0].prefix.id, kept->id);
+  EXPECT_EQ(plan.admitted[0].prefix.num_tokens, 6);
+  EXPECT_EQ(plan.rows[0].num_tokens, 3);
+  EXPECT_EQ(sequence->num_cached, 6);
+  EXPECT_THAT(plan.evicted, IsEmpty());
+}
+
+TEST_F(CachingSchedulerTest, TheLeastRecentlyUsedGivesWayAndTheSourceLast) {
+  const Sequence* source = Keep(7, 6);
+  const Sequence* older = Keep(8, 6);
+  const Sequence* newer = Keep(9, 6);
+  Add(Prompt(7, 6, 8));
+
+  const StepPlan plan = Step();
+
+  EXPECT_THAT(plan.evicted, ElementsAre(older->id));
+  EXPECT_EQ(plan.admitted[0].prefix.num_tokens, 6);
+  EXPECT_THAT(scheduler_.prefix_cache().eviction_order(), ElementsAre(newer->id, source->id));
+}
+
+TEST_F(CachingSchedulerTest, ASourceThatIsEvictedIsForkedAtTheEndOfAPage) {
+  const Sequence* source = Keep(7, 6);
+  Add(Prompt(7, 6, 24));
+
+  const StepPlan plan = Step();
+
+  EXPECT_THAT(plan.evicted, ElementsAre(source->id));
+  EXPECT_EQ(plan.admitted[0].prefix.num_tokens, 4);
+  EXPECT_EQ(plan.rows[0].num_tokens, 26);
+  EXPECT_EQ(scheduler_.pages().free_pages(), 0);
+}
+
+TEST_F(CachingSchedulerTest, ARunningSequenceIsNotPreemptedWhileThereIsSomethingToEvict) {
+  const Sequence* kept = Keep(7, 10);
+  Add(Prompt(8, 11, 0));
+  Add(Prompt(9, 8, 0));
+  std::vector<int64_t> evicted;
+  for (int i = 0; i < 4; ++i) {
+    const StepPlan plan = Step();
+    evicted.insert(evicted.end(), plan.evicted.begin(), plan.evicted.end());
+    EXPECT_THAT(plan.preempted, IsEmpty());
+  }
+
+  EXPECT_THAT(evicted, ElementsAre(kept->id));
+}
+
+TEST_F(CachingSchedulerTest, WhoWaitsForACommonBeginningDoesNotCountAsPassing) {
+  Sequence* first = Add(Prompt(7, 6, 0));
+  Sequence* big = Add(Prompt(8, 30, 0));
+  Sequence* same = Add(Prompt(7, 6, 1));
+
+  const StepPlan plan = Step();
+
+  ASSERT_EQ(plan.admitted.size(), 1u);
+  EXPECT_EQ(plan.admitted[0].sequence, first);
+  EXPECT_EQ(big->times_passed, 0);
+  EXPECT_THAT(scheduler_.waiting(), ElementsAre(big, same));
+  EXPECT_EQ(Step().admitted[0].prefix.num_tokens, 6);
+}
+
+TEST_F(CachingSchedulerTest, ASequenceThatComputedNothingIsNotKept) {
+  Sequence* sequence = Add({1, 2, 3});
+
+  EXPECT_THAT(scheduler_.Recycle(sequence), ElementsAre(sequence->id));
+  EXPECT_EQ(scheduler_.prefix_cache().num_recycling(), 0);
 }
 
 TEST(PageBudget, RefusesToLendWhatItDoesNotHave) {

@@ -52,7 +52,12 @@ async def test_a_completion_has_openais_shape() -> None:
                 "finish_reason": "stop",
             }
         ],
-        "usage": {"prompt_tokens": 55, "completion_tokens": 3, "total_tokens": 58},
+        "usage": {
+            "prompt_tokens": 55,
+            "completion_tokens": 3,
+            "total_tokens": 58,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
         "system_fingerprint": None,
     }
 
@@ -109,6 +114,7 @@ async def test_include_usage_ends_the_stream_with_the_counts_and_no_choice() -> 
         "prompt_tokens": 55,
         "completion_tokens": 3,
         "total_tokens": 58,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 

@@ -32,8 +32,6 @@ GIB = 2**30
         ("speculative_mode", "eagle"),
         ("spec_draft_length", 3),
         ("spec_tree_width", 2),
-        ("prefix_cache_mode", "radix"),
-        ("prefix_cache_max_num_recycling_seqs", 4),
         ("prefill_mode", "chunked"),
         ("verbose", True),
     ],
@@ -131,6 +129,41 @@ def test_the_configuration_comes_first() -> None:
     assert (limits.max_batch_size, limits.max_total_tokens) == (3, 1008)
     assert (limits.context_window, limits.prefill_chunk_size) == (500, 64)
     assert limits.step_token_budget == 32
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        (EngineConfig(), 32),
+        (EngineConfig(max_num_sequence=3), 3),
+        (EngineConfig(prefix_cache_max_num_recycling_seqs=-1), -1),
+        (EngineConfig(prefix_cache_max_num_recycling_seqs=0), 0),
+        (EngineConfig(prefix_cache_mode="disable", prefix_cache_max_num_recycling_seqs=9), 0),
+    ],
+)
+def test_the_prefix_cache_keeps_as_many_sequences_as_can_run(
+    config: EngineConfig, kept: int
+) -> None:
+    limits = serving_limits(
+        config, mode="local", context_window=2048, kv_bytes_per_token=1000, memory_bytes=GIB
+    )
+
+    assert limits.max_recycling_sequences == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prefix_cache_mode", "tree"),
+        ("prefix_cache_max_num_recycling_seqs", -2),
+        ("prefix_cache_max_num_recycling_seqs", True),
+    ],
+)
+def test_a_prefix_cache_that_cannot_be_is_refused(name: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match=f"{name} is {value!r}, not") as caught:
+        EngineConfig(**{name: value})
+
+    assert caught.value.param == name
 
 
 def test_memory_bounds_the_tokens_and_with_them_the_context() -> None:

@@ -108,7 +108,7 @@ def test_merged_records_keep_every_entry_in_order() -> None:
     mailbox = Mailbox()
     entries = [TokenLogprob(token_id, -1.0, ()) for token_id in range(4)]
     for token in entries:
-        mailbox.put(Record(1, "", (token.token_id,), None, None, 1, 1, (token,)))
+        mailbox.put(Record(1, "", (token.token_id,), None, None, 1, 1, logprobs=(token,)))
 
     delta = mailbox.take_nowait()
 

@@ -213,9 +213,9 @@ def test_the_chunks_that_wait_come_in_one_trip(monkeypatch: pytest.MonkeyPatch) 
 
 def test_errors_arrive_as_they_are() -> None:
     with MLCEngine(loader=fake_loader()) as engine, pytest.raises(BadRequestError) as caught:
-        engine.chat.completions.create(messages=[], n=2)  # type: ignore[call-overload]
+        engine.chat.completions.create(messages=[], best_of=2)  # type: ignore[call-overload]
 
-    assert caught.value.param == "n"
+    assert caught.value.param == "best_of"
 
 
 def test_a_constructor_that_fails_leaves_no_thread() -> None:

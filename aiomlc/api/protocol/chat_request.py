@@ -29,7 +29,6 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "include_stop_str_in_output": (False,),
     "modalities": (["text"], ("text",)),
     "moderation": (),
-    "n": (1,),
     "parallel_tool_calls": (True,),
     "prediction": (),
     "priority": (0,),
@@ -50,6 +49,7 @@ class ChatCompletionRequest(GenerationRequest):
     """A validated chat."""
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
     tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
     tool_choice: ToolChoice | None = None  #: None is "auto".
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("StreamedWithUsage", "Usage")
+__all__ = ("PromptTokensDetails", "StreamedWithUsage", "Usage")
 
 from typing import Any
 
@@ -11,12 +11,19 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer
 from aiomlc.api.protocol.wire import WireModel
 
 
+class PromptTokensDetails(WireModel):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int = 0  #: Those that an earlier or concurrent request had computed.
+
+
 class Usage(WireModel):
     """Tokens of a request."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
 
 
 class StreamedWithUsage(WireModel):

@@ -33,6 +33,9 @@ namespace aiomlc {
 struct EngineOptions {
   /*! \brief The most tokens of one step, at least 1; capped by the model's prefill_chunk_size(). */
   int64_t step_token_budget = 512;
+  /*! \brief Ended sequences to keep for prompts that begin like them; -1: no limit, 0: none, and
+   * running sequences are not shared either. */
+  int64_t max_recycling_sequences = 0;
 };
 
 /*!
@@ -123,6 +126,8 @@ class Engine {
   // All of these need step_mutex_.
   void TakeInbox();
   void RunPlan();
+  /*! \brief Bring the model's sequences to where the plan wants them. */
+  void ChangeSequences(const StepPlan& plan);
   const float* Forward(const StepPlan& plan);
   void Commit(const StepPlan& plan, const float* logits);
   /*! \return The next token; nothing when the logits are not finite numbers. */
@@ -131,7 +136,9 @@ class Engine {
   void Accept(Sequence* sequence, int32_t token_id, const float* logits);
   /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
   void End(Sequence* sequence, Record record, FinishReason reason);
-  /*! \return What the model threw at it, else nothing. */
+  /*! \brief Remove all, whatever the model throws, and then throw the first of it. */
+  void RemoveFromModel(const std::vector<int64_t>& sequence_ids);
+  /*! \brief End every sequence, empty the cache. \return What the model threw at it, or nothing. */
   std::string EndAll(FinishReason reason, const std::string& error);
   void AdoptSubmitted();
   [[noreturn]] void Die(const std::string& cause);

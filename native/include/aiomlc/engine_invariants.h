@@ -23,6 +23,8 @@ struct SequenceSnapshot {
 struct EngineSnapshot {
   int64_t total_pages = 0;
   int64_t free_pages = 0;
+  /*! \brief Pages of the prefix cache that no running sequence holds. */
+  int64_t recycling_pages = 0;
   int64_t page_size = 1;
   int64_t max_running = 0;
   int64_t max_sequence_tokens = 0;

@@ -33,7 +33,8 @@ struct ForwardInput {
  * thread.
  *
  * The engine counts pages itself: a sequence of n tokens holds ceil(n / page_size()) pages, and the
- * engine never asks for more than num_pages() at once.
+ * engine never asks for more than num_pages() at once. The rows of a forward pass have no more than
+ * num_pages() pages between them, even where they share some.
  */
 class Model {
  public:
@@ -45,13 +46,19 @@ class Model {
   /*! \brief Tokens of one page of the KV cache. */
   virtual int64_t page_size() const = 0;
   virtual int64_t num_pages() const = 0;
-  /*! \brief The most sequences that exist at once, and so the most rows of one forward pass. */
+  /*! \brief The most rows of one forward pass. */
   virtual int64_t max_batch_size() const = 0;
   /*! \brief The most tokens of one forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;
 
   /*! \brief Begin an empty sequence. */
   virtual void AddSequence(int64_t sequence_id) = 0;
+  /*!
+   * \brief Begin a sequence with the first `num_tokens` tokens of another, at least one.
+   *
+   * The two share the pages that these tokens fill; a page that they begin is copied.
+   */
+  virtual void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) = 0;
   /*! \brief Forget a sequence and free its pages. */
   virtual void RemoveSequence(int64_t sequence_id) = 0;
   /*! \brief Take the last `count` tokens off a sequence. */

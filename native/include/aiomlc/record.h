@@ -37,6 +37,8 @@ struct Record {
   int64_t prompt_tokens = 0;
   /*! \brief Tokens sampled so far in all, a stop token included. */
   int64_t completion_tokens = 0;
+  /*! \brief Prompt tokens that were in the KV cache already. */
+  int64_t cached_tokens = 0;
 };
 
 }  // namespace aiomlc

@@ -10,21 +10,30 @@
 #include <vector>
 
 #include "aiomlc/page_budget.h"
+#include "aiomlc/prefix_cache.h"
 #include "aiomlc/sequence.h"
 #include "aiomlc/step_plan.h"
 
 namespace aiomlc {
 
-/*! \brief The limits of a scheduler, all at least 1. */
+/*! \brief The limits of a scheduler, at least 1 but for the last. */
 struct SchedulerLimits {
   int64_t total_pages = 1;
   int64_t page_size = 1;
   int64_t max_batch_size = 1;
   int64_t step_token_budget = 1;
+  /*! \brief See PrefixCache. */
+  int64_t max_recycling = 0;
 };
 
 /*!
- * \brief Owns the queue, the set of running sequences and the page budget; not the sequences.
+ * \brief Owns the queue, the set of running sequences, the prefix cache and the page budget; not
+ * the sequences.
+ *
+ * Every page of a sequence and of an entry of the prefix cache is reserved as if none were shared.
+ * So sharing spares computing and not pages, and for a reason: TVM's cache lists the pages of all
+ * rows of a step in a table with one place for each page there is, and checks no bounds. What the
+ * model has free is never less than what is free here.
  *
  * A step is `Plan`, then `Reserve`, then the model, then the caller's commit. `Plan` decides with
  * the functions of scheduler_policy.h and changes nothing; `Reserve` carries out what it decided.
@@ -39,13 +48,28 @@ class Scheduler {
   /*! \brief Forget a sequence and free its pages. */
   void Remove(Sequence* sequence);
 
+  /*!
+   * \brief Forget a sequence, but keep what is computed of it for others while there is room.
+   * \return The sequences and entries that are not kept: the model is to remove them.
+   */
+  std::vector<int64_t> Recycle(Sequence* sequence);
+
+  /*! \brief Let others fork from what is computed of a running sequence. */
+  void Share(const Sequence& sequence);
+
+  /*! \brief Empty the prefix cache. \return Its entries: the model is to remove them. */
+  std::vector<int64_t> EvictAll();
+
   /*! \return The next step; it has rows whenever there are sequences. */
   StepPlan Plan() const;
 
-  /*! \brief Preempt, admit and reserve pages as planned. */
+  /*! \brief Preempt, evict, admit and reserve pages as planned. */
   void Reserve(const StepPlan& plan);
 
   const PageBudget& pages() const { return pages_; }
+  const PrefixCache& prefix_cache() const { return prefix_cache_; }
+  /*! \brief Pages that no sequence holds: the free ones and those that can be evicted. */
+  int64_t available_pages() const { return pages_.free_pages() + prefix_cache_.num_pages(); }
   /*! \brief In the order of arrival. */
   const std::vector<Sequence*>& running() const { return running_; }
   /*! \brief Preempted sequences first, then in the order of arrival. */
@@ -59,11 +83,17 @@ class Scheduler {
   /*! \return How many of the running sequences go on; the others join `plan`. */
   size_t PlanPreemptions(StepPlan* plan) const;
   void PlanAdmissions(StepPlan* plan) const;
-  void PlanRows(const std::vector<Sequence*>& sequences, StepPlan* plan) const;
+  PrefixMatch FindPrefix(const Sequence& sequence) const;
+  /*! \brief Whether a sequence that could start had better wait for one that is computed now. */
+  bool ShouldWait(const Sequence& sequence, int64_t num_cached, const StepPlan& plan) const;
+  void PlanEvictions(size_t survivors, StepPlan* plan) const;
+  void PlanRows(size_t survivors, StepPlan* plan) const;
+  void Evict(int64_t id);
 
   int64_t step_token_budget_;
   int64_t max_running_;
   PageBudget pages_;
+  PrefixCache prefix_cache_;
   std::vector<Sequence*> running_;
   std::deque<Sequence*> waiting_;
 };

@@ -32,7 +32,7 @@ struct RunningCounters {
  * granted in the order of arrival, so the first sequence always goes on and nothing can deadlock.
  *
  * \param running In the order of arrival.
- * \param free_pages Pages that nobody holds.
+ * \param free_pages Pages that no sequence holds.
  * \return How many of the first sequences go on; the others are preempted.
  */
 size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_pages);
@@ -59,12 +59,24 @@ struct Admissions {
  * every sequence that runs already, so that an admission is not paid with a preemption at once.
  *
  * \param waiting In the order of the queue.
- * \param free_pages Pages that nobody holds.
+ * \param free_pages Pages that no sequence holds.
  * \param num_running Sequences that run already.
  * \param max_running The most sequences that may run.
  */
 Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
                             int64_t num_running, int64_t max_running);
+
+/*!
+ * \brief Decide whether a sequence starts later, to fork from one that is being computed.
+ *
+ * It does when that spares it half of its work or more. It loses next to nothing: the other one
+ * arrived earlier, so the tokens of the steps in between are the other one's first.
+ *
+ * \param num_cached Tokens that it need not compute if it starts now.
+ * \param num_common Tokens that it need not compute if it waits.
+ * \param num_tokens All of its tokens.
+ */
+bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens);
 
 /*!
  * \brief Share the tokens of a step.

@@ -22,7 +22,7 @@ namespace aiomlc {
  *
  * Its tokens are the prompt and what was sampled after it. The first `num_computed` of them are in
  * the KV cache. A sequence that was preempted is one whose `num_computed` went back to 0: nothing
- * else tells it from a new one, so its completion goes on where it was.
+ * else that counts tells it from a new one, so its completion goes on where it was.
  */
 struct Sequence {
   /*!
@@ -56,6 +56,8 @@ struct Sequence {
 
   std::vector<int32_t> token_ids;
   int64_t num_computed = 0;
+  /*! \brief Tokens of its prompt that were forked from another sequence when it last started. */
+  int64_t num_cached = 0;
   /*! \brief Pages reserved for it; 0 unless it is running. */
   int64_t num_pages = 0;
   /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */

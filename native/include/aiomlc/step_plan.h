@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "aiomlc/radix_tree.h"
 #include "aiomlc/sequence.h"
 
 namespace aiomlc {
@@ -21,12 +22,25 @@ struct StepRow {
   bool needs_logits;
 };
 
+/*! \brief A waiting sequence that gets pages. */
+struct StepAdmission {
+  Sequence* sequence;
+  /*! \brief The tokens that it forks from another sequence instead of computing them. */
+  PrefixMatch prefix;
+};
+
 /*! \brief Decisions only: making a plan changes nothing. */
 struct StepPlan {
   /*! \brief Lose their pages and wait again, latest arrival first. */
   std::vector<Sequence*> preempted;
-  /*! \brief Waiting sequences that get pages. */
-  std::vector<Sequence*> admitted;
+  std::vector<StepAdmission> admitted;
+  /*!
+   * \brief Entries of the prefix cache that make room.
+   *
+   * An admitted sequence may fork from one of them, then at the end of a page: that takes no page
+   * of its own, so it can come before the eviction. Any other fork comes after.
+   */
+  std::vector<int64_t> evicted;
   /*! \brief One entry for each time that a later arrival is admitted before this sequence. */
   std::vector<Sequence*> passed;
   /*! \brief Decodes first, then prefills. */

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -30,6 +31,7 @@ Record NewRecord(const Sequence& sequence) {
   record.sequence_id = sequence.id;
   record.prompt_tokens = sequence.num_prompt_tokens;
   record.completion_tokens = sequence.num_completion_tokens();
+  record.cached_tokens = sequence.num_cached;
   return record;
 }
 
@@ -54,7 +56,8 @@ Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
       scheduler_({.total_pages = model->num_pages(),
                   .page_size = model->page_size(),
                   .max_batch_size = model->max_batch_size(),
-                  .step_token_budget = StepTokenBudget(*model, options)}) {
+                  .step_token_budget = StepTokenBudget(*model, options),
+                  .max_recycling = options.max_recycling_sequences}) {
   Publish();
 }
 
@@ -207,6 +210,7 @@ void Engine::CheckInvariants() {
   snapshot.page_size = scheduler_.pages().page_size();
   snapshot.max_running = scheduler_.max_running();
   snapshot.max_sequence_tokens = max_sequence_tokens_;
+  snapshot.recycling_pages = scheduler_.prefix_cache().num_pages();
   for (const auto& [id, sequence] : sequences_) snapshot.live_ids.push_back(id);
   for (const Sequence* sequence : scheduler_.running()) {
     snapshot.running.push_back(Snapshot(*sequence));
@@ -216,6 +220,9 @@ void Engine::CheckInvariants() {
   }
   std::string message;
   for (const std::string& violation : FindViolations(snapshot)) message += violation + "; ";
+  for (const std::string& violation : scheduler_.prefix_cache().FindViolations()) {
+    message += violation + "; ";
+  }
   if (!message.empty()) throw std::logic_error(message);
 }
 
@@ -255,8 +262,7 @@ void Engine::RunPlan() {
   const StepPlan plan = scheduler_.Plan();
   if (plan.rows.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
   scheduler_.Reserve(plan);
-  for (Sequence* sequence : plan.preempted) model_->RemoveSequence(sequence->id);
-  for (Sequence* sequence : plan.admitted) model_->AddSequence(sequence->id);
+  ChangeSequences(plan);
   Commit(plan, Forward(plan));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const double num_tokens = static_cast<double>(plan.prefill_tokens + plan.decode_tokens);
@@ -265,6 +271,27 @@ void Engine::RunPlan() {
   totals_.decode_tokens += plan.decode_tokens;
   totals_.prefill_seconds += seconds * static_cast<double>(plan.prefill_tokens) / num_tokens;
   totals_.decode_seconds += seconds * static_cast<double>(plan.decode_tokens) / num_tokens;
+}
+
+void Engine::ChangeSequences(const StepPlan& plan) {
+  const auto fork_if = [&](auto condition) {
+    for (const auto& [sequence, prefix] : plan.admitted) {
+      if (prefix.num_tokens == 0 || !condition(prefix)) continue;
+      model_->ForkSequence(prefix.id, sequence->id, prefix.num_tokens);
+      ++totals_.prefix_cache_hits;
+      totals_.cached_tokens += prefix.num_tokens;
+    }
+  };
+  const auto takes_a_page = [this](const PrefixMatch& prefix) {
+    return prefix.num_tokens % model_->page_size() != 0;
+  };
+  for (Sequence* sequence : plan.preempted) model_->RemoveSequence(sequence->id);
+  fork_if(std::not_fn(takes_a_page));
+  RemoveFromModel(plan.evicted);
+  fork_if(takes_a_page);
+  for (const auto& [sequence, prefix] : plan.admitted) {
+    if (prefix.num_tokens == 0) model_->AddSequence(sequence->id);
+  }
 }
 
 const float* Engine::Forward(const StepPlan& plan) {
@@ -290,6 +317,7 @@ void Engine::Commit(const StepPlan& plan, const float* logits) {
     const float* row_logits = std::exchange(logits, logits + vocab_size);
     const std::optional<int32_t> token_id = Choose(*sequence, row_logits);
     if (token_id.has_value()) {
+      scheduler_.Share(*sequence);
       Accept(sequence, *token_id, row_logits);
     } else {
       Record record = NewRecord(*sequence);
@@ -343,13 +371,39 @@ void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
   const bool is_in_model = sequence->num_pages > 0;
   record.finish_reason = reason;
   records_.push_back(std::move(record));
-  scheduler_.Remove(sequence);
+  std::vector<int64_t> removed = {sequence_id};
+  // What a failed sequence computed may be what made it fail.
+  if (is_in_model && reason != FinishReason::kError) {
+    removed = scheduler_.Recycle(sequence);
+  } else {
+    scheduler_.Remove(sequence);
+  }
   sequences_.erase(sequence_id);
-  if (is_in_model) model_->RemoveSequence(sequence_id);
+  if (is_in_model) RemoveFromModel(removed);
+}
+
+void Engine::RemoveFromModel(const std::vector<int64_t>& sequence_ids) {
+  std::exception_ptr failure;
+  for (int64_t sequence_id : sequence_ids) {
+    try {
+      model_->RemoveSequence(sequence_id);
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 std::string Engine::EndAll(FinishReason reason, const std::string& error) {
   std::string failure;
+  const auto attempt = [&](auto action) {
+    try {
+      action();
+    } catch (const std::exception& thrown) {
+      // The rest must end too; the first failure is the one to report.
+      if (failure.empty()) failure = std::string("the model failed: ") + thrown.what();
+    }
+  };
   std::vector<int64_t> sequence_ids;
   for (const auto& [sequence_id, sequence] : sequences_) sequence_ids.push_back(sequence_id);
   std::sort(sequence_ids.begin(), sequence_ids.end());
@@ -357,13 +411,9 @@ std::string Engine::EndAll(FinishReason reason, const std::string& error) {
     Sequence* sequence = sequences_.at(sequence_id).get();
     Record record = NewRecord(*sequence);
     record.error = error;
-    try {
-      End(sequence, std::move(record), reason);
-    } catch (const std::exception& thrown) {
-      // The rest must end too; the first failure is the one to report.
-      if (failure.empty()) failure = std::string("the model failed: ") + thrown.what();
-    }
+    attempt([&] { End(sequence, std::move(record), reason); });
   }
+  attempt([&] { RemoveFromModel(scheduler_.EvictAll()); });
   return failure;
 }
 
@@ -385,7 +435,8 @@ void Engine::Publish() {
   totals_.num_running = static_cast<int64_t>(scheduler_.running().size());
   totals_.num_waiting = static_cast<int64_t>(scheduler_.waiting().size());
   totals_.total_pages = scheduler_.pages().total_pages();
-  totals_.free_pages = scheduler_.pages().free_pages();
+  totals_.free_pages = scheduler_.available_pages();
+  totals_.num_recycling = scheduler_.prefix_cache().num_recycling();
   std::lock_guard lock(mutex_);
   for (Record& record : records_) outbox_.Put(std::move(record));
   records_.clear();

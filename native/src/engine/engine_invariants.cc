@@ -29,8 +29,9 @@ void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
     violations->Require(sequence.num_tokens < snapshot.max_sequence_tokens, sequence,
                         "runs with no room for a token");
   }
-  violations->Require(reserved + snapshot.free_pages == snapshot.total_pages,
-                      "reserved and free pages are not all pages");
+  violations->Require(
+      reserved + snapshot.recycling_pages + snapshot.free_pages == snapshot.total_pages,
+      "reserved, recycling and free pages are not all pages");
   violations->Require(snapshot.free_pages >= 0, "fewer than no pages are free");
   violations->Require(static_cast<int64_t>(snapshot.running.size()) <= snapshot.max_running,
                       "more sequences run than may");

@@ -22,6 +22,7 @@ void Outbox::Put(Record&& record) {
   waiting.error = std::move(record.error);
   waiting.prompt_tokens = record.prompt_tokens;
   waiting.completion_tokens = record.completion_tokens;
+  waiting.cached_tokens = record.cached_tokens;
 }
 
 std::vector<Record> Outbox::Drain() {

@@ -1,6 +1,8 @@
 #include "aiomlc/scheduler.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <stdexcept>
 
 #include "aiomlc/scheduler_policy.h"
@@ -11,13 +13,39 @@ namespace {
 
 bool ArrivedBefore(const Sequence* a, const Sequence* b) { return a->id < b->id; }
 
+std::span<const int32_t> FirstTokens(const Sequence& sequence, int64_t count) {
+  return std::span(sequence.token_ids).first(static_cast<size_t>(count));
+}
+
+/*! \brief What a sequence can take from others: its last token it computes in any case. */
+std::span<const int32_t> ForkableTokens(const Sequence& sequence) {
+  return FirstTokens(sequence, sequence.num_tokens() - 1);
+}
+
+int64_t CountCommon(const Sequence& sequence, const Sequence& other) {
+  const std::span<const int32_t> tokens = ForkableTokens(sequence);
+  return std::mismatch(tokens.begin(), tokens.end(), other.token_ids.begin(), other.token_ids.end())
+             .first -
+         tokens.begin();
+}
+
+/*! \brief A sequence that takes part in a step, and the tokens it brings along. */
+struct Participant {
+  Sequence* sequence;
+  int64_t num_computed;
+
+  int64_t num_wanted() const { return sequence->num_tokens() - num_computed; }
+  bool is_decoding() const { return sequence->num_completion_tokens() > 0 && num_wanted() == 1; }
+};
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : step_token_budget_(limits.step_token_budget),
       // With no more sequences than tokens, decodes always leave one for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
-      pages_(limits.total_pages, limits.page_size) {}
+      pages_(limits.total_pages, limits.page_size),
+      prefix_cache_(limits.max_recycling) {}
 
 void Scheduler::Add(Sequence* sequence) { waiting_.push_back(sequence); }
 
@@ -25,8 +53,33 @@ void Scheduler::Remove(Sequence* sequence) {
   if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1) {
     throw std::logic_error("the scheduler does not know the sequence exactly once");
   }
+  prefix_cache_.Remove(sequence->id);
   pages_.Release(sequence->num_pages);
   sequence->num_pages = 0;
+}
+
+std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
+  Remove(sequence);
+  if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->id};
+  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
+  pages_.Reserve(num_pages);
+  const std::vector<int64_t> superfluous = prefix_cache_.Recycle(
+      sequence->id, FirstTokens(*sequence, sequence->num_computed), num_pages);
+  for (int64_t id : superfluous) Evict(id);
+  return superfluous;
+}
+
+void Scheduler::Share(const Sequence& sequence) {
+  prefix_cache_.Share(sequence.id, FirstTokens(sequence, sequence.num_computed));
+}
+
+void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
+
+std::vector<int64_t> Scheduler::EvictAll() {
+  const std::list<int64_t>& order = prefix_cache_.eviction_order();
+  const std::vector<int64_t> ids(order.begin(), order.end());
+  for (int64_t id : ids) Evict(id);
+  return ids;
 }
 
 int64_t Scheduler::PagesForNextStep(const Sequence& sequence) const {
@@ -39,7 +92,7 @@ size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
   for (const Sequence* sequence : running_) {
     counters.push_back({sequence->num_pages, PagesForNextStep(*sequence)});
   }
-  const size_t survivors = CountSurvivors(counters, pages_.free_pages());
+  const size_t survivors = CountSurvivors(counters, available_pages());
   for (size_t i = running_.size(); i > survivors; --i) plan->preempted.push_back(running_[i - 1]);
   return survivors;
 }
@@ -47,7 +100,7 @@ size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
 void Scheduler::PlanAdmissions(StepPlan* plan) const {
   const int64_t num_running = static_cast<int64_t>(running_.size());
   if (waiting_.empty() || num_running >= max_running_) return;
-  int64_t free_pages = pages_.free_pages();
+  int64_t free_pages = available_pages();
   for (const Sequence* sequence : running_) {
     free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
   }
@@ -57,23 +110,87 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
     counters.push_back({PagesForNextStep(*sequence), sequence->times_passed});
   }
   const Admissions admissions = ChooseAdmissions(counters, free_pages, num_running, max_running_);
-  for (size_t index : admissions.admitted) plan->admitted.push_back(waiting_[index]);
+  std::vector<size_t> deferred;
+  for (size_t index : admissions.admitted) {
+    const PrefixMatch prefix = FindPrefix(*waiting_[index]);
+    if (ShouldWait(*waiting_[index], prefix.num_tokens, *plan)) {
+      deferred.push_back(index);
+    } else {
+      plan->admitted.push_back({waiting_[index], prefix});
+    }
+  }
   for (size_t index = 0; index < waiting_.size(); ++index) {
-    plan->passed.insert(plan->passed.end(), admissions.newly_passed[index], waiting_[index]);
+    const auto later = std::upper_bound(deferred.begin(), deferred.end(), index);
+    const int64_t times = admissions.newly_passed[index] - (deferred.end() - later);
+    if (times > 0) plan->passed.insert(plan->passed.end(), times, waiting_[index]);
   }
 }
 
-void Scheduler::PlanRows(const std::vector<Sequence*>& sequences, StepPlan* plan) const {
-  std::vector<Sequence*> order = sequences;
+PrefixMatch Scheduler::FindPrefix(const Sequence& sequence) const {
+  return prefix_cache_.Find(ForkableTokens(sequence));
+}
+
+bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
+                           const StepPlan& plan) const {
+  if (!prefix_cache_.is_on()) return false;
+  const auto is_worth_it = [&](const Sequence* other) {
+    return other->id < sequence.id && !other->is_decoding() &&
+           IsWorthWaiting(num_cached, CountCommon(sequence, *other), sequence.num_tokens());
+  };
+  return std::any_of(running_.begin(), running_.end(), is_worth_it) ||
+         std::any_of(
+             plan.admitted.begin(), plan.admitted.end(),
+             [&](const StepAdmission& admission) { return is_worth_it(admission.sequence); });
+}
+
+void Scheduler::PlanEvictions(size_t survivors, StepPlan* plan) const {
+  int64_t missing = -pages_.free_pages();
+  for (const Sequence* sequence : plan->preempted) missing -= sequence->num_pages;
+  for (size_t i = 0; i < survivors; ++i) {
+    missing += PagesForNextStep(*running_[i]) - running_[i]->num_pages;
+  }
+  std::set<int64_t> sources;
+  for (const StepAdmission& admission : plan->admitted) {
+    missing += PagesForNextStep(*admission.sequence);
+    if (admission.prefix.num_tokens > 0) sources.insert(admission.prefix.id);
+  }
+  if (missing <= 0) return;
+  std::vector<int64_t> order(prefix_cache_.eviction_order().begin(),
+                             prefix_cache_.eviction_order().end());
+  std::stable_partition(order.begin(), order.end(),
+                        [&](int64_t id) { return !sources.contains(id); });
+  std::set<int64_t> evicted;
+  for (size_t i = 0; i < order.size() && missing > 0; ++i) {
+    evicted.insert(order[i]);
+    missing -= prefix_cache_.PagesOf(order[i]);
+  }
+  plan->evicted.assign(evicted.begin(), evicted.end());
+  for (auto& [sequence, prefix] : plan->admitted) {
+    if (evicted.contains(prefix.id)) prefix.num_tokens -= prefix.num_tokens % pages_.page_size();
+  }
+}
+
+void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
+  std::vector<Participant> order;
+  for (size_t i = 0; i < survivors; ++i) {
+    order.push_back({running_[i], running_[i]->num_computed});
+  }
+  for (const auto& [sequence, prefix] : plan->admitted) {
+    order.push_back({sequence, prefix.num_tokens});
+  }
+  std::sort(order.begin(), order.end(), [](const Participant& a, const Participant& b) {
+    return ArrivedBefore(a.sequence, b.sequence);
+  });
   const auto first_prefill = std::stable_partition(
-      order.begin(), order.end(), [](const Sequence* sequence) { return sequence->is_decoding(); });
+      order.begin(), order.end(),
+      [](const Participant& participant) { return participant.is_decoding(); });
   plan->decode_tokens = first_prefill - order.begin();
   std::vector<int64_t> wanted;
   wanted.reserve(order.size());
-  for (const Sequence* sequence : order) wanted.push_back(sequence->num_uncomputed());
+  for (const Participant& participant : order) wanted.push_back(participant.num_wanted());
   const std::vector<int64_t> shares = ShareBudget(wanted, step_token_budget_);
   for (size_t i = 0; i < order.size() && shares[i] > 0; ++i) {
-    plan->rows.push_back({order[i], shares[i], shares[i] == wanted[i]});
+    plan->rows.push_back({order[i].sequence, shares[i], shares[i] == wanted[i]});
     plan->prefill_tokens += shares[i];
   }
   plan->prefill_tokens -= plan->decode_tokens;
@@ -84,11 +201,8 @@ StepPlan Scheduler::Plan() const {
   const size_t survivors = PlanPreemptions(&plan);
   // Who is admitted into pages that were just taken from another would only be next to lose them.
   if (plan.preempted.empty()) PlanAdmissions(&plan);
-  std::vector<Sequence*> sequences(running_.begin(),
-                                   running_.begin() + static_cast<int64_t>(survivors));
-  sequences.insert(sequences.end(), plan.admitted.begin(), plan.admitted.end());
-  std::sort(sequences.begin(), sequences.end(), ArrivedBefore);
-  PlanRows(sequences, &plan);
+  PlanEvictions(survivors, &plan);
+  PlanRows(survivors, &plan);
   return plan;
 }
 
@@ -99,7 +213,11 @@ void Scheduler::Reserve(const StepPlan& plan) {
     waiting_.push_front(sequence);
   }
   for (Sequence* sequence : plan.passed) ++sequence->times_passed;
-  for (Sequence* sequence : plan.admitted) {
+  for (int64_t id : plan.evicted) Evict(id);
+  for (const auto& [sequence, prefix] : plan.admitted) {
+    sequence->num_computed = prefix.num_tokens;
+    if (sequence->num_completion_tokens() == 0) sequence->num_cached = prefix.num_tokens;
+    if (prefix.num_tokens > 0) prefix_cache_.Touch(prefix.id);
     std::erase(waiting_, sequence);
     running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, ArrivedBefore),
                     sequence);

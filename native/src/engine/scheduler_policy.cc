@@ -42,6 +42,10 @@ Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t
   return result;
 }
 
+bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens) {
+  return 2 * (num_common - num_cached) >= num_tokens - num_cached;
+}
+
 std::vector<int64_t> ShareBudget(const std::vector<int64_t>& wanted, int64_t budget) {
   std::vector<int64_t> shares;
   shares.reserve(wanted.size());

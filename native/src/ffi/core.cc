@@ -110,6 +110,7 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Array<ffi::Bytes>& vocabula
   for (const ffi::Bytes& token : vocabulary) tokens.emplace_back(token.data(), token.size());
   EngineOptions engine_options;
   engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
+  engine_options.max_recycling_sequences = Read<int64_t>(options, "max_recycling_sequences");
   return Guarded([&] { return CoreRef(model, std::move(tokens), engine_options); });
 }
 
@@ -183,6 +184,7 @@ ffi::Bytes Drain(const CoreRef& core) {
     Put<int64_t>(&out, record.sequence_id);
     Put<int64_t>(&out, record.prompt_tokens);
     Put<int64_t>(&out, record.completion_tokens);
+    Put<int64_t>(&out, record.cached_tokens);
     Put(&out, static_cast<uint32_t>(record.token_ids.size()));
     Put(&out, static_cast<uint32_t>(logprobs.size()));
     Put(&out, static_cast<uint32_t>(record.text.size()));
@@ -203,9 +205,12 @@ Options GetStatistics(const CoreRef& core) {
           {"num_waiting", statistics.num_waiting},
           {"total_pages", statistics.total_pages},
           {"free_pages", statistics.free_pages},
+          {"num_recycling", statistics.num_recycling},
           {"prompt_tokens", statistics.prompt_tokens},
           {"completion_tokens", statistics.completion_tokens},
           {"steps", statistics.steps},
+          {"prefix_cache_hits", statistics.prefix_cache_hits},
+          {"cached_tokens", statistics.cached_tokens},
           {"prefill_tokens", statistics.prefill_tokens},
           {"decode_tokens", statistics.decode_tokens},
           {"prefill_seconds", statistics.prefill_seconds},
@@ -220,6 +225,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.model_open", OpenModel)
       .def("aiomlc.model_add_sequence",
            [](const ModelRef& model, int64_t id) { model->model->AddSequence(id); })
+      .def("aiomlc.model_fork_sequence",
+           [](const ModelRef& model, int64_t source_id, int64_t id, int64_t num_tokens) {
+             model->model->ForkSequence(source_id, id, num_tokens);
+           })
       .def("aiomlc.model_remove_sequence",
            [](const ModelRef& model, int64_t id) { model->model->RemoveSequence(id); })
       .def("aiomlc.model_free_pages",

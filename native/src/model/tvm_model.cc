@@ -49,6 +49,7 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
   prefill_ = Require(vm_, "batch_prefill");
   decode_ = Require(vm_, "batch_decode");
   add_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_add_sequence");
+  fork_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_fork_sequence");
   remove_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_remove_sequence");
   pop_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_popn");
   begin_forward_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_begin_forward");
@@ -67,6 +68,10 @@ int64_t TvmModel::page_size() const { return kPageSize; }
 int64_t TvmModel::FreePages() const { return free_pages_(kv_cache_).cast<int64_t>(); }
 
 void TvmModel::AddSequence(int64_t sequence_id) { add_sequence_(kv_cache_, sequence_id); }
+
+void TvmModel::ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) {
+  fork_sequence_(kv_cache_, source_id, sequence_id, num_tokens);
+}
 
 void TvmModel::RemoveSequence(int64_t sequence_id) { remove_sequence_(kv_cache_, sequence_id); }
 

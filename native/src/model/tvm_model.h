@@ -49,6 +49,7 @@ class TvmModel final : public Model {
   int64_t prefill_chunk_size() const final { return shape_.prefill_chunk_size; }
 
   void AddSequence(int64_t sequence_id) final;
+  void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final;
   void RemoveSequence(int64_t sequence_id) final;
   void PopTokens(int64_t sequence_id, int64_t count) final;
   const float* Forward(const ForwardInput& input) final;
@@ -67,7 +68,8 @@ class TvmModel final : public Model {
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
   tvm::ffi::Module vm_;
   tvm::ffi::Function embed_, prefill_, decode_;
-  tvm::ffi::Function add_sequence_, remove_sequence_, pop_, begin_forward_, end_forward_;
+  tvm::ffi::Function add_sequence_, fork_sequence_, remove_sequence_, pop_;
+  tvm::ffi::Function begin_forward_, end_forward_;
   tvm::ffi::Function free_pages_, reshape_;
   tvm::ffi::Any kv_cache_;
   tvm::ffi::Tensor logits_;

@@ -1,0 +1,86 @@
+/*!
+ * \file aiomlc/prefix_cache.h
+ * \brief Which computed tokens can be used again, and what goes when room is needed.
+ */
+#ifndef AIOMLC_PREFIX_CACHE_H_
+#define AIOMLC_PREFIX_CACHE_H_
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "aiomlc/radix_tree.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief Knows the tokens of sequences in the KV cache, so that new ones can fork from them.
+ *
+ * An entry is *shared* while its sequence runs, and *recycling* once that has ended and its pages
+ * are kept for nobody in particular. It knows no model and moves no page: whoever asks it carries
+ * out what it says.
+ */
+class PrefixCache {
+ public:
+  /*! \param max_recycling Recycling entries at most; 0 turns the cache off, -1 is no limit. */
+  explicit PrefixCache(int64_t max_recycling);
+
+  /*!
+   * \brief Let others use the tokens of a running sequence.
+   *
+   * Does nothing when they may already, or when the cache is off.
+   */
+  void Share(int64_t id, std::span<const int32_t> tokens);
+
+  /*!
+   * \brief Keep the computed tokens of a sequence that ended.
+   * \param num_pages Pages that they are kept in.
+   * \return Recycling entries to remove: those that this one makes superfluous, those above the
+   *     limit; it may be among them itself. They are entries until `Remove`.
+   */
+  std::vector<int64_t> Recycle(int64_t id, std::span<const int32_t> tokens, int64_t num_pages);
+
+  /*! \return The pages that were kept; 0 for a shared entry, and for an unknown id. */
+  int64_t Remove(int64_t id);
+
+  /*! \brief Find the longest beginning of `tokens` that is an entry's beginning. */
+  PrefixMatch Find(std::span<const int32_t> tokens) const { return tree_.FindLongest(tokens); }
+
+  /*! \brief Note that an entry was of use; it is the last to be evicted now. */
+  void Touch(int64_t id);
+
+  bool is_on() const { return max_recycling_ != 0; }
+  bool IsRecycling(int64_t id) const { return recycling_.contains(id); }
+  int64_t PagesOf(int64_t recycling_id) const { return recycling_.at(recycling_id).num_pages; }
+  /*! \brief Pages of all recycling entries. */
+  int64_t num_pages() const { return num_pages_; }
+  int64_t num_recycling() const { return static_cast<int64_t>(recycling_.size()); }
+  /*! \brief Recycling entries, the least recently used first. */
+  const std::list<int64_t>& eviction_order() const { return order_; }
+
+  /*! \return One sentence for each contradiction; empty when all is well. */
+  std::vector<std::string> FindViolations() const;
+
+ private:
+  struct Entry {
+    int64_t num_pages;
+    std::list<int64_t>::iterator place;
+  };
+
+  /*! \brief A recycling entry among some ids. */
+  std::optional<int64_t> FirstRecycling(const std::vector<int64_t>& ids) const;
+
+  const int64_t max_recycling_;
+  RadixTree tree_;
+  std::unordered_map<int64_t, Entry> recycling_;
+  std::list<int64_t> order_;
+  int64_t num_pages_ = 0;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_PREFIX_CACHE_H_
