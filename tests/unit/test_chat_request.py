@@ -50,7 +50,6 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: obje
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 1),
         ("response_format", {"type": "text"}),
         ("parallel_tool_calls", True),
         ("tools", []),

@@ -41,7 +41,12 @@ async def test_a_completion_has_openais_shape() -> None:
         "created": answer.created,
         "model": "mine",
         "choices": [{"index": 0, "text": "abc", "logprobs": None, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7},
+        "usage": {
+            "prompt_tokens": 4,
+            "completion_tokens": 3,
+            "total_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
         "system_fingerprint": None,
     }
 

@@ -17,7 +17,12 @@ from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
 HELLO = [{"role": "user", "content": "Hello"}]
-NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+NOTHING = {
+    "prompt_tokens": 0,
+    "completion_tokens": 0,
+    "total_tokens": 0,
+    "prompt_tokens_details": {"cached_tokens": 0},
+}
 
 
 @pytest.fixture(autouse=True)

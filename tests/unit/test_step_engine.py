@@ -66,6 +66,7 @@ def test_each_step_tells_what_every_request_gained() -> None:
         "prompt_tokens": 5,
         "completion_tokens": 3,
         "total_tokens": 8,
+        "prompt_tokens_details": {"cached_tokens": 0},
     }
 
 
