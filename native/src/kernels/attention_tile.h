@@ -19,7 +19,8 @@ namespace aiomlc {
  *
  * Every (row, head) sees the same operations in the same order whatever else is in the tile: that
  * makes the result independent of batch and chunks. Slots after a row's own position are never
- * multiplied into its sum, because they may hold anything, NaN included.
+ * multiplied into its sum, because they may hold anything, NaN included. The scores of two pages
+ * are computed together, because those of one alone would wait for each other.
  */
 template <typename Lanes, typename Element>
 class TileAttention {
@@ -31,17 +32,32 @@ class TileAttention {
     LoadQueries();
     const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
     const int64_t last_page = last_position / kTilePageSize;
-    for (int64_t page = 0; page <= last_page; ++page) {
-      // Pages are scattered, so the processor cannot foresee the next one.
-      const int64_t next = page < last_page ? page + 1 : page;
-      LoadPage(Page(page), Page(next));
-      VisitPage(page);
+    for (int64_t page = 0; page <= last_page; page += 2) {
+      // Pages are scattered, so the processor cannot foresee the next ones.
+      const int num_pages = page < last_page ? 2 : 1;
+      for (int i = 0; i < num_pages; ++i) {
+        const int64_t ahead = page + i + 2;
+        LoadKeys(Page(page + i), Page(ahead < last_page ? ahead : last_page), Keys(i));
+      }
+      const int first = FirstRow(page) * tile_.num_heads;
+      ForGroups(first, num_queries(), [this, num_pages](auto size, int query) {
+        if (num_pages == 2) {
+          Score<decltype(size)::value, 2>(query);
+        } else {
+          Score<decltype(size)::value, 1>(query);
+        }
+      });
+      for (int i = 0; i < num_pages; ++i) VisitPage(page + i, scratch_.probs + i * kPageProbs);
     }
     StoreOutput();
   }
 
  private:
   using Vector = typename Lanes::Vector;
+
+  // There are fewer queries than lanes.
+  static constexpr int kPageProbs = Lanes::kWidth * kTilePageSize;
+  static constexpr int kRegisters = Lanes::kAccumulators >= 8 ? 16 : 4;
 
   int num_queries() const { return tile_.num_rows * tile_.num_heads; }
 
@@ -72,22 +88,27 @@ class TileAttention {
 
   const Element* Page(int64_t page) const { return static_cast<const Element*>(tile_.pages[page]); }
 
-  void VisitPage(int64_t page) {
-    // How many of the tile's rows come before the page, and before its last position.
+  /*! \brief The first row that sees any of `page`. */
+  int FirstRow(int64_t page) const {
     const int64_t before = page * kTilePageSize - tile_.first_position;
-    const int first_row = before > 0 ? static_cast<int>(before) : 0;
-    const int64_t partial = before + kTilePageSize - 1;
+    return before > 0 ? static_cast<int>(before) : 0;
+  }
+
+  void VisitPage(int64_t page, float* probs) {
+    const int first_row = FirstRow(page);
+    const int64_t partial = (page + 1) * kTilePageSize - 1 - tile_.first_position;
     const int first_full_row = partial > first_row ? Smaller(partial, tile_.num_rows) : first_row;
 
     const int heads = tile_.num_heads;
-    ForGroups(first_row * heads, num_queries(),
-              [this](auto size, int query) { Score<decltype(size)::value>(query); });
+    const Element* values = Page(page) + tile_.value_offset;
     for (int row = first_row; row < tile_.num_rows; ++row) {
       const int visible = Visible(row, page);
-      for (int query = row * heads; query < (row + 1) * heads; ++query) Soften(query, visible);
-      if (row < first_full_row) Accumulate(row * heads, (row + 1) * heads, visible);
+      for (int query = row * heads; query < (row + 1) * heads; ++query) {
+        Soften(query, visible, probs + query * kTilePageSize);
+      }
+      if (row < first_full_row) Accumulate(row * heads, (row + 1) * heads, visible, values, probs);
     }
-    Accumulate(first_full_row * heads, num_queries(), kTilePageSize);
+    Accumulate(first_full_row * heads, num_queries(), kTilePageSize, values, probs);
   }
 
   /*! \brief How many slots of `page` are at or before the position of `row`. */
@@ -95,21 +116,32 @@ class TileAttention {
     return Smaller(tile_.first_position + row + 1 - page * kTilePageSize, kTilePageSize);
   }
 
-  void LoadPage(const Element* page, const Element* next) {
-    const Element* keys = page + tile_.key_offset;
-    const Element* values = page + tile_.value_offset;
-    for (int c = 0; c < tile_.head_dim; c += Lanes::kWidth) {
-      Vector rows[kTilePageSize];
-      for (int slot = 0; slot < kTilePageSize; ++slot) {
-        const int64_t offset = static_cast<int64_t>(slot) * tile_.head_dim + c;
-        __builtin_prefetch(next + tile_.key_offset + offset);
-        __builtin_prefetch(next + tile_.value_offset + offset);
-        rows[slot] = LoadPadded(keys + offset, tile_.head_dim - c);
-        Lanes::Store(scratch_.values + slot * width_ + c,
-                     LoadPadded(values + offset, tile_.head_dim - c));
-      }
-      Lanes::StoreTransposed(rows, scratch_.keys + c * kTilePageSize);
+  /*! \brief The transposed keys of the first or the second page of a pair. */
+  float* Keys(int which) const { return which == 0 ? scratch_.keys : scratch_.values; }
+
+  void LoadKeys(const Element* page, const Element* ahead, float* target) {
+    constexpr int kLine = 64 / sizeof(Element);
+    const int page_elements = kTilePageSize * tile_.head_dim;
+    for (int i = 0; i < page_elements; i += kLine) {
+      __builtin_prefetch(ahead + tile_.key_offset + i);
+      __builtin_prefetch(ahead + tile_.value_offset + i);
     }
+    const Element* keys = page + tile_.key_offset;
+    Vector rows[kTilePageSize];
+    int c = 0;
+    for (; c + Lanes::kWidth <= tile_.head_dim; c += Lanes::kWidth) {
+#pragma GCC unroll 16
+      for (int slot = 0; slot < kTilePageSize; ++slot) {
+        rows[slot] = Lanes::Load(keys + static_cast<int64_t>(slot) * tile_.head_dim + c);
+      }
+      Lanes::StoreTransposed(rows, target + c * kTilePageSize);
+    }
+    if (c == tile_.head_dim) return;
+    for (int slot = 0; slot < kTilePageSize; ++slot) {
+      rows[slot] = Lanes::LoadFirst(keys + static_cast<int64_t>(slot) * tile_.head_dim + c,
+                                    tile_.head_dim - c);
+    }
+    Lanes::StoreTransposed(rows, target + c * kTilePageSize);
   }
 
   template <int kSize>
@@ -120,38 +152,44 @@ class TileAttention {
   /*! \brief Cut [begin, end) into register-sized groups: `function(Size<n>, first query)`. */
   template <typename Function>
   static void ForGroups(int begin, int end, Function function) {
-    constexpr int kLargest = Lanes::kAccumulators;
     int query = begin;
-    for (; query + kLargest <= end; query += kLargest) function(Size<kLargest>(), query);
-    if constexpr (kLargest > 4) {
-      for (; query + 4 <= end; query += 4) function(Size<4>(), query);
-    }
+    for (; query + 4 <= end; query += 4) function(Size<4>(), query);
     for (; query + 2 <= end; query += 2) function(Size<2>(), query);
     for (; query < end; ++query) function(Size<1>(), query);
   }
 
-  /*! \brief q . k of `kQueries` queries with the page's 16 keys, summed along head_dim in order. */
-  template <int kQueries>
+  /*! \brief q . k of `kQueries` queries with the keys of a pair, summed along head_dim in order. */
+  template <int kQueries, int kPages>
   void Score(int first) {
     const float* queries = scratch_.queries + first * width_;
-    Vector dot[kQueries];
-    for (int i = 0; i < kQueries; ++i) dot[i] = Lanes::Set(0.0f);
+    Vector dot[kPages][kQueries];
+    for (auto& page : dot) {
+      for (Vector& sum : page) sum = Lanes::Set(0.0f);
+    }
     for (int c = 0; c < tile_.head_dim; ++c) {
-      const Vector key = Lanes::Load(scratch_.keys + c * kTilePageSize);
-#pragma GCC unroll 8
+      Vector key[kPages];
+      for (int page = 0; page < kPages; ++page) {
+        key[page] = Lanes::Load(Keys(page) + c * kTilePageSize);
+      }
+#pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
-        dot[i] = Lanes::Fma(Lanes::Set(queries[i * width_ + c]), key, dot[i]);
+        const Vector query = Lanes::Set(queries[i * width_ + c]);
+#pragma GCC unroll 2
+        for (int page = 0; page < kPages; ++page) {
+          dot[page][i] = Lanes::Fma(query, key[page], dot[page][i]);
+        }
       }
     }
-    for (int i = 0; i < kQueries; ++i) {
-      Lanes::Store(scratch_.probs + (first + i) * kTilePageSize,
-                   Lanes::Mul(dot[i], Lanes::Set(tile_.scale)));
+    for (int page = 0; page < kPages; ++page) {
+      float* probs = scratch_.probs + page * kPageProbs + first * kTilePageSize;
+      for (int i = 0; i < kQueries; ++i) {
+        Lanes::Store(probs + i * kTilePageSize, Lanes::Mul(dot[page][i], Lanes::Set(tile_.scale)));
+      }
     }
   }
 
   /*! \brief Turn one query's scores into unnormalised probabilities, and rescale its past. */
-  void Soften(int query, int visible) {
-    float* probs = scratch_.probs + query * kTilePageSize;
+  void Soften(int query, int visible, float* probs) {
     const Vector hidden = Lanes::Set(-__builtin_inff());
     const Vector scores = Lanes::Select(visible, Lanes::Load(probs), hidden);
     const float page_largest = Lanes::Largest(scores);
@@ -172,27 +210,50 @@ class TileAttention {
   }
 
   /*! \brief Add the first `visible` values, weighted, to the sums of queries [begin, end). */
-  void Accumulate(int begin, int end, int visible) {
-    ForGroups(begin, end, [this, visible](auto size, int query) {
-      AddValues<decltype(size)::value>(query, visible);
+  void Accumulate(int begin, int end, int visible, const Element* values, const float* probs) {
+    ForGroups(begin, end, [=, this](auto size, int query) {
+      constexpr int kQueries = decltype(size)::value;
+      constexpr int kColumns = kRegisters / kQueries < 4 ? kRegisters / kQueries : 4;
+      constexpr int kStep = kColumns * Lanes::kWidth;
+      const float* weights = probs + query * kTilePageSize;
+      int c = 0;
+      for (; c + kStep <= tile_.head_dim; c += kStep) {
+        AddValues<kQueries, kColumns, true>(query, c, visible, values, weights);
+      }
+      for (; c < tile_.head_dim; c += Lanes::kWidth) {
+        AddValues<kQueries, 1, false>(query, c, visible, values, weights);
+      }
     });
   }
 
-  template <int kQueries>
-  void AddValues(int first, int visible) {
-    const float* probs = scratch_.probs + first * kTilePageSize;
-    for (int c = 0; c < width_; c += Lanes::kWidth) {
-      float* sums = scratch_.sums + first * width_ + c;
-      Vector sum[kQueries];
-      for (int i = 0; i < kQueries; ++i) sum[i] = Lanes::Load(sums + i * width_);
-      for (int slot = 0; slot < visible; ++slot) {
-        const Vector value = Lanes::Load(scratch_.values + slot * width_ + c);
-#pragma GCC unroll 8
-        for (int i = 0; i < kQueries; ++i) {
-          sum[i] = Lanes::Fma(Lanes::Set(probs[i * kTilePageSize + slot]), value, sum[i]);
-        }
+  template <int kQueries, int kColumns, bool kWhole>
+  void AddValues(int first, int c, int visible, const Element* values, const float* weights) {
+    float* sums = scratch_.sums + first * width_ + c;
+    Vector sum[kQueries][kColumns];
+    for (int i = 0; i < kQueries; ++i) {
+      for (int j = 0; j < kColumns; ++j) {
+        sum[i][j] = Lanes::Load(sums + i * width_ + j * Lanes::kWidth);
       }
-      for (int i = 0; i < kQueries; ++i) Lanes::Store(sums + i * width_, sum[i]);
+    }
+    for (int slot = 0; slot < visible; ++slot) {
+      const Element* row = values + static_cast<int64_t>(slot) * tile_.head_dim + c;
+      Vector value[kColumns];
+#pragma GCC unroll 4
+      for (int j = 0; j < kColumns; ++j) {
+        value[j] =
+            kWhole ? Lanes::Load(row + j * Lanes::kWidth) : LoadPadded(row, tile_.head_dim - c);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) {
+        const Vector weight = Lanes::Set(weights[i * kTilePageSize + slot]);
+#pragma GCC unroll 4
+        for (int j = 0; j < kColumns; ++j) sum[i][j] = Lanes::Fma(weight, value[j], sum[i][j]);
+      }
+    }
+    for (int i = 0; i < kQueries; ++i) {
+      for (int j = 0; j < kColumns; ++j) {
+        Lanes::Store(sums + i * width_ + j * Lanes::kWidth, sum[i][j]);
+      }
     }
   }
 

@@ -19,14 +19,14 @@ inline constexpr int kMaxTileQueries = 64;
 /*!
  * \brief Float32 working memory of one tile; `width` is head_dim rounded up to 16.
  *
- * The shapes are those of a tile of few queries; one of many has the transposed of each.
+ * The shapes are those of a tile of few queries; one of many has the others transposed.
  */
 struct AttentionScratch {
   float* keys;     // [width][16]: the positions are the lanes
-  float* values;   // [16][width]; the same in both
+  float* values;   // [width][16], the keys of a second page; of many queries the values [16][width]
   float* queries;  // [kMaxTileQueries][width]
   float* sums;     // [kMaxTileQueries][width], the weighted values so far
-  float* probs;    // [kMaxTileQueries][16]
+  float* probs;    // [2][16][16]: the pages of a pair; of many queries [16][kMaxTileQueries]
   float* largest;  // [kMaxTileQueries], the largest score so far
   float* total;    // [kMaxTileQueries], the sum of probabilities so far
 };
