@@ -82,6 +82,7 @@ class SequenceOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: Never part of the text.
     stop_token_ids: tuple[int, ...] = ()
+    grammar: object = None  #: What the text must be, as `GrammarCache` compiled it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

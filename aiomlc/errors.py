@@ -3,6 +3,7 @@
 AiomlcError
 ├── RequestError                the caller can fix it (HTTP 400)
 │   ├── BadRequestError         a field is invalid or not supported; also a ValueError
+│   │   └── GrammarError        a schema, regex or grammar cannot be enforced
 │   ├── PromptTooLongError      the prompt leaves no room for a completion
 │   ├── DuplicateRequestError   the request_id belongs to a live request
 │   └── RequestAbortedError     somebody else ended the request
@@ -26,6 +27,7 @@ __all__ = (
     "EngineClosedError",
     "EngineDeadError",
     "EngineError",
+    "GrammarError",
     "ModelLoadError",
     "PromptTooLongError",
     "RequestAbortedError",
@@ -50,6 +52,10 @@ class BadRequestError(RequestError, ValueError):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class GrammarError(BadRequestError):
+    """A JSON schema, a regular expression or a grammar is none, or uses what is not supported."""
 
 
 class PromptTooLongError(RequestError):

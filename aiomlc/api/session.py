@@ -5,14 +5,16 @@ from __future__ import annotations
 __all__ = ("ModelSession", "Service")
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol, final
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.sampling import SamplingChoice, sequence_options
-from aiomlc.errors import PromptTooLongError
+from aiomlc.errors import BadRequestError, GrammarError, PromptTooLongError
 from aiomlc.runtime.engine import Engine
+from aiomlc.runtime.grammar import Grammar
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.stream import DeltaStream
 
@@ -37,12 +39,30 @@ class ModelSession:
         await checkpoint()
         return encode(prompt)
 
+    async def compile(self, grammar: Grammar | None, param: str) -> object:
+        """The compiled form of what the answer must be; None for None.
+
+        Raises:
+            GrammarError: it is no grammar, or uses what is not supported.
+        """
+        if grammar is None:
+            return None
+
+        if self.model.grammars is None:
+            raise BadRequestError(f"{param}: this model's answers cannot be constrained", param=param)
+
+        try:
+            return await self.model.grammars.compile(grammar)
+        except GrammarError as error:
+            raise GrammarError(f"{param}: {error}", param=param) from error
+
     def open_stream(
         self,
         prompt_ids: Sequence[int],
         choice: SamplingChoice,
         request_id: str,
         num_choices: int = 1,
+        grammar: object = None,
     ) -> DeltaStream:
         """Submit a prompt. Does not block: a caller that is cancelled leaves nothing behind.
 
@@ -51,7 +71,7 @@ class ModelSession:
             EngineError: the engine is closed or dead.
         """
         self.check_length(prompt_ids)
-        options = sequence_options(choice, self.model)
+        options = replace(sequence_options(choice, self.model), grammar=grammar)
         return self.engine.open_stream(prompt_ids, options, request_id, num_choices)
 
     def check_length(self, prompt_ids: Sequence[int]) -> None:

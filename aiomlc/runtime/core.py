@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("NativeCore", "NativeModel", "load_native", "physical_cores")
+__all__ = (
+    "NativeCore",
+    "NativeGrammarCompiler",
+    "NativeModel",
+    "load_native",
+    "physical_cores",
+)
 
 import array
 import ctypes
@@ -25,9 +31,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from aiomlc.config import SequenceOptions
+    from aiomlc.runtime.grammar import Grammar
+    from aiomlc.runtime.tokenizer import Tokenizer
 
 _RAISED_BY_NATIVE_CODE = (
     errors.BadRequestError,
+    errors.GrammarError,
     errors.PromptTooLongError,
     errors.EngineClosedError,
     errors.EngineDeadError,
@@ -58,6 +67,15 @@ def _tvm_library(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise errors.ModelLoadError("apache-tvm is not installed")
     return Path(spec.submodule_search_locations[0]) / "lib" / name
+
+
+def _llguidance_library() -> Path:
+    spec = importlib.util.find_spec("llguidance")
+    if spec is not None and spec.submodule_search_locations:
+        for path in Path(spec.submodule_search_locations[0]).glob("_lib*.so"):
+            return path
+
+    raise errors.GrammarError("structured output needs the package llguidance")
 
 
 def _import_tvm_ffi() -> None:
@@ -163,6 +181,37 @@ class NativeModel:
         )
         array: NDArray[np.float32] = np.array(np.from_dlpack(logits), dtype=np.float32)
         return array
+
+
+@final
+class NativeGrammarCompiler:
+    """Compiles grammars for one model's vocabulary. Thread-safe."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, stop_token_ids: Iterable[int]
+    ) -> None:
+        """Build the table of tokens. Blocks, for up to a second.
+
+        Raises:
+            GrammarError: llguidance is missing, has another version or refuses the vocabulary.
+        """
+        pairs = tokenizer.byte_pairs()
+        self._handle = _global("aiomlc.grammar_compiler_create")(
+            str(_llguidance_library()),
+            tokenizer.grammar_bytes(vocab_size),
+            _shape(stop_token_ids),
+            b"" if pairs is None else pairs.merges,
+            {} if pairs is None else pairs.characters,
+            b"" if pairs is None else pairs.bytes,
+        )
+
+    def compile(self, grammar: Grammar) -> object:
+        """The compiled form, for `SequenceOptions.grammar`. Blocks.
+
+        Raises:
+            GrammarError: it is no grammar, or uses what is not supported.
+        """
+        return _global("aiomlc.grammar_compile")(self._handle, grammar.kind, grammar.source)
 
 
 @final
@@ -280,6 +329,7 @@ def _as_map(options: SequenceOptions) -> dict[str, object]:
         "seed": None if options.seed is None else _as_int64(options.seed),
         "stop": list(options.stop),
         "stop_token_ids": _shape(options.stop_token_ids),
+        "grammar": options.grammar,
     }
 
 

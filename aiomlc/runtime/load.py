@@ -17,7 +17,14 @@ from aiomlc.compiler.job import CompileJob
 from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home, serving_limits
 from aiomlc.errors import BadRequestError
 from aiomlc.models import read_description
-from aiomlc.runtime.core import NativeCore, NativeModel, load_native, physical_cores
+from aiomlc.runtime.core import (
+    NativeCore,
+    NativeGrammarCompiler,
+    NativeModel,
+    load_native,
+    physical_cores,
+)
+from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.memory import available_memory
 from aiomlc.runtime.model_directory import ModelDirectory, find_model
@@ -150,6 +157,7 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
     eos = directory.eos_token()
     if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
         stop_ids.add(eos_id)
+    stop_token_ids = tuple(sorted(stop_ids))
     template = ChatTemplate.load(directory.path)
     tool_format = None if template is None else find_tool_format(template.source)
     marks = () if tool_format is None else tool_format.marks
@@ -169,8 +177,11 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
         context_window=opened.limits.context_window,
         vocab_size=opened.vocab_size,
         default_options=directory.sampling_defaults(),
-        stop_token_ids=tuple(sorted(stop_ids)),
+        stop_token_ids=stop_token_ids,
         tool_format=tool_format,
+        grammars=GrammarCache(
+            lambda: NativeGrammarCompiler(tokenizer, opened.vocab_size, stop_token_ids)
+        ),
     )
 
 

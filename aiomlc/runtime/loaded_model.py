@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aiomlc.runtime.core_protocol import Core
+from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import ToolFormat
@@ -43,3 +44,4 @@ class LoadedModel:
     default_options: SamplingDefaults = SamplingDefaults()
     stop_token_ids: tuple[int, ...] = ()
     tool_format: ToolFormat | None = None
+    grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.

@@ -15,6 +15,7 @@ from typing import Any, Self, final
 import tokenizers
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.byte_pairs import BytePairs, read_byte_pairs
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # These act on a whole text, not on a token: joined bytes need none of them.
@@ -114,6 +115,26 @@ class Tokenizer:
                 table[token_id] = self._to_bytes(token)
 
         return table
+
+    def special_id(self, text: str) -> int | None:
+        """The id of a special token by its text; None if there is no such."""
+        token_id = self.token_id(text)
+        return token_id if token_id in self._special_ids else None
+
+    def grammar_bytes(self, vocab_size: int) -> list[bytes]:
+        """As `token_bytes`, but a special token is 0xFF, which no text has, and its name."""
+        table = self.token_bytes(vocab_size)
+        for token_id in self._special_ids:
+            table[token_id] = b"\xff" + (self._backend.id_to_token(token_id) or "").encode()
+
+        return table
+
+    def byte_pairs(self) -> BytePairs | None:
+        """How text is cut into tokens; None where it is not by merging bytes or characters."""
+        description = json.loads(self._backend.to_str())
+        return read_byte_pairs(
+            description["model"], self._to_bytes, by_character=self._to_bytes is not _byte_level
+        )
 
     def describe(self, token_id: int) -> tuple[str, bytes | None]:
         """One token for a reader, and the bytes it adds to a text.

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "aiomlc/constraint.h"
 #include "aiomlc/engine_error.h"
 #include "aiomlc/engine_invariants.h"
 #include "aiomlc/inbox.h"
@@ -130,17 +131,31 @@ class Engine {
   void ChangeSequences(const StepPlan& plan);
   const float* Forward(const StepPlan& plan);
   void Commit(const StepPlan& plan, const float* logits);
+  /*! \brief Keep a row's logits until the grammar's mask is there. */
+  void Hold(Sequence* sequence, const float* logits);
+  /*! \brief Go on with the held sequences whose masks are there. */
+  void SettleHeld();
+  void DropHeld(Sequence* sequence);
+  /*! \brief Choose the next token and go on by it. */
+  void Settle(Sequence* sequence, const float* logits);
   /*! \return The next token; nothing when the logits are not finite numbers. */
   std::optional<int32_t> Choose(const Sequence& sequence, const float* logits);
-  /*! \param logits What the model gave, before any change. */
-  void Accept(Sequence* sequence, int32_t token_id, const float* logits);
+  /*!
+   * \param logits What the model gave, before any change; null for a token that was not chosen.
+   * \return Whether the sequence goes on.
+   */
+  bool Accept(Sequence* sequence, int32_t token_id, const float* logits);
+  /*! \brief Take the tokens that the grammar forces, and begin the mask of the one after. */
+  void FollowGrammar(Sequence* sequence);
+  void Fail(Sequence* sequence, std::string error);
   /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
   void End(Sequence* sequence, Record record, FinishReason reason);
   /*! \brief Remove all, whatever the model throws, and then throw the first of it. */
   void RemoveFromModel(const std::vector<int64_t>& sequence_ids);
   /*! \brief End every sequence, empty the cache. \return What the model threw at it, or nothing. */
   std::string EndAll(FinishReason reason, const std::string& error);
-  void AdoptSubmitted();
+  /*! \return The ids of what was submitted since the last call. */
+  std::vector<int64_t> AdoptSubmitted();
   [[noreturn]] void Die(const std::string& cause);
   void Publish();
 
@@ -158,6 +173,9 @@ class Engine {
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences_;
   std::vector<Record> records_;
   Statistics totals_;
+  /*! \brief Sequences that have everything but the mask of their next token. */
+  std::vector<Sequence*> held_;
+  MaskWorker mask_worker_;
 
   // What the threads share: guarded by mutex_, which is never held during a step.
   mutable std::mutex mutex_;

@@ -17,6 +17,8 @@ struct SequenceSnapshot {
   int64_t num_tokens;
   int64_t num_computed;
   int64_t num_pages;
+  /*! \brief Whether all is computed, and only the grammar's mask is missing. */
+  bool awaits_mask = false;
 };
 
 /*! \brief The engine at one moment. */

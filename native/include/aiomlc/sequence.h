@@ -6,10 +6,12 @@
 #define AIOMLC_SEQUENCE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "aiomlc/constraint.h"
 #include "aiomlc/logit_adjuster.h"
 #include "aiomlc/sequence_options.h"
 #include "aiomlc/stop_matcher.h"
@@ -40,6 +42,8 @@ struct Sequence {
   int64_t num_uncomputed() const { return num_tokens() - num_computed; }
   /*! \brief Whether the next step gives it its next token for the price of one. */
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
+  /*! \brief Whether its next token is only waiting for the grammar's mask. */
+  bool awaits_mask() const { return !held_logits.empty(); }
   bool IsStopToken(int32_t token_id) const;
   /*! \brief Whether a stop string may end the sequence by now. */
   bool may_stop() const { return num_completion_tokens() >= min_tokens; }
@@ -58,10 +62,16 @@ struct Sequence {
   int64_t num_computed = 0;
   /*! \brief Tokens of its prompt that were forked from another sequence when it last started. */
   int64_t num_cached = 0;
+  /*! \brief Whether it was ever admitted. */
+  bool has_started = false;
   /*! \brief Pages reserved for it; 0 unless it is running. */
   int64_t num_pages = 0;
   /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
   int64_t times_passed = 0;
+  /*! \brief Null where any token may come. */
+  std::shared_ptr<Constraint> constraint;
+  /*! \brief float32[vocab_size] of its next token, whose mask was late; else empty. */
+  std::vector<float> held_logits;
   LogitAdjuster logit_adjuster;
   StreamingDetokenizer detokenizer;
   StopMatcher stop_matcher;

@@ -6,9 +6,12 @@
 #define AIOMLC_SEQUENCE_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "aiomlc/grammar.h"
 
 namespace aiomlc {
 
@@ -66,6 +69,8 @@ struct SequenceOptions {
    * kMaxTopLogprobs; without it no log-probability is computed.
    */
   std::optional<int64_t> top_logprobs;
+  /*! \brief What the completion must be, at its beginning; without it any text may come. */
+  std::shared_ptr<const GrammarMatcher> grammar;
 };
 
 /*! \throws EngineError kBadRequest that names the first option that is out of its range. */

@@ -42,8 +42,13 @@ std::string FlushText(Sequence* sequence) {
   return text + sequence->stop_matcher.Finish();
 }
 
+std::string GrammarFailure(const GrammarError& error) {
+  return std::string("the grammar cannot go on: ") + error.what();
+}
+
 SequenceSnapshot Snapshot(const Sequence& sequence) {
-  return {sequence.id, sequence.num_tokens(), sequence.num_computed, sequence.num_pages};
+  return {sequence.id, sequence.num_tokens(), sequence.num_computed, sequence.num_pages,
+          sequence.awaits_mask()};
 }
 
 }  // namespace
@@ -95,6 +100,10 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
   auto sequence =
       std::make_unique<Sequence>(std::move(prompt_ids), options,
                                  std::min(options.max_tokens.value_or(room), room), &vocabulary_);
+  if (options.grammar != nullptr) {
+    sequence->constraint =
+        std::make_shared<Constraint>(options.grammar->Clone(), model_->vocab_size());
+  }
   int64_t sequence_id;
   {
     std::lock_guard lock(mutex_);
@@ -177,6 +186,7 @@ bool Engine::Step() {
   }
   try {
     TakeInbox();
+    SettleHeld();
     if (!sequences_.empty()) RunPlan();
   } catch (const std::exception& error) {
     Die(error.what());
@@ -228,7 +238,8 @@ void Engine::CheckInvariants() {
 
 // ---- One step ----
 
-void Engine::AdoptSubmitted() {
+std::vector<int64_t> Engine::AdoptSubmitted() {
+  std::vector<int64_t> sequence_ids;
   std::vector<std::unique_ptr<Sequence>> submitted;
   {
     std::lock_guard lock(mutex_);
@@ -236,9 +247,11 @@ void Engine::AdoptSubmitted() {
   }
   for (std::unique_ptr<Sequence>& sequence : submitted) {
     totals_.prompt_tokens += sequence->num_prompt_tokens;
+    sequence_ids.push_back(sequence->id);
     scheduler_.Add(sequence.get());
     sequences_.emplace(sequence->id, std::move(sequence));
   }
+  return sequence_ids;
 }
 
 void Engine::TakeInbox() {
@@ -248,7 +261,10 @@ void Engine::TakeInbox() {
     std::lock_guard lock(mutex_);
     cancelled.swap(inbox_.cancelled);
   }
-  AdoptSubmitted();
+  for (int64_t sequence_id : AdoptSubmitted()) {
+    Sequence* const sequence = sequences_.at(sequence_id).get();
+    if (sequence->constraint != nullptr) FollowGrammar(sequence);
+  }
   for (int64_t sequence_id : cancelled) {
     const auto entry = sequences_.find(sequence_id);
     if (entry == sequences_.end()) continue;
@@ -260,8 +276,12 @@ void Engine::RunPlan() {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const StepPlan plan = scheduler_.Plan();
-  if (plan.rows.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
+  if (plan.rows.empty()) {
+    if (held_.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
+    return mask_worker_.Wait(*held_.front()->constraint);
+  }
   scheduler_.Reserve(plan);
+  for (Sequence* sequence : plan.preempted) DropHeld(sequence);
   ChangeSequences(plan);
   Commit(plan, Forward(plan));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -315,38 +335,93 @@ void Engine::Commit(const StepPlan& plan, const float* logits) {
     sequence->num_computed += row.num_tokens;
     if (!row.needs_logits) continue;
     const float* row_logits = std::exchange(logits, logits + vocab_size);
-    const std::optional<int32_t> token_id = Choose(*sequence, row_logits);
-    if (token_id.has_value()) {
-      scheduler_.Share(*sequence);
-      Accept(sequence, *token_id, row_logits);
+    if (sequence->constraint != nullptr && !sequence->constraint->is_ready()) {
+      Hold(sequence, row_logits);
     } else {
-      Record record = NewRecord(*sequence);
-      record.error = "the model's logits are not finite numbers";
-      End(sequence, std::move(record), FinishReason::kError);
+      Settle(sequence, row_logits);
     }
   }
 }
 
+void Engine::Hold(Sequence* sequence, const float* logits) {
+  sequence->held_logits.assign(logits, logits + model_->vocab_size());
+  held_.push_back(sequence);
+}
+
+void Engine::DropHeld(Sequence* sequence) {
+  sequence->held_logits.clear();
+  std::erase(held_, sequence);
+}
+
+void Engine::SettleHeld() {
+  const std::vector<Sequence*> held = held_;
+  for (Sequence* sequence : held) {
+    if (!sequence->constraint->is_ready()) continue;
+    const std::vector<float> logits = std::move(sequence->held_logits);
+    DropHeld(sequence);
+    Settle(sequence, logits.data());
+  }
+}
+
+void Engine::Settle(Sequence* sequence, const float* logits) {
+  try {
+    const std::optional<int32_t> token_id = Choose(*sequence, logits);
+    if (!token_id.has_value()) return Fail(sequence, "the model's logits are not finite numbers");
+    scheduler_.Share(*sequence);
+    if (Accept(sequence, *token_id, logits) && sequence->constraint != nullptr) {
+      FollowGrammar(sequence);
+    }
+  } catch (const GrammarError& error) {
+    Fail(sequence, GrammarFailure(error));
+  }
+}
+
+void Engine::FollowGrammar(Sequence* sequence) {
+  try {
+    // A token's log-probabilities need its logits, so none is skipped where they are asked for.
+    if (!sequence->top_logprobs.has_value()) {
+      for (int32_t token_id : sequence->constraint->ForcedTokens()) {
+        if (!Accept(sequence, token_id, nullptr)) return;
+      }
+    }
+    mask_worker_.Start(sequence->constraint);
+  } catch (const GrammarError& error) {
+    Fail(sequence, GrammarFailure(error));
+  }
+}
+
+void Engine::Fail(Sequence* sequence, std::string error) {
+  Record record = NewRecord(*sequence);
+  record.error = std::move(error);
+  End(sequence, std::move(record), FinishReason::kError);
+}
+
 std::optional<int32_t> Engine::Choose(const Sequence& sequence, const float* logits) {
   const int64_t vocab_size = model_->vocab_size();
-  if (sequence.logit_adjuster.is_active()) {
+  if (sequence.logit_adjuster.is_active() || sequence.constraint != nullptr) {
     adjusted_logits_.assign(logits, logits + vocab_size);
     sequence.logit_adjuster.Apply(adjusted_logits_.data(), vocab_size);
+    if (sequence.constraint != nullptr) {
+      sequence.constraint->Apply(adjusted_logits_.data(), vocab_size);
+    }
     logits = adjusted_logits_.data();
   }
   return sampler_.Sample(logits, vocab_size, sequence.sampling, sequence.seed,
                          static_cast<uint64_t>(sequence.num_completion_tokens()));
 }
 
-void Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
+bool Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
+  const bool is_stop_token = sequence->IsStopToken(token_id);
+  const bool is_complete =
+      !is_stop_token && sequence->constraint != nullptr && sequence->constraint->Accept(token_id);
   sequence->token_ids.push_back(token_id);
   sequence->logit_adjuster.Put(token_id);
   ++totals_.completion_tokens;
   Record record = NewRecord(*sequence);
-  if (sequence->IsStopToken(token_id)) {
+  if (is_stop_token) {
     record.text = FlushText(sequence);
     End(sequence, std::move(record), FinishReason::kStop);
-    return;
+    return false;
   }
   record.token_ids = {token_id};
   if (sequence->top_logprobs.has_value()) {
@@ -356,19 +431,21 @@ void Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
   StopMatcher& stop_matcher = sequence->stop_matcher;
   record.text = stop_matcher.Put(sequence->detokenizer.Put(token_id), sequence->may_stop());
   const bool is_full = sequence->num_completion_tokens() >= sequence->max_completion_tokens;
-  if (is_full && !stop_matcher.matched()) record.text += FlushText(sequence);
-  if (stop_matcher.matched()) {
+  if ((is_full || is_complete) && !stop_matcher.matched()) record.text += FlushText(sequence);
+  if (stop_matcher.matched() || is_complete) {
     End(sequence, std::move(record), FinishReason::kStop);
   } else if (is_full) {
     End(sequence, std::move(record), FinishReason::kLength);
   } else {
     records_.push_back(std::move(record));
   }
+  return records_.back().finish_reason == FinishReason::kNone;
 }
 
 void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
   const int64_t sequence_id = sequence->id;
   const bool is_in_model = sequence->num_pages > 0;
+  DropHeld(sequence);
   record.finish_reason = reason;
   records_.push_back(std::move(record));
   std::vector<int64_t> removed = {sequence_id};

@@ -22,8 +22,8 @@ void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
   int64_t reserved = 0;
   for (const SequenceSnapshot& sequence : snapshot.running) {
     reserved += sequence.num_pages;
-    violations->Require(sequence.num_computed < sequence.num_tokens, sequence,
-                        "runs with nothing to compute");
+    violations->Require((sequence.num_computed < sequence.num_tokens) != sequence.awaits_mask,
+                        sequence, "runs with nothing to compute, or waits with something");
     violations->Require(sequence.num_pages * snapshot.page_size >= sequence.num_computed, sequence,
                         "has more tokens in the cache than its pages hold");
     violations->Require(sequence.num_tokens < snapshot.max_sequence_tokens, sequence,

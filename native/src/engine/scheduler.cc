@@ -4,6 +4,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "aiomlc/scheduler_policy.h"
 
@@ -189,7 +190,8 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
   wanted.reserve(order.size());
   for (const Participant& participant : order) wanted.push_back(participant.num_wanted());
   const std::vector<int64_t> shares = ShareBudget(wanted, step_token_budget_);
-  for (size_t i = 0; i < order.size() && shares[i] > 0; ++i) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (shares[i] == 0) continue;
     plan->rows.push_back({order[i].sequence, shares[i], shares[i] == wanted[i]});
     plan->prefill_tokens += shares[i];
   }
@@ -216,7 +218,9 @@ void Scheduler::Reserve(const StepPlan& plan) {
   for (int64_t id : plan.evicted) Evict(id);
   for (const auto& [sequence, prefix] : plan.admitted) {
     sequence->num_computed = prefix.num_tokens;
-    if (sequence->num_completion_tokens() == 0) sequence->num_cached = prefix.num_tokens;
+    if (!std::exchange(sequence->has_started, true)) {
+      sequence->num_cached = std::min(prefix.num_tokens, sequence->num_prompt_tokens);
+    }
     if (prefix.num_tokens > 0) prefix_cache_.Touch(prefix.id);
     std::erase(waiting_, sequence);
     running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, ArrivedBefore),

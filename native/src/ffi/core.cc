@@ -18,6 +18,7 @@
 #include "../model/tvm_model.h"
 #include "aiomlc/cpu_info.h"
 #include "aiomlc/engine.h"
+#include "grammar.h"
 
 namespace aiomlc {
 namespace {
@@ -145,6 +146,9 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   }
   if (auto count = Read<ffi::Optional<int64_t>>(options, "top_logprobs")) {
     result.top_logprobs = *count;
+  }
+  if (auto grammar = Read<ffi::Optional<GrammarRef>>(options, "grammar")) {
+    result.grammar = (*grammar)->matcher;
   }
   return result;
 }
