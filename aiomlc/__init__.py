@@ -22,12 +22,15 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "ChatCompletionStream",
     "Completion",
     "CompletionStream",
+    "ParsedChatCompletion",
     # Errors
     "AiomlcError",
     "RequestError",
     "BadRequestError",
     "PromptTooLongError",
     "DuplicateRequestError",
+    "GrammarError",
+    "IncompleteAnswerError",
     "RequestAbortedError",
     "EngineError",
     "EngineClosedError",
@@ -49,6 +52,8 @@ from aiomlc.errors import (
     EngineClosedError,
     EngineDeadError,
     EngineError,
+    GrammarError,
+    IncompleteAnswerError,
     ModelLoadError,
     PromptTooLongError,
     RequestAbortedError,
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
     from aiomlc.api.completions import CompletionStream
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
+    from aiomlc.api.parsed import ParsedChatCompletion
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
     from aiomlc.api.protocol.completion import Completion
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
@@ -83,6 +89,7 @@ _LAZY = {
     "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",
+    "ParsedChatCompletion": "aiomlc.api.parsed",
     "SyncMLCEngine": "aiomlc.api.step_engine",
     "TextData": "aiomlc.api.step_data",
     "TextStreamer": "aiomlc.runtime.text_streamer",

@@ -6,6 +6,7 @@ AiomlcError
 │   │   └── GrammarError        a schema, regex or grammar cannot be enforced
 │   ├── PromptTooLongError      the prompt leaves no room for a completion
 │   ├── DuplicateRequestError   the request_id belongs to a live request
+│   ├── IncompleteAnswerError   the answer is not a value of the type that was asked for
 │   └── RequestAbortedError     somebody else ended the request
 ├── EngineError                 the caller cannot fix it (HTTP 5xx)
 │   ├── EngineClosedError       the engine was terminated or its scope was left
@@ -28,6 +29,7 @@ __all__ = (
     "EngineDeadError",
     "EngineError",
     "GrammarError",
+    "IncompleteAnswerError",
     "ModelLoadError",
     "PromptTooLongError",
     "RequestAbortedError",
@@ -81,6 +83,14 @@ class DuplicateRequestError(RequestError):
     def __init__(self, request_id: str) -> None:
         super().__init__(f"request_id {request_id!r} belongs to a request that is still running")
         self.request_id = request_id
+
+
+class IncompleteAnswerError(RequestError):
+    """An answer was cut, or is no value of the type that was asked for; `text` is what there is."""
+
+    def __init__(self, message: str, *, text: str) -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class RequestAbortedError(RequestError):

@@ -6,7 +6,7 @@ __all__ = ("AsyncChat", "AsyncCompletions", "MessageLike")
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Unpack, final, overload
+from typing import Any, Literal, TypeVar, Unpack, final, overload
 
 from pydantic import BaseModel
 
@@ -14,16 +14,19 @@ from aiomlc.api.aggregate import aggregate
 from aiomlc.api.chat_events import ChatEventStream
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.logprobs import LogprobsWriter
-from aiomlc.api.options import ChatOptions
+from aiomlc.api.options import ChatOptions, ParseOptions
+from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer
 from aiomlc.api.prompt import render_prompt
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.session import Service
+from aiomlc.api.structure import answer_grammar
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.tool_format import ToolFormat
 
 MessageLike = Mapping[str, Any] | BaseModel
+T = TypeVar("T")
 
 
 @final
@@ -85,6 +88,29 @@ class AsyncCompletions:
         async with chunks:
             return await aggregate(chunks)
 
+    async def parse(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[T],
+        **options: Unpack[ParseOptions],
+    ) -> ParsedChatCompletion[T]:
+        """Answer with a value of a type that pydantic knows, in `choices[0].message.parsed`.
+
+        The answer is JSON of the type's schema; all of an object's properties are in it.
+
+        Raises:
+            GrammarError: the type's schema cannot be enforced.
+            IncompleteAnswerError: the token limit cut the answer, or a check of the type's own
+                refuses it.
+            AiomlcError: as `create`.
+        """
+        answer = TypedAnswer(response_format)
+        fields = {**options, "response_format": answer.response_format}
+        request = parse_chat_request({"messages": messages, **fields})
+        async with await self.open(request) as chunks:
+            return answer.read(await aggregate(chunks))
+
     def stream(
         self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
     ) -> ChatEventStream:
@@ -110,13 +136,16 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         tool_format = _tool_format(request, session.model)
+        answer = answer_grammar(request, session.model)
         prompt_ids = await session.encode(render_prompt(request, session.model))
+        grammar = await session.compile(answer.grammar, answer.param)
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = session.open_stream(
             prompt_ids,
             request,
             request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
             request.n or 1,
+            grammar,
         )
         return ChatCompletionStream(
             deltas,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions")
+__all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions", "ParseOptions")
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -37,8 +37,8 @@ class GenerationOptions(TypedDict, total=False):
     extra_body: Mapping[str, Any] | None
 
 
-class ChatOptions(GenerationOptions, total=False):
-    """The optional fields of a chat."""
+class ParseOptions(GenerationOptions, total=False):
+    """The optional fields of a chat whose answer has a type."""
 
     n: int | None
     max_completion_tokens: int | None
@@ -49,8 +49,14 @@ class ChatOptions(GenerationOptions, total=False):
     add_generation_prompt: bool | None
     continue_final_message: bool | None
     tools: Iterable[Mapping[str, Any]] | None
-    tool_choice: ToolChoice | None
+    tool_choice: ToolChoice | Mapping[str, Any] | None
     parallel_tool_calls: bool | None
+
+
+class ChatOptions(ParseOptions, total=False):
+    """The optional fields of a chat."""
+
+    response_format: Mapping[str, Any] | None
 
 
 class CompletionOptions(GenerationOptions, total=False):

@@ -49,7 +49,9 @@ class ModelSession:
             return None
 
         if self.model.grammars is None:
-            raise BadRequestError(f"{param}: this model's answers cannot be constrained", param=param)
+            raise BadRequestError(
+                f"{param}: this model's answers cannot be constrained", param=param
+            )
 
         try:
             return await self.model.grammars.compile(grammar)

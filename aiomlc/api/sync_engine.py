@@ -7,7 +7,7 @@ __all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine")
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self, Unpack, final, overload
+from typing import Literal, Self, TypeVar, Unpack, final, overload
 
 from aiomlc.api.async_engine import AsyncMLCEngine
 from aiomlc.api.chat import MessageLike
@@ -16,7 +16,8 @@ from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.completions import CompletionStream, Prompt
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
-from aiomlc.api.options import ChatOptions, CompletionOptions
+from aiomlc.api.options import ChatOptions, CompletionOptions, ParseOptions
+from aiomlc.api.parsed import ParsedChatCompletion
 from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
@@ -27,6 +28,7 @@ from aiomlc.runtime.loaded_model import LoadProgress
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
 CompletionIterator = BlockingStream[Completion]
+T = TypeVar("T")
 
 
 @final
@@ -172,6 +174,19 @@ class Completions:
             return ChatCompletionIterator(answer, self._portal)
 
         return answer
+
+    def parse(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[T],
+        **options: Unpack[ParseOptions],
+    ) -> ParsedChatCompletion[T]:
+        """Answer with a value of a type, as `AsyncCompletions.parse` does and with its errors."""
+        parse = self._engine.chat.completions.parse
+        return self._portal.call(
+            partial(parse, messages=messages, response_format=response_format, **options)
+        )
 
     def stream(
         self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]

@@ -6,6 +6,7 @@ __all__ = (
     "NativeCore",
     "NativeGrammarCompiler",
     "NativeModel",
+    "encode_by_pairs",
     "load_native",
     "physical_cores",
 )
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from aiomlc.config import SequenceOptions
+    from aiomlc.runtime.byte_pairs import BytePairs
     from aiomlc.runtime.grammar import Grammar
     from aiomlc.runtime.tokenizer import Tokenizer
 
@@ -305,6 +307,12 @@ class NativeCore:
 
         assert self._last_statistics is not None, "set by release"
         return self._last_statistics
+
+
+def encode_by_pairs(pairs: BytePairs, text: bytes) -> list[int]:
+    """The tokens that forced text is cut into."""
+    encode = _global("aiomlc.byte_pair_encode")
+    return list(encode(pairs.merges, pairs.characters, pairs.bytes, text))
 
 
 def _shape(values: Iterable[int]) -> object:

@@ -134,4 +134,3 @@ def tagged_grammar(
 
 def _with_layout(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"x-guidance": _LAYOUT, **schema}
-

@@ -6,6 +6,7 @@ __all__ = ("OpenedModel", "load_model", "open_native")
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,8 +180,9 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
         default_options=directory.sampling_defaults(),
         stop_token_ids=stop_token_ids,
         tool_format=tool_format,
+        # Not with `opened`: that would keep the native model for as long as the cache.
         grammars=GrammarCache(
-            lambda: NativeGrammarCompiler(tokenizer, opened.vocab_size, stop_token_ids)
+            partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, stop_token_ids)
         ),
     )
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from aiomlc.api.protocol.messages import Message
 from aiomlc.api.protocol.request import GenerationRequest, parse_request
-from aiomlc.api.protocol.tools import Tool, ToolChoice
+from aiomlc.api.protocol.response_format import ResponseFormat
+from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from aiomlc.api.protocol.wire import NONE_IS_EMPTY
 from aiomlc.errors import BadRequestError
 
@@ -29,17 +30,14 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "include_stop_str_in_output": (False,),
     "modalities": (["text"], ("text",)),
     "moderation": (),
-    "parallel_tool_calls": (True,),
     "prediction": (),
     "priority": (0,),
     "prompt_cache_key": (),
     "prompt_cache_retention": (),
-    "response_format": ({"type": "text"},),
     "return_token_ids": (False,),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "suffix": (),
-    "tool_choice": ("none", "auto"),
     "verbosity": (),
     "web_search_options": (),
 }
@@ -52,6 +50,8 @@ class ChatCompletionRequest(GenerationRequest):
     n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
     tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
     tool_choice: ToolChoice | None = None  #: None is "auto".
+    parallel_tool_calls: StrictBool | None = None  #: False: one call at most.
+    response_format: ResponseFormat | None = None  #: None is any text.
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
@@ -72,6 +72,24 @@ class ChatCompletionRequest(GenerationRequest):
     def offered_tools(self) -> tuple[Tool, ...]:
         """The tools the model is told of."""
         return () if self.tool_choice == "none" else self.tools
+
+    @property
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """The tools that an answer may call."""
+        names = _chosen_names(self.tool_choice)
+        if names is None:
+            return self.offered_tools
+
+        return tuple(tool for tool in self.tools if tool.function.name in names)
+
+    @property
+    def must_call_a_tool(self) -> bool:
+        """Whether the answer has to be a call."""
+        choice = self.tool_choice
+        if isinstance(choice, AllowedTools):
+            return choice.allowed_tools.mode == "required"
+
+        return choice == "required" or isinstance(choice, NamedTool)
 
     @property
     def logprobs_wanted(self) -> int | None:
@@ -109,7 +127,31 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     if request.continue_final_message:
         _check_continuation(request)
 
+    _check_tool_choice(request)
     return request
+
+
+def _chosen_names(choice: ToolChoice | None) -> tuple[str, ...] | None:
+    """The functions that a choice names; None if it leaves the choice."""
+    if isinstance(choice, NamedTool):
+        return (choice.function.name,)
+
+    if isinstance(choice, AllowedTools):
+        return tuple(tool.function.name for tool in choice.allowed_tools.tools)
+
+    return None
+
+
+def _check_tool_choice(request: ChatCompletionRequest) -> None:
+    if request.must_call_a_tool and not request.tools:
+        raise BadRequestError("tool_choice: there are no tools to call", param="tool_choice")
+
+    known = {tool.function.name for tool in request.tools}
+    for name in _chosen_names(request.tool_choice) or ():
+        if name not in known:
+            raise BadRequestError(
+                f"tool_choice: there is no tool {name!r} among the tools", param="tool_choice"
+            )
 
 
 def _check_continuation(request: ChatCompletionRequest) -> None:

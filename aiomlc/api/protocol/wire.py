@@ -46,7 +46,7 @@ def _path(location: tuple[int | str, ...]) -> str:
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif step != _KEY and not (isinstance(previous, int) and step in _TAGS):
+        elif step != _KEY and not _is_tag(step, previous):
             path += f".{step}" if path else step
 
         previous = step
@@ -54,5 +54,15 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
+def _is_tag(step: str, previous: int | str) -> bool:
+    field = _KEY if isinstance(previous, int) else previous
+    return step in _TAGS.get(field, ())
+
+
 _KEY = "[key]"
-_TAGS = frozenset({"assistant", "developer", "system", "tool", "user"})
+# The names of a union's parts, by the field that is the union; a message is one in a list.
+_TAGS = {
+    _KEY: ("assistant", "developer", "system", "tool", "user"),
+    "response_format": ("text", "json_object", "json_schema", "grammar", "structural_tag"),
+    "tool_choice": ("mode", "function", "allowed_tools"),
+}

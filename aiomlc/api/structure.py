@@ -1,0 +1,105 @@
+"""Which grammar a chat's answer has to follow."""
+
+from __future__ import annotations
+
+__all__ = ("AnswerGrammar", "answer_grammar")
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest
+from aiomlc.api.protocol.response_format import (
+    GrammarFormat,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    ResponseFormat,
+    StructuralTagFormat,
+    TextFormat,
+)
+from aiomlc.api.protocol.tools import FunctionDefinition
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.grammar import Grammar, json_grammar, tagged_grammar
+from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.tool_grammar import ToolSchema, tool_grammar
+
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+class AnswerGrammar(NamedTuple):
+    """A grammar, and the field that asks for it."""
+
+    grammar: Grammar | None  #: None: any text.
+    param: str
+
+
+def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> AnswerGrammar:
+    """What the answer to a chat must be.
+
+    Raises:
+        BadRequestError: two fields ask for different things, or for what the model cannot say.
+    """
+    tools = _tool_grammar(request, model)
+    response = request.response_format
+    if response is None or isinstance(response, TextFormat):
+        return AnswerGrammar(tools, "tools")
+
+    if tools is not None:
+        raise BadRequestError(
+            "response_format and enforced tools exclude each other", param="response_format"
+        )
+
+    return AnswerGrammar(_response_grammar(response, model), "response_format")
+
+
+def _response_grammar(response: ResponseFormat, model: LoadedModel) -> Grammar | None:
+    match response:
+        case JsonObjectFormat():
+            return json_grammar(response.schema_ or _ANY_OBJECT)
+        case JsonSchemaFormat():
+            return json_grammar(response.json_schema.schema_ or _ANY_OBJECT)
+        case GrammarFormat():
+            return Grammar(response.syntax, response.definition)
+        case StructuralTagFormat():
+            return _tagged(response, model)
+        case TextFormat():
+            return None
+
+
+def _tagged(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
+    for number, structure in enumerate(response.structures):
+        if not any(structure.begin.startswith(trigger) for trigger in response.triggers):
+            param = f"response_format.structures[{number}].begin"
+            raise BadRequestError(f"{param}: no trigger begins it", param=param)
+
+    return tagged_grammar(
+        [(item.begin, item.schema_, item.end) for item in response.structures],
+        response.triggers,
+        model.tokenizer.special_id,
+    )
+
+
+def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar | None:
+    functions = [tool.function for tool in request.callable_tools]
+    must_call = request.must_call_a_tool
+    is_free = not must_call and request.parallel_tool_calls is not False
+    if not functions or (is_free and not any(function.strict for function in functions)):
+        return None
+
+    assert model.tool_format is not None, "the chat offers no tools otherwise"
+    return tool_grammar(
+        _schemas(functions, all_strict=must_call),
+        model.tool_format,
+        model.tokenizer.special_id,
+        must_call=must_call,
+        may_repeat=request.parallel_tool_calls is not False,
+    )
+
+
+def _schemas(functions: Sequence[FunctionDefinition], *, all_strict: bool) -> list[ToolSchema]:
+    return [
+        ToolSchema(
+            function.name,
+            (function.parameters or _ANY_OBJECT) if all_strict or function.strict else _ANY_OBJECT,
+        )
+        for function in functions
+    ]

@@ -1,0 +1,63 @@
+"""Forced text is cut into the tokens that the model's own tokenizer would give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import decoders, models
+
+from aiomlc.runtime.core import encode_by_pairs
+from aiomlc.runtime.tokenizer import Tokenizer
+from tests.e2e.conftest import BUNDLED
+from tests.e2e.random_schemas import random_schema
+from tests.unit import test_tokenizer as kinds
+
+
+def bundled() -> Tokenizer:
+    return Tokenizer.from_file(Path(BUNDLED) / "tokenizer.json")
+
+
+def test_json_is_cut_as_the_tokenizer_cuts_it() -> None:
+    tokenizer = bundled()
+    pairs = tokenizer.byte_pairs()
+    assert pairs is not None
+
+    for seed in range(300):
+        text = json.dumps(random_schema(seed), ensure_ascii=False)
+        assert encode_by_pairs(pairs, text.encode()) == tokenizer.encode(text)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_no_text_is_lost(text: str) -> None:
+    tokenizer = bundled()
+    pairs = tokenizer.byte_pairs()
+    assert pairs is not None
+    pieces = tokenizer.pieces
+
+    tokens = encode_by_pairs(pairs, text.encode())
+
+    assert b"".join(pieces[token] for token in tokens) == text.encode()
+
+
+@given(st.text())
+def test_no_text_is_lost_with_pieces_of_words(text: str) -> None:
+    tokenizer = Tokenizer(kinds.sentence_piece())
+    pairs = tokenizer.byte_pairs()
+    assert pairs is not None
+    pieces = tokenizer.pieces
+
+    tokens = encode_by_pairs(pairs, text.encode())
+
+    assert b"".join(pieces[token] for token in tokens) == text.encode()
+
+
+def test_other_tokenizers_have_no_pairs() -> None:
+    unigram = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
+    unigram.decoder = decoders.Metaspace()
+
+    assert Tokenizer(unigram).byte_pairs() is None

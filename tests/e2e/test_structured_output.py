@@ -1,0 +1,274 @@
+"""Answers that must have a form, with the bundled model and llguidance."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal
+
+import anyio
+import pytest
+from anyio import CapacityLimiter, create_task_group
+from pydantic import BaseModel, Field, TypeAdapter
+
+from aiomlc import AsyncMLCEngine, BadRequestError, GrammarError, IncompleteAnswerError, MLCEngine
+from tests.e2e.random_schemas import random_schema
+
+QUESTION = [{"role": "user", "content": "Mia is 31 years old and lives in Rome."}]
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 20},
+                "unit": {"enum": ["celsius", "fahrenheit"]},
+            },
+            "required": ["city", "unit"],
+            "additionalProperties": False,
+        },
+    },
+}
+CLOCK = {
+    "type": "function",
+    "function": {
+        "name": "get_time",
+        "parameters": {
+            "type": "object",
+            "properties": {"zone": {"enum": ["UTC", "CET"]}},
+            "required": ["zone"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=20)
+    age: int = Field(ge=0, le=150)
+    city: Literal["Rome", "Paris"] | None
+
+
+class Odd(BaseModel):
+    """A type with a check that no schema tells."""
+
+    name: Literal["a", "b"]
+
+    def model_post_init(self, context: Any) -> None:  # noqa: ANN401
+        raise ValueError("never")
+
+
+async def test_two_hundred_random_schemas_give_valid_documents_at_temperature_1() -> None:
+    import jsonschema
+
+    limiter = CapacityLimiter(32)
+    outcomes: list[str] = []
+
+    async def ask(engine: AsyncMLCEngine, seed: int) -> None:
+        schema = random_schema(seed)
+        async with limiter:
+            answer = await engine.chat.completions.create(
+                messages=QUESTION,
+                temperature=1.0,
+                seed=seed,
+                response_format={
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "schema": schema},
+                },
+            )
+        choice = answer.choices[0]
+        jsonschema.validate(json.loads(choice.message.content or ""), schema)
+        outcomes.append(choice.finish_reason)
+
+    with anyio.fail_after(100):
+        async with AsyncMLCEngine() as engine, create_task_group() as tasks:
+            for seed in range(200):
+                tasks.start_soon(ask, engine, seed)
+
+    assert outcomes == ["stop"] * 200
+
+
+async def test_a_constrained_stream_adds_up_to_the_whole_answer() -> None:
+    options: dict[str, Any] = {
+        "messages": QUESTION,
+        "temperature": 1.0,
+        "seed": 3,
+        "response_format": {"type": "json_object", "schema": Person.model_json_schema()},
+    }
+    async with AsyncMLCEngine() as engine:
+        whole = await engine.chat.completions.create(**options)
+        stream = await engine.chat.completions.create(**options, stream=True)
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert text == whole.choices[0].message.content
+
+
+async def test_what_is_constrained_does_not_depend_on_its_neighbours() -> None:
+    async def answers(engine: AsyncMLCEngine, *, at_once: bool) -> list[str | None]:
+        results: list[str | None] = [None] * 12
+
+        async def ask(seed: int) -> None:
+            constrained = {"type": "json_object", "schema": random_schema(seed)}
+            answer = await engine.chat.completions.create(
+                messages=QUESTION,
+                seed=seed,
+                max_tokens=60,
+                temperature=1.0,
+                response_format=constrained if seed % 2 else None,
+            )
+            results[seed] = answer.choices[0].message.content
+
+        async with create_task_group() as tasks:
+            for seed in range(12):
+                if at_once:
+                    tasks.start_soon(ask, seed)
+                else:
+                    await ask(seed)
+
+        return results
+
+    async with AsyncMLCEngine() as engine:
+        assert await answers(engine, at_once=True) == await answers(engine, at_once=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_answer_is_a_value_of_the_type(seed: int) -> None:
+    with MLCEngine() as engine:
+        answer = engine.chat.completions.parse(
+            messages=QUESTION, response_format=Person, temperature=1.0, seed=seed
+        )
+
+    message = answer.choices[0].message
+    assert message.parsed == Person.model_validate_json(message.content or "")
+
+
+def test_any_type_that_pydantic_knows_will_do() -> None:
+    with MLCEngine() as engine:
+        answer = engine.chat.completions.parse(
+            messages=QUESTION, response_format=tuple[Literal["a"], bool], max_tokens=50
+        )
+
+    TypeAdapter(tuple[Literal["a"], bool]).validate_python(answer.choices[0].message.parsed)
+
+
+def test_an_answer_that_is_cut_or_refused_is_an_error_with_its_text() -> None:
+    with MLCEngine() as engine:
+        with pytest.raises(IncompleteAnswerError, match="cut at the limit") as cut:
+            engine.chat.completions.parse(messages=QUESTION, response_format=Person, max_tokens=4)
+        with pytest.raises(IncompleteAnswerError, match="never") as refused:
+            engine.chat.completions.parse(messages=QUESTION, response_format=Odd)
+
+    assert cut.value.text.startswith('{"name": "')
+    assert json.loads(refused.value.text)["name"] in {"a", "b"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_a_required_call_is_always_valid(seed: int, parallel: bool) -> None:
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.create(
+            messages=[{"role": "user", "content": "Tell me a story."}],
+            tools=[WEATHER, CLOCK],
+            tool_choice="required",
+            parallel_tool_calls=parallel,
+            temperature=1.5,
+            seed=seed,
+            max_tokens=300,
+        )
+
+    message = answer.choices[0].message
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert message.content is None
+    assert len(message.tool_calls or ()) == 1 or parallel
+    for call in message.tool_calls or ():
+        arguments = json.loads(call.function.arguments)
+        if call.function.name == "get_time":
+            assert arguments["zone"] in {"UTC", "CET"}
+        else:
+            assert set(arguments) == {"city", "unit"}
+
+
+async def test_a_named_tool_is_the_one_that_is_called() -> None:
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.create(
+            messages=[{"role": "user", "content": "What is the weather in Rome?"}],
+            tools=[WEATHER, CLOCK],
+            tool_choice={"type": "function", "function": {"name": "get_time"}},
+        )
+
+    calls = answer.choices[0].message.tool_calls or []
+    assert {call.function.name for call in calls} == {"get_time"}
+
+
+@pytest.mark.parametrize(
+    ("syntax", "definition", "pattern"),
+    [
+        ("regex", r"(yes|no), [a-z]{3,10}\.", r"(yes|no), [a-z]{3,10}\."),
+        ("lark", 'start: "<" /[0-9]{2}/ ">"', r"<[0-9]{2}>"),
+    ],
+)
+async def test_a_text_of_a_language(syntax: str, definition: str, pattern: str) -> None:
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.create(
+            messages=QUESTION,
+            response_format={"type": "grammar", "syntax": syntax, "definition": definition},
+        )
+
+    assert re.fullmatch(pattern, answer.choices[0].message.content or "")
+
+
+async def test_a_structure_is_enforced_from_its_trigger_on() -> None:
+    structure = {"begin": "Hello<f=", "schema": {"enum": [7]}, "end": ">"}
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.create(
+            messages=[{"role": "user", "content": "Hello!"}],
+            temperature=0,
+            max_tokens=30,
+            response_format={
+                "type": "structural_tag",
+                "structures": [structure],
+                "triggers": ["Hello"],
+            },
+        )
+
+    assert (answer.choices[0].message.content or "").startswith("Hello<f=7>")
+
+
+async def test_logprobs_come_with_every_token_of_a_constrained_answer() -> None:
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.create(
+            messages=QUESTION,
+            logprobs=True,
+            response_format={"type": "json_object", "schema": {"const": {"some": "text"}}},
+        )
+
+    choice = answer.choices[0]
+    assert answer.usage is not None
+    assert choice.logprobs is not None
+    assert len(choice.logprobs.content) == answer.usage.completion_tokens
+    assert "".join(item.token for item in choice.logprobs.content) == choice.message.content
+
+
+@pytest.mark.parametrize(
+    ("response_format", "text"),
+    [
+        ({"type": "json_object", "schema": {"not": {}}}, "not"),
+        ({"type": "json_object", "schema": {"enum": []}}, "Unsatisfiable"),
+        ({"type": "grammar", "syntax": "regex", "definition": "("}, "response_format"),
+        ({"type": "grammar", "syntax": "lark", "definition": 'start: "a'}, "lexer error"),
+        ({"type": "grammar", "syntax": "regex", "definition": "\0"}, "NUL"),
+    ],
+)
+async def test_a_grammar_that_is_none_is_refused_and_nobody_else_notices(
+    response_format: dict[str, Any], text: str
+) -> None:
+    async with AsyncMLCEngine() as engine:
+        with pytest.raises(GrammarError, match=text) as caught:
+            await engine.chat.completions.create(messages=QUESTION, response_format=response_format)
+
+        answer = await engine.chat.completions.create(messages=QUESTION, max_tokens=3)
+
+    assert isinstance(caught.value, BadRequestError)
+    assert caught.value.param == "response_format"
+    assert answer.usage is not None

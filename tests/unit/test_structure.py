@@ -1,0 +1,219 @@
+"""Which grammar a chat's answer follows, and which requests are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after
+
+from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.structure import answer_grammar
+from aiomlc.errors import BadRequestError, GrammarError
+from aiomlc.runtime.grammar import Grammar, GrammarCache, json_grammar
+from aiomlc.runtime.tool_format import TOOL_FORMATS
+from aiomlc.testing import FakeCore, fake_model
+
+pytestmark = pytest.mark.timeout(20)
+HELLO = [{"role": "user", "content": "Hello"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+ADD = {"type": "function", "function": {"name": "add", "parameters": SCHEMA}}
+STOP = {"type": "function", "function": {"name": "stop"}}
+STRICT = {"type": "function", "function": {"name": "add", "parameters": SCHEMA, "strict": True}}
+
+
+def grammar_of(tool_format: str = "hermes", **fields: Any) -> Grammar | None:  # noqa: ANN401
+    formats = {item.name: item for item in TOOL_FORMATS}
+    model = replace(fake_model(FakeCore()), tool_format=formats[tool_format])
+    return answer_grammar(parse_chat_request({"messages": HELLO, **fields}), model).grammar
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"response_format": None},
+        {"response_format": {"type": "text"}},
+        {"tools": [ADD]},
+        {"tools": [ADD], "parallel_tool_calls": True},
+        {"tools": [STRICT], "tool_choice": "none"},
+    ],
+)
+def test_most_answers_are_any_text(fields: dict[str, Any]) -> None:
+    assert grammar_of(**fields) is None
+
+
+@pytest.mark.parametrize(
+    ("response_format", "schema"),
+    [
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_object", "schema": json.dumps(SCHEMA)}, SCHEMA),
+        ({"type": "json_object", "schema": SCHEMA}, SCHEMA),
+        ({"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}, SCHEMA),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, {"type": "object"}),
+    ],
+)
+def test_json_is_what_its_schema_says(
+    response_format: dict[str, Any], schema: dict[str, Any]
+) -> None:
+    assert grammar_of(response_format=response_format) == json_grammar(schema)
+
+
+@pytest.mark.parametrize("syntax", ["regex", "lark"])
+def test_a_language_is_passed_on(syntax: str) -> None:
+    wanted = {"type": "grammar", "syntax": syntax, "definition": "a+"}
+
+    grammar = grammar_of(response_format=wanted)
+
+    assert grammar is not None
+    assert (grammar.kind, grammar.source) == (syntax, "a+")
+
+
+@pytest.mark.parametrize(
+    ("response_format", "param"),
+    [
+        ({"type": "xml"}, "response_format"),
+        ({"type": "json_schema"}, "response_format.json_schema"),
+        ({"type": "json_object", "schema": "{"}, "response_format.schema"),
+        ({"type": "grammar", "syntax": "ebnf", "definition": ""}, "response_format.syntax"),
+        (
+            {
+                "type": "structural_tag",
+                "structures": [{"begin": "<f>", "schema": {}, "end": ""}],
+                "triggers": ["<g"],
+            },
+            "response_format.structures[0].begin",
+        ),
+    ],
+)
+def test_a_wrong_format_is_refused_by_its_field(
+    response_format: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        grammar_of(response_format=response_format)
+
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"tool_choice": "required"}, "there are no tools"),
+        ({"tool_choice": {"type": "f"}}, "^tool_choice: "),
+        ({"tool_choice": {"type": "function"}}, "^tool_choice.function: "),
+        ({"tool_choice": "any"}, "^tool_choice: "),
+        (
+            {"tools": [ADD], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+            "no tool 'f'",
+        ),
+        (
+            {
+                "tools": [ADD],
+                "tool_choice": "required",
+                "response_format": {"type": "json_object"},
+            },
+            "exclude each other",
+        ),
+    ],
+)
+def test_a_choice_that_cannot_be_made_is_refused(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(BadRequestError, match=text):
+        grammar_of(**fields)
+
+
+@pytest.mark.parametrize("tool_format", ["hermes", "mistral", "llama3"])
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"tool_choice": "required"}, {"add", "stop"}),
+        ({"tool_choice": {"type": "function", "function": {"name": "stop"}}}, {"stop"}),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "allowed_tools": {
+                        "mode": "required",
+                        "tools": [{"type": "function", "function": {"name": "add"}}],
+                    },
+                }
+            },
+            {"add"},
+        ),
+        ({"parallel_tool_calls": False}, {"add", "stop"}),
+    ],
+)
+def test_a_call_is_one_of_those_that_may_be_made(
+    tool_format: str, fields: dict[str, Any], names: set[str]
+) -> None:
+    grammar = grammar_of(tool_format, tools=[ADD, STOP], **fields)
+
+    assert grammar is not None
+    assert {
+        name for name in ("add", "stop") if f'\\"name\\": \\"{name}\\"' in grammar.source
+    } == names
+
+
+def test_a_strict_tool_is_enforced_where_it_is_called() -> None:
+    grammar = grammar_of(tools=[STRICT, STOP])
+
+    assert grammar is not None
+    assert "TEXT" in grammar.source
+
+
+class CountingCompiler:
+    """Returns the source, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.compiled: list[Grammar] = []
+
+    def compile(self, grammar: Grammar) -> object:
+        if grammar.source == "(":
+            raise GrammarError("it does not end")
+
+        self.compiled.append(grammar)
+        return grammar.source
+
+
+async def test_a_grammar_is_compiled_once() -> None:
+    compiler = CountingCompiler()
+    cache = GrammarCache(lambda: compiler)
+
+    for source in ("a", "b", "a", "b"):
+        assert await cache.compile(Grammar("regex", source)) == source
+
+    assert [grammar.source for grammar in compiler.compiled] == ["a", "b"]
+
+
+async def test_the_cache_keeps_what_was_used_last() -> None:
+    compiler = CountingCompiler()
+    cache = GrammarCache(lambda: compiler)
+
+    for number in range(200):
+        await cache.compile(Grammar("regex", "often"))
+        await cache.compile(Grammar("regex", f"{number}"))
+
+    assert [grammar.source for grammar in compiler.compiled].count("often") == 1
+
+
+async def test_the_compiler_is_opened_once_and_a_failure_is_not_kept() -> None:
+    opened: list[CountingCompiler] = []
+
+    def open_compiler() -> CountingCompiler:
+        opened.append(CountingCompiler())
+        return opened[-1]
+
+    cache = GrammarCache(open_compiler)
+    with fail_after(10):
+        async with create_task_group() as tasks:
+            for source in "abcdef":
+                tasks.start_soon(cache.compile, Grammar("regex", source))
+
+        with pytest.raises(GrammarError):
+            await cache.compile(Grammar("regex", "("))
+
+        with pytest.raises(GrammarError):
+            await cache.compile(Grammar("regex", "("))
+
+    assert len(opened) == 1
