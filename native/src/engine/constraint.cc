@@ -1,6 +1,7 @@
 #include "aiomlc/constraint.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -11,6 +12,13 @@ namespace aiomlc {
 namespace {
 
 constexpr int64_t kBits = 32;
+
+/*! \brief A table instead of shifts, so that the compiler can use vector registers. */
+constexpr std::array<uint32_t, kBits> kBitAt = [] {
+  std::array<uint32_t, kBits> bits = {};
+  for (int64_t i = 0; i < kBits; ++i) bits[i] = uint32_t{1} << i;
+  return bits;
+}();
 
 }  // namespace
 
@@ -43,8 +51,8 @@ void Constraint::Apply(float* logits, int64_t vocab_size) const {
     const int64_t count = std::min(kBits, vocab_size - begin);
     for (int64_t i = 0; i < count; ++i) {
       const float logit = logits[begin + i];
-      const bool stays = (word >> i & 1) != 0 || logit != logit;
-      logits[begin + i] = stays ? logit : -std::numeric_limits<float>::infinity();
+      const bool is_excluded = (word & kBitAt[i]) == 0 && logit == logit;
+      logits[begin + i] = is_excluded ? -std::numeric_limits<float>::infinity() : logit;
     }
   }
 }
