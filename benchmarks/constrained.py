@@ -47,7 +47,7 @@ def rate(engine: MLCEngine, choices: int, tokens: int, **options: Any) -> float:
         **options,
     )
     assert answer.usage is not None
-    return answer.usage.completion_tokens / (time.perf_counter() - begin)
+    return float(answer.usage.completion_tokens / (time.perf_counter() - begin))
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ def tool_grammar(
     must_call: bool,
     may_repeat: bool,
 ) -> Grammar:
-    """Calls of these tools; where none must be called, any text before and between them too.
+    """Calls of these tools; where none must be called, any text before them, or only text.
 
     Args:
         special_id: The id of a special token by its text; such a mark is matched as a whole.
@@ -66,17 +66,17 @@ def tool_grammar(
     rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
     begin = lark_text(tool_format.begin, special_id(tool_format.begin))
     end = lark_text(tool_format.end, special_id(tool_format.end)) if tool_format.end else ""
-    marked = "" if tool_format.bare else begin
-    body = f"{_body(layout, may_repeat=may_repeat)} {end}"
+    rules.append(f"body: {_body(layout, may_repeat=may_repeat)} {end}")
+    rules.append(f"call: {'' if tool_format.bare else begin} body")
     repeats = may_repeat and bool(tool_format.end)
+    rules.append('more: ("\\n" call)*' if repeats else 'more: ""')
     if must_call:
-        rules.append(f"call: {marked} {body}")
-        rules.append('start: call ("\\n" call)*' if repeats else "start: call")
+        rules.append("start: call more")
     elif tool_format.bare:
-        rules += [f"call: {body}", r"TEXT: /([^{](.|\n)*)?/", "start: call | TEXT"]
+        rules += [r"TEXT: /([^{](.|\n)*)?/", "start: call | TEXT"]
     else:
-        rules += _rules_of_free_calls(begin, body)
-        rules.append("start: call* rest" if repeats else "start: call | rest")
+        rules += _rules_of_text(begin)
+        rules.append("start: head body more | TEXT")
 
     return Grammar("lark", "\n".join(reversed(rules)))
 
@@ -96,9 +96,8 @@ def _body(layout: _Layout, *, may_repeat: bool) -> str:
     return f"{lark_text(layout.before)} object {more} {lark_text(layout.after)}"
 
 
-def _rules_of_free_calls(begin: str, body: str) -> list[str]:
-    rules = [r"TEXT: /(.|\n)*/", "rest: TEXT"]
-    if begin.startswith("<["):
-        return [*rules, f"call: TEXT {begin} {body}"]
-
-    return [*rules, f"call: head {body}", f"head[lazy]: TEXT {begin}"]
+def _rules_of_text(begin: str) -> list[str]:
+    """Text up to the mark that begins a call; where that is text too, its first occurrence."""
+    is_special = begin.startswith("<[")
+    head = f"head: TEXT {begin}" if is_special else f"head[lazy]: TEXT {begin}"
+    return [r"TEXT: /(.|\n)*/", head]
