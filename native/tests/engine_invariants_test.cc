@@ -65,7 +65,7 @@ TEST(FindViolations, SeesTooManyRows) {
 TEST(FindViolations, SeesRowsOutOfOrder) {
   EngineSnapshot snapshot = Healthy();
   std::swap(snapshot.running[0], snapshot.running[1]);
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("order of arrival"));
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("order of priority and arrival"));
 }
 
 TEST(FindViolations, SeesAWaitingSequenceThatHoldsSomething) {

@@ -20,6 +20,7 @@ class SchedulerTest : public ::testing::Test {
     owned_.push_back(std::make_unique<Sequence>(
         std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1), options, 100, &vocabulary_));
     owned_.back()->id = static_cast<int64_t>(owned_.size());
+    owned_.back()->model_id = owned_.back()->id;
     scheduler_.Add(owned_.back().get());
     return owned_.back().get();
   }
@@ -190,6 +191,7 @@ class CachingSchedulerTest : public ::testing::Test {
     options.seed = 0;
     owned_.push_back(std::make_unique<Sequence>(std::move(prompt), options, 100, &vocabulary_));
     owned_.back()->id = static_cast<int64_t>(owned_.size());
+    owned_.back()->model_id = owned_.back()->id;
     scheduler_.Add(owned_.back().get());
     return owned_.back().get();
   }

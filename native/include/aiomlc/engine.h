@@ -7,14 +7,18 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "aiomlc/constraint.h"
+#include "aiomlc/deadline_queue.h"
 #include "aiomlc/engine_error.h"
 #include "aiomlc/engine_invariants.h"
 #include "aiomlc/inbox.h"
@@ -37,13 +41,17 @@ struct EngineOptions {
   /*! \brief Ended sequences to keep for prompts that begin like them; -1: no limit, 0: none, and
    * running sequences are not shared either. */
   int64_t max_recycling_sequences = 0;
+  /*! \brief Sequences that may wait while as many run as can, at least 0; one more is refused. */
+  int64_t max_queue_size = std::numeric_limits<int32_t>::max();
+  /*! \brief What time it is, for deadlines. */
+  std::function<TimePoint()> now = Clock::now;
 };
 
 /*!
  * \brief Serves concurrent sequences from one model.
  *
  * Threads: every method may be called from any thread. One thread at a time steps the model;
- * `Submit`, `Cancel`, `Stop`, `Drain` and `GetStatistics` never wait for a step.
+ * `Submit`, `Cancel`, `Pause`, `Resume`, `Stop`, `Drain` and `GetStatistics` never wait for a step.
  *
  * Life: `Run` serves until `Stop`, any number of times; `Close` ends the engine for good. When the
  * model throws, every live sequence ends with an error record and the engine is dead: `Run`, `Step`
@@ -67,12 +75,22 @@ class Engine {
   /*!
    * \brief Queue a prompt.
    * \return Our id of the new sequence, never used twice.
-   * \throws EngineError kBadRequest, kPromptTooLong, kEngineClosed or kEngineDead.
+   * \throws EngineError kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed or
+   *     kEngineDead.
    */
   int64_t Submit(std::vector<int32_t> prompt_ids, SequenceOptions options);
 
   /*! \brief End a sequence at the next step. An unknown or finished id does nothing. */
   void Cancel(int64_t sequence_id);
+
+  /*!
+   * \brief Give up a sequence's row until `Resume`, for a reader that falls behind.
+   *
+   * What is computed of it stays in the prefix cache, where it gives way before any other; then it
+   * is computed again. An unknown or finished id does nothing, nor does pausing twice.
+   */
+  void Pause(int64_t sequence_id);
+  void Resume(int64_t sequence_id);
 
   /*!
    * \brief Step while there is work, sleep while there is none, until `Stop` or `Close`.
@@ -85,7 +103,7 @@ class Engine {
 
   /*!
    * \brief Do one step in the calling thread.
-   * \return Whether there is work left.
+   * \return Whether there is work left; a paused sequence is none.
    * \throws EngineError kEngineDead when the model failed, now or before.
    */
   bool Step();
@@ -123,6 +141,9 @@ class Engine {
   /*! \brief Sleep while there is no work. \return Whether to step; else `Run` is to return. */
   bool WaitForWork();
   void Validate(const std::vector<int32_t>& prompt_ids, const SequenceOptions& options) const;
+  void PutPause(int64_t sequence_id, bool is_paused);
+  /*! \brief Refuse a sequence that would be too many; needs mutex_. */
+  void CheckLoad() const;
 
   // All of these need step_mutex_.
   void TakeInbox();
@@ -148,6 +169,14 @@ class Engine {
   /*! \brief Take the tokens that the grammar forces, and begin the mask of the one after. */
   void FollowGrammar(Sequence* sequence);
   void Fail(Sequence* sequence, std::string error);
+  /*! \brief Take a sequence out of the schedule, or put it back. */
+  void Park(Sequence* sequence);
+  void Unpark(Sequence* sequence);
+  /*! \brief End the sequences whose time is over. */
+  void EndExpired();
+  /*! \brief Queue a sequence's next deadline. */
+  void QueueDeadline(Sequence* sequence);
+  int64_t NewId();
   /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
   void End(Sequence* sequence, Record record, FinishReason reason);
   /*! \brief Remove all, whatever the model throws, and then throw the first of it. */
@@ -163,6 +192,9 @@ class Engine {
   const Vocabulary vocabulary_;
   /*! \brief Tokens that prompt and completion share. */
   const int64_t max_sequence_tokens_;
+  const std::function<TimePoint()> now_;
+  /*! \brief Sequences that may live at once: those that run and those that wait. */
+  const int64_t max_live_sequences_;
 
   // What the stepping thread owns: guarded by step_mutex_, which is taken before mutex_.
   std::mutex step_mutex_;
@@ -175,6 +207,8 @@ class Engine {
   Statistics totals_;
   /*! \brief Sequences that have everything but the mask of their next token. */
   std::vector<Sequence*> held_;
+  std::unordered_set<Sequence*> paused_;
+  DeadlineQueue deadlines_;
   MaskWorker mask_worker_;
 
   // What the threads share: guarded by mutex_, which is never held during a step.
@@ -184,7 +218,9 @@ class Engine {
   Outbox outbox_;
   Statistics published_;
   int64_t next_sequence_id_ = 0;
+  /*! \brief Whether a sequence lives that is not paused. */
   bool has_live_sequences_ = false;
+  TimePoint next_deadline_ = TimePoint::max();
   bool is_running_ = false;
   bool stop_requested_ = false;
   bool closed_ = false;

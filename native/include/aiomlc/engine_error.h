@@ -11,8 +11,8 @@
 
 namespace aiomlc {
 
-/*! \brief The first two are the caller's to fix; the last two are the engine's state. */
-enum class ErrorKind { kBadRequest, kPromptTooLong, kEngineClosed, kEngineDead };
+/*! \brief The first two are the caller's to fix; the others are the engine's state. */
+enum class ErrorKind { kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed, kEngineDead };
 
 /*! \return The name of the error class in Python, for example "BadRequestError". */
 constexpr const char* ErrorKindName(ErrorKind kind) {
@@ -21,6 +21,8 @@ constexpr const char* ErrorKindName(ErrorKind kind) {
       return "BadRequestError";
     case ErrorKind::kPromptTooLong:
       return "PromptTooLongError";
+    case ErrorKind::kEngineOverloaded:
+      return "EngineOverloadedError";
     case ErrorKind::kEngineClosed:
       return "EngineClosedError";
     case ErrorKind::kEngineDead:

@@ -19,6 +19,7 @@ struct SequenceSnapshot {
   int64_t num_pages;
   /*! \brief Whether all is computed, and only the grammar's mask is missing. */
   bool awaits_mask = false;
+  int64_t priority = 0;
 };
 
 /*! \brief The engine at one moment. */
@@ -34,6 +35,7 @@ struct EngineSnapshot {
   std::vector<int64_t> live_ids;
   std::vector<SequenceSnapshot> running;
   std::vector<SequenceSnapshot> waiting;
+  std::vector<SequenceSnapshot> paused;
 };
 
 /*! \return One sentence for each contradiction; empty when all is well. */

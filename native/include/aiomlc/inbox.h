@@ -7,20 +7,24 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "aiomlc/sequence.h"
 
 namespace aiomlc {
 
-/*! \brief Submissions and cancellations, each in the order of arrival. Not thread-safe by itself.
+/*! \brief Submissions, cancellations and pauses, each in the order of arrival. Not thread-safe by
+ * itself.
  */
 struct Inbox {
   std::vector<std::unique_ptr<Sequence>> submitted;
   /*! \brief May name sequences of `submitted`, and sequences that have ended since. */
   std::vector<int64_t> cancelled;
+  /*! \brief Sequences to pause or, if false, to let go on; in the order of the calls. */
+  std::vector<std::pair<int64_t, bool>> paused;
 
-  bool empty() const { return submitted.empty() && cancelled.empty(); }
+  bool empty() const { return submitted.empty() && cancelled.empty() && paused.empty(); }
 };
 
 }  // namespace aiomlc

@@ -14,7 +14,7 @@
 namespace aiomlc {
 
 /*! \brief Why a sequence ended; kNone while it goes on. */
-enum class FinishReason { kNone, kStop, kLength, kAbort, kError };
+enum class FinishReason { kNone, kStop, kLength, kAbort, kError, kTimeout };
 
 /*! \brief What a sequence produced since its previous record. */
 struct Record {
@@ -32,7 +32,7 @@ struct Record {
   std::vector<TokenLogprobs> logprobs;
   /*! \brief Set on the last record of a sequence, and only there. */
   FinishReason finish_reason = FinishReason::kNone;
-  /*! \brief What went wrong; empty unless finish_reason is kError. */
+  /*! \brief What went wrong if finish_reason is kError, the name of the limit if it is kTimeout. */
   std::string error;
   int64_t prompt_tokens = 0;
   /*! \brief Tokens sampled so far in all, a stop token included. */

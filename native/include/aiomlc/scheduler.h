@@ -42,7 +42,7 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  /*! \brief Queue a sequence behind all others. */
+  /*! \brief Queue a sequence, by priority and then by arrival. */
   void Add(Sequence* sequence);
 
   /*! \brief Forget a sequence and free its pages. */
@@ -70,9 +70,9 @@ class Scheduler {
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
   /*! \brief Pages that no sequence holds: the free ones and those that can be evicted. */
   int64_t available_pages() const { return pages_.free_pages() + prefix_cache_.num_pages(); }
-  /*! \brief In the order of arrival. */
+  /*! \brief In the order of priority and arrival. */
   const std::vector<Sequence*>& running() const { return running_; }
-  /*! \brief Preempted sequences first, then in the order of arrival. */
+  /*! \brief In the order of priority and arrival. */
   const std::deque<Sequence*>& waiting() const { return waiting_; }
   /*! \brief The most sequences that may run: each is sure of one token in every step. */
   int64_t max_running() const { return max_running_; }

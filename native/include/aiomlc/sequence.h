@@ -9,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "aiomlc/constraint.h"
+#include "aiomlc/deadline_queue.h"
 #include "aiomlc/logit_adjuster.h"
 #include "aiomlc/sequence_options.h"
 #include "aiomlc/stop_matcher.h"
@@ -32,9 +34,11 @@ struct Sequence {
    * \param options Valid options; `seed` must be set.
    * \param max_completion_tokens Where the completion ends for want of room, at least 1.
    * \param vocabulary Not owned; must outlive this object.
+   * \param submitted Now.
    */
   Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
-           int64_t max_completion_tokens, const Vocabulary* vocabulary);
+           int64_t max_completion_tokens, const Vocabulary* vocabulary,
+           TimePoint submitted = Clock::now());
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
@@ -48,8 +52,17 @@ struct Sequence {
   /*! \brief Whether a stop string may end the sequence by now. */
   bool may_stop() const { return num_completion_tokens() >= min_tokens; }
 
+  /*! \brief Whether it comes before another in all that both want. */
+  bool ComesBefore(const Sequence& other) const {
+    return std::tie(priority, id) < std::tie(other.priority, other.id);
+  }
+
   /*! \brief Also the order of arrival; given when the sequence is queued. */
   int64_t id = 0;
+  /*! \brief What the model and the prefix cache call it: `id`, until that is the name of an entry.
+   */
+  int64_t model_id = 0;
+  const int64_t priority;
   const int64_t num_prompt_tokens;
   const int64_t max_completion_tokens;
   const int64_t min_tokens;
@@ -68,6 +81,11 @@ struct Sequence {
   int64_t num_pages = 0;
   /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
   int64_t times_passed = 0;
+  /*! \brief Whether it waits for its reader: then the scheduler does not know it. */
+  bool is_paused = false;
+  SequenceTimer timer;
+  /*! \brief The deadline that is queued for it. */
+  TimePoint deadline = TimePoint::max();
   /*! \brief Null where any token may come. */
   std::shared_ptr<Constraint> constraint;
   /*! \brief float32[vocab_size] of its next token, whose mask was late; else empty. */

@@ -49,6 +49,17 @@ struct LogitOptions {
   std::vector<LogitBias> logit_bias;
 };
 
+/*! \brief When a sequence ends for want of time: seconds, above 0; without one there is no limit.
+ */
+struct TimeLimits {
+  /*! \brief From the submission to the end. */
+  std::optional<double> timeout;
+  /*! \brief From the submission to the first token. */
+  std::optional<double> first_token_timeout;
+  /*! \brief From one token to the next, as they are computed. */
+  std::optional<double> inter_token_timeout;
+};
+
 /*! \brief What a caller asks of one sequence. */
 struct SequenceOptions {
   SamplingOptions sampling;
@@ -71,6 +82,9 @@ struct SequenceOptions {
   std::optional<int64_t> top_logprobs;
   /*! \brief What the completion must be, at its beginning; without it any text may come. */
   std::shared_ptr<const GrammarMatcher> grammar;
+  TimeLimits time_limits;
+  /*! \brief The lower, the earlier; among equals the order of arrival decides. */
+  int64_t priority = 0;
 };
 
 /*! \throws EngineError kBadRequest that names the first option that is out of its range. */

@@ -9,12 +9,14 @@
 
 namespace aiomlc {
 
-/*! \brief Counters after the last finished step; all but the first five only grow. */
+/*! \brief Counters after the last finished step; all but the first six only grow. */
 struct Statistics {
   /*! \brief Sequences that hold pages. */
   int64_t num_running = 0;
   /*! \brief Sequences that do not: new, or preempted. */
   int64_t num_waiting = 0;
+  /*! \brief Sequences that wait for their readers. */
+  int64_t num_paused = 0;
   int64_t total_pages = 0;
   /*! \brief Pages that no sequence holds; those of recycling entries, which are evicted on demand,
    * are among them. */

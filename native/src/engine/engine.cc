@@ -21,6 +21,15 @@ int64_t StepTokenBudget(const Model& model, const EngineOptions& options) {
   return std::min(options.step_token_budget, model.prefill_chunk_size());
 }
 
+int64_t MaxLiveSequences(const Model& model, const EngineOptions& options) {
+  if (options.max_queue_size < 0) {
+    throw EngineError(
+        ErrorKind::kBadRequest,
+        "max_queue_size is " + std::to_string(options.max_queue_size) + ", it must be at least 0");
+  }
+  return std::min(model.max_batch_size(), StepTokenBudget(model, options)) + options.max_queue_size;
+}
+
 uint64_t DrawSeed() {
   std::random_device device;
   return static_cast<uint64_t>(device()) << 32 | device();
@@ -47,8 +56,8 @@ std::string GrammarFailure(const GrammarError& error) {
 }
 
 SequenceSnapshot Snapshot(const Sequence& sequence) {
-  return {sequence.id, sequence.num_tokens(), sequence.num_computed, sequence.num_pages,
-          sequence.awaits_mask()};
+  return {sequence.id,        sequence.num_tokens(),  sequence.num_computed,
+          sequence.num_pages, sequence.awaits_mask(), sequence.priority};
 }
 
 }  // namespace
@@ -58,6 +67,8 @@ Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
       vocabulary_(std::move(vocabulary)),
       max_sequence_tokens_(
           std::min(model->context_window(), model->num_pages() * model->page_size())),
+      now_(options.now),
+      max_live_sequences_(MaxLiveSequences(*model, options)),
       scheduler_({.total_pages = model->num_pages(),
                   .page_size = model->page_size(),
                   .max_batch_size = model->max_batch_size(),
@@ -97,9 +108,9 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
   Validate(prompt_ids, options);
   if (!options.seed.has_value()) options.seed = DrawSeed();
   const int64_t room = max_sequence_tokens_ - static_cast<int64_t>(prompt_ids.size());
-  auto sequence =
-      std::make_unique<Sequence>(std::move(prompt_ids), options,
-                                 std::min(options.max_tokens.value_or(room), room), &vocabulary_);
+  auto sequence = std::make_unique<Sequence>(std::move(prompt_ids), options,
+                                             std::min(options.max_tokens.value_or(room), room),
+                                             &vocabulary_, now_());
   if (options.grammar != nullptr) {
     sequence->constraint =
         std::make_shared<Constraint>(options.grammar->Clone(), model_->vocab_size());
@@ -109,12 +120,35 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
     std::lock_guard lock(mutex_);
     if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
     if (closed_) throw EngineError(ErrorKind::kEngineClosed, "the engine is closed");
+    CheckLoad();
     sequence_id = next_sequence_id_++;
     sequence->id = sequence_id;
+    sequence->model_id = sequence_id;
     inbox_.submitted.push_back(std::move(sequence));
   }
   wake_.notify_one();
   return sequence_id;
+}
+
+void Engine::CheckLoad() const {
+  const int64_t num_submitted = static_cast<int64_t>(inbox_.submitted.size());
+  const int64_t num_live = published_.num_running + published_.num_waiting + num_submitted;
+  if (num_live < max_live_sequences_) return;
+  throw EngineError(ErrorKind::kEngineOverloaded,
+                    std::to_string(num_live) + " sequences run or wait, as many as may at once");
+}
+
+void Engine::Pause(int64_t sequence_id) { PutPause(sequence_id, true); }
+
+void Engine::Resume(int64_t sequence_id) { PutPause(sequence_id, false); }
+
+void Engine::PutPause(int64_t sequence_id, bool is_paused) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_ || !death_.empty()) return;
+    inbox_.paused.emplace_back(sequence_id, is_paused);
+  }
+  wake_.notify_one();
 }
 
 void Engine::Cancel(int64_t sequence_id) {
@@ -155,9 +189,18 @@ std::string Engine::Failure() const {
 
 bool Engine::WaitForWork() {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [this] {
-    return stop_requested_ || closed_ || !death_.empty() || has_live_sequences_ || !inbox_.empty();
-  });
+  const auto is_awaited = [this] {
+    return stop_requested_ || closed_ || !death_.empty() || has_live_sequences_ ||
+           !inbox_.empty() || next_deadline_ <= now_();
+  };
+  while (!is_awaited()) {
+    // Without a deadline this must not be a wait until the end of time: that may overflow.
+    if (next_deadline_ == TimePoint::max()) {
+      wake_.wait(lock);
+    } else {
+      wake_.wait_until(lock, next_deadline_);
+    }
+  }
   if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
   return !closed_ && !std::exchange(stop_requested_, false);
 }
@@ -186,8 +229,9 @@ bool Engine::Step() {
   }
   try {
     TakeInbox();
+    EndExpired();
     SettleHeld();
-    if (!sequences_.empty()) RunPlan();
+    if (sequences_.size() > paused_.size()) RunPlan();
   } catch (const std::exception& error) {
     Die(error.what());
   }
@@ -228,6 +272,7 @@ void Engine::CheckInvariants() {
   for (const Sequence* sequence : scheduler_.waiting()) {
     snapshot.waiting.push_back(Snapshot(*sequence));
   }
+  for (const Sequence* sequence : paused_) snapshot.paused.push_back(Snapshot(*sequence));
   std::string message;
   for (const std::string& violation : FindViolations(snapshot)) message += violation + "; ";
   for (const std::string& violation : scheduler_.prefix_cache().FindViolations()) {
@@ -249,6 +294,7 @@ std::vector<int64_t> Engine::AdoptSubmitted() {
     totals_.prompt_tokens += sequence->num_prompt_tokens;
     sequence_ids.push_back(sequence->id);
     scheduler_.Add(sequence.get());
+    QueueDeadline(sequence.get());
     sequences_.emplace(sequence->id, std::move(sequence));
   }
   return sequence_ids;
@@ -256,10 +302,12 @@ std::vector<int64_t> Engine::AdoptSubmitted() {
 
 void Engine::TakeInbox() {
   std::vector<int64_t> cancelled;
+  std::vector<std::pair<int64_t, bool>> paused;
   {
     // Before the submissions: a sequence must not be cancelled before it is known.
     std::lock_guard lock(mutex_);
     cancelled.swap(inbox_.cancelled);
+    paused.swap(inbox_.paused);
   }
   for (int64_t sequence_id : AdoptSubmitted()) {
     Sequence* const sequence = sequences_.at(sequence_id).get();
@@ -269,6 +317,64 @@ void Engine::TakeInbox() {
     const auto entry = sequences_.find(sequence_id);
     if (entry == sequences_.end()) continue;
     End(entry->second.get(), NewRecord(*entry->second), FinishReason::kAbort);
+  }
+  for (const auto& [sequence_id, is_paused] : paused) {
+    const auto entry = sequences_.find(sequence_id);
+    if (entry == sequences_.end() || entry->second->is_paused == is_paused) continue;
+    if (is_paused) {
+      Park(entry->second.get());
+    } else {
+      Unpark(entry->second.get());
+    }
+  }
+}
+
+int64_t Engine::NewId() {
+  std::lock_guard lock(mutex_);
+  return next_sequence_id_++;
+}
+
+void Engine::Park(Sequence* sequence) {
+  DropHeld(sequence);
+  const bool is_in_model = sequence->num_pages > 0;
+  std::vector<int64_t> removed;
+  if (is_in_model) {
+    removed = scheduler_.Recycle(sequence);
+    // The old one is the name of what is kept.
+    sequence->model_id = NewId();
+  } else {
+    scheduler_.Remove(sequence);
+  }
+  sequence->num_computed = 0;
+  sequence->is_paused = true;
+  sequence->timer.Pause();
+  QueueDeadline(sequence);
+  paused_.insert(sequence);
+  RemoveFromModel(removed);
+}
+
+void Engine::Unpark(Sequence* sequence) {
+  paused_.erase(sequence);
+  sequence->is_paused = false;
+  if (sequence->num_completion_tokens() > 0) sequence->timer.Restart(now_());
+  QueueDeadline(sequence);
+  scheduler_.Add(sequence);
+}
+
+void Engine::QueueDeadline(Sequence* sequence) {
+  const TimePoint next = sequence->timer.Next().at;
+  deadlines_.Set(sequence->id, sequence->deadline, next);
+  sequence->deadline = next;
+}
+
+void Engine::EndExpired() {
+  if (deadlines_.Next() == TimePoint::max()) return;
+  for (int64_t sequence_id : deadlines_.Expired(now_())) {
+    Sequence* const sequence = sequences_.at(sequence_id).get();
+    Record record = NewRecord(*sequence);
+    record.text = FlushText(sequence);
+    record.error = sequence->timer.Next().limit;
+    End(sequence, std::move(record), FinishReason::kTimeout);
   }
 }
 
@@ -297,7 +403,7 @@ void Engine::ChangeSequences(const StepPlan& plan) {
   const auto fork_if = [&](auto condition) {
     for (const auto& [sequence, prefix] : plan.admitted) {
       if (prefix.num_tokens == 0 || !condition(prefix)) continue;
-      model_->ForkSequence(prefix.id, sequence->id, prefix.num_tokens);
+      model_->ForkSequence(prefix.id, sequence->model_id, prefix.num_tokens);
       ++totals_.prefix_cache_hits;
       totals_.cached_tokens += prefix.num_tokens;
     }
@@ -305,12 +411,12 @@ void Engine::ChangeSequences(const StepPlan& plan) {
   const auto takes_a_page = [this](const PrefixMatch& prefix) {
     return prefix.num_tokens % model_->page_size() != 0;
   };
-  for (Sequence* sequence : plan.preempted) model_->RemoveSequence(sequence->id);
+  for (Sequence* sequence : plan.preempted) model_->RemoveSequence(sequence->model_id);
   fork_if(std::not_fn(takes_a_page));
   RemoveFromModel(plan.evicted);
   fork_if(takes_a_page);
   for (const auto& [sequence, prefix] : plan.admitted) {
-    if (prefix.num_tokens == 0) model_->AddSequence(sequence->id);
+    if (prefix.num_tokens == 0) model_->AddSequence(sequence->model_id);
   }
 }
 
@@ -318,7 +424,7 @@ const float* Engine::Forward(const StepPlan& plan) {
   ForwardInput input;
   for (const StepRow& row : plan.rows) {
     const auto first = row.sequence->token_ids.begin() + row.sequence->num_computed;
-    input.sequence_ids.push_back(row.sequence->id);
+    input.sequence_ids.push_back(row.sequence->model_id);
     input.append_lengths.push_back(static_cast<int32_t>(row.num_tokens));
     input.token_ids.insert(input.token_ids.end(), first, first + row.num_tokens);
     if (row.needs_logits) {
@@ -416,6 +522,8 @@ bool Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
       !is_stop_token && sequence->constraint != nullptr && sequence->constraint->Accept(token_id);
   sequence->token_ids.push_back(token_id);
   sequence->logit_adjuster.Put(token_id);
+  sequence->timer.Restart(now_());
+  QueueDeadline(sequence);
   ++totals_.completion_tokens;
   Record record = NewRecord(*sequence);
   if (is_stop_token) {
@@ -446,11 +554,14 @@ void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
   const int64_t sequence_id = sequence->id;
   const bool is_in_model = sequence->num_pages > 0;
   DropHeld(sequence);
+  deadlines_.Set(sequence_id, sequence->deadline, TimePoint::max());
   record.finish_reason = reason;
   records_.push_back(std::move(record));
-  std::vector<int64_t> removed = {sequence_id};
+  std::vector<int64_t> removed = {sequence->model_id};
   // What a failed sequence computed may be what made it fail.
-  if (is_in_model && reason != FinishReason::kError) {
+  if (sequence->is_paused) {
+    paused_.erase(sequence);
+  } else if (is_in_model && reason != FinishReason::kError) {
     removed = scheduler_.Recycle(sequence);
   } else {
     scheduler_.Remove(sequence);
@@ -511,6 +622,7 @@ void Engine::Die(const std::string& cause) {
 void Engine::Publish() {
   totals_.num_running = static_cast<int64_t>(scheduler_.running().size());
   totals_.num_waiting = static_cast<int64_t>(scheduler_.waiting().size());
+  totals_.num_paused = static_cast<int64_t>(paused_.size());
   totals_.total_pages = scheduler_.pages().total_pages();
   totals_.free_pages = scheduler_.available_pages();
   totals_.num_recycling = scheduler_.prefix_cache().num_recycling();
@@ -518,7 +630,8 @@ void Engine::Publish() {
   for (Record& record : records_) outbox_.Put(std::move(record));
   records_.clear();
   published_ = totals_;
-  has_live_sequences_ = !sequences_.empty();
+  has_live_sequences_ = sequences_.size() > paused_.size();
+  next_deadline_ = deadlines_.Next();
 }
 
 }  // namespace aiomlc

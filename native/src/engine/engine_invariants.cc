@@ -1,6 +1,7 @@
 #include "aiomlc/engine_invariants.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace aiomlc {
 
@@ -36,12 +37,15 @@ void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
   violations->Require(static_cast<int64_t>(snapshot.running.size()) <= snapshot.max_running,
                       "more sequences run than may");
   violations->Require(std::is_sorted(snapshot.running.begin(), snapshot.running.end(),
-                                     [](const auto& a, const auto& b) { return a.id < b.id; }),
-                      "running sequences are not in the order of arrival");
+                                     [](const auto& a, const auto& b) {
+                                       return std::tie(a.priority, a.id) <
+                                              std::tie(b.priority, b.id);
+                                     }),
+                      "running sequences are not in the order of priority and arrival");
 }
 
-void CheckWaiting(const EngineSnapshot& snapshot, Violations* violations) {
-  for (const SequenceSnapshot& sequence : snapshot.waiting) {
+void CheckIdle(const std::vector<SequenceSnapshot>& sequences, Violations* violations) {
+  for (const SequenceSnapshot& sequence : sequences) {
     violations->Require(sequence.num_pages == 0, sequence, "holds pages while it waits");
     violations->Require(sequence.num_computed == 0, sequence, "has tokens in the cache but waits");
   }
@@ -52,6 +56,7 @@ void CheckIds(const EngineSnapshot& snapshot, Violations* violations) {
   std::vector<int64_t> scheduled;
   for (const SequenceSnapshot& sequence : snapshot.running) scheduled.push_back(sequence.id);
   for (const SequenceSnapshot& sequence : snapshot.waiting) scheduled.push_back(sequence.id);
+  for (const SequenceSnapshot& sequence : snapshot.paused) scheduled.push_back(sequence.id);
   std::sort(live.begin(), live.end());
   std::sort(scheduled.begin(), scheduled.end());
   violations->Require(live == scheduled, "a live sequence is lost or scheduled twice");
@@ -62,7 +67,8 @@ void CheckIds(const EngineSnapshot& snapshot, Violations* violations) {
 std::vector<std::string> FindViolations(const EngineSnapshot& snapshot) {
   Violations violations;
   CheckRunning(snapshot, &violations);
-  CheckWaiting(snapshot, &violations);
+  CheckIdle(snapshot.waiting, &violations);
+  CheckIdle(snapshot.paused, &violations);
   CheckIds(snapshot, &violations);
   return violations.list_;
 }

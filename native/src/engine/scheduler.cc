@@ -12,7 +12,7 @@ namespace aiomlc {
 
 namespace {
 
-bool ArrivedBefore(const Sequence* a, const Sequence* b) { return a->id < b->id; }
+bool ComesBefore(const Sequence* a, const Sequence* b) { return a->ComesBefore(*b); }
 
 std::span<const int32_t> FirstTokens(const Sequence& sequence, int64_t count) {
   return std::span(sequence.token_ids).first(static_cast<size_t>(count));
@@ -48,30 +48,33 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
       pages_(limits.total_pages, limits.page_size),
       prefix_cache_(limits.max_recycling) {}
 
-void Scheduler::Add(Sequence* sequence) { waiting_.push_back(sequence); }
+void Scheduler::Add(Sequence* sequence) {
+  waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), sequence, ComesBefore),
+                  sequence);
+}
 
 void Scheduler::Remove(Sequence* sequence) {
   if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1) {
     throw std::logic_error("the scheduler does not know the sequence exactly once");
   }
-  prefix_cache_.Remove(sequence->id);
+  prefix_cache_.Remove(sequence->model_id);
   pages_.Release(sequence->num_pages);
   sequence->num_pages = 0;
 }
 
 std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
   Remove(sequence);
-  if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->id};
+  if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->model_id};
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
   pages_.Reserve(num_pages);
   const std::vector<int64_t> superfluous = prefix_cache_.Recycle(
-      sequence->id, FirstTokens(*sequence, sequence->num_computed), num_pages);
+      sequence->model_id, FirstTokens(*sequence, sequence->num_computed), num_pages);
   for (int64_t id : superfluous) Evict(id);
   return superfluous;
 }
 
 void Scheduler::Share(const Sequence& sequence) {
-  prefix_cache_.Share(sequence.id, FirstTokens(sequence, sequence.num_computed));
+  prefix_cache_.Share(sequence.model_id, FirstTokens(sequence, sequence.num_computed));
 }
 
 void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
@@ -135,7 +138,7 @@ bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
                            const StepPlan& plan) const {
   if (!prefix_cache_.is_on()) return false;
   const auto is_worth_it = [&](const Sequence* other) {
-    return other->id < sequence.id && !other->is_decoding() &&
+    return other->ComesBefore(sequence) && !other->is_decoding() &&
            IsWorthWaiting(num_cached, CountCommon(sequence, *other), sequence.num_tokens());
   };
   return std::any_of(running_.begin(), running_.end(), is_worth_it) ||
@@ -180,7 +183,7 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
     order.push_back({sequence, prefix.num_tokens});
   }
   std::sort(order.begin(), order.end(), [](const Participant& a, const Participant& b) {
-    return ArrivedBefore(a.sequence, b.sequence);
+    return ComesBefore(a.sequence, b.sequence);
   });
   const auto first_prefill = std::stable_partition(
       order.begin(), order.end(),
@@ -212,7 +215,7 @@ void Scheduler::Reserve(const StepPlan& plan) {
   for (Sequence* sequence : plan.preempted) {
     Remove(sequence);
     sequence->num_computed = 0;
-    waiting_.push_front(sequence);
+    Add(sequence);
   }
   for (Sequence* sequence : plan.passed) ++sequence->times_passed;
   for (int64_t id : plan.evicted) Evict(id);
@@ -223,7 +226,7 @@ void Scheduler::Reserve(const StepPlan& plan) {
     }
     if (prefix.num_tokens > 0) prefix_cache_.Touch(prefix.id);
     std::erase(waiting_, sequence);
-    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, ArrivedBefore),
+    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, ComesBefore),
                     sequence);
   }
   for (Sequence* sequence : running_) {

@@ -6,8 +6,9 @@
 namespace aiomlc {
 
 Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
-                   int64_t max_completion_tokens, const Vocabulary* vocabulary)
-    : num_prompt_tokens(static_cast<int64_t>(prompt_ids.size())),
+                   int64_t max_completion_tokens, const Vocabulary* vocabulary, TimePoint submitted)
+    : priority(options.priority),
+      num_prompt_tokens(static_cast<int64_t>(prompt_ids.size())),
       max_completion_tokens(max_completion_tokens),
       min_tokens(options.min_tokens),
       sampling(options.sampling),
@@ -15,6 +16,7 @@ Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& optio
       stop_token_ids(options.stop_token_ids),
       top_logprobs(options.top_logprobs),
       token_ids(std::move(prompt_ids)),
+      timer(options.time_limits, submitted),
       logit_adjuster(options),
       detokenizer(vocabulary),
       stop_matcher(options.stop) {}

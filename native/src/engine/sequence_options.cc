@@ -55,6 +55,17 @@ void ValidateStops(const SequenceOptions& options) {
   }
 }
 
+void ValidateTimeLimit(const std::optional<double>& seconds, const char* name) {
+  if (!seconds.has_value()) return;
+  RequireOption(*seconds > 0 && std::isfinite(*seconds), name, std::to_string(*seconds), "above 0");
+}
+
+void ValidateTimeLimits(const TimeLimits& limits) {
+  ValidateTimeLimit(limits.timeout, "timeout");
+  ValidateTimeLimit(limits.first_token_timeout, "first_token_timeout");
+  ValidateTimeLimit(limits.inter_token_timeout, "inter_token_timeout");
+}
+
 void ValidateCounts(const SequenceOptions& options) {
   const std::string min_tokens = std::to_string(options.min_tokens);
   RequireOption(options.min_tokens >= 0, "min_tokens", min_tokens, "at least 0");
@@ -77,6 +88,7 @@ void ValidateOptions(const SequenceOptions& options, int64_t vocab_size) {
   ValidateLogits(options.logits, vocab_size);
   ValidateStops(options);
   ValidateCounts(options);
+  ValidateTimeLimits(options.time_limits);
 }
 
 }  // namespace aiomlc

@@ -11,6 +11,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,6 +113,7 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Array<ffi::Bytes>& vocabula
   EngineOptions engine_options;
   engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
   engine_options.max_recycling_sequences = Read<int64_t>(options, "max_recycling_sequences");
+  engine_options.max_queue_size = Read<int64_t>(options, "max_queue_size");
   return Guarded([&] { return CoreRef(model, std::move(tokens), engine_options); });
 }
 
@@ -126,6 +128,11 @@ LogitOptions ToLogitOptions(const Options& options) {
   return result;
 }
 
+std::optional<double> ReadSeconds(const Options& options, const char* key) {
+  const auto seconds = Read<ffi::Optional<double>>(options, key);
+  return seconds.has_value() ? std::optional(*seconds) : std::nullopt;
+}
+
 SequenceOptions ToSequenceOptions(const Options& options) {
   SequenceOptions result;
   result.sampling.temperature = Read<double>(options, "temperature");
@@ -135,6 +142,10 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   result.logits = ToLogitOptions(options);
   if (auto limit = Read<ffi::Optional<int64_t>>(options, "max_tokens")) result.max_tokens = *limit;
   result.min_tokens = Read<int64_t>(options, "min_tokens");
+  result.priority = Read<int64_t>(options, "priority");
+  result.time_limits.timeout = ReadSeconds(options, "timeout");
+  result.time_limits.first_token_timeout = ReadSeconds(options, "first_token_timeout");
+  result.time_limits.inter_token_timeout = ReadSeconds(options, "inter_token_timeout");
   if (auto seed = Read<ffi::Optional<int64_t>>(options, "seed")) {
     result.seed = static_cast<uint64_t>(*seed);
   }
@@ -207,6 +218,7 @@ Options GetStatistics(const CoreRef& core) {
   const Statistics statistics = core->engine.GetStatistics();
   return {{"num_running", statistics.num_running},
           {"num_waiting", statistics.num_waiting},
+          {"num_paused", statistics.num_paused},
           {"total_pages", statistics.total_pages},
           {"free_pages", statistics.free_pages},
           {"num_recycling", statistics.num_recycling},
@@ -241,6 +253,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_create", CreateCore)
       .def("aiomlc.core_submit", Submit)
       .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
+      .def("aiomlc.core_pause", [](const CoreRef& core, int64_t id) { core->engine.Pause(id); })
+      .def("aiomlc.core_resume", [](const CoreRef& core, int64_t id) { core->engine.Resume(id); })
       .def("aiomlc.core_run", [](const CoreRef& core) { Guarded([&] { core->engine.Run(); }); })
       .def("aiomlc.core_stop", [](const CoreRef& core) { core->engine.Stop(); })
       .def("aiomlc.core_close", [](const CoreRef& core) { Guarded([&] { core->engine.Close(); }); })
