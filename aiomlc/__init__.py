@@ -23,11 +23,13 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "Completion",
     "CompletionStream",
     "ParsedChatCompletion",
+    "EmbeddingResponse",
     # Errors
     "AiomlcError",
     "RequestError",
     "BadRequestError",
     "PromptTooLongError",
+    "InputTooLongError",
     "DuplicateRequestError",
     "GrammarError",
     "IncompleteAnswerError",
@@ -54,6 +56,7 @@ from aiomlc.errors import (
     EngineError,
     GrammarError,
     IncompleteAnswerError,
+    InputTooLongError,
     ModelLoadError,
     PromptTooLongError,
     RequestAbortedError,
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from aiomlc.api.parsed import ParsedChatCompletion
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
     from aiomlc.api.protocol.completion import Completion
+    from aiomlc.api.protocol.embedding import EmbeddingResponse
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
@@ -84,6 +88,7 @@ _LAZY = {
     "ChatCompletionStream": "aiomlc.api.chat_stream",
     "Completion": "aiomlc.api.protocol.completion",
     "CompletionStream": "aiomlc.api.completions",
+    "EmbeddingResponse": "aiomlc.api.protocol.embedding",
     "EngineMetrics": "aiomlc.api.metrics",
     "GenerationConfig": "aiomlc.api.step_data",
     "JSONFFIEngine": "aiomlc.api.json_ffi",

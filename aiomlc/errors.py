@@ -5,6 +5,7 @@ AiomlcError
 │   ├── BadRequestError         a field is invalid or not supported; also a ValueError
 │   │   └── GrammarError        a schema, regex or grammar cannot be enforced
 │   ├── PromptTooLongError      the prompt leaves no room for a completion
+│   ├── InputTooLongError       an input has more tokens than an encoder takes
 │   ├── DuplicateRequestError   the request_id belongs to a live request
 │   ├── IncompleteAnswerError   the answer is not a value of the type that was asked for
 │   └── RequestAbortedError     somebody else ended the request
@@ -30,6 +31,7 @@ __all__ = (
     "EngineError",
     "GrammarError",
     "IncompleteAnswerError",
+    "InputTooLongError",
     "ModelLoadError",
     "PromptTooLongError",
     "RequestAbortedError",
@@ -75,6 +77,19 @@ class PromptTooLongError(RequestError):
         )
         self.prompt_tokens = prompt_tokens
         self.context_window = context_window
+
+
+class InputTooLongError(RequestError):
+    """One of the inputs of a request for embeddings is too long; both counts are in tokens."""
+
+    def __init__(self, *, index: int, num_tokens: int, max_tokens: int) -> None:
+        super().__init__(
+            f"input[{index}] has {num_tokens} tokens, the model takes {max_tokens}; "
+            "truncate=True cuts it"
+        )
+        self.index = index
+        self.num_tokens = num_tokens
+        self.max_tokens = max_tokens
 
 
 class DuplicateRequestError(RequestError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("FakeCore", "fake_loader", "fake_model")
+__all__ = ("FakeCore", "FakeEncoder", "fake_encoder", "fake_loader", "fake_model")
 
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +13,16 @@ from aiomlc.api.loader import Loader, Model
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.fake_core import FakeCore
+from aiomlc.runtime.fake_encoder import FakeEncoder, fake_encoder
 from aiomlc.runtime.fake_model import fake_model
-from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
+from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
 
-def fake_loader(core: Core | None = None, **options: Any) -> Loader:  # noqa: ANN401
-    """A `loader` for an engine: it serves `core`, or a `FakeCore` made with `options`."""
+def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loader:  # noqa: ANN401
+    """A `loader` for an engine: it serves `core`, or a `FakeCore` made with `options`.
+
+    A `FakeEncoder` makes it an engine of embeddings.
+    """
 
     async def load(
         model: Model | None,
@@ -27,10 +31,13 @@ def fake_loader(core: Core | None = None, **options: Any) -> Loader:  # noqa: AN
         mode: Mode,
         engine_config: EngineConfig,
         on_progress: Callable[[LoadProgress], None] | None,
-    ) -> LoadedModel:
+    ) -> LoadedModel | LoadedEncoder:
         await checkpoint()
         if on_progress is not None:
             on_progress(LoadProgress("load", 1.0, "there is nothing to load"))
+
+        if isinstance(core, FakeEncoder):
+            return fake_encoder(core, **options)
 
         return fake_model(FakeCore(**options) if core is None else core)
 

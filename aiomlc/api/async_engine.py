@@ -6,24 +6,28 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Self, Unpack, final
+from typing import TYPE_CHECKING, Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin, Lock
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.chat import AsyncChat, MessageLike
 from aiomlc.api.completions import AsyncTextCompletions
+from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.loader import Loader, Model, complete_config, open_model
 from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions
 from aiomlc.api.protocol.chat import ChatCompletion
-from aiomlc.api.session import ModelSession
+from aiomlc.api.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import EngineClosedError, EngineError
+from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
-from aiomlc.runtime.loaded_model import LoadProgress
+from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.embedder import Embedder
 
 
 @final
@@ -63,6 +67,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         self._service = _Service(device, self.engine_config, on_progress, loader)
         self.chat = AsyncChat(self._service)
         self.completions = AsyncTextCompletions(self._service)
+        self.embeddings = AsyncEmbeddings(self._service)
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -147,7 +152,7 @@ class _Service:
         self._on_progress = on_progress
         self._loader = loader or open_model
         self._opening = Lock()
-        self._session: ModelSession | None = None
+        self._session: ModelSession | EncoderSession | None = None
         self._terminated = False
 
     def __del__(self) -> None:
@@ -166,6 +171,28 @@ class _Service:
         return self._session.engine
 
     async def session(self) -> ModelSession:
+        """The open session of a model that generates; the first call opens it."""
+        session = await self._open_session()
+        if isinstance(session, EncoderSession):
+            raise BadRequestError(
+                f"the model {session.embedder.model_name!r} is an encoder: it has embeddings only",
+                param="model",
+            )
+
+        return session
+
+    async def embedder(self) -> Embedder:
+        """The encoder of the open session; the first call opens it."""
+        session = await self._open_session()
+        if isinstance(session, ModelSession):
+            raise BadRequestError(
+                f"the model {session.model.model_name!r} is a decoder: it has no embeddings",
+                param="model",
+            )
+
+        return session.embedder
+
+    async def _open_session(self) -> ModelSession | EncoderSession:
         """The open session; the first call opens it, in a task of its own."""
         if self._session is None:
             # One caller loads. If that one is cancelled, the next in line takes over.
@@ -201,7 +228,7 @@ class _Service:
         if self._session is not None:
             self._session.engine.terminate()
 
-    async def _load(self) -> ModelSession:
+    async def _load(self) -> ModelSession | EncoderSession:
         if self._terminated:
             raise EngineClosedError("the engine was terminated")
 
@@ -212,9 +239,16 @@ class _Service:
             engine_config=self._config,
             on_progress=self._on_progress,
         )
-        session = ModelSession(Engine(loaded.core), loaded)
+        session = _session_of(loaded)
         if self._terminated:
             session.engine.terminate()
             raise EngineClosedError("the engine was terminated")
 
         return session
+
+
+def _session_of(loaded: LoadedModel | LoadedEncoder) -> ModelSession | EncoderSession:
+    if isinstance(loaded, LoadedEncoder):
+        return EncoderSession(Engine(loaded.core), loaded.embedder)
+
+    return ModelSession(Engine(loaded.core), loaded)

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.fake_model import ECHO, echo_model
-from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
+from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
 _DEVICES = ("auto", "cpu")
 
@@ -33,7 +33,7 @@ class Loader(Protocol):
         mode: Mode,
         engine_config: EngineConfig,
         on_progress: Callable[[LoadProgress], None] | None,
-    ) -> LoadedModel:
+    ) -> LoadedModel | LoadedEncoder:
         """Open the model; None is the bundled one. Cancelling leaves nothing behind."""
 
 
@@ -67,22 +67,22 @@ async def open_model(
     mode: Mode,
     engine_config: EngineConfig,
     on_progress: Callable[[LoadProgress], None] | None,
-) -> LoadedModel:
+) -> LoadedModel | LoadedEncoder:
     """The `Loader` of models on disk, and of `mock://echo`."""
     if model == ECHO:
         await checkpoint()
         return echo_model()
 
-    load_model = await to_thread.run_sync(_import_loader)
-    return await load_model(
+    load = await to_thread.run_sync(_import_loader)
+    return await load(
         model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
     )
 
 
 def _import_loader() -> Loader:
-    from aiomlc.runtime.load import load_model  # It imports half a second of what only it needs.
+    from aiomlc.runtime.load_any import load_any  # It imports half a second of what only it needs.
 
-    return load_model
+    return load_any
 
 
 def _check_same(name: str, argument: str | None, configured: str | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ("ModelSession", "Service")
+__all__ = ("EncoderSession", "ModelSession", "Service")
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
@@ -17,6 +17,9 @@ from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.grammar import Grammar
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.stream import DeltaStream
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.embedder import Embedder
 
 # Above this a prompt takes over 10 ms to encode, which is too long for an event loop.
 _LONG_PROMPT = 20_000
@@ -87,8 +90,28 @@ class ModelSession:
             raise PromptTooLongError(prompt_tokens=len(prompt_ids), context_window=window)
 
 
+@final
+class EncoderSession:
+    """An open engine and its encoder."""
+
+    def __init__(self, engine: Engine, embedder: Embedder) -> None:
+        self.engine = engine
+        self.embedder = embedder
+
+
 class Service(Protocol):
     """Whoever can open the engine, at the first request if need be."""
 
     async def session(self) -> ModelSession:
-        """The session of the open engine."""
+        """The session of the open engine.
+
+        Raises:
+            BadRequestError: its model is an encoder.
+        """
+
+    async def embedder(self) -> Embedder:
+        """The encoder of the open engine.
+
+        Raises:
+            BadRequestError: its model is none.
+        """

@@ -28,13 +28,14 @@ from aiomlc.api.step_data import (
 )
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import (
+    BadRequestError,
     DuplicateRequestError,
     EngineClosedError,
     EngineDeadError,
     EngineError,
     RequestFailedError,
 )
-from aiomlc.runtime.loaded_model import LoadProgress
+from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
 
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
 
@@ -90,8 +91,13 @@ class SyncMLCEngine:
             on_progress=on_progress,
         )
         with start_blocking_portal(name="aiomlc loading") as portal:
-            self._model = portal.call(load)
+            loaded = portal.call(load)
 
+        if isinstance(loaded, LoadedEncoder):
+            loaded.core.close()
+            raise BadRequestError("the model is an encoder, which has no steps", param="model")
+
+        self._model = loaded
         self.tokenizer = self._model.tokenizer
         self._core = self._model.core
         self._live: dict[int, _Live] = {}

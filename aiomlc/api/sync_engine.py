@@ -14,6 +14,7 @@ from aiomlc.api.chat import MessageLike
 from aiomlc.api.chat_events import ChatEventIterator
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.completions import CompletionStream, Prompt
+from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions, CompletionOptions, ParseOptions
@@ -22,6 +23,7 @@ from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.protocol.completion import Completion
+from aiomlc.api.protocol.embedding import EmbeddingResponse
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
@@ -70,6 +72,7 @@ class MLCEngine:
         self.engine_config = self._engine.engine_config
         self.chat = Chat(self._engine, self._portal)
         self.completions = TextCompletions(self._engine, self._portal)
+        self.embeddings = Embeddings(self._engine, self._portal)
 
     def __repr__(self) -> str:
         return f"<MLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -245,3 +248,21 @@ class TextCompletions:
             return CompletionIterator(answer, self._portal)
 
         return answer
+
+
+@final
+class Embeddings:
+    """`engine.embeddings`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    def create(
+        self,
+        *,
+        input: EmbeddingInput,  # noqa: A002 - OpenAI's name.
+        **options: Unpack[EmbeddingOptions],
+    ) -> EmbeddingResponse:
+        """The vectors of texts, as `AsyncEmbeddings.create` and with its errors."""
+        return self._portal.call(partial(self._engine.embeddings.create, input=input, **options))

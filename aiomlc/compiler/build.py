@@ -15,12 +15,14 @@ from tvm.relax import transform
 from tvm.relax.frontend import nn
 
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
+from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata
 from aiomlc.compiler.lowering import cpu_cache_factory, lower_to_cpu
 from aiomlc.compiler.memory_plan import plan_memory
+from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization, quantization_named
 from aiomlc.config import PAGE_SIZE
-from aiomlc.models import decoder_parameters
+from aiomlc.models import DecoderConfig, EncoderConfig, decoder_parameters
 from aiomlc.models.decoder import Decoder
 
 Report = Callable[[str, float], None]
@@ -30,14 +32,10 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     """Write the library and its metadata into `directory`."""
     quantization = quantization_named(job.quantization)
     report("graph", 0.1)
-    decoder = Decoder(
-        job.config,
-        quantization.kv_dtype,
-        cpu_cache_factory(job.config, quantization.kv_dtype),
-    )
-    decoder = lower_to_cpu(decoder, quantization)
-    module, named, _ = decoder.export_tvm(_functions(job.config.hidden_size), allow_extern=True)
-    metadata = library_metadata(job, quantization, [name for name, _ in named])
+    if isinstance(job.config, EncoderConfig):
+        module, metadata = encoder_graph(job.config, quantization)
+    else:
+        module, metadata = _decoder_graph(job, job.config, quantization)
     text = json.dumps(metadata)
     module = _with_metadata(module, text)
     report("bytecode", 0.5)
@@ -47,16 +45,21 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     (directory / METADATA_NAME).write_text(text)
 
 
+def _decoder_graph(
+    job: CompileJob, config: DecoderConfig, quantization: Quantization
+) -> tuple[tvm.IRModule, LibraryMetadata]:
+    decoder = Decoder(
+        config, quantization.kv_dtype, cpu_cache_factory(config, quantization.kv_dtype)
+    )
+    decoder = lower_to_cpu(decoder, quantization)
+    module, named, _ = decoder.export_tvm(_functions(config.hidden_size), allow_extern=True)
+    return module, library_metadata(job, config, quantization, [name for name, _ in named])
+
+
 def library_metadata(
-    job: CompileJob, quantization: Quantization, order: list[str]
+    job: CompileJob, config: DecoderConfig, quantization: Quantization, order: list[str]
 ) -> LibraryMetadata:
     """What a loader must know; `order` is that of the packed parameters in the graph."""
-    config = job.config
-    parameters = {p.name: p for p in decoder_parameters(config)}
-    names = [name if name in parameters else name.removesuffix(".weight") for name in order]
-    if set(names) != set(parameters) or len(names) != len(parameters):
-        raise AssertionError(f"graph and weight map differ: {set(names) ^ set(parameters)}")
-
     return {
         "model_type": config.model_type,
         "quantization": quantization.name,
@@ -72,16 +75,7 @@ def library_metadata(
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "params": [
-            {
-                "name": p.name,
-                "kind": p.kind,
-                "format": quantization.matrix_format if p.kind == "matrix" else "f32",
-                "shape": list(p.shape),
-                "sources": list(p.sources),
-            }
-            for p in (parameters[name] for name in names)
-        ],
+        "params": parameter_records(decoder_parameters(config), quantization, order),
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from aiomlc.models import DecoderConfig, RopeConfig
+from aiomlc.models import DecoderConfig, EncoderConfig, ModelConfig, RopeConfig
 
 LibraryMetadata = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ LibraryMetadata = Mapping[str, Any]
 class CompileJob:
     """One library to compile."""
 
-    config: DecoderConfig
+    config: ModelConfig
     quantization: str
     device: str = "cpu"
     prefill_chunk_size: int = 512  #: Only a default that the library tells its loader.
@@ -31,9 +31,14 @@ class CompileJob:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `as_json` made."""
-        config = dict(values["config"])
-        config["rope"] = RopeConfig(**config["rope"])
-        return cls(**{**values, "config": DecoderConfig(**config)})
+        return cls(**{**values, "config": _config(values["config"])})
+
+
+def _config(values: Mapping[str, Any]) -> ModelConfig:
+    if "rope" not in values:
+        return EncoderConfig(**values)
+
+    return DecoderConfig(**{**values, "rope": RopeConfig(**values["rope"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ TVM keeps the graph, the virtual machine and the paged KV cache.
 
 from __future__ import annotations
 
-__all__ = ("cpu_cache_factory", "lower_to_cpu")
+__all__ = ("CpuLowering", "call_kernel", "cpu_cache_factory", "lower_to_cpu")
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ _ATTENTION_MHA = 0  # TVM's AttnKind.
 _LAYER_SLIDING_WINDOW = 1024  # TVM wants a number, for layers of a kind that we do not have.
 
 
-def _kernel(name: str, inputs: Sequence[object], shape: Sequence[Any], dtype: str) -> nn.Tensor:
+def call_kernel(name: str, inputs: Sequence[object], shape: Sequence[Any], dtype: str) -> nn.Tensor:
     """Call a kernel that has one output."""
     out = relax.TensorType(tuple(shape), dtype)
     call = relax.call_dps_packed(_KERNELS + name, [_expr(x) for x in inputs], out_ty=out)
@@ -53,10 +53,10 @@ class _CpuLinear(nn.Module):  # type: ignore[misc]
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.outputs)
         if self.bias is None:
-            return _kernel(f"linear_{self.format}", [x, self.weight], shape, self.out_dtype)
+            return call_kernel(f"linear_{self.format}", [x, self.weight], shape, self.out_dtype)
 
         inputs = [x, self.weight, self.bias]
-        return _kernel(f"linear_bias_{self.format}", inputs, shape, self.out_dtype)
+        return call_kernel(f"linear_bias_{self.format}", inputs, shape, self.out_dtype)
 
 
 class _CpuEmbedding(nn.Module):  # type: ignore[misc]
@@ -70,11 +70,11 @@ class _CpuEmbedding(nn.Module):  # type: ignore[misc]
 
     def forward(self, ids: nn.Tensor) -> nn.Tensor:
         shape = (ids.shape[0], self.hidden_size)
-        return _kernel(f"embed_{self.format}", [ids, self.weight], shape, "float32")
+        return call_kernel(f"embed_{self.format}", [ids, self.weight], shape, "float32")
 
     def project(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.vocab_size)
-        return _kernel(f"linear_{self.format}", [x, self.weight], shape, "float32")
+        return call_kernel(f"linear_{self.format}", [x, self.weight], shape, "float32")
 
 
 class _CpuRMSNorm(nn.Module):  # type: ignore[misc]
@@ -84,7 +84,7 @@ class _CpuRMSNorm(nn.Module):  # type: ignore[misc]
         self.weight = layer.weight
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return _kernel("rms_norm", [x, self.weight, self.eps], x.shape, "float32")
+        return call_kernel("rms_norm", [x, self.weight, self.eps], x.shape, "float32")
 
     def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         out = relax.TensorType(x.shape, "float32")
@@ -104,25 +104,27 @@ class _CpuQKNorm(nn.Module):  # type: ignore[misc]
 
     def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
         inputs = [qkv, q_weight, k_weight, *self.settings]
-        return _kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
+        return call_kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
 
 
 class _CpuSiluMul(nn.Module):  # type: ignore[misc]
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
         shape = (*gate_up.shape[:-1], int(gate_up.shape[-1]) // 2)
-        return _kernel("silu_mul", [gate_up], shape, "float32")
+        return call_kernel("silu_mul", [gate_up], shape, "float32")
 
 
 class _CpuTakeRows(nn.Module):  # type: ignore[misc]
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
         size = x.shape[-1]
-        taken = _kernel(
+        taken = call_kernel(
             "take_rows", [x.reshape(1, x.shape[0], size), rows], (1, rows.shape[0], size), "float32"
         )
         return taken.reshape(rows.shape[0], size)
 
 
-class _CpuLowering(nn.Mutator):  # type: ignore[misc]
+class CpuLowering(nn.Mutator):  # type: ignore[misc]
+    """Replaces the layers that decoders and encoders share."""
+
     def __init__(self, quantization: Quantization) -> None:
         super().__init__()
         self.quantization = quantization
@@ -147,7 +149,7 @@ class _CpuLowering(nn.Mutator):  # type: ignore[misc]
 
 def lower_to_cpu(decoder: Decoder, quantization: Quantization) -> Decoder:
     """Replace every layer by its kernel, and every matrix by its packed bytes."""
-    lowered: Decoder = _CpuLowering(quantization).visit("", decoder)
+    lowered: Decoder = CpuLowering(quantization).visit("", decoder)
     return lowered
 
 

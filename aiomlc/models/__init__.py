@@ -1,21 +1,25 @@
 """Model architectures: what a config means, which weights it needs, and the graph it stands for.
 
-Nothing that is imported here imports tvm; only `decoder` and `layers` do.
+Nothing that is imported here imports tvm; only `decoder`, `encoder` and `layers` do.
 """
 
 from __future__ import annotations
 
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.registry import MODEL_TYPES, ModelDescription, read_description
+from aiomlc.models.encoder_config import EncoderConfig, encoder_parameters
+from aiomlc.models.registry import MODEL_TYPES, ModelConfig, ModelDescription, read_description
 from aiomlc.models.rope import RopeConfig
 from aiomlc.models.weight_map import Parameter, decoder_parameters
 
 __all__ = (
     "MODEL_TYPES",
     "DecoderConfig",
+    "EncoderConfig",
+    "ModelConfig",
     "ModelDescription",
     "Parameter",
     "RopeConfig",
     "decoder_parameters",
+    "encoder_parameters",
     "read_description",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("MODEL_TYPES", "ModelDescription", "read_description")
+__all__ = ("MODEL_TYPES", "ModelConfig", "ModelDescription", "read_description")
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,12 +10,21 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import llama, mistral, qwen2, qwen3
+from aiomlc.models import bert, llama, mistral, qwen2, qwen3
 from aiomlc.models.config import DecoderConfig
+from aiomlc.models.encoder_config import EncoderConfig
 from aiomlc.models.fields import Fields, read_json
 
-MODEL_TYPES: Mapping[str, Callable[[Fields], DecoderConfig]] = MappingProxyType(
-    {"llama": llama.parse, "mistral": mistral.parse, "qwen2": qwen2.parse, "qwen3": qwen3.parse}
+ModelConfig = DecoderConfig | EncoderConfig
+
+MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
+    {
+        "bert": bert.parse,
+        "llama": llama.parse,
+        "mistral": mistral.parse,
+        "qwen2": qwen2.parse,
+        "qwen3": qwen3.parse,
+    }
 )
 
 
@@ -23,7 +32,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], DecoderConfig]] = MappingProxyType(
 class ModelDescription:
     """What a model directory says about its model."""
 
-    config: DecoderConfig
+    config: ModelConfig
     path: Path  #: The file it was read from.
     quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face's.
 
@@ -52,7 +61,7 @@ def read_description(directory: Path) -> ModelDescription:
     return ModelDescription(_parser(fields)(fields), path, None)
 
 
-def _parser(fields: Fields) -> Callable[[Fields], DecoderConfig]:
+def _parser(fields: Fields) -> Callable[[Fields], ModelConfig]:
     model_type = fields.text("model_type")
     if model_type not in MODEL_TYPES:
         raise fields.error("model_type", f"is {model_type!r}; supported: {', '.join(MODEL_TYPES)}")

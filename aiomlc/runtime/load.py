@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("OpenedModel", "load_model", "open_native")
+__all__ = (
+    "OnProgress",
+    "OpenedModel",
+    "PreparedModel",
+    "load_model",
+    "open_native",
+    "prepare_model",
+)
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from aiomlc.compiler import CompileProgress, compile_model
-from aiomlc.compiler.job import CompileJob
+from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home, serving_limits
 from aiomlc.errors import BadRequestError
-from aiomlc.models import read_description
+from aiomlc.models import EncoderConfig, read_description
 from aiomlc.runtime.core import (
     NativeCore,
     NativeGrammarCompiler,
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
 OnProgress = Callable[[LoadProgress], None]
 
 _DEFAULT_QUANTIZATION = "q4f16_1"
+_ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
 _VALUE_BYTES = {"float16": 2, "float32": 4}
 
 
@@ -50,6 +58,15 @@ class OpenedModel:
     native: NativeModel
     limits: ServingLimits
     vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A compiled library, packed weights, and the threads they are to be opened with."""
+
+    library: CompiledLibrary
+    weights: PackedWeights
+    num_threads: int
 
 
 async def load_model(
@@ -81,6 +98,24 @@ async def open_native(
     report: OnProgress,
 ) -> OpenedModel:
     """Compile and pack where the cache has nothing, then open the library and its weights."""
+    prepared = await prepare_model(directory, device, config, report)
+    metadata = prepared.library.metadata
+    report(LoadProgress("load", None, "opening the model"))
+    limits = _limits(metadata, prepared.weights, mode, config)
+    native = await to_thread.run_sync(
+        _open,
+        prepared.library.path,
+        prepared.weights,
+        _shape(metadata, limits),
+        prepared.num_threads,
+    )
+    return OpenedModel(native, limits, metadata["vocab_size"])
+
+
+async def prepare_model(
+    directory: ModelDirectory, device: str, config: EngineConfig, report: OnProgress
+) -> PreparedModel:
+    """Compile and pack where the cache has nothing."""
     await to_thread.run_sync(load_native)
     job = await to_thread.run_sync(_compile_job, directory, device, config)
     library = await compile_model(job, on_progress=lambda now: report(_compiling(now)))
@@ -92,12 +127,7 @@ async def open_native(
         num_threads=threads,
         on_progress=lambda now: report(_converting(now)),
     )
-    report(LoadProgress("load", None, "opening the model"))
-    limits = _limits(library.metadata, weights, mode, config)
-    native = await to_thread.run_sync(
-        _open, library.path, weights, _shape(library.metadata, limits), threads
-    )
-    return OpenedModel(native, limits, library.metadata["vocab_size"])
+    return PreparedModel(library, weights, threads)
 
 
 def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
@@ -109,7 +139,9 @@ def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -
             param="quantization",
         )
 
-    quantization = packed or wanted or _DEFAULT_QUANTIZATION
+    is_encoder = isinstance(description.config, EncoderConfig)
+    default = _ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION
+    quantization = packed or wanted or default
     return CompileJob(
         config=description.config,
         quantization=quantization,

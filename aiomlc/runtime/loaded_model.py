@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("LoadProgress", "LoadedModel", "SamplingDefaults")
+__all__ = ("LoadProgress", "LoadedEncoder", "LoadedModel", "SamplingDefaults")
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import ToolFormat
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.embedder import Embedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +48,11 @@ class LoadedModel:
     stop_token_ids: tuple[int, ...] = ()
     tool_format: ToolFormat | None = None
     grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEncoder:
+    """An encoder that is ready to serve. Whoever takes it owns the core."""
+
+    core: Core
+    embedder: Embedder

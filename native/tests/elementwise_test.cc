@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -108,6 +109,47 @@ TEST_P(ElementwiseOnTier, SiluMulIsNearTheOracle) {
   }
 }
 
+TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
+  const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 17);
+  const std::vector<float> bias = RandomFloats(kSize, 18);
+  std::vector<float> sum(kRows * kSize), norm(kRows * kSize), fused(kRows * kSize);
+  Add(pool_, x.data(), residual.data(), kRows * kSize, sum.data());
+
+  LayerNorm(pool_, sum.data(), weight.data(), bias.data(), 1e-5f, kRows, kSize, norm.data());
+  AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), bias.data(), 1e-5f, kRows, kSize,
+               fused.data());
+
+  EXPECT_EQ(fused, norm);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float* values = sum.data() + row * kSize;
+    double mean = 0, squares = 0;
+    for (int64_t i = 0; i < kSize; ++i) mean += values[i] / double{kSize};
+    for (int64_t i = 0; i < kSize; ++i) squares += (values[i] - mean) * (values[i] - mean);
+    const double scale = 1 / std::sqrt(squares / kSize + 1e-5);
+    for (int64_t i = 0; i < kSize; ++i) {
+      const double expected = (values[i] - mean) * scale * weight[i] + bias[i];
+      ASSERT_NEAR(norm[row * kSize + i], expected, 3e-6);
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, GeluIsNearTheOracle) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 19, 4.0f);
+  x[0] = 0.0f;
+  x[1] = 100.0f;
+  x[2] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  Gelu(pool_, x.data(), kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const double expected = 0.5 * x[i] * std::erfc(-double{x[i]} / std::sqrt(2.0));
+    ASSERT_NEAR(out[i], expected, 4e-7 * std::max(1.0, std::abs(double{x[i]}))) << x[i];
+  }
+}
+
 TEST_P(ElementwiseOnTier, AnElementDoesNotDependOnItsLane) {
   for (int64_t size = 1; size <= 40; ++size) {
     std::vector<float> gate_up(2 * size, 0.7f);
@@ -209,17 +251,24 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   ThreadPool pool(2);
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
-  std::vector<std::vector<float>> norms, activations;
+  std::vector<std::vector<float>> norms, layer_norms, activations, gelus;
 
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     norms.emplace_back(kRows * kSize);
     RmsNorm(pool, x.data(), weight.data(), 1e-5f, kRows, kSize, norms.back().data());
+    layer_norms.emplace_back(kRows * kSize);
+    LayerNorm(pool, x.data(), weight.data(), x.data(), 1e-5f, kRows, kSize,
+              layer_norms.back().data());
+    gelus.emplace_back(kRows * kSize);
+    Gelu(pool, x.data(), kRows * kSize, gelus.back().data());
     activations.emplace_back(kRows / 2 * kSize);
     SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
   }
 
   for (const std::vector<float>& norm : norms) EXPECT_EQ(norm, norms[0]);
+  for (const std::vector<float>& norm : layer_norms) EXPECT_EQ(norm, layer_norms[0]);
+  for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
 }
 

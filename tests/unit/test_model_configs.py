@@ -102,7 +102,9 @@ def _read(
 ) -> DecoderConfig:
     values = {k: v for k, v in TINY_CONFIGS[base].items() if k not in without} | changes
     (directory / "config.json").write_text(json.dumps(values))
-    return read_description(directory).config
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
 
 
 def test_reading_configs_imports_no_tvm() -> None:

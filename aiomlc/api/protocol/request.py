@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("GenerationRequest", "StreamOptions", "parse_request")
+__all__ = ("GenerationRequest", "StreamOptions", "parse_request", "with_extra_body")
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -80,7 +80,7 @@ def parse_request(
         BadRequestError: a field is invalid, unknown or not supported; `param` names it.
     """
     known = {}
-    for name, value in _with_extra_body(fields).items():
+    for name, value in with_extra_body(fields).items():
         harmless = not_supported.get(name)
         if harmless is not None and value is not None and value not in harmless:
             raise BadRequestError(f"{name} is not supported yet", param=name)
@@ -94,7 +94,12 @@ def parse_request(
     return request
 
 
-def _with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields, with those of `extra_body` among them.
+
+    Raises:
+        BadRequestError: `extra_body` is not an object.
+    """
     fields = dict(fields)
     extra = fields.pop("extra_body", None) or {}
     if not isinstance(extra, Mapping):

@@ -23,6 +23,18 @@ void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, i
 void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                 float eps, int64_t rows, int64_t size, float* out, float* out_residual);
 
+/*! \brief out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, for each row. `out` may be
+ * `x`. */
+void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
+               int64_t rows, int64_t size, float* out);
+
+/*! \brief The layer norm of x + residual. */
+void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
+                  const float* bias, float eps, int64_t rows, int64_t size, float* out);
+
+/*! \brief out = x * P(a normal variable is below x), the exact GELU. `out` may be `x`. */
+void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out);
+
 /*! \brief out = a + b, element by element. `out` may be an input. */
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out);
 

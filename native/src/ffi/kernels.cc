@@ -5,11 +5,14 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cmath>
+#include <span>
 #include <stdexcept>
 #include <string>
 
 #include "aiomlc/elementwise.h"
 #include "aiomlc/linear.h"
+#include "aiomlc/packed_attention.h"
 #include "tensor_arguments.h"
 
 namespace aiomlc {
@@ -100,6 +103,57 @@ void CallAddRmsNorm(TensorView x, TensorView residual, TensorView weight, double
              args.Data<float>(out_residual, "out_residual"));
 }
 
+void CallLayerNorm(TensorView x, TensorView weight, TensorView bias, double eps, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.layer_norm");
+  const RowShape shape = RowsOf(args, x, "x");
+  args.RequireShape(weight, "weight", {shape.size});
+  args.RequireShape(bias, "bias", {shape.size});
+  RequireRows(args, out, "out", shape);
+  LayerNorm(ThreadPool::Current(), args.Data<float>(x, "x"), args.Data<float>(weight, "weight"),
+            args.Data<float>(bias, "bias"), static_cast<float>(eps), shape.rows, shape.size,
+            args.Data<float>(out, "out"));
+}
+
+void CallAddLayerNorm(TensorView x, TensorView residual, TensorView weight, TensorView bias,
+                      double eps, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.add_layer_norm");
+  const RowShape shape = RowsOf(args, x, "x");
+  RequireRows(args, residual, "residual", shape);
+  args.RequireShape(weight, "weight", {shape.size});
+  args.RequireShape(bias, "bias", {shape.size});
+  RequireRows(args, out, "out", shape);
+  AddLayerNorm(ThreadPool::Current(), args.Data<float>(x, "x"),
+               args.Data<float>(residual, "residual"), args.Data<float>(weight, "weight"),
+               args.Data<float>(bias, "bias"), static_cast<float>(eps), shape.rows, shape.size,
+               args.Data<float>(out, "out"));
+}
+
+void CallGelu(TensorView x, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.gelu");
+  RequireRows(args, out, "out", RowsOf(args, x, "x"));
+  Gelu(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(), args.Data<float>(out, "out"));
+}
+
+void CallPackedAttention(TensorView qkv, TensorView lengths, int64_t num_heads, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.packed_attention");
+  args.RequireShape(qkv, "qkv", {kAny, kAny});
+  args.RequireShape(lengths, "lengths", {kAny});
+  args.Require(num_heads > 0 && qkv.size(1) % (3 * num_heads) == 0, "qkv has no ", num_heads,
+               " heads");
+  const HeadLayout heads{num_heads, num_heads, qkv.size(1) / (3 * num_heads)};
+  args.RequireShape(out, "out", {qkv.size(0), num_heads * heads.head_dim});
+  const std::span<const int32_t> sizes(args.Data<int32_t>(lengths, "lengths"), lengths.size(0));
+  int64_t rows = 0;
+  for (const int32_t size : sizes) {
+    args.Require(size > 0, "a length is ", size);
+    rows += size;
+  }
+  args.Require(rows == qkv.size(0), "lengths sum to ", rows, ", expected ", qkv.size(0));
+  const float scale = 1.0f / std::sqrt(static_cast<float>(heads.head_dim));
+  AttendPacked(ThreadPool::Current(), heads, sizes, scale, args.Data<float>(qkv, "qkv"),
+               args.Data<float>(out, "out"));
+}
+
 void CallAdd(TensorView a, TensorView b, TensorView out) {
   const TensorArguments args("aiomlc.cpu.add");
   const RowShape shape = RowsOf(args, a, "a");
@@ -173,6 +227,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
+      .def("aiomlc.cpu.layer_norm", CallLayerNorm)
+      .def("aiomlc.cpu.add_layer_norm", CallAddLayerNorm)
+      .def("aiomlc.cpu.gelu", CallGelu)
+      .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.silu_mul", CallSiluMul)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)

@@ -118,6 +118,39 @@ void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const f
   });
 }
 
+void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
+               int64_t rows, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels.layer_norm(x + row * size, weight, bias, eps, size, out + row * size);
+    }
+  });
+}
+
+void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
+                  const float* bias, float eps, int64_t rows, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* sum = out + row * size;
+      for (int64_t i = 0; i < size; ++i) sum[i] = x[row * size + i] + residual[row * size + i];
+      kernels.layer_norm(sum, weight, bias, eps, size, sum);
+    }
+  });
+}
+
+void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  // An exponential costs as much as some tens of other operations.
+  constexpr int64_t kPart = 1024;
+  const int64_t parts = (size + kPart - 1) / kPart;
+  ForParts(pool, parts, 8 * kPart, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kPart;
+    kernels.gelu(x + first, std::min(end * kPart, size) - first, out + first);
+  });
+}
+
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out) {
   ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = a[i] + b[i];

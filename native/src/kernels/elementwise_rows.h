@@ -17,10 +17,15 @@ struct RowKernels {
   /*! \brief RMS norm of float32[size]. */
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, void* out,
                    FloatType out_type);
+  /*! \brief Layer norm of float32[size]; `out` may be `x`. */
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
+                     int64_t size, float* out);
   /*! \brief Change the element type. */
   void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
   /*! \brief silu(gate) * up. */
   void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
+  void (*gelu)(const float* x, int64_t size, float* out);
   /*! \brief Turn x[i] with x[i + half]. */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
@@ -33,7 +38,7 @@ RowKernels Avx512RowKernels();
 template <typename Lanes>
 class Rows {
  public:
-  static RowKernels Kernels() { return {RmsNorm, Convert, SiluMul, Rotate}; }
+  static RowKernels Kernels() { return {RmsNorm, LayerNorm, Convert, SiluMul, Gelu, Rotate}; }
 
  private:
   using Vector = typename Lanes::Vector;
@@ -83,6 +88,25 @@ class Rows {
     });
   }
 
+  static void LayerNorm(const float* x, const float* weight, const float* bias, float eps,
+                        int64_t size, float* out) {
+    Vector sum = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) { sum = Lanes::Add(sum, Load(x + i, count)); });
+    const Vector mean = Lanes::Set(Lanes::Sum(sum) / static_cast<float>(size));
+    Vector squares = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      // Lanes after the end must not count as values of zero.
+      const Vector a = Lanes::Select(count, Lanes::Sub(Load(x + i, count), mean), Lanes::Set(0.0f));
+      squares = Lanes::Fma(a, a, squares);
+    });
+    const float variance = Lanes::Sum(squares) / static_cast<float>(size);
+    const Vector scale = Lanes::Set(1.0f / __builtin_sqrtf(variance + eps));
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector normal = Lanes::Mul(Lanes::Sub(Load(x + i, count), mean), scale);
+      Store(out + i, Lanes::Fma(normal, Load(weight + i, count), Load(bias + i, count)), count);
+    });
+  }
+
   static void Convert(const float* x, int64_t size, void* out, FloatType out_type) {
     ForVectors(size,
                [&](int64_t i, int count) { StoreAs(out_type, out, i, Load(x + i, count), count); });
@@ -94,6 +118,19 @@ class Rows {
       const Vector decay = Exp<Lanes>(Lanes::Sub(Lanes::Set(0.0f), a));
       const Vector silu = Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay));
       Store(out + i, Lanes::Mul(silu, Load(up + i, count)), count);
+    });
+  }
+
+  static void Gelu(const float* x, int64_t size, float* out) {
+    const Vector zero = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      const Vector distance = Lanes::Max(a, Lanes::Sub(zero, a));
+      // The tail's share of x goes to zero on both sides: nothing large is subtracted from its
+      // like.
+      const Vector tail = Lanes::Mul(Lanes::Mul(Lanes::Set(0.5f), distance),
+                                     Erfc<Lanes>(Lanes::Mul(distance, Lanes::Set(0x1.6a09e6p-1f))));
+      Store(out + i, Lanes::Sub(Lanes::Max(a, zero), tail), count);
     });
   }
 

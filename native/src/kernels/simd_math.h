@@ -1,6 +1,7 @@
 /*!
  * \file simd_math.h
- * \brief The exponential that attention and SiLU share, on every tier.
+ * \brief The exponential that attention and SiLU share, and the error function of GELU, on every
+ * tier.
  */
 #ifndef AIOMLC_KERNELS_SIMD_MATH_H_
 #define AIOMLC_KERNELS_SIMD_MATH_H_
@@ -32,6 +33,25 @@ inline typename Lanes::Vector Exp(typename Lanes::Vector x) {
   p = Lanes::Fma(p, r, Lanes::Set(1.0f));
   p = Lanes::Fma(p, r, Lanes::Set(1.0f));
   return Lanes::ZeroIfLess(x, lowest, Lanes::Mul(p, Lanes::PowerOfTwo(shifted)));
+}
+
+/*!
+ * \brief The complementary error function of x >= 0, within 2e-7.
+ *
+ * A polynomial in 1 / (1 + p x) times e^(-x^2): Abramowitz and Stegun, 7.1.26.
+ */
+template <typename Lanes>
+inline typename Lanes::Vector Erfc(typename Lanes::Vector x) {
+  using Vector = typename Lanes::Vector;
+  const Vector one = Lanes::Set(1.0f);
+  const Vector t = Lanes::Div(one, Lanes::Fma(Lanes::Set(0.3275911f), x, one));
+  Vector p = Lanes::Set(1.061405429f);
+  p = Lanes::Fma(p, t, Lanes::Set(-1.453152027f));
+  p = Lanes::Fma(p, t, Lanes::Set(1.421413741f));
+  p = Lanes::Fma(p, t, Lanes::Set(-0.284496736f));
+  p = Lanes::Fma(p, t, Lanes::Set(0.254829592f));
+  const Vector decay = Exp<Lanes>(Lanes::Mul(Lanes::Sub(Lanes::Set(0.0f), x), x));
+  return Lanes::Mul(Lanes::Mul(p, t), decay);
 }
 
 }  // namespace aiomlc

@@ -1,8 +1,8 @@
 #include "tvm_model.h"
 
-#include <cstring>
-#include <string>
 #include <utility>
+
+#include "virtual_machine.h"
 
 namespace aiomlc {
 
@@ -11,14 +11,6 @@ namespace ffi = tvm::ffi;
 namespace {
 
 constexpr int64_t kPageSize = 16;
-constexpr DLDevice kHost{kDLCPU, 0};
-constexpr int kNaiveAllocator = 1;
-
-/*! \brief Memory of a small tensor that crosses into the virtual machine. */
-struct HostAllocation {
-  void AllocData(DLTensor* tensor) { tensor->data = ::operator new(ffi::GetDataSize(*tensor)); }
-  void FreeData(DLTensor* tensor) { ::operator delete(tensor->data); }
-};
 
 ffi::Shape ToShape(const std::vector<int64_t>& values) {
   return ffi::Shape(values.begin(), values.end());
@@ -28,14 +20,6 @@ ffi::Shape ToShape(const std::vector<int32_t>& values) {
   return ffi::Shape(values.begin(), values.end());
 }
 
-ffi::Function Require(const ffi::Module& module, const char* name) {
-  ffi::Optional<ffi::Function> function = module->GetFunction(name);
-  if (!function.has_value()) {
-    TVM_FFI_THROW(ModelLoadError) << "the compiled library has no function \"" << name << "\"";
-  }
-  return *function;
-}
-
 }  // namespace
 
 TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
@@ -43,11 +27,10 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
     : shape_(shape),
       pool_(num_threads),
       params_(std::move(params)),
-      vm_(Require(library, "vm_load_executable")().cast<ffi::Module>()) {
-  Require(vm_, "vm_initialization")(static_cast<int>(kDLCPU), 0, kNaiveAllocator);
-  embed_ = Require(vm_, "embed");
-  prefill_ = Require(vm_, "batch_prefill");
-  decode_ = Require(vm_, "batch_decode");
+      vm_(StartVirtualMachine(library)) {
+  embed_ = RequireFunction(vm_, "embed");
+  prefill_ = RequireFunction(vm_, "batch_prefill");
+  decode_ = RequireFunction(vm_, "batch_decode");
   add_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_add_sequence");
   fork_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_fork_sequence");
   remove_sequence_ = ffi::Function::GetGlobalRequired("vm.builtin.kv_state_remove_sequence");
@@ -57,7 +40,7 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
   free_pages_ =
       ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_get_num_available_pages");
   reshape_ = ffi::Function::GetGlobalRequired("vm.builtin.reshape");
-  kv_cache_ = Require(vm_, "create_tir_paged_kv_cache")(
+  kv_cache_ = RequireFunction(vm_, "create_tir_paged_kv_cache")(
       ffi::Shape{shape_.max_batch_size}, ffi::Shape{shape_.max_total_tokens},
       ffi::Shape{shape_.prefill_chunk_size}, ffi::Shape{kPageSize}, ffi::Shape{0});
   num_pages_ = FreePages();
@@ -77,14 +60,6 @@ void TvmModel::RemoveSequence(int64_t sequence_id) { remove_sequence_(kv_cache_,
 
 void TvmModel::PopTokens(int64_t sequence_id, int64_t count) {
   pop_(kv_cache_, sequence_id, count);
-}
-
-ffi::Tensor TvmModel::HostTensor(const std::vector<int32_t>& values) const {
-  const int64_t size = static_cast<int64_t>(values.size());
-  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(HostAllocation(), ffi::Shape{size},
-                                                DLDataType{kDLInt, 32, 1}, kHost);
-  std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(int32_t));
-  return tensor;
 }
 
 const float* TvmModel::Forward(const ForwardInput& input) {

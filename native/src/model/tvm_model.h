@@ -61,8 +61,6 @@ class TvmModel final : public Model {
   int64_t FreePages() const;
 
  private:
-  tvm::ffi::Tensor HostTensor(const std::vector<int32_t>& values) const;
-
   ModelShape shape_;
   ThreadPool pool_;
   tvm::ffi::Array<tvm::ffi::Tensor> params_;

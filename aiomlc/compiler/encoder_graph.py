@@ -1,0 +1,43 @@
+"""An encoder's graph over the CPU's kernels, and what a loader must know of it."""
+
+from __future__ import annotations
+
+__all__ = ("encoder_graph",)
+
+import tvm
+from tvm.relax.frontend import nn
+
+from aiomlc.compiler.encoder_lowering import cpu_packed_attention, lower_encoder_to_cpu
+from aiomlc.compiler.job import LibraryMetadata
+from aiomlc.compiler.parameters import parameter_records
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.models import EncoderConfig, encoder_parameters
+from aiomlc.models.encoder import Encoder
+
+
+def encoder_graph(
+    config: EncoderConfig, quantization: Quantization
+) -> tuple[tvm.IRModule, LibraryMetadata]:
+    """The module with the function `encode`, and the library's metadata."""
+    encoder = lower_encoder_to_cpu(Encoder(config, cpu_packed_attention), quantization)
+    tokens = nn.spec.Tensor(["n"], "int32")
+    spec = {
+        "encode": {
+            "ids": tokens,
+            "positions": tokens,
+            "types": tokens,
+            "lengths": nn.spec.Tensor(["b"], "int32"),
+            "$": {"param_mode": "packed", "effect_mode": "none"},
+        }
+    }
+    module, named, _ = encoder.export_tvm(spec, allow_extern=True)
+    order = [name for name, _ in named]
+    metadata = {
+        "model_type": config.model_type,
+        "quantization": quantization.name,
+        "vocab_size": config.vocab_size,
+        "context_window_size": config.num_positions,
+        "hidden_size": config.hidden_size,
+        "params": parameter_records(encoder_parameters(config), quantization, order),
+    }
+    return module, metadata

@@ -1,0 +1,32 @@
+"""The packed parameters of a library, as its metadata lists them."""
+
+from __future__ import annotations
+
+__all__ = ("parameter_records",)
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiomlc.compiler.quantization import Quantization
+from aiomlc.models import Parameter
+
+
+def parameter_records(
+    expected: Iterable[Parameter], quantization: Quantization, order: list[str]
+) -> list[dict[str, Any]]:
+    """One record for each parameter; `order` is that in the graph, by the graph's names."""
+    parameters = {p.name: p for p in expected}
+    names = [name if name in parameters else name.removesuffix(".weight") for name in order]
+    if set(names) != set(parameters) or len(names) != len(parameters):
+        raise AssertionError(f"graph and weight map differ: {set(names) ^ set(parameters)}")
+
+    return [
+        {
+            "name": p.name,
+            "kind": p.kind,
+            "format": quantization.matrix_format if p.kind == "matrix" else "f32",
+            "shape": list(p.shape),
+            "sources": list(p.sources),
+        }
+        for p in (parameters[name] for name in names)
+    ]

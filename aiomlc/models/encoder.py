@@ -1,0 +1,147 @@
+"""The encoder's graph: tokens of several texts in, one vector for each token out.
+
+Rows are tokens, and the texts lie one after the other, without padding.
+"""
+
+from __future__ import annotations
+
+__all__ = ("Attend", "Encoder")
+
+from collections.abc import Callable
+
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+from aiomlc.models.encoder_config import EncoderConfig
+from aiomlc.models.layers import Embedding, Linear
+
+Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
+"""qkv `[n, 3 * hidden]`, the texts' lengths int32 `[b]` and the heads -> `[n, hidden]`."""
+
+
+class LayerNorm(nn.Module):  # type: ignore[misc]
+    """Layer normalisation over the last axis, in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter((size,), "float32")
+        self.bias = nn.Parameter((size,), "float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.layer_norm(x, None, self.weight, self.bias, axes=[-1], eps=self.eps)
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
+        """The normalised sum."""
+        return self.forward(op.add(x, residual))
+
+
+class Gelu(nn.Module):  # type: ignore[misc]
+    """The exact GELU, by the error function."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.gelu(x)
+
+
+class Sum(nn.Module):  # type: ignore[misc]
+    """The sum of two tensors of one shape."""
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
+        return op.add(a, b)
+
+
+class Encoder(nn.Module):  # type: ignore[misc]
+    """A bidirectional encoder. Its public method is the function of the compiled library."""
+
+    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+        super().__init__()
+        self.embeddings = _Embeddings(config)
+        self.encoder = _Layers(config, attend)
+
+    def encode(
+        self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
+    ) -> nn.Tensor:
+        """int32 `[n]`, `[n]`, `[n]`, `[b]` -> float32 `[n, hidden]`."""
+        return self.encoder(self.embeddings(ids, positions, types), lengths)
+
+
+class _Embeddings(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.word_embeddings = Embedding(config.vocab_size, hidden)
+        self.position_embeddings = Embedding(config.num_positions, hidden)
+        self.token_type_embeddings = Embedding(config.num_token_types, hidden)
+        self.sum = Sum()
+        self.LayerNorm = LayerNorm(hidden, config.layer_norm_eps)
+
+    def forward(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:
+        x = self.sum(self.word_embeddings(ids), self.token_type_embeddings(types))
+        return self.LayerNorm.add(x, self.position_embeddings(positions))
+
+
+class _Layers(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+        super().__init__()
+        layers = range(config.num_hidden_layers)
+        self.layer = nn.ModuleList([_Block(config, attend) for _ in layers])
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        for layer in self.layer:
+            x = layer(x, lengths)
+        return x
+
+
+class _Block(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+        super().__init__()
+        self.attention = _Attention(config, attend)
+        self.intermediate = _Intermediate(config)
+        self.output = _Output(config.intermediate_size, config)
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        x = self.attention(x, lengths)
+        return self.output(self.intermediate(x), x)
+
+
+class _Attention(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+        super().__init__()
+        self.self = _SelfAttention(config, attend)
+        self.output = _Output(config.hidden_size, config)
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        return self.output(self.self(x, lengths), x)
+
+
+class _SelfAttention(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: EncoderConfig, attend: Attend) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.num_heads = config.num_attention_heads
+        self.attend = attend
+        self.qkv = Linear(hidden, 3 * hidden, bias=True, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
+        return self.attend(self.qkv(x), lengths, self.num_heads)
+
+
+class _Intermediate(nn.Module):  # type: ignore[misc]
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.dense = Linear(hidden, inner, bias=True, out_dtype="float32")
+        self.activation = Gelu()
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.activation(self.dense(x))
+
+
+class _Output(nn.Module):  # type: ignore[misc]
+    def __init__(self, inputs: int, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dense = Linear(inputs, config.hidden_size, bias=True, out_dtype="float32")
+        self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
+        return self.LayerNorm.add(self.dense(x), residual)

@@ -1,0 +1,43 @@
+#include "virtual_machine.h"
+
+#include <cstring>
+
+namespace aiomlc {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+constexpr int kNaiveAllocator = 1;
+
+/*! \brief Memory of a small tensor that crosses into the virtual machine. */
+struct HostAllocation {
+  void AllocData(DLTensor* tensor) { tensor->data = ::operator new(ffi::GetDataSize(*tensor)); }
+  void FreeData(DLTensor* tensor) { ::operator delete(tensor->data); }
+};
+
+}  // namespace
+
+ffi::Function RequireFunction(const ffi::Module& module, const char* name) {
+  ffi::Optional<ffi::Function> function = module->GetFunction(name);
+  if (!function.has_value()) {
+    TVM_FFI_THROW(ModelLoadError) << "the compiled library has no function \"" << name << "\"";
+  }
+  return *function;
+}
+
+ffi::Module StartVirtualMachine(const ffi::Module& library) {
+  ffi::Module machine = RequireFunction(library, "vm_load_executable")().cast<ffi::Module>();
+  RequireFunction(machine, "vm_initialization")(static_cast<int>(kDLCPU), 0, kNaiveAllocator);
+  return machine;
+}
+
+ffi::Tensor HostTensor(const std::vector<int32_t>& values) {
+  const int64_t size = static_cast<int64_t>(values.size());
+  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(HostAllocation(), ffi::Shape{size},
+                                                DLDataType{kDLInt, 32, 1}, DLDevice{kDLCPU, 0});
+  std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(int32_t));
+  return tensor;
+}
+
+}  // namespace aiomlc

