@@ -24,6 +24,8 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "CompletionStream",
     "ParsedChatCompletion",
     "EmbeddingResponse",
+    "Response",
+    "ResponseStream",
     # Errors
     "AiomlcError",
     "RequestError",
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
     from aiomlc.api.protocol.completion import Completion
     from aiomlc.api.protocol.embedding import EmbeddingResponse
+    from aiomlc.api.protocol.response import Response
+    from aiomlc.api.responses import ResponseStream
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
@@ -95,6 +99,8 @@ _LAZY = {
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",
     "ParsedChatCompletion": "aiomlc.api.parsed",
+    "Response": "aiomlc.api.protocol.response",
+    "ResponseStream": "aiomlc.api.responses",
     "SyncMLCEngine": "aiomlc.api.step_engine",
     "TextData": "aiomlc.api.step_data",
     "TextStreamer": "aiomlc.runtime.text_streamer",

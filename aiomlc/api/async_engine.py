@@ -19,6 +19,7 @@ from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions
 from aiomlc.api.protocol.chat import ChatCompletion
+from aiomlc.api.responses import AsyncResponses
 from aiomlc.api.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
@@ -68,6 +69,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         self.chat = AsyncChat(self._service)
         self.completions = AsyncTextCompletions(self._service)
         self.embeddings = AsyncEmbeddings(self._service)
+        self.responses = AsyncResponses(self._service)
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"

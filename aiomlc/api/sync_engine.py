@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine")
+__all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine", "ResponseIterator")
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,12 +24,15 @@ from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.protocol.completion import Completion
 from aiomlc.api.protocol.embedding import EmbeddingResponse
+from aiomlc.api.protocol.response import Response, ResponseEvent
+from aiomlc.api.responses import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
 CompletionIterator = BlockingStream[Completion]
+ResponseIterator = BlockingStream[ResponseEvent]
 T = TypeVar("T")
 
 
@@ -73,6 +76,7 @@ class MLCEngine:
         self.chat = Chat(self._engine, self._portal)
         self.completions = TextCompletions(self._engine, self._portal)
         self.embeddings = Embeddings(self._engine, self._portal)
+        self.responses = Responses(self._engine, self._portal)
 
     def __repr__(self) -> str:
         return f"<MLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -266,3 +270,46 @@ class Embeddings:
     ) -> EmbeddingResponse:
         """The vectors of texts, as `AsyncEmbeddings.create` and with its errors."""
         return self._portal.call(partial(self._engine.embeddings.create, input=input, **options))
+
+
+@final
+class Responses:
+    """`engine.responses`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    @overload
+    def create(
+        self, *, input: ResponseInput, stream: Literal[True], **options: Unpack[ResponseOptions]
+    ) -> ResponseIterator: ...
+
+    @overload
+    def create(
+        self,
+        *,
+        input: ResponseInput,
+        stream: Literal[False] | None = None,
+        **options: Unpack[ResponseOptions],
+    ) -> Response: ...
+
+    @overload
+    def create(
+        self, *, input: ResponseInput, stream: bool | None, **options: Unpack[ResponseOptions]
+    ) -> Response | ResponseIterator: ...
+
+    def create(
+        self,
+        *,
+        input: ResponseInput,  # noqa: A002 - OpenAI's name.
+        stream: bool | None = None,
+        **options: Unpack[ResponseOptions],
+    ) -> Response | ResponseIterator:
+        """Answer a text or items, as `AsyncResponses.create` does and with its errors."""
+        create = partial(self._engine.responses.create, input=input, stream=stream, **options)
+        answer = self._portal.call(create)
+        if isinstance(answer, ResponseStream):
+            return ResponseIterator(answer, self._portal)
+
+        return answer

@@ -62,7 +62,17 @@ def _is_tag(step: str, previous: int | str) -> bool:
 _KEY = "[key]"
 # The names of a union's parts, by the field that is the union; a message is one in a list.
 _TAGS = {
-    _KEY: ("assistant", "developer", "system", "tool", "user"),
+    _KEY: (
+        "assistant",
+        "developer",
+        "function_call",
+        "function_call_output",
+        "message",
+        "system",
+        "tool",
+        "user",
+    ),
+    "format": ("text", "json_object", "json_schema"),
     "response_format": ("text", "json_object", "json_schema", "grammar", "structural_tag"),
     "tool_choice": ("mode", "function", "allowed_tools"),
 }

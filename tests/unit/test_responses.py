@@ -1,0 +1,243 @@
+"""Responses: their shape, their events, their way through the chat."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from aiomlc import AsyncMLCEngine, MLCEngine, Response
+from aiomlc.api.protocol.response import ResponseEvent
+from aiomlc.errors import BadRequestError, EngineDeadError, PromptTooLongError
+from aiomlc.testing import FakeCore, fake_loader
+
+pytestmark = pytest.mark.timeout(20)
+TOOLS = [{"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}]
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"}}</tool_call>'
+REQUESTS: list[dict[str, Any]] = [
+    {},
+    {"max_output_tokens": 2},
+    {"instructions": "Be brief.", "temperature": 0.5, "top_p": 0.9, "metadata": {"a": "b"}},
+    {"tools": TOOLS},
+    {"tools": TOOLS, "tool_choice": "none", "parallel_tool_calls": False},
+    {"text": {"format": {"type": "text"}}, "store": False},
+]
+
+
+async def respond(core: FakeCore, given: Any = "Hello", **options: Any) -> Response:  # noqa: ANN401
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        answer: Response = await engine.responses.create(input=given, **options)
+        return answer
+
+
+async def stream(core: FakeCore, given: Any = "Hello", **options: Any) -> list[ResponseEvent]:  # noqa: ANN401
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        events = await engine.responses.create(input=given, stream=True, **options)
+        return [event async for event in events]
+
+
+async def prompt_of(given: Any, **options: Any) -> str:  # noqa: ANN401
+    core = FakeCore()
+    await respond(core, given, **options)
+    return bytes(core.prompts[0]).decode()
+
+
+@pytest.mark.parametrize("reply", ["Hi!", "", CALL, "So " + CALL + CALL])
+@pytest.mark.parametrize("options", REQUESTS)
+async def test_openais_types_accept_the_answer_and_every_event(
+    reply: str, options: dict[str, Any]
+) -> None:
+    types = pytest.importorskip("openai.types.responses")
+    adapter = pytest.importorskip("pydantic").TypeAdapter(types.ResponseStreamEvent)
+
+    answer = await respond(FakeCore([reply]), **options)
+    events = await stream(FakeCore([reply]), **options)
+
+    for ours, parse in [
+        (answer, types.Response.model_validate_json),
+        *((event, adapter.validate_json) for event in events),
+    ]:
+        parsed = parse(ours.model_dump_json(), strict=True)
+        assert parsed.model_dump(mode="json", exclude_unset=True) == ours.model_dump(mode="json")
+        assert not parsed.model_extra
+
+
+async def test_a_response_has_openais_shape() -> None:
+    answer = await respond(FakeCore(["abc"]), model="mine", request_id="resp_1")
+
+    dump = answer.model_dump()
+    item_id = dump["output"][0].pop("id")
+    assert item_id.startswith("msg_")
+    assert dump["output"] == [
+        {
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "abc", "annotations": [], "logprobs": []}],
+        }
+    ]
+    assert (dump["id"], dump["object"], dump["status"]) == ("resp_1", "response", "completed")
+    assert dump["usage"]["output_tokens"] == 3
+    assert dump["usage"]["total_tokens"] == dump["usage"]["input_tokens"] + 3
+    assert answer.output_text == "abc"
+
+
+async def test_events_come_in_openais_order_and_are_numbered() -> None:
+    events = await stream(FakeCore(["Hi " + CALL]), tools=TOOLS)
+
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [kind for kind, _ in groupby(event.type for event in events)] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+
+
+async def test_the_events_add_up_to_the_response() -> None:
+    events = await stream(FakeCore(["Hi " + CALL]), tools=TOOLS)
+
+    last = events[-1].response
+    assert last is not None
+    by_kind = {event.type: event for event in events}
+    done = [event.item for event in events if event.type == "response.output_item.done"]
+    message, call = last.output
+    assert done == last.output
+    assert (message.type, call.type) == ("message", "function_call")
+    assert (
+        "".join(event.delta or "" for event in events if event.type == "response.output_text.delta")
+        == by_kind["response.output_text.done"].text
+        == last.output_text
+    )
+    arguments = by_kind["response.function_call_arguments.done"].arguments
+    assert json.loads(arguments or "") == {"city": "Bern"}
+    assert call.type == "function_call"
+    assert (call.name, call.arguments) == ("weather", arguments)
+
+
+async def test_an_answer_that_is_cut_is_incomplete() -> None:
+    answer = await respond(FakeCore(["abcdef"]), max_output_tokens=2)
+    events = await stream(FakeCore(["abcdef"]), max_output_tokens=2)
+
+    assert (answer.status, answer.output[0].status) == ("incomplete", "incomplete")
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert events[-1].type == "response.incomplete"
+
+
+async def test_a_text_is_what_a_user_says() -> None:
+    assert await prompt_of("Hello", instructions="Be brief.") == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+async def test_items_are_the_turns_of_a_chat() -> None:
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "message", "role": "assistant", "content": "Wait."},
+        {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call", "call_id": "2", "name": "weather", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "1", "output": "sun"},
+        {
+            "type": "function_call_output",
+            "call_id": "2",
+            "output": [{"type": "input_text", "text": "rain"}],
+        },
+    ]
+
+    prompt = await prompt_of(items, tools=TOOLS)
+
+    assert prompt.endswith(
+        "<|im_start|>user\nWeather?<|im_end|>\n"
+        "<|im_start|>assistant\nWait."
+        '<tool_call>{"name": "weather", "arguments": {}}</tool_call>'
+        '<tool_call>{"name": "weather", "arguments": {"a": 1}}</tool_call><|im_end|>\n'
+        "<|im_start|>tool\nsun<|im_end|>\n<|im_start|>tool\nrain<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+async def test_the_output_of_an_answer_is_input_of_the_next() -> None:
+    answer = await respond(FakeCore(["So " + CALL]), tools=TOOLS)
+    fields = [item.model_dump() for item in answer.output]
+
+    for items in (answer.output, fields):
+        prompt = await prompt_of(list(items), tools=TOOLS)
+        assert "assistant\nSo<tool_call>" in prompt.replace("So ", "So")
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"store": True}, "store"),
+        ({"conversation": "c"}, "conversation"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"include": ["reasoning.encrypted_content"]}, "include"),
+        ({"colour": 1}, "colour"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"temperature": 3.0}, "temperature"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
+        ({"given": []}, "input"),
+        ({"given": [{"type": "reasoning", "id": "r"}]}, "input[0]"),
+        ({"given": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
+        ({"given": [{"type": "function_call", "call_id": "1"}]}, "input[0].name"),
+    ],
+)
+async def test_a_field_that_is_wrong_or_not_supported_is_named(
+    options: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        await respond(FakeCore(), **{"given": "Hello", **options})
+
+    assert caught.value.param is not None
+    assert caught.value.param.startswith(param)
+
+
+async def test_options_reach_the_core() -> None:
+    core = FakeCore()
+    await respond(core, max_output_tokens=5, temperature=0.25, seed=7, stop="x")
+
+    options = core.options[0]
+    assert (options.max_tokens, options.temperature, options.seed) == (5, 0.25, 7)
+    assert options.stop == ("x",)
+
+
+async def test_a_stream_that_is_left_cancels_its_request() -> None:
+    core = FakeCore(["abc"], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        events = await engine.responses.create(input="Hello", stream=True)
+        async with events:
+            assert (await events.__anext__()).type == "response.created"
+
+    assert core.cancelled == [1]
+
+
+async def test_an_error_is_raised_and_no_event() -> None:
+    with pytest.raises(PromptTooLongError):
+        await respond(FakeCore(), "x" * 2000)
+    with pytest.raises(EngineDeadError):
+        await stream(FakeCore(["abc"], dies_at_step=2))
+
+
+def test_blocking_callers_have_responses_too() -> None:
+    with MLCEngine(loader=fake_loader(FakeCore(["abc"]))) as engine:
+        answer = engine.responses.create(input="Hello")
+        kinds = [event.type for event in engine.responses.create(input="Hello", stream=True)]
+
+    assert answer.output_text == "abc"
+    assert kinds[-1] == "response.completed"
