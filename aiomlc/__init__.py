@@ -10,6 +10,9 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "JSONFFIEngine",
     "EngineConfig",
     "EngineMetrics",
+    "CoreStatistics",
+    "Histogram",
+    "prometheus_text",
     "LoadProgress",
     # Steps
     "GenerationConfig",
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.parsed import ParsedChatCompletion
+    from aiomlc.api.prometheus import prometheus_text
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
     from aiomlc.api.protocol.completion import Completion
     from aiomlc.api.protocol.embedding import EmbeddingResponse
@@ -81,7 +85,9 @@ if TYPE_CHECKING:
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
+    from aiomlc.runtime.core_protocol import CoreStatistics
     from aiomlc.runtime.loaded_model import LoadProgress
+    from aiomlc.runtime.statistics import Histogram
     from aiomlc.runtime.text_streamer import TextStreamer
 
 # Pydantic and tokenizers cost most of an import; a program that only catches errors pays nothing.
@@ -93,7 +99,9 @@ _LAZY = {
     "Completion": "aiomlc.api.protocol.completion",
     "CompletionStream": "aiomlc.api.completions",
     "EmbeddingResponse": "aiomlc.api.protocol.embedding",
+    "CoreStatistics": "aiomlc.runtime.core_protocol",
     "EngineMetrics": "aiomlc.api.metrics",
+    "Histogram": "aiomlc.runtime.statistics",
     "GenerationConfig": "aiomlc.api.step_data",
     "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
@@ -105,6 +113,7 @@ _LAZY = {
     "TextData": "aiomlc.api.step_data",
     "TextStreamer": "aiomlc.runtime.text_streamer",
     "TokenData": "aiomlc.api.step_data",
+    "prometheus_text": "aiomlc.api.prometheus",
 }
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ("EngineMetrics",)
+__all__ = ("EngineMetrics", "request_metrics")
 
-from typing import final
+from typing import Any, final
 
+from aiomlc.api.prometheus import prometheus_text
 from aiomlc.runtime.core_protocol import CoreStatistics
+from aiomlc.runtime.statistics import FinishedRequest
 
-# name in the exposition, (kind, help)
-_ABOUT = {
-    "engine_prefill_time_sum": ("counter", "Seconds spent in steps that prefill."),
-    "engine_decode_time_sum": ("counter", "Seconds spent in steps that only decode."),
-    "prompt_tokens_sum": ("counter", "Tokens of all prompts."),
-    "completion_tokens_sum": ("counter", "Tokens of all completions."),
-    "prefill_tokens_sum": ("counter", "Prompt tokens that were computed."),
-    "decode_tokens_sum": ("counter", "Completion tokens that were computed."),
-    "prefill_tokens_per_s": ("gauge", "Prompt tokens per second of prefill."),
-    "decode_tokens_per_s": ("gauge", "Completion tokens per second of decode."),
-    "num_running_sequences": ("gauge", "Sequences that have a row in the batch."),
-    "num_waiting_sequences": ("gauge", "Sequences that wait for a row or for pages."),
-    "kv_cache_total_pages": ("gauge", "Pages of the KV cache."),
-    "kv_cache_free_pages": ("gauge", "Pages of the KV cache that no sequence holds."),
-    "prefix_cache_recycling_sequences": ("gauge", "Ended sequences in the prefix cache."),
-    "prefix_cache_hits_sum": ("counter", "Sequences that began with computed tokens."),
-    "prefix_cache_tokens_sum": ("counter", "Tokens that were not computed again."),
-    "engine_steps_sum": ("counter", "Forward passes."),
+_FIELDS = {
+    "engine_prefill_time_sum": "prefill_seconds",
+    "engine_decode_time_sum": "decode_seconds",
+    "prompt_tokens_sum": "prompt_tokens",
+    "completion_tokens_sum": "completion_tokens",
+    "prefill_tokens_sum": "prefill_tokens",
+    "decode_tokens_sum": "decode_tokens",
+    "num_running_sequences": "num_running",
+    "num_waiting_sequences": "num_waiting",
+    "kv_cache_total_pages": "total_pages",
+    "kv_cache_free_pages": "free_pages",
+    "prefix_cache_recycling_sequences": "num_recycling",
+    "prefix_cache_hits_sum": "prefix_cache_hits",
+    "prefix_cache_tokens_sum": "cached_tokens",
+    "engine_steps_sum": "steps",
 }
 
 
@@ -34,21 +33,9 @@ class EngineMetrics:
     """A snapshot; `metrics[key]` reads one value, `prometheus_text()` writes all."""
 
     def __init__(self, statistics: CoreStatistics) -> None:
-        values: dict[str, float] = {
-            "engine_prefill_time_sum": statistics.prefill_seconds,
-            "engine_decode_time_sum": statistics.decode_seconds,
-            "prompt_tokens_sum": statistics.prompt_tokens,
-            "completion_tokens_sum": statistics.completion_tokens,
-            "prefill_tokens_sum": statistics.prefill_tokens,
-            "decode_tokens_sum": statistics.decode_tokens,
-            "num_running_sequences": statistics.num_running,
-            "num_waiting_sequences": statistics.num_waiting,
-            "kv_cache_total_pages": statistics.total_pages,
-            "kv_cache_free_pages": statistics.free_pages,
-            "prefix_cache_recycling_sequences": statistics.num_recycling,
-            "prefix_cache_hits_sum": statistics.prefix_cache_hits,
-            "prefix_cache_tokens_sum": statistics.cached_tokens,
-            "engine_steps_sum": statistics.steps,
+        self._statistics = statistics
+        values: dict[str, Any] = {
+            name: getattr(statistics, field) for name, field in _FIELDS.items()
         }
         if statistics.prefill_seconds > 0:
             rate = statistics.prefill_tokens / statistics.prefill_seconds
@@ -57,20 +44,57 @@ class EngineMetrics:
         if statistics.decode_seconds > 0:
             values["decode_tokens_per_s"] = statistics.decode_tokens / statistics.decode_seconds
 
+        if statistics.last_finished is not None:
+            values["last_finished_request"] = request_metrics(statistics.last_finished)
+
+        values["decode_time_by_batch_size"] = _by_batch_size(statistics)
         self.metrics = values
 
-    def __getitem__(self, key: str) -> float:
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - numbers, and dicts of numbers.
         return self.metrics[key]
 
     def __repr__(self) -> str:
         return f"EngineMetrics({self.metrics!r})"
 
     def prometheus_text(self) -> str:
-        """The values in Prometheus' text format."""
-        lines = []
-        for name, value in self.metrics.items():
-            kind, about = _ABOUT[name]
-            lines += [f"# HELP aiomlc_{name} {about}", f"# TYPE aiomlc_{name} {kind}"]
-            lines.append(f"aiomlc_{name} {value}")
+        """All that the engine counts in Prometheus' text format."""
+        return prometheus_text(self._statistics)
 
-        return "\n".join(lines) + "\n"
+
+def request_metrics(request: FinishedRequest) -> dict[str, float]:
+    """What upstream says of a request; times in seconds, rates in tokens per second.
+
+    The time to the first token includes what it waited for; decoding is all that comes after.
+    """
+    timing = request.timing
+    decode_tokens = max(0, request.completion_tokens - 1)
+    values: dict[str, float] = {
+        "prompt_tokens": request.prompt_tokens,
+        "completion_tokens": request.completion_tokens,
+        "prefill_tokens": request.prompt_tokens - request.cached_tokens,
+        "decode_tokens": decode_tokens,
+        "end_to_end_latency_s": timing.total,
+    }
+    if timing.first_token is None or timing.queue is None:
+        return values
+
+    values["ttft_s"] = timing.first_token
+    prefill_seconds = timing.first_token - timing.queue
+    decode_seconds = timing.total - timing.first_token
+    if prefill_seconds > 0:
+        values["prefill_tokens_per_s"] = values["prefill_tokens"] / prefill_seconds
+
+    if decode_tokens and decode_seconds > 0:
+        values["decode_tokens_per_s"] = decode_tokens / decode_seconds
+        values["inter_token_latency_s"] = decode_seconds / decode_tokens
+
+    return values
+
+
+def _by_batch_size(statistics: CoreStatistics) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for size, (count, seconds) in statistics.decode_steps.items():
+        values[f"mean{{batch_size={size}}}"] = seconds / count
+        values[f"count{{batch_size={size}}}"] = count
+
+    return values

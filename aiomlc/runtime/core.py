@@ -27,6 +27,7 @@ import numpy as np
 
 from aiomlc import errors
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,11 +47,22 @@ _RAISED_BY_NATIVE_CODE = (
 )
 _FINISH_REASONS = (None, "stop", "length", "abort", "error")
 # One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
-# logprobs, of text and of error, finish reason. The token ids and those bytes follow each record.
+# logprobs, of text and of error, finish reason. The token ids and those bytes follow each record,
+# and the times of its life where there is a finish reason.
 _RECORD = struct.Struct("<qqqqIIIII")
+_TIMING = struct.Struct("<ddd")
 # A token's logprob and the number of alternatives that follow it; one of these.
 _LOGPROB = struct.Struct("<fI")
 _ALTERNATIVE = struct.Struct("<if")
+_HISTOGRAMS = (
+    "queue_seconds",
+    "first_token_seconds",
+    "inter_token_seconds",
+    "request_seconds",
+    "request_prompt_tokens",
+    "request_completion_tokens",
+    "batch_size",
+)
 
 
 def _library_path() -> Path:
@@ -303,7 +315,7 @@ class NativeCore:
     def statistics(self) -> CoreStatistics:
         """A snapshot of the engine's counters; the last one, once the core was released."""
         if (handle := self._handle) is not None:
-            return CoreStatistics(**dict(self._statistics(handle)))
+            return _read_statistics(dict(self._statistics(handle)))
 
         assert self._last_statistics is not None, "set by release"
         return self._last_statistics
@@ -366,19 +378,56 @@ def _records(packed: bytes) -> Iterator[Record]:
         logprobs_at = ids_at + 4 * num_ids
         text_at = logprobs_at + logprobs_size
         error_at = text_at + text_size
-        offset = error_at + error_size
+        end = error_at + error_size
+        offset = end + _TIMING.size if finish_reason else end
         token_ids = struct.unpack_from(f"<{num_ids}i", packed, ids_at)
         yield Record(
             sequence_id,
             packed[text_at:error_at].decode(),
             token_ids,
             _FINISH_REASONS[finish_reason],
-            packed[error_at:offset].decode() or None,
+            packed[error_at:end].decode() or None,
             prompt_tokens,
             completion_tokens,
             cached_tokens,
             tuple(_logprobs(packed, logprobs_at, token_ids)) if logprobs_size else (),
+            _timing(*_TIMING.unpack_from(packed, end)) if finish_reason else None,
         )
+
+
+def _timing(queue: float, first_token: float, total: float) -> RequestTiming:
+    return RequestTiming(
+        None if queue < 0 else queue, None if first_token < 0 else first_token, total
+    )
+
+
+def _read_statistics(values: dict[str, Any]) -> CoreStatistics:
+    for name in _HISTOGRAMS:
+        given = values[name]
+        values[name] = Histogram(tuple(given["bounds"]), tuple(given["counts"]), given["sum"])
+
+    reasons = zip(_FINISH_REASONS, values.pop("ended"), strict=True)
+    values["finished"] = {reason: count for reason, count in reasons if reason is not None}
+    steps = tuple(values["decode_steps"])
+    values["decode_steps"] = {
+        index // 2 + 1: DecodeSteps(steps[index], steps[index + 1])
+        for index in range(0, len(steps), 2)
+        if steps[index]
+    }
+    values["last_finished"] = _last_finished(values.pop("last_answer"))
+    return CoreStatistics(**values)
+
+
+def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
+    if values["total_seconds"] < 0:
+        return None
+
+    return FinishedRequest(
+        values["prompt_tokens"],
+        values["completion_tokens"],
+        values["cached_tokens"],
+        _timing(values["queue_seconds"], values["first_token_seconds"], values["total_seconds"]),
+    )
 
 
 def _logprobs(packed: bytes, offset: int, token_ids: Iterable[int]) -> Iterator[TokenLogprob]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 __all__ = ("Core", "CoreStatistics", "Record", "TokenLogprob")
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from aiomlc.config import SequenceOptions
+from aiomlc.runtime.statistics import (
+    NO_VALUES,
+    DecodeSteps,
+    FinishedRequest,
+    Histogram,
+    RequestTiming,
+)
 
 
 class TokenLogprob(NamedTuple):
@@ -34,11 +41,16 @@ class Record(NamedTuple):
     completion_tokens: int
     cached_tokens: int = 0  #: Prompt tokens that were in the KV cache already.
     logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if asked for.
+    timing: RequestTiming | None = None  #: In the last record.
 
 
 @dataclass(frozen=True, slots=True)
 class CoreStatistics:
-    """A snapshot of the core's counters."""
+    """A snapshot of the core's counters.
+
+    Times are in seconds. The histograms of whole requests leave out those that were aborted or
+    failed.
+    """
 
     num_running: int  #: Sequences with a row.
     num_waiting: int  #: Sequences that wait for a row or for pages.
@@ -54,6 +66,18 @@ class CoreStatistics:
     decode_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    preemptions: int = 0  #: How often a sequence lost its room in the KV cache to others.
+    finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
+    #: By batch size, where there were any; up to 64.
+    decode_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
+    last_finished: FinishedRequest | None = None
+    queue_seconds: Histogram = NO_VALUES  #: From submission to room in the KV cache.
+    first_token_seconds: Histogram = NO_VALUES  #: From submission to the first token.
+    inter_token_seconds: Histogram = NO_VALUES  #: Between two tokens of a sequence.
+    request_seconds: Histogram = NO_VALUES  #: From submission to the end of the answer.
+    request_prompt_tokens: Histogram = NO_VALUES
+    request_completion_tokens: Histogram = NO_VALUES
+    batch_size: Histogram = NO_VALUES  #: Rows of a step.
 
 
 class Core(Protocol):

@@ -22,6 +22,7 @@
 #include "aiomlc/engine_error.h"
 #include "aiomlc/engine_invariants.h"
 #include "aiomlc/inbox.h"
+#include "aiomlc/meter.h"
 #include "aiomlc/model.h"
 #include "aiomlc/outbox.h"
 #include "aiomlc/record.h"
@@ -128,6 +129,12 @@ class Engine {
 
   Statistics GetStatistics() const;
 
+  /*! \brief Record events from now on. */
+  void EnableTrace() { meter_.trace().Enable(); }
+
+  /*! \return The events from a number on; see EventTrace. */
+  EventBatch ReadTrace(int64_t from) { return meter_.trace().Read(from); }
+
   /*! \return Why the engine is dead; empty while it is not. Never behind its error records. */
   std::string Failure() const;
 
@@ -210,6 +217,7 @@ class Engine {
   std::unordered_set<Sequence*> paused_;
   DeadlineQueue deadlines_;
   MaskWorker mask_worker_;
+  Meter meter_{&totals_};
 
   // What the threads share: guarded by mutex_, which is never held during a step.
   mutable std::mutex mutex_;

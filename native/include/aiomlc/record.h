@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "aiomlc/request_times.h"
 #include "aiomlc/token_logprobs.h"
 
 namespace aiomlc {
@@ -39,6 +40,8 @@ struct Record {
   int64_t completion_tokens = 0;
   /*! \brief Prompt tokens that were in the KV cache already. */
   int64_t cached_tokens = 0;
+  /*! \brief Set on the last record. */
+  RequestTiming timing;
 };
 
 }  // namespace aiomlc

@@ -15,6 +15,7 @@
 #include "aiomlc/constraint.h"
 #include "aiomlc/deadline_queue.h"
 #include "aiomlc/logit_adjuster.h"
+#include "aiomlc/request_times.h"
 #include "aiomlc/sequence_options.h"
 #include "aiomlc/stop_matcher.h"
 #include "aiomlc/streaming_detokenizer.h"
@@ -90,6 +91,7 @@ struct Sequence {
   std::shared_ptr<Constraint> constraint;
   /*! \brief float32[vocab_size] of its next token, whose mask was late; else empty. */
   std::vector<float> held_logits;
+  RequestTimes times;
   LogitAdjuster logit_adjuster;
   StreamingDetokenizer detokenizer;
   StopMatcher stop_matcher;

@@ -5,9 +5,28 @@
 #ifndef AIOMLC_STATISTICS_H_
 #define AIOMLC_STATISTICS_H_
 
+#include <array>
 #include <cstdint>
 
+#include "aiomlc/histogram.h"
+#include "aiomlc/request_times.h"
+
 namespace aiomlc {
+
+/*! \brief Steps of one batch size that only decoded. */
+struct DecodeSteps {
+  int64_t count = 0;
+  double seconds = 0;
+};
+
+/*! \brief The sequence that ended last with an answer; its times are negative until there is one.
+ */
+struct LastAnswer {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+  RequestTiming timing;
+};
 
 /*! \brief Counters after the last finished step; all but the first six only grow. */
 struct Statistics {
@@ -40,6 +59,27 @@ struct Statistics {
   /*! \brief Time in steps. A step with both kinds of tokens is divided in proportion to them. */
   double prefill_seconds = 0;
   double decode_seconds = 0;
+
+  /*! \brief How often a sequence lost its pages. */
+  int64_t preemptions = 0;
+  /*! \brief Ended sequences by FinishReason. */
+  std::array<int64_t, 5> ended{};
+  /*! \brief Of batch size 1, 2 and so on. */
+  std::array<DecodeSteps, 64> decode_steps{};
+  LastAnswer last_answer;
+  /*! \brief From submission to first pages. */
+  Histogram queue_seconds{kSecondsBounds};
+  /*! \brief From submission to first token. */
+  Histogram first_token_seconds{kSecondsBounds};
+  /*! \brief Between two tokens of a sequence. */
+  Histogram inter_token_seconds{kSecondsBounds};
+  /*! \brief The next three are of sequences that ended with an answer, not of aborted or failed
+   * ones. This one is from submission to end. */
+  Histogram request_seconds{kSecondsBounds};
+  Histogram request_prompt_tokens{kCountBounds};
+  Histogram request_completion_tokens{kCountBounds};
+  /*! \brief Rows of a step. */
+  Histogram batch_size{kCountBounds};
 };
 
 }  // namespace aiomlc

@@ -1,7 +1,6 @@
 #include "aiomlc/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <random>
@@ -295,6 +294,7 @@ std::vector<int64_t> Engine::AdoptSubmitted() {
     sequence_ids.push_back(sequence->id);
     scheduler_.Add(sequence.get());
     QueueDeadline(sequence.get());
+    meter_.Adopted(*sequence);
     sequences_.emplace(sequence->id, std::move(sequence));
   }
   return sequence_ids;
@@ -379,24 +379,20 @@ void Engine::EndExpired() {
 }
 
 void Engine::RunPlan() {
-  using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const StepPlan plan = scheduler_.Plan();
   if (plan.rows.empty()) {
     if (held_.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
     return mask_worker_.Wait(*held_.front()->constraint);
   }
+  meter_.StepPlanned(plan, start);
   scheduler_.Reserve(plan);
   for (Sequence* sequence : plan.preempted) DropHeld(sequence);
   ChangeSequences(plan);
-  Commit(plan, Forward(plan));
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  const double num_tokens = static_cast<double>(plan.prefill_tokens + plan.decode_tokens);
-  ++totals_.steps;
-  totals_.prefill_tokens += plan.prefill_tokens;
-  totals_.decode_tokens += plan.decode_tokens;
-  totals_.prefill_seconds += seconds * static_cast<double>(plan.prefill_tokens) / num_tokens;
-  totals_.decode_seconds += seconds * static_cast<double>(plan.decode_tokens) / num_tokens;
+  const float* logits = Forward(plan);
+  meter_.ForwardDone();
+  Commit(plan, logits);
+  meter_.StepDone(plan, scheduler_);
 }
 
 void Engine::ChangeSequences(const StepPlan& plan) {
@@ -525,6 +521,7 @@ bool Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
   sequence->timer.Restart(now_());
   QueueDeadline(sequence);
   ++totals_.completion_tokens;
+  meter_.Sampled(sequence);
   Record record = NewRecord(*sequence);
   if (is_stop_token) {
     record.text = FlushText(sequence);
@@ -556,6 +553,7 @@ void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
   DropHeld(sequence);
   deadlines_.Set(sequence_id, sequence->deadline, TimePoint::max());
   record.finish_reason = reason;
+  record.timing = meter_.Ended(*sequence, reason);
   records_.push_back(std::move(record));
   std::vector<int64_t> removed = {sequence->model_id};
   // What a failed sequence computed may be what made it fail.

@@ -23,6 +23,7 @@ void Outbox::Put(Record&& record) {
   waiting.prompt_tokens = record.prompt_tokens;
   waiting.completion_tokens = record.completion_tokens;
   waiting.cached_tokens = record.cached_tokens;
+  waiting.timing = record.timing;
 }
 
 std::vector<Record> Outbox::Drain() {

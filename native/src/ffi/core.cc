@@ -9,6 +9,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -210,6 +211,47 @@ ffi::Bytes Drain(const CoreRef& core) {
     out.append(logprobs);
     out.append(record.text);
     out.append(record.error);
+    if (record.finish_reason != FinishReason::kNone) Put(&out, record.timing);
+  }
+  return ffi::Bytes(std::move(out));
+}
+
+Options ToMap(const Histogram& histogram) {
+  ffi::Array<double> bounds(histogram.bounds().begin(), histogram.bounds().end());
+  const ffi::Shape counts(histogram.counts().begin(), histogram.counts().end());
+  return {{"bounds", bounds}, {"counts", counts}, {"sum", histogram.sum()}};
+}
+
+Options ToMap(const LastAnswer& answer) {
+  return {{"prompt_tokens", answer.prompt_tokens},
+          {"completion_tokens", answer.completion_tokens},
+          {"cached_tokens", answer.cached_tokens},
+          {"queue_seconds", answer.timing.queue_seconds},
+          {"first_token_seconds", answer.timing.first_token_seconds},
+          {"total_seconds", answer.timing.total_seconds}};
+}
+
+ffi::Array<ffi::Any> ToArray(const std::array<DecodeSteps, 64>& steps) {
+  ffi::Array<ffi::Any> result;
+  for (const DecodeSteps& of_size : steps) {
+    result.push_back(of_size.count);
+    result.push_back(of_size.seconds);
+  }
+  return result;
+}
+
+/*! \brief Events from a number on: the first one's number, and then each in the layout that
+ * `aiomlc/runtime/core.py` reads. */
+ffi::Bytes ReadTrace(const CoreRef& core, int64_t from) {
+  std::string out;
+  const EventBatch batch = core->engine.ReadTrace(from);
+  Put(&out, batch.first);
+  for (const Event& event : batch.events) {
+    Put(&out, event.sequence_id);
+    Put(&out, event.start_ns);
+    Put(&out, event.duration_ns);
+    Put(&out, static_cast<int32_t>(event.kind));
+    for (int32_t value : event.values) Put(&out, value);
   }
   return ffi::Bytes(std::move(out));
 }
@@ -230,7 +272,18 @@ Options GetStatistics(const CoreRef& core) {
           {"prefill_tokens", statistics.prefill_tokens},
           {"decode_tokens", statistics.decode_tokens},
           {"prefill_seconds", statistics.prefill_seconds},
-          {"decode_seconds", statistics.decode_seconds}};
+          {"decode_seconds", statistics.decode_seconds},
+          {"preemptions", statistics.preemptions},
+          {"ended", ffi::Shape(statistics.ended.begin(), statistics.ended.end())},
+          {"decode_steps", ToArray(statistics.decode_steps)},
+          {"last_answer", ToMap(statistics.last_answer)},
+          {"queue_seconds", ToMap(statistics.queue_seconds)},
+          {"first_token_seconds", ToMap(statistics.first_token_seconds)},
+          {"inter_token_seconds", ToMap(statistics.inter_token_seconds)},
+          {"request_seconds", ToMap(statistics.request_seconds)},
+          {"request_prompt_tokens", ToMap(statistics.request_prompt_tokens)},
+          {"request_completion_tokens", ToMap(statistics.request_completion_tokens)},
+          {"batch_size", ToMap(statistics.batch_size)}};
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -264,7 +317,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_wake_fd", [](const CoreRef& core) { return core->engine.wake_fd(); })
       .def("aiomlc.core_failure",
            [](const CoreRef& core) { return ffi::String(core->engine.Failure()); })
-      .def("aiomlc.core_statistics", GetStatistics);
+      .def("aiomlc.core_statistics", GetStatistics)
+      .def("aiomlc.core_enable_trace", [](const CoreRef& core) { core->engine.EnableTrace(); })
+      .def("aiomlc.core_read_trace", ReadTrace);
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+/*!
+ * \file aiomlc/meter.h
+ * \brief Takes the times of sequences and steps: into the statistics and, if asked, a trace.
+ */
+#ifndef AIOMLC_METER_H_
+#define AIOMLC_METER_H_
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "aiomlc/event_trace.h"
+#include "aiomlc/record.h"
+#include "aiomlc/request_times.h"
+#include "aiomlc/scheduler.h"
+#include "aiomlc/sequence.h"
+#include "aiomlc/statistics.h"
+#include "aiomlc/step_plan.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief Is told what happens, by the thread that steps.
+ *
+ * The clock is read three times per step and once per sequence that ends, never once per token.
+ */
+class Meter {
+ public:
+  /*! \param totals Not owned; must outlive the meter. */
+  explicit Meter(Statistics* totals) : totals_(totals) {}
+
+  /*! \brief A sequence was taken from the inbox. */
+  void Adopted(const Sequence& sequence);
+  /*! \brief A plan was made, and nothing has been done about it yet. */
+  void StepPlanned(const StepPlan& plan, Clock::time_point start);
+  /*! \brief The logits are there: the moment that the step's tokens are given. */
+  void ForwardDone();
+  /*! \brief A token was sampled. */
+  void Sampled(Sequence* sequence);
+  /*! \brief The tokens are accepted. Some sequences of the plan may be gone. */
+  void StepDone(const StepPlan& plan, const Scheduler& scheduler);
+  /*! \return What its last record says. */
+  RequestTiming Ended(const Sequence& sequence, FinishReason reason);
+
+  /*! \brief May be enabled and read from any thread. */
+  EventTrace& trace() { return trace_; }
+
+ private:
+  /*! \brief What a trace wants to know of a row once its sequence may be gone. */
+  struct TracedRow {
+    int64_t sequence_id;
+    int64_t num_tokens;
+    bool is_decoding;
+  };
+
+  void TraceRows();
+  void Trace(EventKind kind, int64_t sequence_id, Clock::time_point start,
+             std::initializer_list<int64_t> values,
+             Clock::duration duration = Clock::duration::zero());
+
+  Statistics* totals_;
+  EventTrace trace_;
+  Clock::time_point step_start_;
+  Clock::time_point forward_end_;
+  std::vector<TracedRow> rows_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_METER_H_

@@ -1,0 +1,128 @@
+#include "aiomlc/meter.h"
+
+#include <algorithm>
+
+namespace aiomlc {
+
+namespace {
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+int64_t Nanoseconds(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+bool IsAnswer(FinishReason reason) {
+  return reason == FinishReason::kStop || reason == FinishReason::kLength;
+}
+
+}  // namespace
+
+void Meter::Adopted(const Sequence& sequence) {
+  if (!trace_.is_on()) return;
+  Trace(EventKind::kSubmitted, sequence.id, sequence.times.submitted, {sequence.num_prompt_tokens});
+}
+
+void Meter::StepPlanned(const StepPlan& plan, Clock::time_point start) {
+  step_start_ = start;
+  totals_->preemptions += static_cast<int64_t>(plan.preempted.size());
+  for (const StepAdmission& admission : plan.admitted) {
+    std::optional<Clock::time_point>& admitted = admission.sequence->times.admitted;
+    if (admitted.has_value()) continue;
+    admitted = start;
+    totals_->queue_seconds.Observe(Seconds(start - admission.sequence->times.submitted));
+  }
+  rows_.clear();
+  if (!trace_.is_on()) return;
+  for (const Sequence* sequence : plan.preempted) {
+    Trace(EventKind::kPreempted, sequence->id, start, {sequence->num_computed});
+  }
+  for (const auto& [sequence, prefix] : plan.admitted) {
+    Trace(EventKind::kAdmitted, sequence->id, start, {prefix.num_tokens});
+  }
+  for (const StepRow& row : plan.rows) {
+    rows_.push_back({row.sequence->id, row.num_tokens, row.sequence->is_decoding()});
+  }
+}
+
+void Meter::ForwardDone() {
+  forward_end_ = Clock::now();
+  TraceRows();
+}
+
+void Meter::Sampled(Sequence* sequence) {
+  RequestTimes& times = sequence->times;
+  if (times.last_token.has_value()) {
+    totals_->inter_token_seconds.Observe(Seconds(forward_end_ - *times.last_token));
+  } else {
+    times.first_token = forward_end_;
+    totals_->first_token_seconds.Observe(Seconds(forward_end_ - times.submitted));
+    if (trace_.is_on()) Trace(EventKind::kFirstToken, sequence->id, forward_end_, {});
+  }
+  times.last_token = forward_end_;
+}
+
+void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
+  const Clock::duration duration = Clock::now() - step_start_;
+  const double seconds = Seconds(duration);
+  const double num_tokens = static_cast<double>(plan.prefill_tokens + plan.decode_tokens);
+  ++totals_->steps;
+  totals_->prefill_tokens += plan.prefill_tokens;
+  totals_->decode_tokens += plan.decode_tokens;
+  totals_->prefill_seconds += seconds * static_cast<double>(plan.prefill_tokens) / num_tokens;
+  totals_->decode_seconds += seconds * static_cast<double>(plan.decode_tokens) / num_tokens;
+  totals_->batch_size.Observe(static_cast<double>(plan.rows.size()));
+  if (plan.prefill_tokens == 0 && plan.rows.size() <= totals_->decode_steps.size()) {
+    DecodeSteps& steps = totals_->decode_steps[plan.rows.size() - 1];
+    ++steps.count;
+    steps.seconds += seconds;
+  }
+  if (!trace_.is_on()) return;
+  Trace(EventKind::kStep, -1, step_start_,
+        {static_cast<int64_t>(plan.rows.size()), plan.prefill_tokens, plan.decode_tokens,
+         static_cast<int64_t>(scheduler.running().size()),
+         static_cast<int64_t>(scheduler.waiting().size()), scheduler.available_pages()},
+        duration);
+}
+
+RequestTiming Meter::Ended(const Sequence& sequence, FinishReason reason) {
+  const Clock::time_point now = Clock::now();
+  const RequestTimes& times = sequence.times;
+  RequestTiming timing;
+  if (times.admitted) timing.queue_seconds = Seconds(*times.admitted - times.submitted);
+  if (times.first_token) timing.first_token_seconds = Seconds(*times.first_token - times.submitted);
+  timing.total_seconds = Seconds(now - times.submitted);
+  ++totals_->ended[static_cast<size_t>(reason)];
+  if (trace_.is_on()) {
+    Trace(EventKind::kEnded, sequence.id, now,
+          {static_cast<int64_t>(reason), sequence.num_completion_tokens()});
+  }
+  if (!IsAnswer(reason)) return timing;
+  totals_->request_seconds.Observe(timing.total_seconds);
+  totals_->request_prompt_tokens.Observe(static_cast<double>(sequence.num_prompt_tokens));
+  totals_->request_completion_tokens.Observe(static_cast<double>(sequence.num_completion_tokens()));
+  totals_->last_answer = {sequence.num_prompt_tokens, sequence.num_completion_tokens(),
+                          sequence.num_cached, timing};
+  return timing;
+}
+
+void Meter::TraceRows() {
+  for (const TracedRow& row : rows_) {
+    Trace(row.is_decoding ? EventKind::kDecode : EventKind::kPrefill, row.sequence_id, step_start_,
+          {row.num_tokens}, forward_end_ - step_start_);
+  }
+}
+
+void Meter::Trace(EventKind kind, int64_t sequence_id, Clock::time_point start,
+                  std::initializer_list<int64_t> values, Clock::duration duration) {
+  Event event;
+  event.kind = kind;
+  event.sequence_id = sequence_id;
+  event.start_ns = Nanoseconds(start.time_since_epoch());
+  event.duration_ns = Nanoseconds(duration);
+  std::transform(values.begin(), values.end(), event.values.begin(),
+                 [](int64_t value) { return static_cast<int32_t>(value); });
+  trace_.Record(event);
+}
+
+}  // namespace aiomlc

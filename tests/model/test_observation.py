@@ -1,0 +1,37 @@
+"""What a real engine tells of its requests and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from aiomlc import AsyncMLCEngine, EngineConfig
+
+Directory = Callable[[str], Path]
+MESSAGES = [{"role": "user", "content": "Say something."}]
+
+
+async def test_the_statistics_of_two_requests_agree_with_their_usage(
+    model_cache: Path, tiny_directory: Directory
+) -> None:
+    config = EngineConfig(quantization="q4f16_1", num_threads=2)
+    async with AsyncMLCEngine(tiny_directory("llama"), engine_config=config) as engine:
+        for tokens in (5, 3):
+            await engine.chat.completions.create(
+                messages=MESSAGES, max_tokens=tokens, extra_body={"ignore_eos": True}
+            )
+
+        statistics = engine.statistics()
+        metrics = await engine.metrics()
+
+    assert statistics.finished == {"stop": 0, "length": 2, "abort": 0, "error": 0}
+    assert statistics.first_token_seconds.count == 2
+    assert statistics.inter_token_seconds.count == 4 + 2
+    assert statistics.request_completion_tokens.sum == 8
+    assert statistics.batch_size.count == statistics.steps
+    assert set(statistics.decode_steps) == {1}
+    assert statistics.decode_steps[1].num_steps == 6
+    last = metrics["last_finished_request"]
+    assert last["completion_tokens"] == 3
+    assert 0 < last["ttft_s"] < last["end_to_end_latency_s"]
+    assert last["prefill_tokens"] < last["prompt_tokens"]

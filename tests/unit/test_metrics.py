@@ -1,0 +1,115 @@
+"""What an engine counted, under upstream's names and in Prometheus' text format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from aiomlc.api.metrics import EngineMetrics, request_metrics
+from aiomlc.api.prometheus import prometheus_text
+from aiomlc.runtime.core_protocol import CoreStatistics
+from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
+from aiomlc.testing import FakeCore
+
+IDLE = FakeCore().statistics()
+BUSY = replace(
+    IDLE,
+    num_running=3,
+    completion_tokens=41,
+    decode_seconds=0.25,
+    finished={"stop": 4, "error": 1},
+    batch_size=Histogram((1.0, 2.0, 4.0), (5, 0, 2, 1), 20.0),
+    decode_steps={1: DecodeSteps(2, 0.5)},
+    last_finished=FinishedRequest(10, 5, 4, RequestTiming(0.5, 1.5, 3.5)),
+)
+
+
+def parsed(text: str) -> dict[str, Any]:
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def value(family: Any, name: str, **labels: str) -> float:  # noqa: ANN401 - it ships no types.
+    return next(
+        float(sample.value)
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    )
+
+
+@pytest.mark.parametrize("statistics", [IDLE, BUSY])
+def test_every_metric_has_a_type_and_a_help_that_prometheus_reads(
+    statistics: CoreStatistics,
+) -> None:
+    families = parsed(prometheus_text(statistics))
+
+    assert len(families) == 23
+    for name, family in families.items():
+        assert name.startswith("aiomlc_")
+        assert family.type in {"counter", "gauge", "histogram"}
+        assert family.documentation
+
+
+def test_counters_and_gauges_have_their_values() -> None:
+    families = parsed(prometheus_text(BUSY))
+
+    assert value(families["aiomlc_completion_tokens"], "aiomlc_completion_tokens_total") == 41
+    assert value(families["aiomlc_decode_seconds"], "aiomlc_decode_seconds_total") == 0.25
+    assert value(families["aiomlc_sequences_running"], "aiomlc_sequences_running") == 3
+    finished = families["aiomlc_requests_finished"]
+    name = "aiomlc_requests_finished_total"
+    assert value(finished, name, finish_reason="stop") == 4
+    assert value(finished, name, finish_reason="error") == 1
+
+
+def test_the_buckets_of_a_histogram_add_up() -> None:
+    family = parsed(prometheus_text(BUSY))["aiomlc_batch_size"]
+
+    buckets = [
+        (sample.labels["le"], sample.value)
+        for sample in family.samples
+        if sample.name.endswith("_bucket")
+    ]
+    assert buckets == [("1", 5), ("2", 5), ("4", 7), ("+Inf", 8)]
+    assert value(family, "aiomlc_batch_size_sum") == 20
+    assert value(family, "aiomlc_batch_size_count") == 8
+
+
+def test_a_label_may_hold_any_character() -> None:
+    label = 'a "quoted"\\\nname'
+    families = parsed(prometheus_text(BUSY, {"model": label}, prefix="x_"))
+
+    assert value(families["x_steps"], "x_steps_total", model=label) == IDLE.steps
+    buckets = families["x_batch_size"].samples
+    assert all(sample.labels["model"] == label for sample in buckets)
+
+
+def test_the_last_request_is_told_under_upstream_names() -> None:
+    assert EngineMetrics(BUSY)["last_finished_request"] == {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "prefill_tokens": 6,
+        "decode_tokens": 4,
+        "end_to_end_latency_s": 3.5,
+        "ttft_s": 1.5,
+        "prefill_tokens_per_s": 6.0,
+        "decode_tokens_per_s": 2.0,
+        "inter_token_latency_s": 0.5,
+    }
+    assert "last_finished_request" not in EngineMetrics(IDLE).metrics
+
+
+def test_a_request_without_a_token_has_no_rates() -> None:
+    metrics = request_metrics(FinishedRequest(10, 0, 0, RequestTiming(None, None, 1.0)))
+
+    assert metrics["end_to_end_latency_s"] == 1.0
+    assert "ttft_s" not in metrics
+
+
+def test_decoding_is_told_by_batch_size() -> None:
+    assert EngineMetrics(BUSY)["decode_time_by_batch_size"] == {
+        "mean{batch_size=1}": 0.25,
+        "count{batch_size=1}": 2,
+    }
