@@ -114,6 +114,7 @@ class EngineConfig:
     prefix_cache_mode: PrefixCacheMode = "radix"
     #: Ended sequences to keep: None is `max_num_sequence`, -1 is no limit, 0 turns the cache off.
     prefix_cache_max_num_recycling_seqs: int | None = None
+    enable_tracing: bool = False  #: Record events, for `engine.trace()`.
     model_lib: str | None = None
     additional_models: tuple[str | tuple[str, str], ...] = ()
     tensor_parallel_shards: int | None = None

@@ -6,7 +6,7 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Self, Unpack, final
+from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin, Lock
 from anyio.lowlevel import checkpoint
@@ -21,11 +21,14 @@ from aiomlc.api.options import ChatOptions
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.responses import AsyncResponses
 from aiomlc.api.session import EncoderSession, ModelSession
+from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+
+from aiomlc.runtime.trace import chrome_trace
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedder import Embedder
@@ -125,6 +128,18 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             EngineClosedError: the engine is not open.
         """
         return self._service.engine.statistics()
+
+    def trace(self) -> dict[str, Any]:
+        """What the engine did and when, as JSON in the Trace Event Format.
+
+        Write it to a file with `json.dump`, and open that in Perfetto or chrome://tracing. The
+        last 65,536 events are kept: a request has one per step, and each step one more.
+
+        Raises:
+            EngineError: the engine was opened without `enable_tracing`, or is not open.
+        """
+        check_tracing(self.engine_config)
+        return chrome_trace(self._service.engine.trace())
 
     def terminate(self) -> None:
         """End every request and free the model. Waiting readers get `EngineClosedError`.
@@ -241,6 +256,9 @@ class _Service:
             engine_config=self._config,
             on_progress=self._on_progress,
         )
+        if self._config.enable_tracing and isinstance(loaded, LoadedModel):
+            loaded.core.enable_trace()
+
         session = _session_of(loaded)
         if self._terminated:
             session.engine.terminate()

@@ -56,8 +56,13 @@ def complete_config(
     _check_same("model", path, config.model)
     _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
     _check_same("mode", mode, config.mode)
-    _check_supported(device, model_lib, enable_tracing)
-    return dataclasses.replace(config, model=config.model if path is None else path, mode=mode)
+    _check_supported(device, model_lib)
+    return dataclasses.replace(
+        config,
+        model=config.model if path is None else path,
+        mode=mode,
+        enable_tracing=config.enable_tracing or enable_tracing,
+    )
 
 
 async def open_model(
@@ -95,7 +100,7 @@ def _check_same(name: str, argument: str | None, configured: str | None) -> None
         )
 
 
-def _check_supported(device: str, model_lib: Model | None, enable_tracing: bool) -> None:
+def _check_supported(device: str, model_lib: Model | None) -> None:
     if device not in _DEVICES:
         raise BadRequestError(
             f"device {device!r} is not supported yet: use 'auto' or 'cpu'", param="device"
@@ -103,6 +108,3 @@ def _check_supported(device: str, model_lib: Model | None, enable_tracing: bool)
 
     if model_lib is not None:
         raise BadRequestError("model_lib is not supported yet", param="model_lib")
-
-    if enable_tracing:
-        raise BadRequestError("enable_tracing is not supported yet", param="enable_tracing")

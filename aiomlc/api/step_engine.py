@@ -7,7 +7,7 @@ __all__ = ("StreamCallback", "SyncMLCEngine")
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, final
 
 from anyio.from_thread import start_blocking_portal
 
@@ -26,6 +26,7 @@ from aiomlc.api.step_data import (
     read_inputs,
     read_prompts,
 )
+from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import (
     BadRequestError,
@@ -35,7 +36,10 @@ from aiomlc.errors import (
     EngineError,
     RequestFailedError,
 )
+from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
+from aiomlc.runtime.step_log import StepLog
+from aiomlc.runtime.trace import chrome_trace
 
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
 
@@ -100,6 +104,11 @@ class SyncMLCEngine:
         self._model = loaded
         self.tokenizer = self._model.tokenizer
         self._core = self._model.core
+        if self.engine_config.enable_tracing:
+            self._core.enable_trace()
+
+        self._step_log = StepLog(self._core)
+        self._step_log.write()
         self._live: dict[int, _Live] = {}
         self._sequence_ids: dict[str, int] = {}
         self._closed = False
@@ -205,7 +214,16 @@ class SyncMLCEngine:
 
     def metrics(self) -> EngineMetrics:
         """The engine's counters under upstream's names."""
-        return EngineMetrics(self._core.statistics())
+        return EngineMetrics(self.statistics())
+
+    def statistics(self) -> CoreStatistics:
+        """A snapshot of the engine's counters."""
+        return self._core.statistics()
+
+    def trace(self) -> dict[str, Any]:
+        """What the engine did and when, as of `AsyncMLCEngine.trace`."""
+        check_tracing(self.engine_config)
+        return chrome_trace(self._core.read_trace(0)[1])
 
     def terminate(self) -> None:
         """End every request and free the model. A second call does nothing."""
@@ -235,6 +253,7 @@ class SyncMLCEngine:
     def _advance(self) -> bool:
         has_stepped = self._core.step()
         records = self._core.drain()
+        self._step_log.write()
         if not has_stepped and not records:
             raise EngineError("the core has requests and nothing to do")
 

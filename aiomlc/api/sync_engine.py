@@ -7,7 +7,7 @@ __all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine", "Respons
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self, TypeVar, Unpack, final, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, final, overload
 
 from aiomlc.api.async_engine import AsyncMLCEngine
 from aiomlc.api.chat import MessageLike
@@ -108,6 +108,10 @@ class MLCEngine:
     def statistics(self) -> CoreStatistics:
         """A snapshot of the engine's counters."""
         return self._engine.statistics()
+
+    def trace(self) -> dict[str, Any]:
+        """What the engine did and when, as of `AsyncMLCEngine.trace`."""
+        return self._engine.trace()
 
     def terminate(self) -> None:
         """End every request and the engine's thread, and free the model. Idempotent.

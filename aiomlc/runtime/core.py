@@ -21,13 +21,14 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, final, get_args
 
 import numpy as np
 
 from aiomlc import errors
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
 from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
+from aiomlc.runtime.trace import EventKind, TraceEvent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +55,9 @@ _TIMING = struct.Struct("<ddd")
 # A token's logprob and the number of alternatives that follow it; one of these.
 _LOGPROB = struct.Struct("<fI")
 _ALTERNATIVE = struct.Struct("<if")
+# An event: sequence id, start and duration in nanoseconds, kind, six values.
+_EVENT = struct.Struct("<qqq7i")
+_EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 _HISTOGRAMS = (
     "queue_seconds",
     "first_token_seconds",
@@ -237,6 +241,7 @@ class NativeCore:
     ) -> None:
         self._handle = _global("aiomlc.core_create")(model.handle, list(vocabulary), dict(options))
         self._last_statistics: CoreStatistics | None = None
+        self._last_trace = struct.pack("<q", 0)
         # Looked up now: a core may be stopped while the interpreter ends, when imports fail.
         self._submit = _global("aiomlc.core_submit")
         self._cancel = _global("aiomlc.core_cancel")
@@ -247,6 +252,8 @@ class NativeCore:
         self._drain = _global("aiomlc.core_drain")
         self._failure = _global("aiomlc.core_failure")
         self._statistics = _global("aiomlc.core_statistics")
+        self._enable_trace = _global("aiomlc.core_enable_trace")
+        self._read_trace = _global("aiomlc.core_read_trace")
         self.wake_fd: int = _global("aiomlc.core_wake_fd")(self._handle)
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
@@ -295,6 +302,7 @@ class NativeCore:
     def release(self) -> None:
         """Free the model and the wake fd. Call it when nobody waits on that any more."""
         self._last_statistics = self.statistics()
+        self._last_trace = self._packed_trace(0)
         self._handle = None  # The last reference, unless a thread is in a call.
 
     def step(self) -> bool:
@@ -319,6 +327,25 @@ class NativeCore:
 
         assert self._last_statistics is not None, "set by release"
         return self._last_statistics
+
+    def enable_trace(self) -> None:
+        """Record events from now on; the last 65,536 are kept, in 4 MB."""
+        if (handle := self._handle) is not None:
+            self._enable_trace(handle)
+
+    def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
+        """The recorded events from a number on, and the number of the first of them."""
+        packed = self._packed_trace(start)
+        (first,) = struct.unpack_from("<q", packed)
+        events = [
+            TraceEvent(_EVENT_KINDS[kind], sequence_id, start_ns, duration_ns, tuple(values))
+            for sequence_id, start_ns, duration_ns, kind, *values in _EVENT.iter_unpack(packed[8:])
+        ]
+        return first, events
+
+    def _packed_trace(self, start: int) -> bytes:
+        handle = self._handle
+        return self._last_trace if handle is None else bytes(self._read_trace(handle, start))
 
 
 def encode_by_pairs(pairs: BytePairs, text: bytes) -> list[int]:

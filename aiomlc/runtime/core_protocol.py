@@ -16,6 +16,7 @@ from aiomlc.runtime.statistics import (
     Histogram,
     RequestTiming,
 )
+from aiomlc.runtime.trace import TraceEvent
 
 
 class TokenLogprob(NamedTuple):
@@ -130,3 +131,12 @@ class Core(Protocol):
 
     def statistics(self) -> CoreStatistics:
         """A snapshot of the counters."""
+
+    def enable_trace(self) -> None:
+        """Record events from now on; the oldest are forgotten."""
+
+    def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
+        """The recorded events from a number on, and the number of the first of them.
+
+        Events are numbered from 0; past the end there are none, and the number is the next one's.
+        """

@@ -30,8 +30,10 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.step_log import StepLog
 from aiomlc.runtime.stream import DeltaStream, Mailbox
 from aiomlc.runtime.system_task import spawn_system_task
+from aiomlc.runtime.trace import TraceEvent
 
 
 class _Addressee(NamedTuple):
@@ -60,6 +62,7 @@ class Engine(AsyncContextManagerMixin):
         self._closing = False
         self._closed = False
         self._death: EngineDeadError | None = None
+        self._step_log = StepLog(core)
         self._running = Lock()  # Held while a thread is inside `core.run`.
         self._loop: object = None
         self._thread_id: int | None = None
@@ -136,6 +139,10 @@ class Engine(AsyncContextManagerMixin):
         """A snapshot of the core's counters."""
         return self._core.statistics()
 
+    def trace(self) -> list[TraceEvent]:
+        """The events that the core recorded and still keeps."""
+        return self._core.read_trace(0)[1]
+
     def stop(self) -> None:
         """Refuse new requests and let the core's loop return. From any thread; never blocks."""
         self._closing = True
@@ -199,6 +206,7 @@ class Engine(AsyncContextManagerMixin):
         while True:
             await wait_readable(self._core.wake_fd)
             self._fan_out(self._core.drain())
+            self._step_log.write()
 
     def _fan_out(self, records: list[Record]) -> None:
         for record in records:
@@ -232,6 +240,7 @@ class Engine(AsyncContextManagerMixin):
         self._closing = True
         with self._running:
             self._fan_out(self._core.drain())
+            self._step_log.write()
             try:
                 self._core.close()
             except EngineDeadError as error:
@@ -283,6 +292,7 @@ class Engine(AsyncContextManagerMixin):
         if self._closing:
             raise self._reason_closed()
 
+        self._step_log.write()
         self._loop = current_token().native_token
         self._thread_id = get_ident()
 

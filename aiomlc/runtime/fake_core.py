@@ -15,9 +15,11 @@ from typing import NoReturn, final
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import EngineClosedError, EngineDeadError
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.trace import EventKind, TraceEvent
 
 _TOTAL_PAGES = 64
 _VOCAB_SIZE = 256  # Token i is byte i.
+_REASONS = (None, "stop", "length", "abort", "error")
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class FakeCore:
         self._steps = 0
         self._prompt_tokens = 0
         self._completion_tokens = 0
+        self._trace: list[TraceEvent] | None = None
         self.wake_fd, self._wake_writer = os.pipe()
         weakref.finalize(self, _close_all, self.wake_fd, self._wake_writer)
 
@@ -87,6 +90,7 @@ class FakeCore:
             self._live[sequence_id] = _Sequence(
                 self._reply(sequence_id, prompt_ids), options, len(prompt_ids)
             )
+            self._record("submitted", sequence_id, len(prompt_ids))
             self._changed.notify_all()
             return sequence_id
 
@@ -137,7 +141,11 @@ class FakeCore:
             if self._steps == self._dies_at_step:
                 self._die()
 
-            self._post([self._advance(sequence_id) for sequence_id in list(self._live)])
+            rows = len(self._live)
+            records = [self._advance(sequence_id) for sequence_id in list(self._live)]
+            free_pages = _TOTAL_PAGES - len(self._live)
+            self._record("step", -1, rows, 0, rows, len(self._live), 0, free_pages)
+            self._post(records)
             return True
 
     def drain(self) -> list[Record]:
@@ -172,6 +180,17 @@ class FakeCore:
                 prefill_seconds=0.5 * self._steps,
                 decode_seconds=0.5 * self._steps,
             )
+
+    def enable_trace(self) -> None:
+        """Record submissions, ends and steps from now on. The clock counts events."""
+        with self._changed:
+            self._trace = self._trace or []
+
+    def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
+        """The recorded events from a number on, and the number of the first of them."""
+        with self._changed:
+            events = self._trace or []
+            return min(start, len(events)), events[start:]
 
     def allow(self, num_steps: int) -> None:
         """Grant steps to a hand-stepped core."""
@@ -222,6 +241,8 @@ class FakeCore:
         if finish_reason is not None:
             del self._live[sequence_id]
             self._doomed.discard(sequence_id)
+            reason = _REASONS.index(finish_reason)
+            self._record("ended", sequence_id, reason, sequence.num_done)
 
         return Record(
             sequence_id,
@@ -233,6 +254,10 @@ class FakeCore:
             sequence.num_done,
             logprobs=self._logprobs(sequence, text),
         )
+
+    def _record(self, kind: EventKind, sequence_id: int, *values: int) -> None:
+        if self._trace is not None:
+            self._trace.append(TraceEvent(kind, sequence_id, 1000 * len(self._trace), 0, values))
 
     def _logprobs(self, sequence: _Sequence, text: str) -> tuple[TokenLogprob, ...]:
         num_top = sequence.options.top_logprobs

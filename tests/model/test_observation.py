@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,3 +36,23 @@ async def test_the_statistics_of_two_requests_agree_with_their_usage(
     assert last["completion_tokens"] == 3
     assert 0 < last["ttft_s"] < last["end_to_end_latency_s"]
     assert last["prefill_tokens"] < last["prompt_tokens"]
+
+
+async def test_a_trace_nests_the_steps_of_a_sequence_in_its_life(
+    model_cache: Path, tiny_directory: Directory
+) -> None:
+    config = EngineConfig(quantization="q4f16_1", num_threads=2, enable_tracing=True)
+    async with AsyncMLCEngine(tiny_directory("llama"), engine_config=config) as engine:
+        await engine.chat.completions.create(
+            messages=MESSAGES, max_tokens=5, extra_body={"ignore_eos": True}
+        )
+
+    events = [event for event in engine.trace()["traceEvents"] if event["tid"] == 1]
+    (begin,) = [event["ts"] for event in events if event["ph"] == "B"]
+    (end,) = [event["ts"] for event in events if event["ph"] == "E"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert [span["name"] for span in spans] == ["prefill"] + 4 * ["decode"]
+    assert begin <= spans[0]["ts"]
+    for span, following in itertools.pairwise(spans):
+        assert span["ts"] + span["dur"] <= following["ts"]
+    assert spans[-1]["ts"] + spans[-1]["dur"] <= end

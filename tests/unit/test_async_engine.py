@@ -287,7 +287,6 @@ async def test_the_loader_gets_what_the_constructor_was_given(tmp_path: Path) ->
     [
         ({"device": "cuda"}, "device"),
         ({"model_lib": "lib.so"}, "model_lib"),
-        ({"enable_tracing": True}, "enable_tracing"),
         ({"model": "a", "engine_config": EngineConfig(model="b")}, "model"),
         ({"mode": "local", "engine_config": EngineConfig(mode="server")}, "mode"),
         ({"mode": "quick"}, "mode"),
