@@ -209,7 +209,9 @@ def _open_all(
     try:
         for index, prompt_ids in enumerate(prompts):
             label = request_id if len(prompts) == 1 else f"{request_id}-{index}"
-            streams.append(session.open_stream(prompt_ids, request, label))
+            streams.append(
+                session.open_stream(prompt_ids, request, label, operation="text_completion")
+            )
     except AiomlcError:
         for stream in streams:
             stream.close()

@@ -12,7 +12,8 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.sampling import SamplingChoice, sequence_options
-from aiomlc.errors import BadRequestError, GrammarError, PromptTooLongError
+from aiomlc.api.telemetry import Operation, start_span
+from aiomlc.errors import AiomlcError, BadRequestError, GrammarError, PromptTooLongError
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.grammar import Grammar
 from aiomlc.runtime.loaded_model import LoadedModel
@@ -68,6 +69,7 @@ class ModelSession:
         request_id: str,
         num_choices: int = 1,
         grammar: object = None,
+        operation: Operation = "chat",
     ) -> DeltaStream:
         """Submit a prompt. Does not block: a caller that is cancelled leaves nothing behind.
 
@@ -75,9 +77,15 @@ class ModelSession:
             RequestError: the length or the core refuses it.
             EngineError: the engine is closed or dead.
         """
-        self.check_length(prompt_ids)
-        options = replace(sequence_options(choice, self.model), grammar=grammar)
-        return self.engine.open_stream(prompt_ids, options, request_id, num_choices)
+        span = start_span(operation, self.model.model_name, choice, request_id, num_choices)
+        try:
+            self.check_length(prompt_ids)
+            options = replace(sequence_options(choice, self.model), grammar=grammar)
+            return self.engine.open_stream(prompt_ids, options, request_id, num_choices, span)
+        except AiomlcError as error:
+            if span is not None:
+                span.ended(error)
+            raise
 
     def check_length(self, prompt_ids: Sequence[int]) -> None:
         """Refuse a prompt that leaves no room for a completion.

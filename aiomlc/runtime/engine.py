@@ -31,7 +31,7 @@ from aiomlc.errors import (
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
 from aiomlc.runtime.step_log import StepLog
-from aiomlc.runtime.stream import DeltaStream, Mailbox
+from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
 from aiomlc.runtime.system_task import spawn_system_task
 from aiomlc.runtime.trace import TraceEvent
 
@@ -104,6 +104,7 @@ class Engine(AsyncContextManagerMixin):
         options: SequenceOptions,
         request_id: str | None = None,
         num_choices: int = 1,
+        watcher: Watcher | None = None,
     ) -> DeltaStream:
         """Submit a prompt and open the stream of its completions. Does not block.
 
@@ -119,7 +120,7 @@ class Engine(AsyncContextManagerMixin):
         if self._is_live(label):
             raise DuplicateRequestError(label)
 
-        mailbox = Mailbox(num_choices)
+        mailbox = Mailbox(num_choices, watcher)
         sequence_ids = self._submit(prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
             self._mailboxes[sequence_id] = _Addressee(label, mailbox, choice)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("Delta", "DeltaStream", "Mailbox")
+__all__ = ("Delta", "DeltaStream", "Mailbox", "Watcher")
 
 from collections.abc import Sequence
 from itertools import chain
 from types import TracebackType
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, Protocol, Self, final
 
 from anyio import BusyResourceError, Event
 from anyio.lowlevel import checkpoint
@@ -29,6 +29,16 @@ class Delta(NamedTuple):
     choice: int = 0  #: Which of the request's choices.
 
 
+class Watcher(Protocol):
+    """Somebody beside the reader who is told of a request, in the event loop's thread."""
+
+    def received(self, record: Record, choice: int) -> None:
+        """A record came."""
+
+    def ended(self, error: AiomlcError | None) -> None:
+        """It is over, once: with its last record, by the reader's leaving, or with an error."""
+
+
 @final
 class Mailbox:
     """What waits for one reader: at most one delta per choice, which later records are merged into.
@@ -39,21 +49,26 @@ class Mailbox:
     woken loses nothing, and on asyncio a delta costs a third (7 instead of 19 us).
     """
 
-    __slots__ = ("_arrived", "_error", "_num_open", "_waiting", "ended")
+    __slots__ = ("_arrived", "_error", "_num_open", "_waiting", "_watcher", "ended")
 
-    def __init__(self, num_choices: int = 1) -> None:
+    def __init__(self, num_choices: int = 1, watcher: Watcher | None = None) -> None:
         self._waiting: dict[int, list[Record]] = {}  # By choice, the one that waits longest first.
         self._num_open = num_choices
         self._error: AiomlcError | None = None
         self._arrived: Event | None = None  # Set by the reader that waits.
+        self._watcher = watcher
         self.ended = False
 
     def put(self, record: Record, choice: int = 0) -> None:
         """Add a record to what waits; one with a finish reason is the last of its choice."""
         self._waiting.setdefault(choice, []).append(record)
+        if self._watcher is not None:
+            self._watcher.received(record, choice)
+
         if record.finish_reason is not None:
             self._num_open -= 1
-            self.ended = self._num_open == 0
+            if self._num_open == 0:
+                self._end(None)
 
         self._wake()
 
@@ -61,14 +76,16 @@ class Mailbox:
         """End the stream with an error, after what waits has been read."""
         if not self.ended:
             self._error = error
-            self.ended = True
+            self._end(error)
             self._wake()
 
     def close(self) -> None:
         """Forget what waits and end."""
         self._waiting.clear()
         self._error = None
-        self.ended = True
+        if not self.ended:
+            self._end(None)
+
         self._wake()
 
     async def take(self) -> Delta | None:
@@ -114,6 +131,11 @@ class Mailbox:
             last.cached_tokens,
             choice,
         )
+
+    def _end(self, error: AiomlcError | None) -> None:
+        self.ended = True
+        if self._watcher is not None:
+            self._watcher.ended(error)
 
     def _wake(self) -> None:
         if self._arrived is not None:
