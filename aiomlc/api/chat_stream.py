@@ -5,16 +5,20 @@ from __future__ import annotations
 __all__ = ("ChatCompletionStream",)
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.api.logprobs import LogprobsWriter
-from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
+from aiomlc.api.protocol.wire import trusted
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.stream import Delta, DeltaStream
 from aiomlc.runtime.tool_format import ToolFormat
+
+_TEXT = {"content"}
+_CHOICE = {"index", "delta", "finish_reason"}
 
 
 @final
@@ -47,22 +51,40 @@ class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
         if include_usage:
             self._common["usage"] = None
 
+        empty = ChatCompletionChunk.model_validate({**self._common, "choices": []})
+        self._fields = dict(empty.__dict__)
+        self._given = empty.model_fields_set
+
     def __repr__(self) -> str:
         return f"<ChatCompletionStream of {self._deltas!r}>"
 
-    async def _receive(self) -> Iterable[ChatCompletionChunk]:
-        return self._chunks(await self._deltas.__anext__())
+    def _next_delta(self) -> Awaitable[Delta]:
+        return self._deltas.__anext__()
 
     def _cancel(self) -> None:
         self._deltas.close()
 
-    def _chunks(self, delta: Delta) -> Iterator[ChatCompletionChunk]:
+    def _chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        choice_deltas = self._choice_deltas(delta)
+        if (
+            len(choice_deltas) == 1
+            and choice_deltas[0].keys() == _TEXT
+            and delta.finish_reason is None
+            and delta.choice in self._started
+            and self._logprobs is None
+        ):
+            return (self._text_chunk(delta.choice, choice_deltas[0]["content"]),)
+
+        return self._all_chunks(delta, choice_deltas)
+
+    def _all_chunks(
+        self, delta: Delta, choice_deltas: list[dict[str, Any]]
+    ) -> Iterator[ChatCompletionChunk]:
         index = delta.choice
         if index not in self._started:
             self._started.add(index)
             yield self._chunk(index, {"role": "assistant", "content": ""}, logprobs=())
 
-        choice_deltas = self._choice_deltas(delta)
         if delta.logprobs and not choice_deltas:
             choice_deltas = [{"content": ""}]  # The entry is told now; its text later, or never.
 
@@ -127,3 +149,15 @@ class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
             choice["logprobs"] = self._logprobs.write(logprobs)
 
         return ChatCompletionChunk.model_validate({**self._common, "choices": [choice]})
+
+    def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
+        # Nearly every chunk is one of these, so they are put together without validation.
+        gain = trusted(ChoiceDelta, {"role": None, "content": text, "tool_calls": None}, _TEXT)
+        choice = trusted(
+            ChunkChoice,
+            {"index": index, "delta": gain, "logprobs": None, "finish_reason": None},
+            _CHOICE,
+        )
+        fields = self._fields.copy()
+        fields["choices"] = [choice]
+        return trusted(ChatCompletionChunk, fields, self._given)

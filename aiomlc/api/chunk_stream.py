@@ -6,11 +6,13 @@ __all__ = ("ChunkStream",)
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from anyio.lowlevel import checkpoint
+
+from aiomlc.runtime.stream import Delta
 
 _Chunk = TypeVar("_Chunk")
 
@@ -28,8 +30,12 @@ class ChunkStream(ABC, Generic[_Chunk]):
         self._ready: deque[_Chunk] = deque()
 
     @abstractmethod
-    async def _receive(self) -> Iterable[_Chunk]:
-        """Wait for the next chunks, perhaps none; raise StopAsyncIteration at the end."""
+    def _next_delta(self) -> Awaitable[Delta]:
+        """Wait for the next delta; raises StopAsyncIteration at the end."""
+
+    @abstractmethod
+    def _chunks(self, delta: Delta) -> Iterable[_Chunk]:
+        """The chunks of a delta, perhaps none."""
 
     @abstractmethod
     def _cancel(self) -> None:
@@ -39,13 +45,14 @@ class ChunkStream(ABC, Generic[_Chunk]):
         return self
 
     async def __anext__(self) -> _Chunk:
-        if self._ready:
+        ready = self._ready
+        if ready:
             await checkpoint()
 
-        while not self._ready:
-            self._ready.extend(await self._receive())
+        while not ready:
+            ready.extend(self._chunks(await self._next_delta()))
 
-        return self._ready.popleft()
+        return ready.popleft()
 
     async def receive_batch(self) -> list[_Chunk]:
         """Wait for a chunk, and take all that are there; an empty list is the end."""

@@ -6,7 +6,7 @@ __all__ = ("AsyncTextCompletions", "CompletionStream", "Prompt")
 
 import time
 import uuid
-from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterator, Sequence
 from typing import Any, Literal, Unpack, final, overload
 
 from aiomlc.api.chunk_stream import ChunkStream
@@ -137,15 +137,13 @@ class CompletionStream(ChunkStream[Completion]):
     def __repr__(self) -> str:
         return f"<CompletionStream {self.request_id!r} of {len(self._streams)} prompts>"
 
-    async def _receive(self) -> Iterable[Completion]:
+    async def _next_delta(self) -> Delta:
         stream = self._streams[min(self._index, len(self._streams) - 1)]
         try:
-            delta = await stream.__anext__()
+            return await stream.__anext__()
         except AiomlcError:
             self._cancel()  # One answer: without this prompt the others are of no use.
             raise
-
-        return self._chunks(delta)
 
     def _cancel(self) -> None:
         for stream in self._streams:

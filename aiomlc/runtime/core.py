@@ -17,18 +17,17 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import struct
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final, get_args
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from aiomlc import errors
-from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
-from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
-from aiomlc.runtime.trace import EventKind, TraceEvent
+from aiomlc.runtime.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.packed import EMPTY_TRACE, read_statistics, unpack_records, unpack_trace
+from aiomlc.runtime.trace import TraceEvent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,27 +44,6 @@ _RAISED_BY_NATIVE_CODE = (
     errors.EngineClosedError,
     errors.EngineDeadError,
     errors.ModelLoadError,
-)
-_FINISH_REASONS = (None, "stop", "length", "abort", "error")
-# One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
-# logprobs, of text and of error, finish reason. The token ids and those bytes follow each record,
-# and the times of its life where there is a finish reason.
-_RECORD = struct.Struct("<qqqqIIIII")
-_TIMING = struct.Struct("<ddd")
-# A token's logprob and the number of alternatives that follow it; one of these.
-_LOGPROB = struct.Struct("<fI")
-_ALTERNATIVE = struct.Struct("<if")
-# An event: sequence id, start and duration in nanoseconds, kind, six values.
-_EVENT = struct.Struct("<qqq7i")
-_EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
-_HISTOGRAMS = (
-    "queue_seconds",
-    "first_token_seconds",
-    "inter_token_seconds",
-    "request_seconds",
-    "request_prompt_tokens",
-    "request_completion_tokens",
-    "batch_size",
 )
 
 
@@ -241,7 +219,7 @@ class NativeCore:
     ) -> None:
         self._handle = _global("aiomlc.core_create")(model.handle, list(vocabulary), dict(options))
         self._last_statistics: CoreStatistics | None = None
-        self._last_trace = struct.pack("<q", 0)
+        self._last_trace = EMPTY_TRACE
         # Looked up now: a core may be stopped while the interpreter ends, when imports fail.
         self._submit = _global("aiomlc.core_submit")
         self._cancel = _global("aiomlc.core_cancel")
@@ -313,7 +291,7 @@ class NativeCore:
     def drain(self) -> list[Record]:
         """Everything that happened since the last call."""
         handle = self._handle
-        return [] if handle is None else list(_records(self._drain(handle)))
+        return [] if handle is None else unpack_records(self._drain(handle))
 
     def failure(self) -> str:
         """Why the engine is dead; empty while it is not, and once it was released."""
@@ -323,7 +301,7 @@ class NativeCore:
     def statistics(self) -> CoreStatistics:
         """A snapshot of the engine's counters; the last one, once the core was released."""
         if (handle := self._handle) is not None:
-            return _read_statistics(dict(self._statistics(handle)))
+            return read_statistics(dict(self._statistics(handle)))
 
         assert self._last_statistics is not None, "set by release"
         return self._last_statistics
@@ -335,13 +313,7 @@ class NativeCore:
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
         """The recorded events from a number on, and the number of the first of them."""
-        packed = self._packed_trace(start)
-        (first,) = struct.unpack_from("<q", packed)
-        events = [
-            TraceEvent(_EVENT_KINDS[kind], sequence_id, start_ns, duration_ns, tuple(values))
-            for sequence_id, start_ns, duration_ns, kind, *values in _EVENT.iter_unpack(packed[8:])
-        ]
-        return first, events
+        return unpack_trace(self._packed_trace(start))
 
     def _packed_trace(self, start: int) -> bytes:
         handle = self._handle
@@ -384,83 +356,3 @@ def _as_int64(seed: int) -> int:
     """The seed's low 64 bits, as the signed number that crosses the border."""
     low = seed & (1 << 64) - 1
     return low - (1 << 64) if low >> 63 else low
-
-
-def _records(packed: bytes) -> Iterator[Record]:
-    """Read what `core_drain` wrote: a fixed header per record, then its variable parts."""
-    offset = 0
-    while offset < len(packed):
-        (
-            sequence_id,
-            prompt_tokens,
-            completion_tokens,
-            cached_tokens,
-            num_ids,
-            logprobs_size,
-            text_size,
-            error_size,
-            finish_reason,
-        ) = _RECORD.unpack_from(packed, offset)
-        ids_at = offset + _RECORD.size
-        logprobs_at = ids_at + 4 * num_ids
-        text_at = logprobs_at + logprobs_size
-        error_at = text_at + text_size
-        end = error_at + error_size
-        offset = end + _TIMING.size if finish_reason else end
-        token_ids = struct.unpack_from(f"<{num_ids}i", packed, ids_at)
-        yield Record(
-            sequence_id,
-            packed[text_at:error_at].decode(),
-            token_ids,
-            _FINISH_REASONS[finish_reason],
-            packed[error_at:end].decode() or None,
-            prompt_tokens,
-            completion_tokens,
-            cached_tokens,
-            tuple(_logprobs(packed, logprobs_at, token_ids)) if logprobs_size else (),
-            _timing(*_TIMING.unpack_from(packed, end)) if finish_reason else None,
-        )
-
-
-def _timing(queue: float, first_token: float, total: float) -> RequestTiming:
-    return RequestTiming(
-        None if queue < 0 else queue, None if first_token < 0 else first_token, total
-    )
-
-
-def _read_statistics(values: dict[str, Any]) -> CoreStatistics:
-    for name in _HISTOGRAMS:
-        given = values[name]
-        values[name] = Histogram(tuple(given["bounds"]), tuple(given["counts"]), given["sum"])
-
-    reasons = zip(_FINISH_REASONS, values.pop("ended"), strict=True)
-    values["finished"] = {reason: count for reason, count in reasons if reason is not None}
-    steps = tuple(values["decode_steps"])
-    values["decode_steps"] = {
-        index // 2 + 1: DecodeSteps(steps[index], steps[index + 1])
-        for index in range(0, len(steps), 2)
-        if steps[index]
-    }
-    values["last_finished"] = _last_finished(values.pop("last_answer"))
-    return CoreStatistics(**values)
-
-
-def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
-    if values["total_seconds"] < 0:
-        return None
-
-    return FinishedRequest(
-        values["prompt_tokens"],
-        values["completion_tokens"],
-        values["cached_tokens"],
-        _timing(values["queue_seconds"], values["first_token_seconds"], values["total_seconds"]),
-    )
-
-
-def _logprobs(packed: bytes, offset: int, token_ids: Iterable[int]) -> Iterator[TokenLogprob]:
-    for token_id in token_ids:
-        logprob, num_top = _LOGPROB.unpack_from(packed, offset)
-        top_at = offset + _LOGPROB.size
-        offset = top_at + num_top * _ALTERNATIVE.size
-        top = tuple(_ALTERNATIVE.iter_unpack(packed[top_at:offset]))
-        yield TokenLogprob(token_id, logprob, top)

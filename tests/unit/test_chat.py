@@ -33,6 +33,25 @@ async def serve(core: FakeCore) -> AsyncIterator[AsyncMLCEngine]:
         yield engine
 
 
+@pytest.mark.parametrize("options", [None, {"include_usage": True}])
+async def test_every_chunk_is_what_validation_would_give(options: dict[str, bool] | None) -> None:
+    async with serve(FakeCore(["Hi!"])) as engine:
+        stream = await engine.chat.completions.create(
+            messages=HELLO, stream=True, stream_options=options
+        )
+        chunks = [chunk async for chunk in stream]
+
+    for chunk in chunks:
+        validated = ChatCompletionChunk.model_validate(chunk.model_dump())
+        assert chunk == validated
+        assert chunk.model_dump_json() == validated.model_dump_json()
+        assert chunk.model_fields_set == validated.model_fields_set - {
+            "object",
+            "system_fingerprint",
+        }
+        assert repr(chunk.model_copy(deep=True)) == repr(validated)
+
+
 async def test_a_completion_has_openais_shape() -> None:
     async with serve(FakeCore(["Hi!"])) as engine:
         answer = await engine.chat.completions.create(

@@ -42,6 +42,20 @@ async def test_a_read_that_is_cancelled_while_it_is_woken_loses_nothing() -> Non
     assert "".join(delta.text for delta in taken if delta) == "a"
 
 
+async def test_what_comes_after_a_cancelled_read_is_for_the_next() -> None:
+    mailbox = Mailbox()
+    async with create_task_group() as tasks:
+        tasks.start_soon(mailbox.take)
+        await wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+    mailbox.put(record("a"))
+    delta = await mailbox.take()
+
+    assert delta is not None
+    assert delta.text == "a"
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_asyncios_own_cancellation_loses_nothing() -> None:
     mailbox = Mailbox()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("NONE_IS_EMPTY", "WireModel", "parse")
+__all__ = ("NONE_IS_EMPTY", "WireModel", "parse", "trusted")
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -13,6 +13,12 @@ from aiomlc.errors import BadRequestError
 
 _Model = TypeVar("_Model", bound="WireModel")
 _UNKNOWN = "extra_forbidden"
+# Where a model keeps its state. The models are frozen, so their attributes cannot be assigned.
+_STATE = vars(BaseModel)
+_set_fields = _STATE["__dict__"].__set__
+_set_given = _STATE["__pydantic_fields_set__"].__set__
+_set_extra = _STATE["__pydantic_extra__"].__set__
+_set_private = _STATE["__pydantic_private__"].__set__
 
 NONE_IS_EMPTY = BeforeValidator(lambda value: () if value is None else value)
 
@@ -21,6 +27,22 @@ class WireModel(BaseModel):
     """A frozen record of OpenAI's; an unknown field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def trusted(model: type[_Model], fields: dict[str, Any], given: set[str]) -> _Model:
+    """A model of values that are known to be right, at half the cost of `model_validate`.
+
+    Args:
+        fields: All fields, in the order of the class, nested models as such. Owned by the result.
+        given: The names of those that are not left at their defaults. Never changed, so it may
+            be shared.
+    """
+    made = object.__new__(model)
+    _set_fields(made, fields)
+    _set_given(made, given)
+    _set_extra(made, None)
+    _set_private(made, None)
+    return made
 
 
 def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:

@@ -1,0 +1,137 @@
+"""What the native core writes, as our records: the other end of `native/src/ffi/core.cc`."""
+
+from __future__ import annotations
+
+__all__ = ("EMPTY_TRACE", "read_statistics", "unpack_records", "unpack_trace")
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
+from aiomlc.runtime.trace import EventKind, TraceEvent
+
+EMPTY_TRACE = struct.pack("<q", 0)  # The number of the first event, and no event.
+
+_FINISH_REASONS = (None, "stop", "length", "abort", "error")
+# One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
+# logprobs, of text and of error, finish reason. The token ids and those bytes follow each record,
+# and the times of its life where there is a finish reason.
+_RECORD = struct.Struct("<qqqqIIIII")
+_ONE_ID = struct.Struct("<i")  # By far the most frequent number.
+_TIMING = struct.Struct("<ddd")
+# A token's logprob and the number of alternatives that follow it; one of these.
+_LOGPROB = struct.Struct("<fI")
+_ALTERNATIVE = struct.Struct("<if")
+# An event: sequence id, start and duration in nanoseconds, kind, six values.
+_EVENT = struct.Struct("<qqq7i")
+_EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+_HISTOGRAMS = (
+    "queue_seconds",
+    "first_token_seconds",
+    "inter_token_seconds",
+    "request_seconds",
+    "request_prompt_tokens",
+    "request_completion_tokens",
+    "batch_size",
+)
+
+
+def unpack_records(packed: bytes) -> list[Record]:
+    """Read what `core_drain` wrote: a fixed header per record, then its variable parts."""
+    records: list[Record] = []
+    offset = 0
+    while offset < len(packed):
+        (
+            sequence_id,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            num_ids,
+            logprobs_size,
+            text_size,
+            error_size,
+            finish_reason,
+        ) = _RECORD.unpack_from(packed, offset)
+        ids_at = offset + _RECORD.size
+        logprobs_at = ids_at + 4 * num_ids
+        text_at = logprobs_at + logprobs_size
+        error_at = text_at + text_size
+        end = error_at + error_size
+        offset = end + _TIMING.size if finish_reason else end
+        token_ids = (
+            _ONE_ID.unpack_from(packed, ids_at)
+            if num_ids == 1
+            else struct.unpack_from(f"<{num_ids}i", packed, ids_at)
+        )
+        records.append(
+            Record(
+                sequence_id,
+                packed[text_at:error_at].decode(),
+                token_ids,
+                _FINISH_REASONS[finish_reason],
+                packed[error_at:end].decode() if error_size else None,
+                prompt_tokens,
+                completion_tokens,
+                cached_tokens,
+                tuple(_logprobs(packed, logprobs_at, token_ids)) if logprobs_size else (),
+                _timing(*_TIMING.unpack_from(packed, end)) if finish_reason else None,
+            )
+        )
+    return records
+
+
+def _timing(queue: float, first_token: float, total: float) -> RequestTiming:
+    return RequestTiming(
+        None if queue < 0 else queue, None if first_token < 0 else first_token, total
+    )
+
+
+def read_statistics(values: dict[str, Any]) -> CoreStatistics:
+    """What `core_statistics` told, as our record."""
+    for name in _HISTOGRAMS:
+        given = values[name]
+        values[name] = Histogram(tuple(given["bounds"]), tuple(given["counts"]), given["sum"])
+
+    reasons = zip(_FINISH_REASONS, values.pop("ended"), strict=True)
+    values["finished"] = {reason: count for reason, count in reasons if reason is not None}
+    steps = tuple(values["decode_steps"])
+    values["decode_steps"] = {
+        index // 2 + 1: DecodeSteps(steps[index], steps[index + 1])
+        for index in range(0, len(steps), 2)
+        if steps[index]
+    }
+    values["last_finished"] = _last_finished(values.pop("last_answer"))
+    return CoreStatistics(**values)
+
+
+def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
+    if values["total_seconds"] < 0:
+        return None
+
+    return FinishedRequest(
+        values["prompt_tokens"],
+        values["completion_tokens"],
+        values["cached_tokens"],
+        _timing(values["queue_seconds"], values["first_token_seconds"], values["total_seconds"]),
+    )
+
+
+def _logprobs(packed: bytes, offset: int, token_ids: Iterable[int]) -> Iterator[TokenLogprob]:
+    for token_id in token_ids:
+        logprob, num_top = _LOGPROB.unpack_from(packed, offset)
+        top_at = offset + _LOGPROB.size
+        offset = top_at + num_top * _ALTERNATIVE.size
+        top = tuple(_ALTERNATIVE.iter_unpack(packed[top_at:offset]))
+        yield TokenLogprob(token_id, logprob, top)
+
+
+def unpack_trace(packed: bytes) -> tuple[int, list[TraceEvent]]:
+    """Read what `core_read_trace` wrote: the number of the first event, and the events."""
+    (first,) = struct.unpack_from("<q", packed)
+    events = [
+        TraceEvent(_EVENT_KINDS[kind], sequence_id, start_ns, duration_ns, tuple(values))
+        for sequence_id, start_ns, duration_ns, kind, *values in _EVENT.iter_unpack(packed[8:])
+    ]
+    return first, events

@@ -1,0 +1,169 @@
+"""What one token costs in Python, from the native core's bytes to the reader's chunk.
+
+    python -m benchmarks.delivery
+
+CPU time per token of `drain`, delivery and `async for` over chat completion chunks. A core without
+a model hands out bytes in the native format: one step after the other, a token for each stream, as
+soon as the step before was taken. Every reader is parked when its token comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import statistics
+import struct
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+
+from aiomlc import AsyncMLCEngine
+from aiomlc.config import SequenceOptions
+from aiomlc.runtime.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.packed import unpack_records
+from aiomlc.runtime.trace import TraceEvent
+from aiomlc.testing import FakeCore, fake_loader
+
+_HEADER = struct.Struct("<qqqqIIIII")
+_TEXT = b" word"
+_LENGTH = 2  # The finish reason's number.
+
+
+class PackedCore:
+    """A core whose steps are bytes that were made before."""
+
+    def __init__(self, num_streams: int, num_steps: int) -> None:
+        self._steps = [_step(num_streams, step, num_steps) for step in range(1, num_steps + 1)]
+        self._next = 0
+        self._num_taken = 0
+        self._submitted = 0
+        self._stopped = threading.Event()
+        self.wake_fd, self._writer = os.pipe()
+
+    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+        self._submitted += 1
+        return self._submitted
+
+    def begin(self) -> None:
+        """Have the first step ready."""
+        os.write(self._writer, b"!")
+
+    def take(self) -> None:
+        """A reader has its token; the last one makes the next step ready."""
+        self._num_taken += 1
+        if self._num_taken % self._submitted == 0:
+            os.write(self._writer, b"!")
+
+    def drain(self) -> list[Record]:
+        if self._next == len(self._steps):
+            return []
+
+        os.read(self.wake_fd, 1)
+        packed = self._steps[self._next]
+        self._next += 1
+        return unpack_records(packed)
+
+    def run(self) -> None:
+        self._stopped.wait()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def cancel(self, sequence_id: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def release(self) -> None:
+        os.close(self.wake_fd)
+        os.close(self._writer)
+
+    def step(self) -> bool:
+        return False
+
+    def failure(self) -> str:
+        return ""
+
+    def statistics(self) -> CoreStatistics:
+        return FakeCore().statistics()
+
+    def enable_trace(self) -> None:
+        pass
+
+    def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
+        return 0, []
+
+
+def _step(num_streams: int, step: int, num_steps: int) -> bytes:
+    reason = _LENGTH if step == num_steps else 0
+    tail = struct.pack("<i", 7) + _TEXT + (struct.pack("<ddd", 0, 0, 0) if reason else b"")
+    headers = (
+        _HEADER.pack(stream, 9, step, 0, 1, 0, len(_TEXT), 0, reason)
+        for stream in range(1, num_streams + 1)
+    )
+    return b"".join(header + tail for header in headers)
+
+
+async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | None) -> float:
+    """Seconds of CPU per token."""
+    core = PackedCore(num_streams, num_steps)
+    num_chunks = 0
+
+    async def read() -> None:
+        nonlocal num_chunks
+        stream = await engine.chat.completions.create(messages=_MESSAGES, stream=True)
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                num_chunks += 1
+                core.take()
+
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(num_streams):
+                tasks.start_soon(read)
+
+            await anyio.wait_all_tasks_blocked()
+            if profile is not None:
+                profile.enable()
+
+            started = time.process_time()
+            core.begin()
+
+        seconds = time.process_time() - started
+        if profile is not None:
+            profile.disable()
+
+    assert num_chunks == num_streams * num_steps, "chunks were merged, which makes them cheaper"
+    return seconds / num_chunks
+
+
+_MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+def main() -> None:
+    """Print the medians for both backends."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=300, help="of each stream")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    for backend in ("asyncio", "trio"):
+        profile = cProfile.Profile() if arguments.profile else None
+        once = partial(measure, arguments.streams, arguments.tokens, profile)
+        rounds = [anyio.run(once, backend=backend) for _ in range(arguments.rounds)]
+        micros = statistics.median(rounds) * 1e6
+        sys.stdout.write(f"{backend:8s} {micros:6.2f} us of CPU per token\n")
+        if profile is not None:
+            pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(25)
+
+
+if __name__ == "__main__":
+    main()
