@@ -35,6 +35,7 @@ _PREFILL_CHUNK = 512
 _STEP_BUDGET = 128
 _MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
 _LEFTOVER_SECONDS = 24 * 3600
+_NO_LIMIT = 2**31 - 1
 
 # The values that say "not used" in upstream's configuration; any other is refused by name.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -61,6 +62,7 @@ _POSITIVE = (
     "prefill_chunk_size",
     "num_threads",
     "step_token_budget",
+    "max_unread_tokens",
 )
 
 
@@ -83,6 +85,10 @@ class SequenceOptions:
     stop: tuple[str, ...] = ()  #: Never part of the text.
     stop_token_ids: tuple[int, ...] = ()
     grammar: object = None  #: What the text must be, as `GrammarCache` compiled it.
+    priority: int = 0  #: The lower, the earlier; among equals the order of arrival decides.
+    timeout: float | None = None  #: Seconds from the submission to the end.
+    first_token_timeout: float | None = None  #: Seconds from the submission to the first token.
+    inter_token_timeout: float | None = None  #: Seconds between two tokens, as they are computed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +117,9 @@ class EngineConfig:
     prefill_chunk_size: int | None = None  #: Tokens one forward pass can take.
     step_token_budget: int | None = None  #: Tokens one step is given: decodes first.
     num_threads: int | None = None  #: None: the physical cores this process may use.
+    max_queue_size: int | None = 4096  #: Sequences that may wait; None is no limit.
+    #: Unread tokens of an answer at which it pauses until its reader has caught up.
+    max_unread_tokens: int = 1024
     prefix_cache_mode: PrefixCacheMode = "radix"
     #: Ended sequences to keep: None is `max_num_sequence`, -1 is no limit, 0 turns the cache off.
     prefix_cache_max_num_recycling_seqs: int | None = None
@@ -147,6 +156,7 @@ class EngineConfig:
         for name in _POSITIVE:
             _check_integer(name, getattr(self, name), at_least=1, rule="a positive integer")
 
+        _check_integer("max_queue_size", self.max_queue_size, at_least=0, rule="an integer from 0")
         _check_integer(
             "prefix_cache_max_num_recycling_seqs",
             self.prefix_cache_max_num_recycling_seqs,
@@ -193,6 +203,7 @@ class ServingLimits:
     prefill_chunk_size: int
     step_token_budget: int
     max_recycling_sequences: int  #: Ended ones in the prefix cache; -1 is no limit, 0 is off.
+    max_queue_size: int  #: Sequences that may wait.
 
 
 def serving_limits(
@@ -231,6 +242,7 @@ def serving_limits(
         prefill_chunk_size=chunk,
         step_token_budget=min(budget, chunk),
         max_recycling_sequences=_max_recycling(config, rows),
+        max_queue_size=_NO_LIMIT if config.max_queue_size is None else config.max_queue_size,
     )
 
 

@@ -7,9 +7,11 @@ AiomlcError
 │   ├── PromptTooLongError      the prompt leaves no room for a completion
 │   ├── InputTooLongError       an input has more tokens than an encoder takes
 │   ├── DuplicateRequestError   the request_id belongs to a live request
+│   ├── DeadlineExceededError   a time limit of the request's own passed; also a TimeoutError
 │   ├── IncompleteAnswerError   the answer is not a value of the type that was asked for
 │   └── RequestAbortedError     somebody else ended the request
 ├── EngineError                 the caller cannot fix it (HTTP 5xx)
+│   ├── EngineOverloadedError   as many requests wait as may; later is another try
 │   ├── EngineClosedError       the engine was terminated or its scope was left
 │   ├── EngineDeadError         the engine failed and serves no longer
 │   └── RequestFailedError      this request failed alone; the engine serves on
@@ -25,10 +27,12 @@ __all__ = (
     "AiomlcError",
     "BadRequestError",
     "CompileError",
+    "DeadlineExceededError",
     "DuplicateRequestError",
     "EngineClosedError",
     "EngineDeadError",
     "EngineError",
+    "EngineOverloadedError",
     "GrammarError",
     "IncompleteAnswerError",
     "InputTooLongError",
@@ -100,6 +104,16 @@ class DuplicateRequestError(RequestError):
         self.request_id = request_id
 
 
+class DeadlineExceededError(RequestError, TimeoutError):
+    """A time limit that the request set has passed; what was said before it has been read."""
+
+    def __init__(self, request_id: str, *, limit: str, seconds: float | None) -> None:
+        super().__init__(f"request {request_id!r} was ended by its {limit} of {seconds} s")
+        self.request_id = request_id
+        self.limit = limit  #: "timeout", "first_token_timeout" or "inter_token_timeout".
+        self.seconds = seconds
+
+
 class IncompleteAnswerError(RequestError):
     """An answer was cut, or is no value of the type that was asked for; `text` is what there is."""
 
@@ -118,6 +132,10 @@ class RequestAbortedError(RequestError):
 
 class EngineError(AiomlcError):
     """The engine cannot serve, whatever the request says."""
+
+
+class EngineOverloadedError(EngineError):
+    """As many requests run and wait as may (`max_queue_size`); no other request noticed."""
 
 
 class EngineClosedError(EngineError):

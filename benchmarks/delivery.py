@@ -75,6 +75,12 @@ class PackedCore:
     def stop(self) -> None:
         self._stopped.set()
 
+    def pause(self, sequence_id: int) -> None:
+        """Do nothing: the script goes on."""
+
+    def resume(self, sequence_id: int) -> None:
+        """Do nothing."""
+
     def cancel(self, sequence_id: int) -> None:
         pass
 

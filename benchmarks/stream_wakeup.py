@@ -49,7 +49,7 @@ async def memory_object_stream() -> float:
         return await _timed(read, lambda: sender.send_nowait(_RECORD))
 
 
-async def _timed(read: Callable[[], Coroutine[Any, Any, None]], put: Callable[[], None]) -> float:
+async def _timed(read: Callable[[], Coroutine[Any, Any, None]], put: Callable[[], object]) -> float:
     start = time.thread_time()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)

@@ -27,7 +27,6 @@ from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
-
 from aiomlc.runtime.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -259,7 +258,7 @@ class _Service:
         if self._config.enable_tracing and isinstance(loaded, LoadedModel):
             loaded.core.enable_trace()
 
-        session = _session_of(loaded)
+        session = _session_of(loaded, self._config)
         if self._terminated:
             session.engine.terminate()
             raise EngineClosedError("the engine was terminated")
@@ -267,8 +266,11 @@ class _Service:
         return session
 
 
-def _session_of(loaded: LoadedModel | LoadedEncoder) -> ModelSession | EncoderSession:
+def _session_of(
+    loaded: LoadedModel | LoadedEncoder, config: EngineConfig
+) -> ModelSession | EncoderSession:
     if isinstance(loaded, LoadedEncoder):
         return EncoderSession(Engine(loaded.core), loaded.embedder)
 
-    return ModelSession(Engine(loaded.core), loaded)
+    engine = Engine(loaded.core, max_unread_tokens=config.max_unread_tokens)
+    return ModelSession(engine, loaded)

@@ -22,7 +22,7 @@ _CHOICE = {"index", "delta", "finish_reason"}
 
 
 @final
-class ChatCompletionStream(ChunkStream[ChatCompletionChunk]):
+class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     """The chunks of an answer's choices, in OpenAI's form."""
 
     def __init__(

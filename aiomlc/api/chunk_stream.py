@@ -12,12 +12,11 @@ from typing import Generic, Self, TypeVar
 
 from anyio.lowlevel import checkpoint
 
-from aiomlc.runtime.stream import Delta
-
+_Delta = TypeVar("_Delta")
 _Chunk = TypeVar("_Chunk")
 
 
-class ChunkStream(ABC, Generic[_Chunk]):
+class ChunkStream(ABC, Generic[_Delta, _Chunk]):
     """The chunks of one request. Leaving it early, in any way, cancels the request.
 
     An async iterator for one task, and an async context manager; it works with
@@ -30,11 +29,11 @@ class ChunkStream(ABC, Generic[_Chunk]):
         self._ready: deque[_Chunk] = deque()
 
     @abstractmethod
-    def _next_delta(self) -> Awaitable[Delta]:
+    def _next_delta(self) -> Awaitable[_Delta]:
         """Wait for the next delta; raises StopAsyncIteration at the end."""
 
     @abstractmethod
-    def _chunks(self, delta: Delta) -> Iterable[_Chunk]:
+    def _chunks(self, delta: _Delta) -> Iterable[_Chunk]:
         """The chunks of a delta, perhaps none."""
 
     @abstractmethod

@@ -105,7 +105,7 @@ class AsyncTextCompletions:
 
 
 @final
-class CompletionStream(ChunkStream[Completion]):
+class CompletionStream(ChunkStream[Delta, Completion]):
     """The pieces of the texts of one request, in OpenAI's form, prompt by prompt."""
 
     def __init__(

@@ -28,6 +28,10 @@ class GenerationOptions(TypedDict, total=False):
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int] | None
     ignore_eos: bool | None
+    priority: int | None
+    timeout: float | None
+    first_token_timeout: float | None
+    inter_token_timeout: float | None
     seed: int | None
     stream_options: Mapping[str, Any] | None
     request_id: str | None

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 class BlockingStream(Generic[_T]):
     """The chunks of one request, for one thread. Leaving it early cancels the request."""
 
-    def __init__(self, stream: ChunkStream[_T], portal: EnginePortal) -> None:
+    def __init__(self, stream: ChunkStream[Any, _T], portal: EnginePortal) -> None:
         self._stream = stream
         self._portal = portal
         self._ready: deque[_T] = deque()

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from aiomlc.api.chat import AsyncCompletions
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.chunk_stream import ChunkStream
+from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.protocol.response_request import ResponseRequest, parse_response_request
 from aiomlc.api.response_writer import ResponseWriter
@@ -130,30 +131,33 @@ class AsyncResponses:
 
 
 @final
-class ResponseStream(ChunkStream[ResponseEvent]):
+class ResponseStream(ChunkStream[ChatCompletionChunk | None, ResponseEvent]):
     """The events of one response, in OpenAI's form."""
 
     def __init__(
         self, chunks: ChatCompletionStream, writer: ResponseWriter, *, owner: object
     ) -> None:
         super().__init__(chunks.request_id, owner)
-        self._chunks = chunks
+        self._answer = chunks
         self._writer = writer
         self._begun = False
 
     def __repr__(self) -> str:
         return f"<ResponseStream {self.request_id!r}>"
 
-    async def _receive(self) -> Iterable[ResponseEvent]:
+    async def _next_delta(self) -> ChatCompletionChunk | None:
         if not self._begun:
             self._begun = True
             await checkpoint()
-            return self._writer.begin()
+            return None
 
-        return self._writer.events(await self._chunks.__anext__())
+        return await self._answer.__anext__()
+
+    def _chunks(self, delta: ChatCompletionChunk | None) -> Iterable[ResponseEvent]:
+        return self._writer.begin() if delta is None else self._writer.events(delta)
 
     def _cancel(self) -> None:
-        self._chunks.close()
+        self._answer.close()
 
 
 def _in_our_words(error: BadRequestError) -> BadRequestError:

@@ -36,6 +36,14 @@ class SamplingChoice(Protocol):
     @property
     def logprobs_wanted(self) -> int | None: ...
     @property
+    def priority(self) -> int | None: ...
+    @property
+    def timeout(self) -> float | None: ...
+    @property
+    def first_token_timeout(self) -> float | None: ...
+    @property
+    def inter_token_timeout(self) -> float | None: ...
+    @property
     def seed(self) -> int | None: ...
     @property
     def stop(self) -> tuple[str, ...]: ...
@@ -69,6 +77,10 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
         logit_bias=_logit_bias(choice, model),
         min_tokens=choice.min_tokens or 0,
         top_logprobs=choice.logprobs_wanted,
+        priority=choice.priority or 0,
+        timeout=choice.timeout,
+        first_token_timeout=choice.first_token_timeout,
+        inter_token_timeout=choice.inter_token_timeout,
         seed=choice.seed,
         stop=choice.stop,
         stop_token_ids=(*ends, *(choice.stop_token_ids or ())),

@@ -81,6 +81,10 @@ class GenerationConfig:
     min_p: float | None = None  #: Ours; 0 is off.
     min_tokens: int = 0  #: Ours: nothing stops before.
     ignore_eos: bool = False  #: Ours: go on where the model would end.
+    priority: int = 0  #: Ours: the lower, the earlier.
+    timeout: float | None = None  #: Ours: seconds to the end.
+    first_token_timeout: float | None = None  #: Ours: seconds to the first token.
+    inter_token_timeout: float | None = None  #: Ours: seconds from one token to the next.
 
     def __post_init__(self) -> None:
         for name, neutral in _NEUTRAL.items():
@@ -135,7 +139,7 @@ class SingleRequestStreamOutput(NamedTuple):
 
     delta_token_ids: list[int]
     delta_text: str  #: Ours: the text of these tokens, less a stop string.
-    finish_reason: str | None  #: "stop", "length", "abort" or "error", in the last one.
+    finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
     request_final_usage_json_str: str | None  #: In the last one, OpenAI's usage.
     error: str | None = None  #: Ours: why it failed.
     delta_logprob_json_strs: list[str] | None = None

@@ -321,7 +321,7 @@ class _Answer:
         if self._last is None or self._last.finish_reason is None:
             return False
 
-        if self._last.finish_reason == "error":
+        if self._last.finish_reason in ("error", "timeout"):
             raise RequestFailedError(self._last.error or "the request failed")
 
         return True

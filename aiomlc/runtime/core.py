@@ -43,6 +43,7 @@ _RAISED_BY_NATIVE_CODE = (
     errors.PromptTooLongError,
     errors.EngineClosedError,
     errors.EngineDeadError,
+    errors.EngineOverloadedError,
     errors.ModelLoadError,
 )
 
@@ -223,6 +224,8 @@ class NativeCore:
         # Looked up now: a core may be stopped while the interpreter ends, when imports fail.
         self._submit = _global("aiomlc.core_submit")
         self._cancel = _global("aiomlc.core_cancel")
+        self._pause = _global("aiomlc.core_pause")
+        self._resume = _global("aiomlc.core_resume")
         self._run = _global("aiomlc.core_run")
         self._stop = _global("aiomlc.core_stop")
         self._close = _global("aiomlc.core_close")
@@ -257,6 +260,16 @@ class NativeCore:
         """End a sequence; an unknown or finished id does nothing."""
         if (handle := self._handle) is not None:
             self._cancel(handle, sequence_id)
+
+    def pause(self, sequence_id: int) -> None:
+        """Give up a sequence's row until `resume`; an unknown or finished id does nothing."""
+        if (handle := self._handle) is not None:
+            self._pause(handle, sequence_id)
+
+    def resume(self, sequence_id: int) -> None:
+        """Let a paused sequence go on."""
+        if (handle := self._handle) is not None:
+            self._resume(handle, sequence_id)
 
     def run(self) -> None:
         """Step until `stop` is called. Never takes the GIL.
@@ -349,7 +362,15 @@ def _as_map(options: SequenceOptions) -> dict[str, object]:
         "stop": list(options.stop),
         "stop_token_ids": _shape(options.stop_token_ids),
         "grammar": options.grammar,
+        "priority": options.priority,
+        "timeout": _seconds(options.timeout),
+        "first_token_timeout": _seconds(options.first_token_timeout),
+        "inter_token_timeout": _seconds(options.inter_token_timeout),
     }
+
+
+def _seconds(limit: float | None) -> float | None:
+    return None if limit is None else float(limit)
 
 
 def _as_int64(seed: int) -> int:

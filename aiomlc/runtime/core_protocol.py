@@ -36,8 +36,8 @@ class Record(NamedTuple):
     sequence_id: int
     text: str
     token_ids: tuple[int, ...]
-    finish_reason: str | None  #: "stop", "length", "abort" or "error".
-    error: str | None
+    finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
+    error: str | None  #: Why, for "error"; which limit, for "timeout".
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0  #: Prompt tokens that were in the KV cache already.
@@ -67,6 +67,7 @@ class CoreStatistics:
     decode_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    num_paused: int = 0  #: Sequences that wait for their readers.
     preemptions: int = 0  #: How often a sequence lost its room in the KV cache to others.
     finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
     #: By batch size, where there were any; up to 64.
@@ -96,6 +97,12 @@ class Core(Protocol):
 
     def cancel(self, sequence_id: int) -> None:
         """End a sequence; an unknown or finished id does nothing."""
+
+    def pause(self, sequence_id: int) -> None:
+        """Give up a sequence's row until `resume`; an unknown or finished id does nothing."""
+
+    def resume(self, sequence_id: int) -> None:
+        """Let a paused sequence go on."""
 
     def run(self) -> None:
         """Step until `stop` is called.

@@ -8,12 +8,14 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import final
+from dataclasses import MISSING, fields
+from typing import Any, final
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.core_protocol import CoreStatistics, Record
 from aiomlc.runtime.embedder import Embedder
+from aiomlc.runtime.trace import TraceEvent
 
 
 @final
@@ -38,6 +40,12 @@ class EncoderCore:
         raise BadRequestError("the model is an encoder: it has embeddings only", param="model")
 
     def cancel(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
+    def pause(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
+    def resume(self, sequence_id: int) -> None:
         """Do nothing: there are no sequences."""
 
     def run(self) -> None:
@@ -69,7 +77,19 @@ class EncoderCore:
 
     def statistics(self) -> CoreStatistics:
         """Zeros, as there is no KV cache."""
-        return CoreStatistics(**dict.fromkeys(CoreStatistics.__dataclass_fields__, 0))
+        required: dict[str, Any] = {
+            item.name: 0
+            for item in fields(CoreStatistics)
+            if item.default is MISSING and item.default_factory is MISSING
+        }
+        return CoreStatistics(**required)
+
+    def enable_trace(self) -> None:
+        """Do nothing: nothing happens that would be recorded."""
+
+    def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
+        """Nothing."""
+        return start, []
 
 
 def _close_all(*descriptors: int) -> None:

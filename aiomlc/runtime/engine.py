@@ -23,6 +23,7 @@ from anyio.lowlevel import current_token
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import (
     AiomlcError,
+    DeadlineExceededError,
     DuplicateRequestError,
     EngineClosedError,
     EngineDeadError,
@@ -42,6 +43,7 @@ class _Addressee(NamedTuple):
     label: str
     mailbox: Mailbox
     choice: int  #: Which of the request's choices.
+    options: SequenceOptions
 
 
 @final
@@ -52,8 +54,10 @@ class Engine(AsyncContextManagerMixin):
     `terminate` belongs to the event loop that serves.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, *, max_unread_tokens: int = 1024) -> None:
+        """`max_unread_tokens` of an answer make it pause until its reader has caught up."""
         self._core = core
+        self._max_unread_tokens = max_unread_tokens
         # The reader's stream holds the mailbox, and no table holds the stream: so it can be
         # collected, and cancel its request, while it is unfinished.
         self._mailboxes: dict[int, _Addressee] = {}
@@ -120,10 +124,10 @@ class Engine(AsyncContextManagerMixin):
         if self._is_live(label):
             raise DuplicateRequestError(label)
 
-        mailbox = Mailbox(num_choices, watcher)
+        mailbox = Mailbox(num_choices, watcher, max_unread=self._max_unread_tokens)
         sequence_ids = self._submit(prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
-            self._mailboxes[sequence_id] = _Addressee(label, mailbox, choice)
+            self._mailboxes[sequence_id] = _Addressee(label, mailbox, choice, options)
 
         self._sequence_ids[label] = sequence_ids
         return DeltaStream(self._core, sequence_ids, label, mailbox)
@@ -218,19 +222,23 @@ class Engine(AsyncContextManagerMixin):
             if record.finish_reason == "error" and self._core.failure():
                 continue  # The engine's death, which `_finish` tells every reader.
 
-            label, mailbox, choice = known
             if record.finish_reason is not None:
                 self._forget(record.sequence_id)
 
-            if mailbox.ended:
-                continue
+            if not known.mailbox.ended:
+                self._hand_over(record, known)
 
-            if record.finish_reason == "error":
-                self._fail(mailbox, RequestFailedError(record.error or "the request failed"))
-            elif record.finish_reason == "abort":
-                self._fail(mailbox, RequestAbortedError(label))
-            else:
-                mailbox.put(record, choice)
+    def _hand_over(self, record: Record, addressee: _Addressee) -> None:
+        mailbox = addressee.mailbox
+        if record.finish_reason == "error":
+            self._fail(mailbox, RequestFailedError(record.error or "the request failed"))
+        elif record.finish_reason == "abort":
+            self._fail(mailbox, RequestAbortedError(addressee.label))
+        elif record.finish_reason == "timeout":
+            mailbox.put(record._replace(finish_reason=None, error=None), addressee.choice)
+            self._fail(mailbox, _timeout(addressee, record.error or "timeout"))
+        elif mailbox.put(record, addressee.choice):
+            self._core.pause(record.sequence_id)
 
     def _finish(self) -> None:
         """Free the core and end every stream; the order lets a finished answer still arrive."""
@@ -323,6 +331,11 @@ class Engine(AsyncContextManagerMixin):
             return all(self._follows_death(inner) for inner in error.exceptions)
 
         return self._death is not None and error.__cause__ is self._death
+
+
+def _timeout(addressee: _Addressee, limit: str) -> DeadlineExceededError:
+    seconds = getattr(addressee.options, limit)
+    return DeadlineExceededError(addressee.label, limit=limit, seconds=seconds)
 
 
 def _seed_of(seed: int, choice: int) -> int:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import NoReturn, final
 
 from aiomlc.config import SequenceOptions
-from aiomlc.errors import EngineClosedError, EngineDeadError
+from aiomlc.errors import EngineClosedError, EngineDeadError, EngineOverloadedError
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
 from aiomlc.runtime.trace import EventKind, TraceEvent
 
 _TOTAL_PAGES = 64
 _VOCAB_SIZE = 256  # Token i is byte i.
-_REASONS = (None, "stop", "length", "abort", "error")
+_REASONS = (None, "stop", "length", "abort", "error", "timeout")
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class FakeCore:
         hand_stepped: `run` takes only the steps that `allow` grants, so that a test decides when
             the engine moves.
         failures: By sequence id (the first is 1): the message that request fails with, alone.
+        timeouts: By sequence id: the limit of its own that ends it after one character.
+        max_live: Sequences that may live at once; one more is refused.
         dies_at_step: The step, from 1, at which the whole engine fails.
     """
 
@@ -53,16 +55,23 @@ class FakeCore:
         *,
         hand_stepped: bool = False,
         failures: Mapping[int, str] | None = None,
+        timeouts: Mapping[int, str] | None = None,
+        max_live: int | None = None,
         dies_at_step: int | None = None,
     ) -> None:
         self.prompts: list[list[int]] = []
         self.options: list[SequenceOptions] = []
         self.cancelled: list[int] = []  #: Every id that `cancel` was called with.
+        self.paused: list[int] = []  #: Every id that `pause` was called with.
+        self.resumed: list[int] = []  #: Every id that `resume` was called with.
         self.is_running = False  #: A thread is inside `run`.
         self.is_closed = False
         self.is_released = False
         self._replies = replies
         self._failures = dict(failures or {})
+        self._timeouts = dict(timeouts or {})
+        self._max_live = max_live
+        self._held: set[int] = set()  # Paused.
         self._dies_at_step = dies_at_step
         self._grants = 0 if hand_stepped else None
         self._changed = threading.Condition()
@@ -84,6 +93,9 @@ class FakeCore:
             if self.is_closed:
                 raise EngineClosedError("the core is closed")
 
+            if self._max_live is not None and len(self._live) >= self._max_live:
+                raise EngineOverloadedError(f"{self._max_live} sequences run or wait")
+
             self.prompts.append(list(prompt_ids))
             self.options.append(options)
             sequence_id = len(self.prompts)
@@ -101,6 +113,19 @@ class FakeCore:
             if sequence_id in self._live:
                 self._doomed.add(sequence_id)
                 self._changed.notify_all()
+
+    def pause(self, sequence_id: int) -> None:
+        """Give a sequence no more characters until `resume`."""
+        with self._changed:
+            self.paused.append(sequence_id)
+            self._held.add(sequence_id)
+
+    def resume(self, sequence_id: int) -> None:
+        """Let a paused sequence go on."""
+        with self._changed:
+            self.resumed.append(sequence_id)
+            self._held.discard(sequence_id)
+            self._changed.notify_all()
 
     def run(self) -> None:
         """Step until `stop` is called."""
@@ -134,7 +159,9 @@ class FakeCore:
     def step(self) -> bool:
         """Give every live sequence one character; false when there is none."""
         with self._changed:
-            if not self._live:
+            moving = [number for number in self._live if number not in self._held | self._doomed]
+            moving += [number for number in self._live if number in self._doomed]
+            if not moving:
                 return False
 
             self._steps += 1
@@ -142,7 +169,7 @@ class FakeCore:
                 self._die()
 
             rows = len(self._live)
-            records = [self._advance(sequence_id) for sequence_id in list(self._live)]
+            records = [self._advance(sequence_id) for sequence_id in sorted(moving)]
             free_pages = _TOTAL_PAGES - len(self._live)
             self._record("step", -1, rows, 0, rows, len(self._live), 0, free_pages)
             self._post(records)
@@ -223,7 +250,10 @@ class FakeCore:
 
     def _can_step(self) -> bool:
         # Cancelling needs no grant: the native core does it between steps, too.
-        return bool(self._live) and (self._grants is None or self._grants > 0 or self._is_doomed())
+        if self._live.keys() <= self._held and not self._doomed:
+            return False
+
+        return self._grants is None or self._grants > 0 or self._is_doomed()
 
     def _is_doomed(self) -> bool:
         return self._doomed.issuperset(self._live)
@@ -235,6 +265,8 @@ class FakeCore:
             finish_reason, error = "abort", None
         elif error is not None:
             finish_reason = "error"
+        elif sequence.num_done == 1 and sequence_id in self._timeouts:
+            finish_reason, error = "timeout", self._timeouts[sequence_id]
         else:
             text, finish_reason = self._next_character(sequence)
 

@@ -200,6 +200,7 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
         {
             "step_token_budget": opened.limits.step_token_budget,
             "max_recycling_sequences": opened.limits.max_recycling_sequences,
+            "max_queue_size": opened.limits.max_queue_size,
         },
     )
     return LoadedModel(

@@ -14,7 +14,7 @@ from aiomlc.runtime.trace import EventKind, TraceEvent
 
 EMPTY_TRACE = struct.pack("<q", 0)  # The number of the first event, and no event.
 
-_FINISH_REASONS = (None, "stop", "length", "abort", "error")
+_FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
 # One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
 # logprobs, of text and of error, finish reason. The token ids and those bytes follow each record,
 # and the times of its life where there is a finish reason.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("Delta", "DeltaStream", "Mailbox", "Watcher")
 
+import sys
 from collections.abc import Callable, Sequence
 from itertools import chain
 from types import TracebackType
@@ -44,15 +45,33 @@ class Watcher(Protocol):
 class Mailbox:
     """What waits for one reader: at most one delta per choice, which later records are merged into.
 
-    So a slow reader costs at most its own completion, and delivery never waits for it. It has
-    ended when every choice has, or when it was failed or closed. It is
-    a waiter beside a value and not a memory object stream: a read that is cancelled while it is
-    woken loses nothing, and a delta costs a fraction.
+    So delivery never waits for a slow reader. One that has more than some tokens to read is
+    *behind*, and its choice pauses until they are read. A mailbox has ended when every choice has,
+    or when it was failed or closed. It is a waiter beside a value and not a memory object stream:
+    a read that is cancelled while it is woken loses nothing, and a delta costs a fraction.
     """
 
-    __slots__ = ("_arrived", "_error", "_make_waiter", "_num_open", "_waiting", "_watcher", "ended")
+    __slots__ = (
+        "_arrived",
+        "_behind",
+        "_error",
+        "_make_waiter",
+        "_max_unread",
+        "_num_open",
+        "_waiting",
+        "_watcher",
+        "ended",
+    )
 
-    def __init__(self, num_choices: int = 1, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        num_choices: int = 1,
+        watcher: Watcher | None = None,
+        *,
+        max_unread: int = sys.maxsize,
+    ) -> None:
+        self._max_unread = max_unread  # Tokens of a choice.
+        self._behind: set[int] = set()  # Choices that pause.
         self._waiting: dict[int, list[Record]] = {}  # By choice, the one that waits longest first.
         self._num_open = num_choices
         self._error: AiomlcError | None = None
@@ -61,13 +80,21 @@ class Mailbox:
         self._watcher = watcher
         self.ended = False
 
-    def put(self, record: Record, choice: int = 0) -> None:
-        """Add a record to what waits; one with a finish reason is the last of its choice."""
+    def put(self, record: Record, choice: int = 0) -> bool:
+        """Add a record to what waits; one with a finish reason is the last of its choice.
+
+        Returns whether the reader has just fallen behind with it, so that it should pause.
+        """
+        falls_behind = False
         earlier = self._waiting.get(choice)
         if earlier is None:
             self._waiting[choice] = [record]
         else:
             earlier.append(record)
+            num_unread = record.completion_tokens - earlier[0].completion_tokens + 1
+            if num_unread >= self._max_unread and choice not in self._behind:
+                self._behind.add(choice)
+                falls_behind = True
 
         if self._watcher is not None:
             self._watcher.received(record, choice)
@@ -78,6 +105,15 @@ class Mailbox:
                 self._end(None)
 
         self._wake()
+        return falls_behind and record.finish_reason is None
+
+    def catch_up(self, choice: int) -> bool:
+        """Note that what waited was read; returns whether the choice had fallen behind."""
+        if choice not in self._behind:
+            return False
+
+        self._behind.discard(choice)
+        return not self.ended
 
     def fail(self, error: AiomlcError) -> None:
         """End the stream with an error, after what waits has been read."""
@@ -194,6 +230,9 @@ class DeltaStream:
 
         if delta is None:
             raise StopAsyncIteration
+
+        if self._mailbox.catch_up(delta.choice):
+            self._core.resume(self._sequence_ids[delta.choice])
 
         return delta
 

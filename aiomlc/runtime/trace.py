@@ -24,7 +24,7 @@ _VALUES: dict[EventKind, tuple[str, ...]] = {
     "step": ("rows", "prefill_tokens", "decode_tokens", "running", "waiting", "free_pages"),
 }
 _SPANS = ("prefill", "decode", "step")
-_FINISH_REASONS = ("none", "stop", "length", "abort", "error")
+_FINISH_REASONS = ("none", "stop", "length", "abort", "error", "timeout")
 assert tuple(_VALUES) == get_args(EventKind)
 
 

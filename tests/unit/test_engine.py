@@ -253,7 +253,8 @@ async def test_two_readers_of_one_stream_are_refused() -> None:
 async def test_what_a_slow_reader_missed_is_merged_into_one_delta() -> None:
     core = FakeCore([LONG])
 
-    async with Engine(core) as engine, engine.open_stream([1], OPTIONS) as stream:
+    async with Engine(core, max_unread_tokens=2 * len(LONG)) as engine:
+        stream = engine.open_stream([1], OPTIONS)
         await wait_until_free(core)
         while not stream._mailbox.ended:
             await checkpoint()

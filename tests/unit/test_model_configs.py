@@ -114,7 +114,7 @@ def test_reading_configs_imports_no_tvm() -> None:
 
 
 def test_every_tiny_config_is_of_a_known_type() -> None:
-    assert set(MODEL_TYPES) == set(TINY_CONFIGS)
+    assert set(MODEL_TYPES) == {*TINY_CONFIGS, "bert"}
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
@@ -215,7 +215,7 @@ def test_a_sliding_window_that_is_off_caps_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"model_type": "mamba"}, "model_type", "supported: llama, mistral, qwen2, qwen3"),
+        ({"model_type": "mamba"}, "model_type", "supported: bert, llama, mistral, qwen2, qwen3"),
         ({"model_type": None}, "model_type", "is missing"),
         ({"hidden_size": None}, "hidden_size", "is missing"),
         ({"hidden_size": "64"}, "hidden_size", "not an integer"),

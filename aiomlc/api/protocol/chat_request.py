@@ -31,7 +31,6 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "modalities": (["text"], ("text",)),
     "moderation": (),
     "prediction": (),
-    "priority": (0,),
     "prompt_cache_key": (),
     "prompt_cache_retention": (),
     "return_token_ids": (False,),

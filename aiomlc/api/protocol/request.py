@@ -13,6 +13,7 @@ from aiomlc.api.protocol.wire import NONE_IS_EMPTY, WireModel, parse
 from aiomlc.errors import BadRequestError
 
 _Float = Annotated[float, Strict()]
+_Seconds = Annotated[_Float, Field(gt=0)]
 _TokenId = Annotated[int, Field(ge=0)]
 _Bias = Annotated[_Float, Field(ge=-100, le=100)]
 _StopString = Annotated[str, Strict(), Field(min_length=1)]
@@ -47,6 +48,10 @@ class GenerationRequest(WireModel):
     stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
     stop_token_ids: Annotated[tuple[StrictInt, ...], NONE_IS_EMPTY] = ()
     ignore_eos: StrictBool | None = None  #: Go on where the model would end.
+    priority: StrictInt | None = None  #: Ours; the lower, the earlier. None is 0.
+    timeout: _Seconds | None = None  #: Ours; to the end of the answer.
+    first_token_timeout: _Seconds | None = None  #: Ours.
+    inter_token_timeout: _Seconds | None = None  #: Ours; not while the reader is behind.
     seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_RECORD_H_
 #define AIOMLC_RECORD_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ namespace aiomlc {
 
 /*! \brief Why a sequence ended; kNone while it goes on. */
 enum class FinishReason { kNone, kStop, kLength, kAbort, kError, kTimeout };
+inline constexpr size_t kNumFinishReasons = 6;
 
 /*! \brief What a sequence produced since its previous record. */
 struct Record {

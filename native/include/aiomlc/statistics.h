@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "aiomlc/histogram.h"
+#include "aiomlc/record.h"
 #include "aiomlc/request_times.h"
 
 namespace aiomlc {
@@ -63,7 +64,7 @@ struct Statistics {
   /*! \brief How often a sequence lost its pages. */
   int64_t preemptions = 0;
   /*! \brief Ended sequences by FinishReason. */
-  std::array<int64_t, 5> ended{};
+  std::array<int64_t, kNumFinishReasons> ended{};
   /*! \brief Of batch size 1, 2 and so on. */
   std::array<DecodeSteps, 64> decode_steps{};
   LastAnswer last_answer;

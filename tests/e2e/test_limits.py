@@ -1,0 +1,72 @@
+"""Time limits, the queue and slow readers with the bundled model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after, sleep
+
+from aiomlc import AsyncMLCEngine, DeadlineExceededError, EngineConfig, EngineOverloadedError
+
+STORY = [{"role": "user", "content": "Tell me a story about a fox called Rosa."}]
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - there is no event for a core's counter.
+        await sleep(0.001)
+
+
+async def test_a_time_limit_ends_an_endless_answer_and_frees_its_pages() -> None:
+    with fail_after(30):
+        async with AsyncMLCEngine() as engine:
+            with pytest.raises(DeadlineExceededError) as caught:
+                await engine.chat.completions.create(messages=STORY, ignore_eos=True, timeout=0.05)
+
+            answer = await engine.chat.completions.create(messages=STORY, max_tokens=5, timeout=60)
+            statistics = engine.statistics()
+
+    assert caught.value.limit == "timeout"
+    assert answer.choices[0].finish_reason == "length"
+    assert statistics.free_pages == statistics.total_pages
+
+
+async def test_one_request_too_many_is_refused_and_later_served() -> None:
+    config = EngineConfig(max_num_sequence=1, max_queue_size=1)
+    options: dict[str, Any] = {"messages": STORY, "temperature": 0, "max_tokens": 100}
+    with fail_after(30):
+        async with AsyncMLCEngine(engine_config=config) as engine:
+            alone = await engine.chat.completions.create(**options)
+            streams = [await engine.chat.completions.create(**options, stream=True) for _ in "ab"]
+            with pytest.raises(EngineOverloadedError):
+                await engine.chat.completions.create(**options)
+
+            texts = ["".join([c.choices[0].delta.content or "" async for c in s]) for s in streams]
+            again = await engine.chat.completions.create(**options)
+
+    expected = alone.choices[0].message.content
+    assert [*texts, again.choices[0].message.content] == [expected] * 3
+
+
+async def test_a_reader_that_pauses_reads_the_same_and_holds_up_nobody() -> None:
+    config = EngineConfig(max_unread_tokens=20)
+    with fail_after(30):
+        async with AsyncMLCEngine(engine_config=config) as engine:
+            whole = await engine.chat.completions.create(messages=STORY, temperature=0)
+            stream = await engine.chat.completions.create(
+                messages=STORY, temperature=0, stream=True
+            )
+            await wait_until(lambda: engine.statistics().num_paused == 1)
+            async with create_task_group() as tasks:
+                for seed in range(8):
+                    tasks.start_soon(_ask, engine, seed)
+
+            assert engine.statistics().num_paused == 1
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert text == whole.choices[0].message.content
+
+
+async def _ask(engine: AsyncMLCEngine, seed: int) -> None:
+    await engine.chat.completions.create(messages=STORY, seed=seed, max_tokens=50)
