@@ -10,6 +10,7 @@ from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.api.logprobs import LogprobsWriter
+from aiomlc.api.metrics import usage_extra
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.protocol.wire import trusted
 from aiomlc.api.tool_parser import ToolCallParser
@@ -128,7 +129,11 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         # The prompt counts once, as it was computed once: for the first choice.
         first = self._last_deltas[0]
         completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
+        timings = [delta.timing for delta in self._last_deltas.values() if delta.timing]
         return {
+            "extra": usage_extra(
+                first.prompt_tokens, completion_tokens, first.cached_tokens, timings
+            ),
             "prompt_tokens": first.prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": first.prompt_tokens + completion_tokens,

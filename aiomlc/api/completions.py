@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, Iterator, Sequence
 from typing import Any, Literal, Unpack, final, overload
 
 from aiomlc.api.chunk_stream import ChunkStream
+from aiomlc.api.metrics import usage_extra
 from aiomlc.api.options import CompletionOptions
 from aiomlc.api.protocol.completion import (
     Completion,
@@ -19,6 +20,7 @@ from aiomlc.api.protocol.completion import (
 )
 from aiomlc.api.session import ModelSession, Service
 from aiomlc.errors import AiomlcError, RequestFailedError
+from aiomlc.runtime.statistics import RequestTiming
 from aiomlc.runtime.stream import Delta, DeltaStream
 
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
@@ -126,6 +128,7 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         self._prompt_tokens = 0
         self._completion_tokens = 0
         self._cached_tokens = 0
+        self._timings: list[RequestTiming] = []
         self._common: dict[str, Any] = {
             "id": request_id,
             "created": int(time.time()),
@@ -162,9 +165,15 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         self._prompt_tokens += delta.prompt_tokens
         self._completion_tokens += delta.completion_tokens
         self._cached_tokens += delta.cached_tokens
+        if delta.timing is not None:
+            self._timings.append(delta.timing)
+
         yield self._chunk({"index": index, "text": "", "finish_reason": delta.finish_reason})
         if self._include_usage and self._index == len(self._streams):
             counts = {
+                "extra": usage_extra(
+                    self._prompt_tokens, self._completion_tokens, self._cached_tokens, self._timings
+                ),
                 "prompt_tokens": self._prompt_tokens,
                 "completion_tokens": self._completion_tokens,
                 "total_tokens": self._prompt_tokens + self._completion_tokens,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("EngineMetrics", "request_metrics")
+__all__ = ("EngineMetrics", "request_metrics", "usage_extra")
 
+from collections.abc import Sequence
 from typing import Any, final
 
 from aiomlc.api.prometheus import prometheus_text
 from aiomlc.runtime.core_protocol import CoreStatistics
-from aiomlc.runtime.statistics import FinishedRequest
+from aiomlc.runtime.statistics import FinishedRequest, RequestTiming
 
 _FIELDS = {
     "engine_prefill_time_sum": "prefill_seconds",
@@ -89,6 +90,27 @@ def request_metrics(request: FinishedRequest) -> dict[str, float]:
         values["inter_token_latency_s"] = decode_seconds / decode_tokens
 
     return values
+
+
+def usage_extra(
+    prompt_tokens: int, completion_tokens: int, cached_tokens: int, timings: Sequence[RequestTiming]
+) -> dict[str, float] | None:
+    """What upstream adds to the usage of a request; None where nobody took the times.
+
+    Several sequences of one request are told as one: from the first that began to the last that
+    ended.
+    """
+    if not timings:
+        return None
+
+    queues = [timing.queue for timing in timings if timing.queue is not None]
+    firsts = [timing.first_token for timing in timings if timing.first_token is not None]
+    whole = RequestTiming(
+        min(queues, default=None),
+        min(firsts, default=None),
+        max(timing.total for timing in timings),
+    )
+    return request_metrics(FinishedRequest(prompt_tokens, completion_tokens, cached_tokens, whole))
 
 
 def _by_batch_size(statistics: CoreStatistics) -> dict[str, float]:

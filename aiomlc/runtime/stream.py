@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.core_protocol import Core, Record, TokenLogprob
+from aiomlc.runtime.statistics import RequestTiming
 from aiomlc.runtime.waiter import Waiter, waiter_maker
 
 
@@ -29,6 +30,7 @@ class Delta(NamedTuple):
     logprobs: tuple[TokenLogprob, ...]  #: One for each of `token_ids`, if asked for.
     cached_tokens: int  #: Prompt tokens that were in the KV cache already.
     choice: int = 0  #: Which of the request's choices.
+    timing: RequestTiming | None = None  #: In the last delta, if the core tells it.
 
 
 class Watcher(Protocol):
@@ -176,6 +178,7 @@ class Mailbox:
             logprobs,
             last.cached_tokens,
             choice,
+            last.timing,
         )
 
     def _end(self, error: AiomlcError | None) -> None:

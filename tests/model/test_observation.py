@@ -18,7 +18,7 @@ async def test_the_statistics_of_two_requests_agree_with_their_usage(
     config = EngineConfig(quantization="q4f16_1", num_threads=2)
     async with AsyncMLCEngine(tiny_directory("llama"), engine_config=config) as engine:
         for tokens in (5, 3):
-            await engine.chat.completions.create(
+            answer = await engine.chat.completions.create(
                 messages=MESSAGES, max_tokens=tokens, extra_body={"ignore_eos": True}
             )
 
@@ -33,6 +33,8 @@ async def test_the_statistics_of_two_requests_agree_with_their_usage(
     assert set(statistics.decode_steps) == {1}
     assert statistics.decode_steps[1].num_steps == 6
     last = metrics["last_finished_request"]
+    assert answer.usage is not None
+    assert answer.usage.extra == last
     assert last["completion_tokens"] == 3
     assert 0 < last["ttft_s"] < last["end_to_end_latency_s"]
     assert last["prefill_tokens"] < last["prompt_tokens"]

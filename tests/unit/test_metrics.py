@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aiomlc.api.metrics import EngineMetrics, request_metrics
+from aiomlc.api.metrics import EngineMetrics, request_metrics, usage_extra
 from aiomlc.api.prometheus import prometheus_text
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
@@ -106,6 +106,16 @@ def test_a_request_without_a_token_has_no_rates() -> None:
 
     assert metrics["end_to_end_latency_s"] == 1.0
     assert "ttft_s" not in metrics
+
+
+def test_the_sequences_of_a_request_are_told_as_one() -> None:
+    timings = [RequestTiming(0.5, 1.5, 2.5), RequestTiming(1.0, 2.0, 3.5)]
+    extra = usage_extra(10, 5, 4, timings)
+
+    assert extra is not None
+    assert (extra["ttft_s"], extra["end_to_end_latency_s"]) == (1.5, 3.5)
+    assert extra["decode_tokens_per_s"] == 2.0
+    assert usage_extra(10, 5, 4, []) is None
 
 
 def test_decoding_is_told_by_batch_size() -> None:

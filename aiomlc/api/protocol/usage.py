@@ -4,9 +4,9 @@ from __future__ import annotations
 
 __all__ = ("PromptTokensDetails", "StreamedWithUsage", "Usage")
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from aiomlc.api.protocol.wire import WireModel
 
@@ -24,6 +24,8 @@ class Usage(WireModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+    #: Times and rates under upstream's names, where there are any; see `request_metrics`.
+    extra: Annotated[dict[str, float] | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class StreamedWithUsage(WireModel):
