@@ -120,6 +120,17 @@ TEST_F(ConstrainedEngine, AStopTokenThatMayComeEndsTheText) {
   EXPECT_EQ(output.finish_reason, FinishReason::kStop);
 }
 
+TEST_F(ConstrainedEngine, ATokenThatIsForcedBeforeTheFirstPassHasItsTime) {
+  FakeGrammar grammar({{4}, {5, 6}});
+  grammar.forces = true;
+
+  const RequestTiming timing = Complete(Constrained(grammar)).timing;
+
+  EXPECT_GE(timing.first_token_seconds, 0);
+  EXPECT_LE(timing.first_token_seconds, timing.total_seconds);
+  EXPECT_GE(engine_.GetStatistics().inter_token_seconds.sum(), 0);
+}
+
 TEST_F(ConstrainedEngine, ForcedTokensCostNoForwardPass) {
   FakeGrammar grammar({{4}, {5}, {6, 7}, {8}, {9}, {10, 11}, {12}});
   grammar.forces = true;

@@ -78,6 +78,9 @@ TEST_F(EngineLimits, TheWholeTimeEndsASequenceWithWhatItSaid) {
   EXPECT_EQ(outputs_[id].finish_reason, FinishReason::kTimeout);
   EXPECT_EQ(outputs_[id].error, "timeout");
   EXPECT_EQ(outputs_[id].token_ids.size(), 3u);
+  const Statistics statistics = engine_->GetStatistics();
+  EXPECT_EQ(statistics.ended[static_cast<size_t>(FinishReason::kTimeout)], 1);
+  EXPECT_EQ(statistics.ended[static_cast<size_t>(FinishReason::kLength)], 0);
 }
 
 TEST_F(EngineLimits, TheFirstTokenHasATimeOfItsOwn) {

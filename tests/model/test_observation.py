@@ -25,7 +25,7 @@ async def test_the_statistics_of_two_requests_agree_with_their_usage(
         statistics = engine.statistics()
         metrics = await engine.metrics()
 
-    assert statistics.finished == {"stop": 0, "length": 2, "abort": 0, "error": 0}
+    assert statistics.finished == {"length": 2, "stop": 0, "abort": 0, "error": 0, "timeout": 0}
     assert statistics.first_token_seconds.count == 2
     assert statistics.inter_token_seconds.count == 4 + 2
     assert statistics.request_completion_tokens.sum == 8

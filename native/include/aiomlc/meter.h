@@ -30,10 +30,12 @@ class Meter {
   /*! \param totals Not owned; must outlive the meter. */
   explicit Meter(Statistics* totals) : totals_(totals) {}
 
+  /*! \brief A step begins: the moment of tokens that are given before its forward pass. */
+  void StepBegun();
   /*! \brief A sequence was taken from the inbox. */
   void Adopted(const Sequence& sequence);
   /*! \brief A plan was made, and nothing has been done about it yet. */
-  void StepPlanned(const StepPlan& plan, Clock::time_point start);
+  void StepPlanned(const StepPlan& plan);
   /*! \brief The logits are there: the moment that the step's tokens are given. */
   void ForwardDone();
   /*! \brief A token was sampled. */
@@ -62,7 +64,8 @@ class Meter {
   Statistics* totals_;
   EventTrace trace_;
   Clock::time_point step_start_;
-  Clock::time_point forward_end_;
+  /*! \brief When the tokens that are sampled now were given. */
+  Clock::time_point moment_;
   std::vector<TracedRow> rows_;
 };
 

@@ -5,20 +5,19 @@
 #ifndef AIOMLC_REQUEST_TIMES_H_
 #define AIOMLC_REQUEST_TIMES_H_
 
-#include <chrono>
 #include <optional>
+
+#include "aiomlc/deadline_queue.h"
 
 namespace aiomlc {
 
-using Clock = std::chrono::steady_clock;
-
 /*! \brief Moments; those that have not come are empty. */
 struct RequestTimes {
-  Clock::time_point submitted = Clock::now();
+  TimePoint submitted = Clock::now();
   /*! \brief When it was given pages for the first time. */
-  std::optional<Clock::time_point> admitted;
-  std::optional<Clock::time_point> first_token;
-  std::optional<Clock::time_point> last_token;
+  std::optional<TimePoint> admitted;
+  std::optional<TimePoint> first_token;
+  std::optional<TimePoint> last_token;
 };
 
 /*! \brief Seconds since a sequence was submitted; negative for what never came. */

@@ -227,6 +227,7 @@ bool Engine::Step() {
     if (closed_) return false;
   }
   try {
+    meter_.StepBegun();
     TakeInbox();
     EndExpired();
     SettleHeld();
@@ -379,13 +380,12 @@ void Engine::EndExpired() {
 }
 
 void Engine::RunPlan() {
-  const Clock::time_point start = Clock::now();
   const StepPlan plan = scheduler_.Plan();
   if (plan.rows.empty()) {
     if (held_.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
     return mask_worker_.Wait(*held_.front()->constraint);
   }
-  meter_.StepPlanned(plan, start);
+  meter_.StepPlanned(plan);
   scheduler_.Reserve(plan);
   for (Sequence* sequence : plan.preempted) DropHeld(sequence);
   ChangeSequences(plan);

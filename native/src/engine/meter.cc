@@ -23,22 +23,23 @@ void Meter::Adopted(const Sequence& sequence) {
   Trace(EventKind::kSubmitted, sequence.id, sequence.times.submitted, {sequence.num_prompt_tokens});
 }
 
-void Meter::StepPlanned(const StepPlan& plan, Clock::time_point start) {
-  step_start_ = start;
+void Meter::StepBegun() { step_start_ = moment_ = Clock::now(); }
+
+void Meter::StepPlanned(const StepPlan& plan) {
   totals_->preemptions += static_cast<int64_t>(plan.preempted.size());
   for (const StepAdmission& admission : plan.admitted) {
     std::optional<Clock::time_point>& admitted = admission.sequence->times.admitted;
     if (admitted.has_value()) continue;
-    admitted = start;
-    totals_->queue_seconds.Observe(Seconds(start - admission.sequence->times.submitted));
+    admitted = step_start_;
+    totals_->queue_seconds.Observe(Seconds(step_start_ - admission.sequence->times.submitted));
   }
   rows_.clear();
   if (!trace_.is_on()) return;
   for (const Sequence* sequence : plan.preempted) {
-    Trace(EventKind::kPreempted, sequence->id, start, {sequence->num_computed});
+    Trace(EventKind::kPreempted, sequence->id, step_start_, {sequence->num_computed});
   }
   for (const auto& [sequence, prefix] : plan.admitted) {
-    Trace(EventKind::kAdmitted, sequence->id, start, {prefix.num_tokens});
+    Trace(EventKind::kAdmitted, sequence->id, step_start_, {prefix.num_tokens});
   }
   for (const StepRow& row : plan.rows) {
     rows_.push_back({row.sequence->id, row.num_tokens, row.sequence->is_decoding()});
@@ -46,20 +47,20 @@ void Meter::StepPlanned(const StepPlan& plan, Clock::time_point start) {
 }
 
 void Meter::ForwardDone() {
-  forward_end_ = Clock::now();
+  moment_ = Clock::now();
   TraceRows();
 }
 
 void Meter::Sampled(Sequence* sequence) {
   RequestTimes& times = sequence->times;
   if (times.last_token.has_value()) {
-    totals_->inter_token_seconds.Observe(Seconds(forward_end_ - *times.last_token));
+    totals_->inter_token_seconds.Observe(Seconds(moment_ - *times.last_token));
   } else {
-    times.first_token = forward_end_;
-    totals_->first_token_seconds.Observe(Seconds(forward_end_ - times.submitted));
-    if (trace_.is_on()) Trace(EventKind::kFirstToken, sequence->id, forward_end_, {});
+    times.first_token = moment_;
+    totals_->first_token_seconds.Observe(Seconds(moment_ - times.submitted));
+    if (trace_.is_on()) Trace(EventKind::kFirstToken, sequence->id, moment_, {});
   }
-  times.last_token = forward_end_;
+  times.last_token = moment_;
 }
 
 void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
@@ -109,7 +110,7 @@ RequestTiming Meter::Ended(const Sequence& sequence, FinishReason reason) {
 void Meter::TraceRows() {
   for (const TracedRow& row : rows_) {
     Trace(row.is_decoding ? EventKind::kDecode : EventKind::kPrefill, row.sequence_id, step_start_,
-          {row.num_tokens}, forward_end_ - step_start_);
+          {row.num_tokens}, moment_ - step_start_);
   }
 }
 
