@@ -76,7 +76,7 @@ from aiomlc.errors import (
 if TYPE_CHECKING:
     from aiomlc.api.async_engine import AsyncMLCEngine
     from aiomlc.api.chat_stream import ChatCompletionStream
-    from aiomlc.api.completions import CompletionStream
+    from aiomlc.api.completion_stream import CompletionStream
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.parsed import ParsedChatCompletion
@@ -101,7 +101,7 @@ _LAZY = {
     "ChatCompletionChunk": "aiomlc.api.protocol.chat",
     "ChatCompletionStream": "aiomlc.api.chat_stream",
     "Completion": "aiomlc.api.protocol.completion",
-    "CompletionStream": "aiomlc.api.completions",
+    "CompletionStream": "aiomlc.api.completion_stream",
     "EmbeddingResponse": "aiomlc.api.protocol.embedding",
     "CoreStatistics": "aiomlc.runtime.core_protocol",
     "EngineMetrics": "aiomlc.api.metrics",

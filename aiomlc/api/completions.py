@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncTextCompletions", "CompletionStream", "Prompt")
+__all__ = ("AsyncTextCompletions", "Prompt")
 
-import time
+import math
 import uuid
-from collections.abc import AsyncIterable, Iterator, Sequence
-from typing import Any, Literal, Unpack, final, overload
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, Unpack, final, overload
 
-from aiomlc.api.chunk_stream import ChunkStream
-from aiomlc.api.metrics import usage_extra
+from aiomlc.api.completion_logprobs import CompletionLogprobsWriter
+from aiomlc.api.completion_stream import CompletionStream, sum_completion
 from aiomlc.api.options import CompletionOptions
 from aiomlc.api.protocol.completion import (
     Completion,
@@ -19,9 +20,9 @@ from aiomlc.api.protocol.completion import (
     parse_completion_request,
 )
 from aiomlc.api.session import ModelSession, Service
-from aiomlc.errors import AiomlcError, RequestFailedError
-from aiomlc.runtime.statistics import RequestTiming
-from aiomlc.runtime.stream import Delta, DeltaStream
+from aiomlc.errors import AiomlcError, BadRequestError
+from aiomlc.runtime.infill import find_infill_tokens
+from aiomlc.runtime.stream import DeltaStream
 
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -62,7 +63,9 @@ class AsyncTextCompletions:
         """Go on with a text, with token ids, or with each of several.
 
         Several prompts run together; a stream tells them one after the other. With a
-        `request_id`, the n-th of several is the request `{request_id}-{n}`, from 0.
+        `request_id`, the n-th of several is the request `{request_id}-{n}`, from 0. `best_of`
+        generates more choices than the `n` it tells, and its tokens count. `suffix` is for models
+        whose vocabulary has tokens to fill a gap with.
 
         Raises:
             BadRequestError: a field is invalid, unknown or not supported; `param` names it.
@@ -78,7 +81,9 @@ class AsyncTextCompletions:
             return chunks
 
         async with chunks:
-            return await _aggregate(chunks)
+            answer = await sum_completion(chunks)
+
+        return _best(answer, request) if request.is_selective else answer
 
     async def open(self, request: CompletionRequest) -> CompletionStream:
         """The stream of a parsed request, also of one that did not ask for a stream.
@@ -87,10 +92,10 @@ class AsyncTextCompletions:
             AiomlcError: as `create`.
         """
         session = await self._service.session()
-        prompts = [
-            await session.encode(prompt) if isinstance(prompt, str) else list(prompt)
-            for prompt in request.prompt
-        ]
+        prompts = [await _encode(session, prompt) for prompt in request.prompt]
+        if request.suffix is not None:
+            prompts, request = await _with_suffix(session, prompts, request, request.suffix)
+
         for prompt_ids in prompts:
             session.check_length(prompt_ids)
 
@@ -102,108 +107,13 @@ class AsyncTextCompletions:
             echoes=_echoes(session, request) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
+            open_logprobs=(
+                None
+                if request.logprobs_wanted is None
+                else partial(CompletionLogprobsWriter, session.model.tokenizer)
+            ),
             owner=self._service,
         )
-
-
-@final
-class CompletionStream(ChunkStream[Delta, Completion]):
-    """The pieces of the texts of one request, in OpenAI's form, prompt by prompt."""
-
-    def __init__(
-        self,
-        request_id: str,
-        streams: Sequence[DeltaStream],
-        *,
-        echoes: Sequence[str],
-        model: str,
-        include_usage: bool,
-        owner: object,
-    ) -> None:
-        super().__init__(request_id, owner)
-        self._streams = streams
-        self._echoes = dict(enumerate(echoes))  # What is still to be told.
-        self._include_usage = include_usage
-        self._index = 0  # Of the prompt that is told.
-        self._prompt_tokens = 0
-        self._completion_tokens = 0
-        self._cached_tokens = 0
-        self._timings: list[RequestTiming] = []
-        self._common: dict[str, Any] = {
-            "id": request_id,
-            "created": int(time.time()),
-            "model": model,
-        }
-        if include_usage:
-            self._common["usage"] = None
-
-    def __repr__(self) -> str:
-        return f"<CompletionStream {self.request_id!r} of {len(self._streams)} prompts>"
-
-    async def _next_delta(self) -> Delta:
-        stream = self._streams[min(self._index, len(self._streams) - 1)]
-        try:
-            return await stream.__anext__()
-        except AiomlcError:
-            self._cancel()  # One answer: without this prompt the others are of no use.
-            raise
-
-    def _cancel(self) -> None:
-        for stream in self._streams:
-            stream.close()
-
-    def _chunks(self, delta: Delta) -> Iterator[Completion]:
-        index = self._index
-        text = self._echoes.pop(index, "") + delta.text
-        if text:
-            yield self._chunk({"index": index, "text": text})
-
-        if delta.finish_reason is None:
-            return
-
-        self._index += 1
-        self._prompt_tokens += delta.prompt_tokens
-        self._completion_tokens += delta.completion_tokens
-        self._cached_tokens += delta.cached_tokens
-        if delta.timing is not None:
-            self._timings.append(delta.timing)
-
-        yield self._chunk({"index": index, "text": "", "finish_reason": delta.finish_reason})
-        if self._include_usage and self._index == len(self._streams):
-            counts = {
-                "extra": usage_extra(
-                    self._prompt_tokens, self._completion_tokens, self._cached_tokens, self._timings
-                ),
-                "prompt_tokens": self._prompt_tokens,
-                "completion_tokens": self._completion_tokens,
-                "total_tokens": self._prompt_tokens + self._completion_tokens,
-                "prompt_tokens_details": {"cached_tokens": self._cached_tokens},
-            }
-            yield Completion.model_validate({**self._common, "choices": [], "usage": counts})
-
-    def _chunk(self, choice: dict[str, Any]) -> Completion:
-        return Completion.model_validate({**self._common, "choices": [choice]})
-
-
-async def _aggregate(chunks: AsyncIterable[Completion]) -> Completion:
-    """The whole texts that the chunks of one request add up to."""
-    texts: dict[int, str] = {}
-    reasons: dict[int, Literal["stop", "length"] | None] = {}
-    last: Completion | None = None
-    async for chunk in chunks:
-        last = chunk
-        for choice in chunk.choices:
-            texts[choice.index] = texts.get(choice.index, "") + choice.text
-            reasons[choice.index] = choice.finish_reason
-
-    if last is None or last.usage is None:
-        raise RequestFailedError("the stream ended before the answer did")
-
-    choices = [
-        CompletionChoice(index=index, text=text, finish_reason=reasons[index])
-        for index, text in texts.items()
-    ]
-    return last.model_copy(update={"choices": choices})
 
 
 def _open_all(
@@ -217,7 +127,13 @@ def _open_all(
         for index, prompt_ids in enumerate(prompts):
             label = request_id if len(prompts) == 1 else f"{request_id}-{index}"
             streams.append(
-                session.open_stream(prompt_ids, request, label, operation="text_completion")
+                session.open_stream(
+                    prompt_ids,
+                    request,
+                    label,
+                    request.num_choices,
+                    operation="text_completion",
+                )
             )
     except AiomlcError:
         for stream in streams:
@@ -225,6 +141,48 @@ def _open_all(
         raise
 
     return streams
+
+
+async def _encode(session: ModelSession, prompt: str | Sequence[int]) -> list[int]:
+    return await session.encode(prompt) if isinstance(prompt, str) else list(prompt)
+
+
+async def _with_suffix(
+    session: ModelSession, prompts: Sequence[list[int]], request: CompletionRequest, suffix: str
+) -> tuple[list[list[int]], CompletionRequest]:
+    """The prompts that ask for what is before the suffix, and where that ends."""
+    tokens = find_infill_tokens(session.model.tokenizer)
+    if tokens is None:
+        raise BadRequestError(
+            "suffix: the model's vocabulary has no tokens to fill a gap with", param="suffix"
+        )
+
+    suffix_ids = await session.encode(suffix)
+    ends = (*request.stop_token_ids, *tokens.ends)
+    return (
+        [tokens.prompt(prompt, suffix_ids) for prompt in prompts],
+        request.model_copy(update={"stop_token_ids": ends}),
+    )
+
+
+def _best(answer: Completion, request: CompletionRequest) -> Completion:
+    """Of each prompt's choices those whose tokens are the likeliest, on average."""
+    wanted = request.n or 1
+    best: list[CompletionChoice] = []
+    for first in range(0, len(answer.choices), request.num_choices):
+        choices = answer.choices[first : first + request.num_choices]
+        best.extend(sorted(choices, key=_mean_logprob, reverse=True)[:wanted])
+
+    hidden: dict[str, object] = {} if request.logprobs is not None else {"logprobs": None}
+    told = [
+        choice.model_copy(update={"index": index, **hidden}) for index, choice in enumerate(best)
+    ]
+    return answer.model_copy(update={"choices": told})
+
+
+def _mean_logprob(choice: CompletionChoice) -> float:
+    logprobs = [] if choice.logprobs is None else choice.logprobs.token_logprobs
+    return sum(logprobs) / len(logprobs) if logprobs else -math.inf
 
 
 def _echoes(session: ModelSession, request: CompletionRequest) -> list[str]:

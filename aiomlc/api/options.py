@@ -67,3 +67,7 @@ class CompletionOptions(GenerationOptions, total=False):
     """The optional fields of a plain completion."""
 
     echo: bool | None
+    n: int | None
+    best_of: int | None
+    logprobs: int | None
+    suffix: str | None

@@ -13,7 +13,8 @@ from aiomlc.api.async_engine import AsyncMLCEngine
 from aiomlc.api.chat import MessageLike
 from aiomlc.api.chat_events import ChatEventIterator
 from aiomlc.api.chat_stream import ChatCompletionStream
-from aiomlc.api.completions import CompletionStream, Prompt
+from aiomlc.api.completion_stream import CompletionStream
+from aiomlc.api.completions import Prompt
 from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics

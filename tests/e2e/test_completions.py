@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
 from aiomlc import AsyncMLCEngine
+from aiomlc.api.protocol.completion import CompletionChoice
 
 PROMPT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 
@@ -23,3 +26,23 @@ async def test_texts_and_token_ids_are_completed_and_streamed_alike() -> None:
     assert texts == [choice.text for choice in whole.choices]
     assert cut.choices[0].text.startswith(prompts[0])
     assert cut.choices[0].finish_reason == "length"
+
+
+async def test_the_best_of_several_is_the_likeliest_of_the_same_choices() -> None:
+    options: dict[str, Any] = {"temperature": 1.5, "seed": 5, "max_tokens": 12}
+    async with AsyncMLCEngine() as engine:
+        prompt = PROMPT.format("Tell me a story.")
+        all_of_them = await engine.completions.create(prompt=prompt, n=4, logprobs=0, **options)
+        best = await engine.completions.create(prompt=prompt, best_of=4, n=2, **options)
+
+    def mean(choice: CompletionChoice) -> float:
+        assert choice.logprobs is not None
+        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+
+    ranked = sorted(all_of_them.choices, key=mean, reverse=True)
+    assert len({choice.text for choice in ranked}) > 1
+    assert [choice.text for choice in best.choices] == [choice.text for choice in ranked[:2]]
+    for choice in ranked:
+        assert choice.logprobs is not None
+        for offset, token in zip(choice.logprobs.text_offset, choice.logprobs.tokens, strict=True):
+            assert choice.text[offset:].startswith(token) or offset == len(choice.text)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import tokenizers
+import tokenizers.decoders
+import tokenizers.models
 
 from aiomlc import AsyncMLCEngine, Completion, MLCEngine
+from aiomlc.api.completion_logprobs import CompletionLogprobsWriter
 from aiomlc.errors import (
     BadRequestError,
     DuplicateRequestError,
@@ -15,6 +21,9 @@ from aiomlc.errors import (
     RequestAbortedError,
     RequestFailedError,
 )
+from aiomlc.runtime.core_protocol import TokenLogprob
+from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.testing import FakeCore, fake_loader, fake_model
 
 pytestmark = pytest.mark.timeout(20)
@@ -106,6 +115,103 @@ async def test_echo_begins_with_the_prompt() -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == "Hi!"
 
 
+async def test_each_prompt_has_several_choices_in_order() -> None:
+    core = FakeCore(["one", "two", "three", "four"])
+    whole = await complete(core, ["a", "b"], n=2)
+    chunks = await stream(FakeCore(["one", "two", "three", "four"]), ["a", "b"], n=2, echo=True)
+
+    texts = [""] * 4
+    for chunk in chunks:
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert [choice.text for choice in whole.choices] == ["one", "two", "three", "four"]
+    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+    assert texts == ["aone", "atwo", "bthree", "bfour"]
+    assert whole.usage is not None
+    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (2, 15)
+
+
+async def test_log_probabilities_are_parallel_lists() -> None:
+    answer = await complete(FakeCore(["ab"]), "Once", logprobs=1)
+    logprobs = answer.choices[0].logprobs
+
+    assert logprobs is not None
+    assert (logprobs.tokens, logprobs.text_offset) == (["a", "b"], [0, 1])
+    assert logprobs.token_logprobs == pytest.approx([math.log(0.5)] * 2)
+    assert [set(top) for top in logprobs.top_logprobs] == [{"a"}, {"b"}]
+
+
+async def test_a_streams_log_probabilities_add_up_to_the_whole() -> None:
+    whole = await complete(FakeCore(["abc"]), "Once", logprobs=2)
+    chunks = await stream(FakeCore(["abc"]), "Once", logprobs=2)
+
+    told = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
+    expected = whole.choices[0].logprobs
+    assert expected is not None
+    assert [offset for one in told for offset in one.text_offset] == expected.text_offset
+    assert [token for one in told for token in one.tokens] == expected.tokens
+    assert [top for one in told for top in one.top_logprobs] == expected.top_logprobs
+
+
+def test_an_offset_counts_whole_characters() -> None:
+    tokenizer = fake_model(FakeCore()).tokenizer
+    ids = tokenizer.encode("aé€b")
+    writer = CompletionLogprobsWriter(tokenizer, 10)
+
+    first = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[:2]])
+    rest = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[2:]])
+
+    assert first["text_offset"] + rest["text_offset"] == [10, 11, 11, 12, 12, 12, 13]
+
+
+async def test_the_best_of_several_are_told_and_all_are_counted() -> None:
+    answer = await complete(FakeCore(["abc"]), ["x", "y"], best_of=3, n=2)
+
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert all(choice.logprobs is None for choice in answer.choices)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 18
+
+
+async def test_openais_client_reads_every_answer() -> None:
+    types = pytest.importorskip("openai.types")
+    for options in ({}, {"logprobs": 2}, {"n": 2}, {"best_of": 2, "logprobs": 0}):
+        answer = await complete(FakeCore(["abc"]), ["x", "y"], **options)
+        parsed = types.Completion.model_validate_json(answer.model_dump_json(), strict=True)
+        assert parsed.model_dump(mode="json", exclude_unset=True) == answer.model_dump()
+        assert not parsed.model_extra
+
+
+async def test_a_suffix_needs_tokens_to_fill_a_gap_with() -> None:
+    with pytest.raises(BadRequestError, match="no tokens to fill a gap") as caught:
+        await complete(FakeCore(), "a", suffix="b")
+
+    assert caught.value.param == "suffix"
+
+
+async def test_a_gap_is_filled_between_the_marks_of_the_model() -> None:
+    core = FakeCore(["mid"])
+
+    async def load(*_: object, **__: object) -> LoadedModel:
+        return replace(fake_model(core), tokenizer=_with_marks())
+
+    prompts: Any = ["ab", [3]]
+    async with AsyncMLCEngine(loader=load) as engine:
+        answer = await engine.completions.create(prompt=prompts, suffix="c", echo=True)
+
+    assert core.prompts == [[4, 0, 1, 5, 2, 6], [4, 3, 5, 2, 6]]
+    assert set(core.options[0].stop_token_ids) >= {4, 5, 6}
+    assert answer.choices[0].text == "abmid"
+
+
+def _with_marks() -> Tokenizer:
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.BPE({letter: index for index, letter in enumerate("abcd")}, [])
+    )
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens(["<fim_prefix>", "<fim_suffix>", "<fim_middle>"])
+    return Tokenizer(backend)
+
+
 async def test_the_options_reach_the_core() -> None:
     core = FakeCore(["abc"])
     answer = await complete(core, "Once", max_tokens=2, stop="x", temperature=0, seed=3)
@@ -124,9 +230,12 @@ async def test_the_options_reach_the_core() -> None:
         ({"prompt": [1, "a"]}, "prompt"),
         ({"prompt": 3}, "prompt"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
-        ({"prompt": "a", "best_of": 2}, "best_of"),
-        ({"prompt": "a", "n": 2}, "n"),
-        ({"prompt": "a", "logprobs": 0}, "logprobs"),
+        ({"prompt": "a", "best_of": 2, "n": 3}, "best_of"),
+        ({"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
+        ({"prompt": "a", "n": 0}, "n"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "logprobs": True}, "logprobs"),
+        ({"prompt": "a", "logprobs": 0, "echo": True}, "logprobs"),
         ({"prompt": "a", "messages": []}, "messages"),
         ({"prompt": "a", "echo": "yes"}, "echo"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ("Completion", "CompletionChoice", "CompletionRequest", "parse_completion_request")
+__all__ = (
+    "Completion",
+    "CompletionChoice",
+    "CompletionLogprobs",
+    "CompletionRequest",
+    "parse_completion_request",
+)
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, StrictBool
+from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from aiomlc.api.protocol.request import GenerationRequest, parse_request
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.api.protocol.wire import WireModel
+from aiomlc.errors import BadRequestError
 
 # The fields that are refused, with the values that ask for nothing we do not do.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
-    "best_of": (1,),
     "debug_config": (),
-    "logprobs": (),
-    "n": (1,),
     "response_format": ({"type": "text"},),
-    "suffix": (),
 }
 
 
@@ -48,19 +51,42 @@ class CompletionRequest(GenerationRequest):
 
     prompt: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_as_prompts)]
     echo: StrictBool | None = None  #: Begin each text with its prompt.
+    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
+    best_of: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Of so many, the best `n`.
+    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: Alternatives to tell.
+    suffix: StrictStr | None = None  #: What follows the completion.
+
+    @property
+    def num_choices(self) -> int:
+        """Choices to generate for each prompt."""
+        return self.best_of or self.n or 1
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether more is generated than told."""
+        return self.num_choices > (self.n or 1)
 
     @property
     def logprobs_wanted(self) -> int | None:
-        """They are not told yet."""
-        return None
+        """How many alternatives are told with each token; the best need log-probabilities."""
+        return 0 if self.logprobs is None and self.is_selective else self.logprobs
+
+
+class CompletionLogprobs(WireModel):
+    """Parallel lists with an entry for each token; their text may come with a later event."""
+
+    text_offset: list[int]  #: Characters before the token.
+    token_logprobs: list[float]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float]]  #: The chosen token among them.
 
 
 class CompletionChoice(WireModel):
-    """The text of one prompt, or what it gained."""
+    """A text, or what it gained."""
 
-    index: int  #: Of the prompt.
+    index: int  #: Of the prompt, times `n`, and of its choice.
     text: str
-    logprobs: None = None
+    logprobs: CompletionLogprobs | None = None  #: If they were asked for.
     finish_reason: Literal["stop", "length"] | None = None  #: None while it goes on.
 
 
@@ -81,4 +107,16 @@ def parse_completion_request(fields: Mapping[str, Any]) -> CompletionRequest:
     Raises:
         BadRequestError: a field is invalid, unknown or not supported; `param` names it.
     """
-    return parse_request(CompletionRequest, fields, _NOT_SUPPORTED)
+    request = parse_request(CompletionRequest, fields, _NOT_SUPPORTED)
+    if request.num_choices < (request.n or 1):
+        raise BadRequestError(f"best_of is {request.best_of}, below n {request.n}", param="best_of")
+
+    if request.is_selective and request.stream:
+        raise BadRequestError("best_of: a stream cannot tell the best", param="best_of")
+
+    if request.echo and request.logprobs is not None:
+        raise BadRequestError(
+            "logprobs: not with echo, as a prompt's own are not computed", param="logprobs"
+        )
+
+    return request
