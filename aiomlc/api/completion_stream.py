@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("CompletionStream", "sum_completion")
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ("Embedder",)
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -74,11 +75,19 @@ class Embedder:
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.pooling = pooling
+        self.num_tokens = 0  #: Embedded so far.
+        self.num_batches = 0
+        self.seconds = 0.0  #: That the encoder ran.
         self._encoder: Encoder | None = encoder
         self._batch_tokens = batch_tokens
         self._waiting: deque[_Request] = deque()
         self._turn = Lock()
         self._thread = CapacityLimiter(1)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that have texts which are not done."""
+        return len(self._waiting)
 
     def __repr__(self) -> str:
         state = "closed" if self._encoder is None else "open"
@@ -121,6 +130,7 @@ class Embedder:
             raise EngineClosedError("the engine was terminated")
 
         rows = self._take()
+        began = time.perf_counter()
         try:
             vectors = await to_thread.run_sync(_forward, encoder, rows, limiter=self._thread)
         except BaseException as error:
@@ -131,7 +141,10 @@ class Embedder:
 
             raise RequestFailedError(f"the encoder failed: {error}") from error
 
+        self.seconds += time.perf_counter() - began
+        self.num_batches += 1
         for row, vector in zip(rows, vectors, strict=True):
+            self.num_tokens += len(row.request.texts[row.place])
             row.request.vectors[row.place] = vector
             row.request.left -= 1
 

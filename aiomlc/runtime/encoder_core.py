@@ -8,8 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
-from typing import Any, final
+from typing import final
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError
@@ -76,20 +75,31 @@ class EncoderCore:
         return ""
 
     def statistics(self) -> CoreStatistics:
-        """Zeros, as there is no KV cache."""
-        required: dict[str, Any] = {
-            item.name: 0
-            for item in fields(CoreStatistics)
-            if item.default is MISSING and item.default_factory is MISSING
-        }
-        return CoreStatistics(**required)
+        """What was embedded: texts' tokens as those of prompts, batches as steps, no pages."""
+        embedder = self._embedder
+        return CoreStatistics(
+            num_running=0,
+            num_waiting=embedder.num_waiting,
+            total_pages=0,
+            free_pages=0,
+            num_recycling=0,
+            prompt_tokens=embedder.num_tokens,
+            completion_tokens=0,
+            steps=embedder.num_batches,
+            prefix_cache_hits=0,
+            cached_tokens=0,
+            prefill_tokens=embedder.num_tokens,
+            decode_tokens=0,
+            prefill_seconds=embedder.seconds,
+            decode_seconds=0.0,
+        )
 
     def enable_trace(self) -> None:
-        """Do nothing: nothing happens that would be recorded."""
+        """Do nothing: there are no sequences to tell of."""
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
-        """Nothing."""
-        return start, []
+        """No events."""
+        return 0, []
 
 
 def _close_all(*descriptors: int) -> None:

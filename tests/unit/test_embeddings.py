@@ -250,6 +250,15 @@ async def test_the_end_of_the_engine_ends_those_who_wait() -> None:
     assert outcomes == [[1, 0, 1], "closed"]
 
 
+async def test_statistics_count_what_was_embedded() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeEncoder())) as engine:
+        await engine.embeddings.create(input=["abc", "d"])
+        statistics = engine.statistics()
+
+    assert (statistics.prompt_tokens, statistics.steps, statistics.total_pages) == (4, 1, 0)
+    assert statistics.num_waiting == 0
+
+
 async def test_models_that_cannot_say_so() -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
         with pytest.raises(BadRequestError, match="'fake' is a decoder") as caught:
