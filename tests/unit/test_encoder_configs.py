@@ -1,0 +1,81 @@
+"""What an encoder's config means, and which faults are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.compiler.job import CompileJob
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import EncoderConfig, encoder_parameters, read_description
+from tests.model.tiny_encoder import ENCODER_CONFIG, encoder_weights
+
+EXPECTED = EncoderConfig(
+    model_type="bert",
+    vocab_size=90,
+    hidden_size=48,
+    intermediate_size=112,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_positions=64,
+    num_token_types=2,
+    layer_norm_eps=1e-12,
+)
+
+
+def test_hugging_faces_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(ENCODER_CONFIG))
+
+    assert read_description(tmp_path).config == EXPECTED
+
+
+def test_mlcs_config(tmp_path: Path) -> None:
+    inner = {k: v for k, v in ENCODER_CONFIG.items() if k != "max_position_embeddings"}
+    content = {
+        "model_type": "bert",
+        "quantization": "q0f32",
+        "model_config": {**inner, "context_window_size": 64},
+    }
+    (tmp_path / "mlc-chat-config.json").write_text(json.dumps(content))
+
+    description = read_description(tmp_path)
+
+    assert (description.config, description.quantization) == (EXPECTED, "q0f32")
+
+
+def test_a_job_survives_the_way_to_the_compiler() -> None:
+    job = CompileJob(config=EXPECTED, quantization="q0f32")
+
+    assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
+
+
+def test_every_tensor_of_the_model_belongs_to_one_parameter() -> None:
+    sources = [source for p in encoder_parameters(EXPECTED) for source in p.sources]
+
+    assert len(sources) == len(set(sources))
+    assert set(sources) == set(encoder_weights())
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "problem"),
+    [
+        ({"hidden_act": "gelu_new"}, "hidden_act", "supported: gelu"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type", "absolute"),
+        ({"is_decoder": True}, "is_decoder", "only encoders"),
+        ({"num_attention_heads": 5}, "num_attention_heads", "no divisor of 48"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised already"),
+        ({"hidden_size": None}, "hidden_size", "is missing"),
+    ],
+)
+def test_a_fault_names_its_file_and_field(
+    tmp_path: Path, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(ENCODER_CONFIG | changes))
+
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        read_description(tmp_path)
+
+    assert (caught.value.path, caught.value.field) == (tmp_path / "config.json", field)
