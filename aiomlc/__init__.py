@@ -8,6 +8,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "MLCEngine",
     "SyncMLCEngine",
     "JSONFFIEngine",
+    "AsyncEmbeddingEngine",
     "EngineConfig",
     "EngineMetrics",
     "CoreStatistics",
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from aiomlc.api.async_engine import AsyncMLCEngine
     from aiomlc.api.chat_stream import ChatCompletionStream
     from aiomlc.api.completion_stream import CompletionStream
+    from aiomlc.api.embedding_engine import AsyncEmbeddingEngine
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.parsed import ParsedChatCompletion
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
 
 # Pydantic and tokenizers cost most of an import; a program that only catches errors pays nothing.
 _LAZY = {
+    "AsyncEmbeddingEngine": "aiomlc.api.embedding_engine",
     "AsyncMLCEngine": "aiomlc.api.async_engine",
     "ChatCompletion": "aiomlc.api.protocol.chat",
     "ChatCompletionChunk": "aiomlc.api.protocol.chat",

@@ -6,6 +6,7 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin, Lock
@@ -167,13 +168,17 @@ class _Service:
         self._config = config
         self._on_progress = on_progress
         self._loader = loader or open_model
-        self._opening = Lock()
         self._session: ModelSession | EncoderSession | None = None
         self._terminated = False
 
     def __del__(self) -> None:
         if self._session is not None:
             self._session.engine.stop()
+
+    @cached_property
+    def _opening(self) -> Lock:
+        # Made where it is used: the constructor may run in another event loop, or in none.
+        return Lock()
 
     @property
     def is_open(self) -> bool:

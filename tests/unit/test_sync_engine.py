@@ -306,3 +306,8 @@ def test_it_describes_itself() -> None:
 
         assert repr(engine) == "<MLCEngine bundled model>"
         assert stream.request_id == "r"
+
+
+async def test_an_engine_may_be_built_inside_an_event_loop_of_another_kind() -> None:
+    with MLCEngine(loader=fake_loader(replies=["abc"])) as engine:  # On trio too.
+        assert engine.completions.create(prompt="a").choices[0].text == "abc"

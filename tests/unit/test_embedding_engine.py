@@ -1,0 +1,40 @@
+"""Upstream's engine of embeddings: blocking and async, over the same encoder."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiomlc import AsyncEmbeddingEngine
+from aiomlc.errors import BadRequestError, EngineClosedError
+from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
+
+pytestmark = pytest.mark.timeout(20)
+
+
+def test_texts_become_vectors_of_length_one_and_a_count() -> None:
+    engine = AsyncEmbeddingEngine(loader=fake_loader(FakeEncoder()), pooling_strategy="last")
+    vectors, num_tokens = engine.embed(["ab", "c" * 20])
+    engine.terminate()
+
+    assert vectors[0] == pytest.approx([1 / 3**0.5] * 3)
+    assert (len(vectors), num_tokens) == (2, 2 + 16)
+    with pytest.raises(EngineClosedError):
+        engine.embed(["a"])
+
+
+async def test_a_task_awaits_what_a_thread_blocks_for() -> None:
+    engine = AsyncEmbeddingEngine(loader=fake_loader(FakeEncoder()))
+    vectors, _ = await engine.async_embed(["ab"])
+
+    assert vectors == engine.embed(["ab"])[0]
+    engine.terminate()
+
+
+def test_a_decoder_and_an_unknown_pooling_are_refused() -> None:
+    with pytest.raises(BadRequestError, match="decoder"):
+        AsyncEmbeddingEngine(loader=fake_loader(FakeCore()))
+    with pytest.raises(BadRequestError, match="pooling"):
+        AsyncEmbeddingEngine(
+            loader=fake_loader(FakeEncoder()),
+            pooling_strategy="max",  # type: ignore[arg-type]
+        )
