@@ -228,14 +228,14 @@ async def test_a_batch_that_fails_is_its_callers_error_alone() -> None:
 async def test_the_end_of_the_engine_ends_those_who_wait() -> None:
     encoder = FakeEncoder(hand_stepped=True)
     engine = AsyncMLCEngine(loader=fake_loader(encoder))
-    outcomes: list[object] = []
+    outcomes: dict[int, object] = {}
 
     async def ask(token: int) -> None:
         try:
             answer = await engine.embeddings.create(input=[token], normalize=False)
-            outcomes.append(answer.data[0].embedding)
+            outcomes[token] = answer.data[0].embedding
         except EngineClosedError:
-            outcomes.append("closed")
+            outcomes[token] = "closed"
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask, 1)
@@ -247,7 +247,7 @@ async def test_the_end_of_the_engine_ends_those_who_wait() -> None:
 
     with pytest.raises(EngineClosedError):
         await engine.embeddings.create(input="a")
-    assert outcomes == [[1, 0, 1], "closed"]
+    assert outcomes == {1: [1, 0, 1], 2: "closed"}
 
 
 async def test_statistics_count_what_was_embedded() -> None:
