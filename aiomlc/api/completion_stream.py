@@ -10,13 +10,15 @@ from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.api.completion_logprobs import CompletionLogprobsWriter
+from aiomlc.api.metrics import usage_extra
 from aiomlc.api.protocol.completion import Completion, CompletionChoice, CompletionLogprobs
 from aiomlc.errors import AiomlcError, RequestFailedError
+from aiomlc.runtime.statistics import RequestTiming
 from aiomlc.runtime.stream import Delta, DeltaStream
 
 
 @final
-class CompletionStream(ChunkStream[Completion]):
+class CompletionStream(ChunkStream[Delta, Completion]):
     """The pieces of the texts of one request, in OpenAI's form, prompt by prompt."""
 
     def __init__(  # noqa: PLR0913 - each is said once, by `open`.
@@ -42,6 +44,7 @@ class CompletionStream(ChunkStream[Completion]):
         self._prompt_tokens = 0
         self._completion_tokens = 0
         self._cached_tokens = 0
+        self._timings: list[RequestTiming] = []
         self._common: dict[str, Any] = {
             "id": request_id,
             "created": int(time.time()),
@@ -82,6 +85,9 @@ class CompletionStream(ChunkStream[Completion]):
         yield self._chunk({"index": index, "text": "", "finish_reason": delta.finish_reason})
         if self._include_usage and self._index == len(self._streams):
             counts = {
+                "extra": usage_extra(
+                    self._prompt_tokens, self._completion_tokens, self._cached_tokens, self._timings
+                ),
                 "prompt_tokens": self._prompt_tokens,
                 "completion_tokens": self._completion_tokens,
                 "total_tokens": self._prompt_tokens + self._completion_tokens,
@@ -106,6 +112,9 @@ class CompletionStream(ChunkStream[Completion]):
         return {"logprobs": self._writers[index].write(delta.logprobs)}
 
     def _count(self, delta: Delta, num_choices: int) -> None:
+        if delta.timing is not None:
+            self._timings.append(delta.timing)
+
         # The prompt counts once, as it was computed once: for the first choice.
         if delta.choice == 0:
             self._prompt_tokens += delta.prompt_tokens

@@ -51,12 +51,16 @@ async def test_one_request_too_many_is_refused_and_later_served() -> None:
 
 async def test_a_reader_that_pauses_reads_the_same_and_holds_up_nobody() -> None:
     config = EngineConfig(max_unread_tokens=20)
+    options: dict[str, Any] = {
+        "messages": STORY,
+        "temperature": 0,
+        "ignore_eos": True,
+        "max_tokens": 1500,
+    }
     with fail_after(30):
         async with AsyncMLCEngine(engine_config=config) as engine:
-            whole = await engine.chat.completions.create(messages=STORY, temperature=0)
-            stream = await engine.chat.completions.create(
-                messages=STORY, temperature=0, stream=True
-            )
+            whole = await engine.chat.completions.create(**options)
+            stream = await engine.chat.completions.create(**options, stream=True)
             await wait_until(lambda: engine.statistics().num_paused == 1)
             async with create_task_group() as tasks:
                 for seed in range(8):
