@@ -8,6 +8,7 @@ __all__ = (
     "PrefixCacheMode",
     "SequenceOptions",
     "ServingLimits",
+    "SpeculativeMode",
     "cache_home",
     "remove_leftovers",
     "serving_limits",
@@ -26,6 +27,7 @@ from aiomlc.errors import BadRequestError, ModelLoadError
 
 Mode = Literal["local", "interactive", "server"]
 PrefixCacheMode = Literal["radix", "disable"]
+SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
 PAGE_SIZE = 16
 
 # A laptop's worth of concurrency: the pages, not the rows, are what costs memory.
@@ -40,7 +42,6 @@ _NO_LIMIT = 2**31 - 1
 # The values that say "not used" in upstream's configuration; any other is refused by name.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "model_lib": (None,),
-    "additional_models": ((),),
     "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "opt": (None,),
@@ -49,8 +50,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "attention_sink_size": (None, -1),
     "max_history_size": (None, 0),
     "kv_state_kind": (None, "kv_cache"),
-    "speculative_mode": ("disable",),
-    "spec_draft_length": (0,),
     "spec_tree_width": (1,),
     "prefill_mode": ("hybrid",),
     "verbose": (False,),
@@ -103,6 +102,11 @@ class EngineConfig:
     ends, and a prompt that begins with the same tokens continues from there. Answers are the
     same with it and without. A kept sequence gives way as soon as its room is needed.
 
+    With a `speculative_mode`, tokens are guessed and several are verified in one step. Answers are
+    the same with it and without, sampled ones too. `prompt_lookup` guesses that a sequence goes on
+    as it did where its last tokens occurred before: good for answers that copy from their prompt.
+    `small_draft` guesses with the smaller model of the same vocabulary in `additional_models`.
+
     Raises:
         BadRequestError: a field is out of range or not supported; `param` names it.
     """
@@ -123,9 +127,11 @@ class EngineConfig:
     prefix_cache_mode: PrefixCacheMode = "radix"
     #: Ended sequences to keep: None is `max_num_sequence`, -1 is no limit, 0 turns the cache off.
     prefix_cache_max_num_recycling_seqs: int | None = None
+    speculative_mode: SpeculativeMode = "disable"
+    spec_draft_length: int = 0  #: Tokens of every guess; 0 adapts it to each sequence.
+    additional_models: tuple[str | tuple[str, str], ...] = ()  #: One directory, to guess with.
     enable_tracing: bool = False  #: Record events, for `engine.trace()`.
     model_lib: str | None = None
-    additional_models: tuple[str | tuple[str, str], ...] = ()
     tensor_parallel_shards: int | None = None
     pipeline_parallel_stages: int | None = None
     opt: str | None = None
@@ -134,8 +140,6 @@ class EngineConfig:
     attention_sink_size: int | None = None
     max_history_size: int | None = None
     kv_state_kind: str | None = None
-    speculative_mode: str = "disable"
-    spec_draft_length: int = 0
     spec_tree_width: int = 1
     prefill_mode: str = "hybrid"
     verbose: bool = False
@@ -164,12 +168,52 @@ class EngineConfig:
             rule="an integer from -1",
         )
 
+        self._check_speculation()
         for name, neutral in _NEUTRAL.items():
             value = getattr(self, name)
             if value not in neutral:
                 raise BadRequestError(
                     f"engine_config.{name} = {value!r} is not supported yet", param=name
                 )
+
+    def _check_speculation(self) -> None:
+        mode = self.speculative_mode
+        _check_choice("speculative_mode", mode, get_args(SpeculativeMode))
+        if mode in ("eagle", "medusa"):
+            raise BadRequestError(
+                f"engine_config.speculative_mode = {mode!r} is not supported yet",
+                param="speculative_mode",
+            )
+
+        name = "spec_draft_length"
+        _check_integer(name, self.spec_draft_length, at_least=0, rule="an integer from 0")
+        if mode == "disable" and self.spec_draft_length > 0:
+            raise BadRequestError(
+                f"engine_config.{name} is {self.spec_draft_length}, but no speculative_mode is set",
+                param=name,
+            )
+
+        self._check_additional_models()
+
+    def _check_additional_models(self) -> None:
+        name, models = "additional_models", self.additional_models
+        if self.speculative_mode != "small_draft" and models:
+            raise BadRequestError(
+                f"engine_config.{name} = {models!r} is not supported without speculative_mode "
+                '"small_draft"',
+                param=name,
+            )
+
+        if self.speculative_mode == "small_draft" and len(models) != 1:
+            raise BadRequestError(
+                f"engine_config.{name} has {len(models)} models, small_draft needs one", param=name
+            )
+
+        if not all(isinstance(model, str) for model in models):
+            raise BadRequestError(
+                f"engine_config.{name} names a compiled library, which is not supported yet",
+                param=name,
+            )
 
     def asjson(self) -> str:
         """The configuration as a JSON object, as `from_json` reads it."""

@@ -25,6 +25,8 @@ _FIELDS = {
     "prefix_cache_recycling_sequences": "num_recycling",
     "prefix_cache_hits_sum": "prefix_cache_hits",
     "prefix_cache_tokens_sum": "cached_tokens",
+    "draft_tokens_sum": "draft_tokens",
+    "accepted_tokens_sum": "accepted_tokens",
     "engine_steps_sum": "steps",
 }
 

@@ -16,6 +16,8 @@ _COUNTERS = (
     ("completion_tokens_total", "completion_tokens", "Tokens of all completions."),
     ("prefill_tokens_total", "prefill_tokens", "Prompt tokens that were computed."),
     ("decode_tokens_total", "decode_tokens", "Completion tokens that were computed."),
+    ("draft_tokens_total", "draft_tokens", "Guessed tokens that were computed."),
+    ("accepted_tokens_total", "accepted_tokens", "Guessed tokens that were right."),
     ("prefill_seconds_total", "prefill_seconds", "Time of steps, the share of prompts."),
     ("decode_seconds_total", "decode_seconds", "Time of steps, the share of completions."),
     ("steps_total", "steps", "Forward passes."),

@@ -216,9 +216,16 @@ class NativeCore:
     """One engine of the native library. Every method but `run` and `step` returns at once."""
 
     def __init__(
-        self, model: NativeModel, vocabulary: Sequence[bytes], options: Mapping[str, int]
+        self,
+        model: NativeModel,
+        vocabulary: Sequence[bytes],
+        options: Mapping[str, int],
+        *,
+        draft: NativeModel | None = None,
     ) -> None:
-        self._handle = _global("aiomlc.core_create")(model.handle, list(vocabulary), dict(options))
+        self._handle = _global("aiomlc.core_create")(
+            model.handle, None if draft is None else draft.handle, list(vocabulary), dict(options)
+        )
         self._last_statistics: CoreStatistics | None = None
         self._last_trace = EMPTY_TRACE
         # Looked up now: a core may be stopped while the interpreter ends, when imports fail.

@@ -80,6 +80,8 @@ class CoreStatistics:
     request_prompt_tokens: Histogram = NO_VALUES
     request_completion_tokens: Histogram = NO_VALUES
     batch_size: Histogram = NO_VALUES  #: Rows of a step.
+    draft_tokens: int = 0  #: Guessed tokens that were computed.
+    accepted_tokens: int = 0  #: Those of them that were right.
 
 
 class Core(Protocol):

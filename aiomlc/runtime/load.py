@@ -11,11 +11,11 @@ __all__ = (
     "prepare_model",
 )
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[LoadProgress], None]
 
+# In the order of the native enumeration.
+_SPECULATIVE_MODES = ("disable", "prompt_lookup", "small_draft")
 _DEFAULT_QUANTIZATION = "q4f16_1"
 _ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
 _VALUE_BYTES = {"float16": 2, "float32": 4}
@@ -58,6 +60,8 @@ class OpenedModel:
     native: NativeModel
     limits: ServingLimits
     vocab_size: int
+    draft: NativeModel | None = None
+    draft_directory: ModelDirectory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,12 @@ class PreparedModel:
     library: CompiledLibrary
     weights: PackedWeights
     num_threads: int
+
+    def kv_bytes_per_token(self) -> int:
+        """Bytes that a token takes in the KV cache of a model that generates."""
+        metadata = self.library.metadata
+        num_heads = metadata["num_hidden_layers"] * metadata["num_key_value_heads"]
+        return int(2 * num_heads * metadata["head_dim"] * _VALUE_BYTES[metadata["kv_dtype"]])
 
 
 async def load_model(
@@ -87,7 +97,7 @@ async def load_model(
     directory = find_model(model)
     opened = await open_native(directory, device, mode, engine_config, report)
     report(LoadProgress("load", None, "reading the tokenizer"))
-    return await to_thread.run_sync(_assemble, directory, opened)
+    return await to_thread.run_sync(_assemble, directory, opened, engine_config)
 
 
 async def open_native(
@@ -99,17 +109,16 @@ async def open_native(
 ) -> OpenedModel:
     """Compile and pack where the cache has nothing, then open the library and its weights."""
     prepared = await prepare_model(directory, device, config, report)
-    metadata = prepared.library.metadata
+    draft_directory = _draft_directory(config)
+    draft: PreparedModel | None = None
+    if draft_directory is not None:
+        own = dataclasses.replace(config, quantization=None)
+        draft = await prepare_model(draft_directory, device, own, report)
+        _check_vocabulary(prepared, draft)
+
     report(LoadProgress("load", None, "opening the model"))
-    limits = _limits(metadata, prepared.weights, mode, config)
-    native = await to_thread.run_sync(
-        _open,
-        prepared.library.path,
-        prepared.weights,
-        _shape(metadata, limits),
-        prepared.num_threads,
-    )
-    return OpenedModel(native, limits, metadata["vocab_size"])
+    limits = _limits(prepared, draft, mode, config)
+    return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, limits)
 
 
 async def prepare_model(
@@ -128,6 +137,14 @@ async def prepare_model(
         on_progress=lambda now: report(_converting(now)),
     )
     return PreparedModel(library, weights, threads)
+
+
+def _draft_directory(config: EngineConfig) -> ModelDirectory | None:
+    for model in config.additional_models:
+        assert isinstance(model, str), "checked by the configuration"
+        return find_model(model)
+
+    return None
 
 
 def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
@@ -150,20 +167,15 @@ def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -
 
 
 def _limits(
-    metadata: Any,  # noqa: ANN401 - JSON.
-    weights: PackedWeights,
-    mode: Mode,
-    config: EngineConfig,
+    model: PreparedModel, draft: PreparedModel | None, mode: Mode, config: EngineConfig
 ) -> ServingLimits:
-    values_per_token = (
-        2 * metadata["num_hidden_layers"] * metadata["num_key_value_heads"] * metadata["head_dim"]
-    )
+    both = [model] if draft is None else [model, draft]
     return serving_limits(
         config,
         mode=mode,
-        context_window=metadata["context_window_size"],
-        kv_bytes_per_token=values_per_token * _VALUE_BYTES[metadata["kv_dtype"]],
-        memory_bytes=max(0, available_memory() - weights.nbytes),
+        context_window=model.library.metadata["context_window_size"],
+        kv_bytes_per_token=sum(one.kv_bytes_per_token() for one in both),
+        memory_bytes=max(0, available_memory() - sum(one.weights.nbytes for one in both)),
     )
 
 
@@ -177,14 +189,40 @@ def _shape(metadata: Any, limits: ServingLimits) -> dict[str, int]:  # noqa: ANN
     }
 
 
-def _open(
-    library: Path, weights: PackedWeights, shape: dict[str, int], num_threads: int
-) -> NativeModel:
+def _check_vocabulary(model: PreparedModel, draft: PreparedModel) -> None:
+    sizes = [one.library.metadata["vocab_size"] for one in (model, draft)]
+    if sizes[0] != sizes[1]:
+        raise BadRequestError(
+            f"additional_models: the model has {sizes[0]} tokens, the one that is to guess "
+            f"{sizes[1]}",
+            param="additional_models",
+        )
+
+
+def _open_both(
+    model: PreparedModel,
+    draft: PreparedModel | None,
+    draft_directory: ModelDirectory | None,
+    limits: ServingLimits,
+) -> OpenedModel:
+    native = _open(model, limits)
+    vocab_size = model.library.metadata["vocab_size"]
+    if draft is None:
+        return OpenedModel(native, limits, vocab_size)
+
+    context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
+    guessing = _open(draft, dataclasses.replace(limits, context_window=context_window))
+    return OpenedModel(native, limits, vocab_size, guessing, draft_directory)
+
+
+def _open(prepared: PreparedModel, limits: ServingLimits) -> NativeModel:
+    weights, library = prepared.weights, prepared.library
     params = map_weights(weights.path, weights.nbytes, weights.params)
-    return NativeModel(library, params, shape, num_threads)
+    shape = _shape(library.metadata, limits)
+    return NativeModel(library.path, params, shape, prepared.num_threads)
 
 
-def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
+def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConfig) -> LoadedModel:
     tokenizer = Tokenizer.from_file(directory.path / "tokenizer.json")
     stop_ids = set(directory.eos_token_ids())
     eos = directory.eos_token()
@@ -194,6 +232,9 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
     template = ChatTemplate.load(directory.path)
     tool_format = None if template is None else find_tool_format(template.source)
     marks = () if tool_format is None else tool_format.marks
+    if opened.draft_directory is not None:
+        _check_tokenizer(tokenizer, opened.draft_directory)
+
     core = NativeCore(
         opened.native,
         tokenizer.token_bytes(opened.vocab_size, visible=marks),
@@ -201,7 +242,10 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
             "step_token_budget": opened.limits.step_token_budget,
             "max_recycling_sequences": opened.limits.max_recycling_sequences,
             "max_queue_size": opened.limits.max_queue_size,
+            "speculative_mode": _SPECULATIVE_MODES.index(config.speculative_mode),
+            "draft_length": config.spec_draft_length,
         },
+        draft=opened.draft,
     )
     return LoadedModel(
         core=core,
@@ -218,6 +262,16 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel) -> LoadedModel:
             partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, stop_token_ids)
         ),
     )
+
+
+def _check_tokenizer(tokenizer: Tokenizer, draft_directory: ModelDirectory) -> None:
+    """Guesses are token ids: one that means another text could only be wrong."""
+    other = Tokenizer.from_file(draft_directory.path / "tokenizer.json")
+    if other.token_bytes() != tokenizer.token_bytes():
+        raise BadRequestError(
+            f"additional_models: the tokens of {draft_directory.path} are not the model's",
+            param="additional_models",
+        )
 
 
 def _compiling(now: CompileProgress) -> LoadProgress:

@@ -62,6 +62,8 @@ class FakeModel final : public Model {
     }
   }
 
+  void SetLogits(LogitFunction function) { logit_function_ = std::move(function); }
+
   /*! \brief Always continue with the token that `next` returns. */
   void Script(std::function<int32_t(const Tokens&)> next) {
     logit_function_ = [next = std::move(next)](const Tokens& tokens, std::vector<float>* logits) {
@@ -85,6 +87,8 @@ class FakeModel final : public Model {
   void PoisonToken(int32_t token) { poison_token_ = token; }
   /*! \brief `RemoveSequence` forgets the sequence and throws. */
   void ThrowOnRemove() { throws_on_remove_ = true; }
+  /*! \brief `PopTokens` throws. */
+  void ThrowOnPop() { throws_on_pop_ = true; }
 
   void AddSequence(int64_t id) final {
     Check(sequences_.try_emplace(id).second, "a sequence is added twice");
@@ -108,7 +112,10 @@ class FakeModel final : public Model {
   }
 
   void PopTokens(int64_t id, int64_t count) final {
+    if (throws_on_pop_) throw std::runtime_error("the cache is stuck");
     Cached& sequence = sequences_.at(id);
+    Check(count > 0 && count <= static_cast<int64_t>(sequence.tokens.size()),
+          "no token is popped, or more than there are");
     sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(count));
     sequence.pages.resize(static_cast<size_t>(PagesFor(sequence.tokens.size())));
   }
@@ -126,16 +133,18 @@ class FakeModel final : public Model {
       end += static_cast<size_t>(input.append_lengths[row]);
       Cached& sequence = sequences_.at(input.sequence_ids[row]);
       Tokens& tokens = sequence.tokens;
-      tokens.insert(tokens.end(), input.token_ids.begin() + static_cast<int64_t>(begin),
-                    input.token_ids.begin() + static_cast<int64_t>(end));
+      for (size_t index = begin; index < end; ++index) {
+        tokens.push_back(input.token_ids[index]);
+        if (std::binary_search(input.logit_positions.begin(), input.logit_positions.end(),
+                               static_cast<int32_t>(index))) {
+          AppendLogits(tokens);
+        }
+      }
       Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window, "context is full");
       TakePages(&sequence);
-      const auto position = std::find(input.logit_positions.begin(), input.logit_positions.end(),
-                                      static_cast<int32_t>(end) - 1);
-      if (position != input.logit_positions.end()) AppendLogits(tokens);
     }
     Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
-          "a logit position is not the end of a row");
+          "a logit position is twice or is no token's");
     return logits_.data();
   }
 
@@ -213,6 +222,7 @@ class FakeModel final : public Model {
   std::optional<int32_t> poison_token_;
   int64_t throw_at_ = -1;
   bool throws_on_remove_ = false;
+  bool throws_on_pop_ = false;
   int64_t pages_in_use_ = 0;
   std::map<int64_t, Cached> sequences_;
   std::vector<float> logits_;

@@ -30,7 +30,7 @@ GIB = 2**30
         ("max_history_size", 1),
         ("kv_state_kind", "rnn_state"),
         ("speculative_mode", "eagle"),
-        ("spec_draft_length", 3),
+        ("speculative_mode", "medusa"),
         ("spec_tree_width", 2),
         ("prefill_mode", "chunked"),
         ("verbose", True),
@@ -39,6 +39,34 @@ GIB = 2**30
 def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match=f"engine_config.{name} = .* not supported") as caught:
         EngineConfig(**{name: value})
+
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("speculative_mode", {"speculative_mode": "guess"}),
+        ("spec_draft_length", {"spec_draft_length": 3}),
+        ("additional_models", {"speculative_mode": "small_draft"}),
+        (
+            "additional_models",
+            {"speculative_mode": "small_draft", "additional_models": ("one", "two")},
+        ),
+        (
+            "additional_models",
+            {"speculative_mode": "small_draft", "additional_models": (("one", "lib.so"),)},
+        ),
+        ("additional_models", {"speculative_mode": "prompt_lookup", "additional_models": ("one",)}),
+        ("spec_draft_length", {"speculative_mode": "prompt_lookup", "spec_draft_length": -1}),
+        ("spec_draft_length", {"speculative_mode": "prompt_lookup", "spec_draft_length": 1.5}),
+    ],
+)
+def test_a_contradiction_about_speculation_is_refused_by_name(
+    name: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(BadRequestError, match=name) as caught:
+        EngineConfig(**fields)
 
     assert caught.value.param == name
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -30,6 +31,7 @@
 #include "aiomlc/scheduler.h"
 #include "aiomlc/sequence.h"
 #include "aiomlc/sequence_options.h"
+#include "aiomlc/speculation.h"
 #include "aiomlc/statistics.h"
 #include "aiomlc/streaming_detokenizer.h"
 
@@ -46,6 +48,11 @@ struct EngineOptions {
   int64_t max_queue_size = std::numeric_limits<int32_t>::max();
   /*! \brief What time it is, for deadlines. */
   std::function<TimePoint()> now = Clock::now;
+  SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
+  /*! \brief Tokens of every draft; 0 adapts it to each sequence. */
+  int64_t draft_length = 0;
+  /*! \brief What guesses with kSmallDraft; not owned, as the model. */
+  Model* draft_model = nullptr;
 };
 
 /*!
@@ -159,13 +166,19 @@ class Engine {
   void ChangeSequences(const StepPlan& plan);
   const float* Forward(const StepPlan& plan);
   void Commit(const StepPlan& plan, const float* logits);
+  /*! \param logits Of the row's last token, and of each of its draft tokens. */
+  void CommitRow(const StepRow& row, const float* logits);
+  /*! \brief Go on by one token after the other, as long as they are those of the draft. */
+  void Verify(Sequence* sequence, std::span<const int32_t> draft, const float* logits);
+  /*! \brief Take the draft tokens that are not found right off the model. */
+  void PopUnverified(Sequence* sequence);
   /*! \brief Keep a row's logits until the grammar's mask is there. */
   void Hold(Sequence* sequence, const float* logits);
   /*! \brief Go on with the held sequences whose masks are there. */
   void SettleHeld();
   void DropHeld(Sequence* sequence);
-  /*! \brief Choose the next token and go on by it. */
-  void Settle(Sequence* sequence, const float* logits);
+  /*! \brief Choose the next token and go on by it. \return Whether the sequence goes on. */
+  bool Settle(Sequence* sequence, const float* logits);
   /*! \return The next token; nothing when the logits are not finite numbers. */
   std::optional<int32_t> Choose(const Sequence& sequence, const float* logits);
   /*!
@@ -173,8 +186,11 @@ class Engine {
    * \return Whether the sequence goes on.
    */
   bool Accept(Sequence* sequence, int32_t token_id, const float* logits);
-  /*! \brief Take the tokens that the grammar forces, and begin the mask of the one after. */
-  void FollowGrammar(Sequence* sequence);
+  /*!
+   * \brief Take the tokens that the grammar forces, and begin the mask of the one after.
+   * \return Whether the sequence goes on.
+   */
+  bool FollowGrammar(Sequence* sequence);
   void Fail(Sequence* sequence, std::string error);
   /*! \brief Take a sequence out of the schedule, or put it back. */
   void Park(Sequence* sequence);
@@ -186,8 +202,12 @@ class Engine {
   int64_t NewId();
   /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
   void End(Sequence* sequence, Record record, FinishReason reason);
-  /*! \brief Remove all, whatever the model throws, and then throw the first of it. */
-  void RemoveFromModel(const std::vector<int64_t>& sequence_ids);
+  /*!
+   * \brief Remove all, whatever the model throws, and then throw the first of it.
+   * \param ended_id A sequence that gets no more drafts.
+   */
+  void RemoveFromModel(const std::vector<int64_t>& sequence_ids,
+                       std::optional<int64_t> ended_id = std::nullopt);
   /*! \brief End every sequence, empty the cache. \return What the model threw at it, or nothing. */
   std::string EndAll(FinishReason reason, const std::string& error);
   /*! \return The ids of what was submitted since the last call. */
@@ -207,6 +227,8 @@ class Engine {
   std::mutex step_mutex_;
   Scheduler scheduler_;
   Sampler sampler_;
+  /*! \brief Null where there is none. */
+  std::unique_ptr<Speculation> speculation_;
   /*! \brief Scratch: the logits of a row that is not plain. */
   std::vector<float> adjusted_logits_;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> sequences_;

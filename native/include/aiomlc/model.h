@@ -19,9 +19,10 @@ struct ForwardInput {
   /*! \brief The tokens of all rows, one row after the other. */
   std::vector<int32_t> token_ids;
   /*!
-   * \brief For each row that needs logits, the index in `token_ids` of its last token, ascending.
+   * \brief The indices in `token_ids` of the tokens that logits are wanted after, ascending.
    *
-   * A row in the middle of its prompt is not among them; the list may be empty.
+   * A row may have any number of them: none in the middle of its prompt, several where it is a
+   * draft. The list may be empty.
    */
   std::vector<int32_t> logit_positions;
 };

@@ -54,6 +54,12 @@ class Scheduler {
    */
   std::vector<int64_t> Recycle(Sequence* sequence);
 
+  /*! \brief Free the pages that a running sequence took for draft tokens which were wrong. */
+  void Trim(Sequence* sequence);
+
+  /*! \return Tokens that the next step has left for drafts; may be negative. */
+  int64_t DraftRoom() const;
+
   /*! \brief Let others fork from what is computed of a running sequence. */
   void Share(const Sequence& sequence);
 
@@ -79,7 +85,7 @@ class Scheduler {
 
  private:
   /*! \brief Pages that a running sequence must hold to take part in the next step. */
-  int64_t PagesForNextStep(const Sequence& sequence) const;
+  int64_t PagesForNextStep(const Sequence& sequence, int64_t num_draft = 0) const;
   /*! \return How many of the running sequences go on; the others join `plan`. */
   size_t PlanPreemptions(StepPlan* plan) const;
   void PlanAdmissions(StepPlan* plan) const;
@@ -88,6 +94,8 @@ class Scheduler {
   bool ShouldWait(const Sequence& sequence, int64_t num_cached, const StepPlan& plan) const;
   void PlanEvictions(size_t survivors, StepPlan* plan) const;
   void PlanRows(size_t survivors, StepPlan* plan) const;
+  /*! \brief Grant drafts what tokens and pages are left; nobody gives way to them. */
+  void PlanDrafts(StepPlan* plan) const;
   void Evict(int64_t id);
 
   int64_t step_token_budget_;

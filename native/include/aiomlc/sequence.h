@@ -80,6 +80,10 @@ struct Sequence {
   bool has_started = false;
   /*! \brief Pages reserved for it; 0 unless it is running. */
   int64_t num_pages = 0;
+  /*! \brief A guess at the tokens after `token_ids`, for the next step; empty where none is. */
+  std::vector<int32_t> draft_ids;
+  /*! \brief Draft tokens in the KV cache, after `num_computed`, that were not found right yet. */
+  int64_t num_unverified = 0;
   /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
   int64_t times_passed = 0;
   /*! \brief Whether it waits for its reader: then the scheduler does not know it. */

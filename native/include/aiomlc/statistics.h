@@ -55,8 +55,12 @@ struct Statistics {
   int64_t cached_tokens = 0;
   /*! \brief Tokens that went through the model as part of a prompt, recomputed ones included. */
   int64_t prefill_tokens = 0;
-  /*! \brief Tokens that went through the model one at a time, to be continued. */
+  /*! \brief Tokens of completions that went through the model, accepted draft tokens included. */
   int64_t decode_tokens = 0;
+  /*! \brief Guessed tokens that went through the model. */
+  int64_t draft_tokens = 0;
+  /*! \brief Those of them that were right. */
+  int64_t accepted_tokens = 0;
   /*! \brief Time in steps. A step with both kinds of tokens is divided in proportion to them. */
   double prefill_seconds = 0;
   double decode_seconds = 0;

@@ -20,6 +20,8 @@ struct StepRow {
   int64_t num_tokens;
   /*! \brief Whether these are the last it has, so that its next token can be sampled. */
   bool needs_logits;
+  /*! \brief Tokens of the sequence's draft to append after them; 0 unless it is decoding. */
+  int64_t num_draft = 0;
 };
 
 /*! \brief A waiting sequence that gets pages. */
@@ -47,6 +49,7 @@ struct StepPlan {
   std::vector<StepRow> rows;
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
+  int64_t draft_tokens = 0;
 };
 
 }  // namespace aiomlc

@@ -7,6 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "aiomlc/model_drafter.h"
+#include "aiomlc/prompt_lookup.h"
+
 namespace aiomlc {
 
 namespace {
@@ -27,6 +30,32 @@ int64_t MaxLiveSequences(const Model& model, const EngineOptions& options) {
         "max_queue_size is " + std::to_string(options.max_queue_size) + ", it must be at least 0");
   }
   return std::min(model.max_batch_size(), StepTokenBudget(model, options)) + options.max_queue_size;
+}
+
+std::unique_ptr<Drafter> CreateDrafter(const Model& model, const EngineOptions& options) {
+  if (options.speculative_mode == SpeculativeMode::kPromptLookup) {
+    return std::make_unique<PromptLookup>();
+  }
+  Model* draft_model = options.draft_model;
+  if (draft_model == nullptr) {
+    throw EngineError(ErrorKind::kBadRequest, "small_draft has no additional model");
+  }
+  if (draft_model->vocab_size() != model.vocab_size()) {
+    throw EngineError(ErrorKind::kBadRequest,
+                      "the additional model has " + std::to_string(draft_model->vocab_size()) +
+                          " tokens, the model " + std::to_string(model.vocab_size()));
+  }
+  return std::make_unique<ModelDrafter>(draft_model, StepTokenBudget(model, options));
+}
+
+std::unique_ptr<Speculation> CreateSpeculation(const Model& model, const EngineOptions& options) {
+  if (options.draft_length < 0) {
+    throw EngineError(
+        ErrorKind::kBadRequest,
+        "draft_length is " + std::to_string(options.draft_length) + ", it must be at least 0");
+  }
+  if (options.speculative_mode == SpeculativeMode::kDisable) return nullptr;
+  return std::make_unique<Speculation>(CreateDrafter(model, options), options.draft_length);
 }
 
 uint64_t DrawSeed() {
@@ -73,6 +102,7 @@ Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
                   .max_batch_size = model->max_batch_size(),
                   .step_token_budget = StepTokenBudget(*model, options),
                   .max_recycling = options.max_recycling_sequences}) {
+  speculation_ = CreateSpeculation(*model, options);
   Publish();
 }
 
@@ -351,7 +381,7 @@ void Engine::Park(Sequence* sequence) {
   sequence->timer.Pause();
   QueueDeadline(sequence);
   paused_.insert(sequence);
-  RemoveFromModel(removed);
+  RemoveFromModel(removed, sequence->id);
 }
 
 void Engine::Unpark(Sequence* sequence) {
@@ -380,6 +410,9 @@ void Engine::EndExpired() {
 }
 
 void Engine::RunPlan() {
+  if (speculation_ != nullptr) {
+    speculation_->Propose(scheduler_.running(), scheduler_.DraftRoom());
+  }
   const StepPlan plan = scheduler_.Plan();
   if (plan.rows.empty()) {
     if (held_.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
@@ -407,7 +440,10 @@ void Engine::ChangeSequences(const StepPlan& plan) {
   const auto takes_a_page = [this](const PrefixMatch& prefix) {
     return prefix.num_tokens % model_->page_size() != 0;
   };
-  for (Sequence* sequence : plan.preempted) model_->RemoveSequence(sequence->model_id);
+  for (Sequence* sequence : plan.preempted) {
+    model_->RemoveSequence(sequence->model_id);
+    if (speculation_ != nullptr) speculation_->Remove(sequence->id);
+  }
   fork_if(std::not_fn(takes_a_page));
   RemoveFromModel(plan.evicted);
   fork_if(takes_a_page);
@@ -423,9 +459,13 @@ const float* Engine::Forward(const StepPlan& plan) {
     input.sequence_ids.push_back(row.sequence->model_id);
     input.append_lengths.push_back(static_cast<int32_t>(row.num_tokens));
     input.token_ids.insert(input.token_ids.end(), first, first + row.num_tokens);
-    if (row.needs_logits) {
-      input.logit_positions.push_back(static_cast<int32_t>(input.token_ids.size()) - 1);
-    }
+    if (!row.needs_logits) continue;
+    const auto draft = row.sequence->draft_ids.begin();
+    const int32_t last = static_cast<int32_t>(input.token_ids.size()) - 1;
+    const int32_t num_draft = static_cast<int32_t>(row.num_draft);
+    input.append_lengths.back() += num_draft;
+    input.token_ids.insert(input.token_ids.end(), draft, draft + num_draft);
+    for (int32_t i = 0; i <= num_draft; ++i) input.logit_positions.push_back(last + i);
   }
   return model_->Forward(input);
 }
@@ -433,16 +473,55 @@ const float* Engine::Forward(const StepPlan& plan) {
 void Engine::Commit(const StepPlan& plan, const float* logits) {
   const int64_t vocab_size = model_->vocab_size();
   for (const StepRow& row : plan.rows) {
-    Sequence* sequence = row.sequence;
-    sequence->num_computed += row.num_tokens;
+    row.sequence->num_computed += row.num_tokens;
     if (!row.needs_logits) continue;
-    const float* row_logits = std::exchange(logits, logits + vocab_size);
-    if (sequence->constraint != nullptr && !sequence->constraint->is_ready()) {
-      Hold(sequence, row_logits);
-    } else {
-      Settle(sequence, row_logits);
+    CommitRow(row, logits);
+    logits += (1 + row.num_draft) * vocab_size;
+  }
+}
+
+void Engine::CommitRow(const StepRow& row, const float* logits) {
+  Sequence* sequence = row.sequence;
+  const std::vector<int32_t> draft = std::exchange(sequence->draft_ids, {});
+  if (row.num_draft > 0) {
+    Verify(sequence, std::span(draft).first(static_cast<size_t>(row.num_draft)), logits);
+  } else if (sequence->constraint != nullptr && !sequence->constraint->is_ready()) {
+    Hold(sequence, logits);
+  } else {
+    Settle(sequence, logits);
+  }
+}
+
+void Engine::Verify(Sequence* sequence, std::span<const int32_t> draft, const float* logits) {
+  const int64_t num_draft = static_cast<int64_t>(draft.size());
+  const int64_t first = sequence->num_tokens();
+  int64_t accepted = 0;
+  bool goes_on = true;
+  sequence->num_unverified = num_draft;
+  while (goes_on && first + accepted == sequence->num_tokens()) {
+    // The logits of a draft are not held: its next ones need this mask, too.
+    if (sequence->constraint != nullptr) mask_worker_.Wait(*sequence->constraint);
+    goes_on = Settle(sequence, logits + accepted * model_->vocab_size());
+    // A grammar may have forced more than one token.
+    while (goes_on && accepted < num_draft && first + accepted < sequence->num_tokens() &&
+           sequence->token_ids[first + accepted] == draft[accepted]) {
+      ++accepted;
+      ++sequence->num_computed;
+      --sequence->num_unverified;
     }
   }
+  totals_.decode_tokens += accepted;
+  totals_.draft_tokens += num_draft;
+  totals_.accepted_tokens += accepted;
+  if (!goes_on) return;
+  PopUnverified(sequence);
+  scheduler_.Trim(sequence);
+  speculation_->Learn(sequence->id, num_draft, accepted);
+}
+
+void Engine::PopUnverified(Sequence* sequence) {
+  const int64_t count = std::exchange(sequence->num_unverified, 0);
+  if (count > 0) model_->PopTokens(sequence->model_id, count);
 }
 
 void Engine::Hold(Sequence* sequence, const float* logits) {
@@ -465,31 +544,35 @@ void Engine::SettleHeld() {
   }
 }
 
-void Engine::Settle(Sequence* sequence, const float* logits) {
+bool Engine::Settle(Sequence* sequence, const float* logits) {
   try {
     const std::optional<int32_t> token_id = Choose(*sequence, logits);
-    if (!token_id.has_value()) return Fail(sequence, "the model's logits are not finite numbers");
-    scheduler_.Share(*sequence);
-    if (Accept(sequence, *token_id, logits) && sequence->constraint != nullptr) {
-      FollowGrammar(sequence);
+    if (token_id.has_value()) {
+      scheduler_.Share(*sequence);
+      return Accept(sequence, *token_id, logits) &&
+             (sequence->constraint == nullptr || FollowGrammar(sequence));
     }
+    Fail(sequence, "the model's logits are not finite numbers");
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
   }
+  return false;
 }
 
-void Engine::FollowGrammar(Sequence* sequence) {
+bool Engine::FollowGrammar(Sequence* sequence) {
   try {
     // A token's log-probabilities need its logits, so none is skipped where they are asked for.
     if (!sequence->top_logprobs.has_value()) {
       for (int32_t token_id : sequence->constraint->ForcedTokens()) {
-        if (!Accept(sequence, token_id, nullptr)) return;
+        if (!Accept(sequence, token_id, nullptr)) return false;
       }
     }
     mask_worker_.Start(sequence->constraint);
+    return true;
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
   }
+  return false;
 }
 
 void Engine::Fail(Sequence* sequence, std::string error) {
@@ -550,32 +633,42 @@ bool Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
 void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
   const int64_t sequence_id = sequence->id;
   const bool is_in_model = sequence->num_pages > 0;
+  // What a failed sequence computed may be what made it fail.
+  const bool is_kept = is_in_model && reason != FinishReason::kError;
+  // The first thing that can throw: until then the sequence is as it was.
+  if (is_kept) PopUnverified(sequence);
   DropHeld(sequence);
   deadlines_.Set(sequence_id, sequence->deadline, TimePoint::max());
   record.finish_reason = reason;
   record.timing = meter_.Ended(*sequence, reason);
   records_.push_back(std::move(record));
   std::vector<int64_t> removed = {sequence->model_id};
-  // What a failed sequence computed may be what made it fail.
   if (sequence->is_paused) {
     paused_.erase(sequence);
-  } else if (is_in_model && reason != FinishReason::kError) {
+  } else if (is_kept) {
     removed = scheduler_.Recycle(sequence);
   } else {
     scheduler_.Remove(sequence);
   }
   sequences_.erase(sequence_id);
-  if (is_in_model) RemoveFromModel(removed);
+  RemoveFromModel(is_in_model ? removed : std::vector<int64_t>(), sequence_id);
 }
 
-void Engine::RemoveFromModel(const std::vector<int64_t>& sequence_ids) {
+void Engine::RemoveFromModel(const std::vector<int64_t>& sequence_ids,
+                             std::optional<int64_t> ended_id) {
   std::exception_ptr failure;
-  for (int64_t sequence_id : sequence_ids) {
+  const auto attempt = [&](auto action) {
     try {
-      model_->RemoveSequence(sequence_id);
+      action();
     } catch (...) {
       if (failure == nullptr) failure = std::current_exception();
     }
+  };
+  for (int64_t sequence_id : sequence_ids) {
+    attempt([&] { model_->RemoveSequence(sequence_id); });
+  }
+  if (speculation_ != nullptr && ended_id.has_value()) {
+    attempt([&] { speculation_->Remove(*ended_id); });
   }
   if (failure != nullptr) std::rethrow_exception(failure);
 }

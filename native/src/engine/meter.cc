@@ -42,7 +42,8 @@ void Meter::StepPlanned(const StepPlan& plan) {
     Trace(EventKind::kAdmitted, sequence->id, step_start_, {prefix.num_tokens});
   }
   for (const StepRow& row : plan.rows) {
-    rows_.push_back({row.sequence->id, row.num_tokens, row.sequence->is_decoding()});
+    rows_.push_back(
+        {row.sequence->id, row.num_tokens + row.num_draft, row.sequence->is_decoding()});
   }
 }
 
@@ -66,12 +67,13 @@ void Meter::Sampled(Sequence* sequence) {
 void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
   const Clock::duration duration = Clock::now() - step_start_;
   const double seconds = Seconds(duration);
-  const double num_tokens = static_cast<double>(plan.prefill_tokens + plan.decode_tokens);
+  const double decode_tokens = static_cast<double>(plan.decode_tokens + plan.draft_tokens);
+  const double num_tokens = static_cast<double>(plan.prefill_tokens) + decode_tokens;
   ++totals_->steps;
   totals_->prefill_tokens += plan.prefill_tokens;
   totals_->decode_tokens += plan.decode_tokens;
   totals_->prefill_seconds += seconds * static_cast<double>(plan.prefill_tokens) / num_tokens;
-  totals_->decode_seconds += seconds * static_cast<double>(plan.decode_tokens) / num_tokens;
+  totals_->decode_seconds += seconds * decode_tokens / num_tokens;
   totals_->batch_size.Observe(static_cast<double>(plan.rows.size()));
   if (plan.prefill_tokens == 0 && plan.rows.size() <= totals_->decode_steps.size()) {
     DecodeSteps& steps = totals_->decode_steps[plan.rows.size() - 1];
@@ -80,8 +82,8 @@ void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
   }
   if (!trace_.is_on()) return;
   Trace(EventKind::kStep, -1, step_start_,
-        {static_cast<int64_t>(plan.rows.size()), plan.prefill_tokens, plan.decode_tokens,
-         static_cast<int64_t>(scheduler.running().size()),
+        {static_cast<int64_t>(plan.rows.size()), plan.prefill_tokens,
+         plan.decode_tokens + plan.draft_tokens, static_cast<int64_t>(scheduler.running().size()),
          static_cast<int64_t>(scheduler.waiting().size()), scheduler.available_pages()},
         duration);
 }

@@ -60,6 +60,7 @@ void Scheduler::Remove(Sequence* sequence) {
   prefix_cache_.Remove(sequence->model_id);
   pages_.Release(sequence->num_pages);
   sequence->num_pages = 0;
+  sequence->draft_ids.clear();
 }
 
 std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
@@ -71,6 +72,18 @@ std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
       sequence->model_id, FirstTokens(*sequence, sequence->num_computed), num_pages);
   for (int64_t id : superfluous) Evict(id);
   return superfluous;
+}
+
+void Scheduler::Trim(Sequence* sequence) {
+  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
+  pages_.Release(sequence->num_pages - num_pages);
+  sequence->num_pages = num_pages;
+}
+
+int64_t Scheduler::DraftRoom() const {
+  int64_t room = step_token_budget_;
+  for (const Sequence* sequence : running_) room -= sequence->num_uncomputed();
+  return room;
 }
 
 void Scheduler::Share(const Sequence& sequence) {
@@ -86,8 +99,8 @@ std::vector<int64_t> Scheduler::EvictAll() {
   return ids;
 }
 
-int64_t Scheduler::PagesForNextStep(const Sequence& sequence) const {
-  return pages_.PagesFor(sequence.num_tokens());
+int64_t Scheduler::PagesForNextStep(const Sequence& sequence, int64_t num_draft) const {
+  return pages_.PagesFor(sequence.num_tokens() + num_draft);
 }
 
 size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
@@ -201,6 +214,28 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
   plan->prefill_tokens -= plan->decode_tokens;
 }
 
+void Scheduler::PlanDrafts(StepPlan* plan) const {
+  // Pages that were just taken from a sequence or from the cache are not for guesses.
+  if (!plan->preempted.empty() || !plan->evicted.empty()) return;
+  int64_t free_pages = pages_.free_pages();
+  for (const Sequence* sequence : running_) {
+    free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
+  }
+  for (const StepAdmission& admission : plan->admitted) {
+    free_pages -= PagesForNextStep(*admission.sequence);
+  }
+  int64_t room = step_token_budget_ - plan->prefill_tokens - plan->decode_tokens;
+  for (StepRow& row : plan->rows) {
+    const int64_t num_pages = PagesForNextStep(*row.sequence);
+    const int64_t places =
+        (num_pages + free_pages) * pages_.page_size() - row.sequence->num_tokens();
+    row.num_draft = std::min({static_cast<int64_t>(row.sequence->draft_ids.size()), room, places});
+    room -= row.num_draft;
+    plan->draft_tokens += row.num_draft;
+    free_pages -= PagesForNextStep(*row.sequence, row.num_draft) - num_pages;
+  }
+}
+
 StepPlan Scheduler::Plan() const {
   StepPlan plan;
   const size_t survivors = PlanPreemptions(&plan);
@@ -208,6 +243,7 @@ StepPlan Scheduler::Plan() const {
   if (plan.preempted.empty()) PlanAdmissions(&plan);
   PlanEvictions(survivors, &plan);
   PlanRows(survivors, &plan);
+  PlanDrafts(&plan);
   return plan;
 }
 
@@ -233,6 +269,11 @@ void Scheduler::Reserve(const StepPlan& plan) {
     const int64_t num_pages = PagesForNextStep(*sequence);
     pages_.Reserve(num_pages - sequence->num_pages);
     sequence->num_pages = num_pages;
+  }
+  for (const StepRow& row : plan.rows) {
+    const int64_t num_pages = PagesForNextStep(*row.sequence, row.num_draft);
+    pages_.Reserve(num_pages - row.sequence->num_pages);
+    row.sequence->num_pages = num_pages;
   }
 }
 

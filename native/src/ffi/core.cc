@@ -45,16 +45,20 @@ class ModelRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(ModelRef, ffi::ObjectRef, ModelObj);
 };
 
-/*! \brief An engine together with the model it needs alive. */
+/*! \brief An engine together with the models it needs alive. */
 class CoreObj : public ffi::Object {
  public:
-  CoreObj(ModelRef model, Vocabulary vocabulary, const EngineOptions& options)
-      : model_(std::move(model)), engine(model_->model.get(), std::move(vocabulary), options) {}
+  CoreObj(ModelRef model, ffi::Optional<ModelRef> draft_model, Vocabulary vocabulary,
+          const EngineOptions& options)
+      : model_(std::move(model)),
+        draft_model_(std::move(draft_model)),
+        engine(model_->model.get(), std::move(vocabulary), options) {}
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Core", CoreObj, ffi::Object);
 
  private:
   ModelRef model_;
+  ffi::Optional<ModelRef> draft_model_;
 
  public:
   Engine engine;
@@ -62,8 +66,10 @@ class CoreObj : public ffi::Object {
 
 class CoreRef : public ffi::ObjectRef {
  public:
-  CoreRef(ModelRef model, Vocabulary vocabulary, const EngineOptions& options)
-      : ObjectRef(ffi::make_object<CoreObj>(std::move(model), std::move(vocabulary), options)) {}
+  CoreRef(ModelRef model, ffi::Optional<ModelRef> draft_model, Vocabulary vocabulary,
+          const EngineOptions& options)
+      : ObjectRef(ffi::make_object<CoreObj>(std::move(model), std::move(draft_model),
+                                            std::move(vocabulary), options)) {}
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(CoreRef, ffi::ObjectRef, CoreObj);
 };
 
@@ -106,8 +112,8 @@ ffi::Tensor ForwardByHand(const ModelRef& model, const ffi::Shape& sequence_ids,
   return model->model->logits();
 }
 
-CoreRef CreateCore(const ModelRef& model, const ffi::Array<ffi::Bytes>& vocabulary,
-                   const Options& options) {
+CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_model,
+                   const ffi::Array<ffi::Bytes>& vocabulary, const Options& options) {
   Vocabulary tokens;
   tokens.reserve(vocabulary.size());
   for (const ffi::Bytes& token : vocabulary) tokens.emplace_back(token.data(), token.size());
@@ -115,7 +121,11 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Array<ffi::Bytes>& vocabula
   engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
   engine_options.max_recycling_sequences = Read<int64_t>(options, "max_recycling_sequences");
   engine_options.max_queue_size = Read<int64_t>(options, "max_queue_size");
-  return Guarded([&] { return CoreRef(model, std::move(tokens), engine_options); });
+  engine_options.speculative_mode =
+      static_cast<SpeculativeMode>(Read<int64_t>(options, "speculative_mode"));
+  engine_options.draft_length = Read<int64_t>(options, "draft_length");
+  if (draft_model.has_value()) engine_options.draft_model = draft_model.value()->model.get();
+  return Guarded([&] { return CoreRef(model, draft_model, std::move(tokens), engine_options); });
 }
 
 LogitOptions ToLogitOptions(const Options& options) {
@@ -271,6 +281,8 @@ Options GetStatistics(const CoreRef& core) {
           {"cached_tokens", statistics.cached_tokens},
           {"prefill_tokens", statistics.prefill_tokens},
           {"decode_tokens", statistics.decode_tokens},
+          {"draft_tokens", statistics.draft_tokens},
+          {"accepted_tokens", statistics.accepted_tokens},
           {"prefill_seconds", statistics.prefill_seconds},
           {"decode_seconds", statistics.decode_seconds},
           {"preemptions", statistics.preemptions},

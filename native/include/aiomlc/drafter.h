@@ -1,0 +1,40 @@
+/*!
+ * \file aiomlc/drafter.h
+ * \brief Whoever guesses how sequences go on.
+ */
+#ifndef AIOMLC_DRAFTER_H_
+#define AIOMLC_DRAFTER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "aiomlc/draft_depth.h"
+#include "aiomlc/sequence.h"
+
+namespace aiomlc {
+
+/*! \brief A sequence that wants a guess at its next tokens. */
+struct DraftRequest {
+  Sequence* sequence;
+  /*! \brief Tokens at most, at least 1. */
+  int64_t max_tokens;
+};
+
+/*! \brief A guess costs time when it is wrong, and nothing else: drafts are verified. */
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  /*! \brief Fill `draft_ids` of these sequences, which are empty, where there is a guess. */
+  virtual void Propose(const std::vector<DraftRequest>& requests) = 0;
+
+  /*! \brief How long its drafts are to be, where that is adapted. */
+  virtual DraftHabits habits() const = 0;
+
+  /*! \brief Forget what is kept of a sequence, if anything is: it ended or is preempted. */
+  virtual void Remove(int64_t sequence_id) = 0;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_DRAFTER_H_

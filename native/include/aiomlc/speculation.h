@@ -1,0 +1,60 @@
+/*!
+ * \file aiomlc/speculation.h
+ * \brief Which sequences are given drafts, and how long ones.
+ */
+#ifndef AIOMLC_SPECULATION_H_
+#define AIOMLC_SPECULATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "aiomlc/draft_depth.h"
+#include "aiomlc/drafter.h"
+
+namespace aiomlc {
+
+/*! \brief Where drafts come from. */
+enum class SpeculativeMode { kDisable, kPromptLookup, kSmallDraft };
+
+/*! \brief A drafter, and what was learnt of each sequence about its use. */
+class Speculation {
+ public:
+  /*! \param draft_length Tokens of every draft; 0 adapts it to each sequence. */
+  Speculation(std::unique_ptr<Drafter> drafter, int64_t draft_length)
+      : drafter_(std::move(drafter)), draft_length_(draft_length) {}
+
+  /*!
+   * \brief Give those of the sequences that decode a draft for the next step.
+   * \param room Tokens that the step has left for drafts, any number.
+   */
+  void Propose(const std::vector<Sequence*>& running, int64_t room);
+
+  /*! \brief A draft of a sequence was verified. \param proposed At least 1. */
+  void Learn(int64_t sequence_id, int64_t proposed, int64_t accepted);
+
+  /*! \brief A sequence ended or is preempted. */
+  void Remove(int64_t sequence_id);
+
+  /*!
+   * \brief What the decodes of a step with adaptive drafts have at most, in tokens.
+   *
+   * Up to here a step mostly reads weights, and a token more costs little. Beyond, it costs what a
+   * step of its own would, so that no guess can win.
+   */
+  static constexpr int64_t kMaxVerified = 16;
+
+ private:
+  /*! \brief Cut requests to equal shares of a room that may be negative. */
+  static void ShareRoom(int64_t room, std::vector<DraftRequest>* requests);
+
+  std::unique_ptr<Drafter> drafter_;
+  int64_t draft_length_;
+  std::unordered_map<int64_t, DraftDepth> depths_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_SPECULATION_H_
