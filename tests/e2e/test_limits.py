@@ -12,6 +12,14 @@ from aiomlc import AsyncMLCEngine, DeadlineExceededError, EngineConfig, EngineOv
 
 STORY = [{"role": "user", "content": "Tell me a story about a fox called Rosa."}]
 
+# Long enough to be there still when the test has done what it does meanwhile.
+LONG_STORY: dict[str, Any] = {
+    "messages": STORY,
+    "temperature": 0,
+    "ignore_eos": True,
+    "max_tokens": 1500,
+}
+
 
 async def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - there is no event for a core's counter.
@@ -34,7 +42,7 @@ async def test_a_time_limit_ends_an_endless_answer_and_frees_its_pages() -> None
 
 async def test_one_request_too_many_is_refused_and_later_served() -> None:
     config = EngineConfig(max_num_sequence=1, max_queue_size=1)
-    options: dict[str, Any] = {"messages": STORY, "temperature": 0, "max_tokens": 100}
+    options = LONG_STORY
     with fail_after(30):
         async with AsyncMLCEngine(engine_config=config) as engine:
             alone = await engine.chat.completions.create(**options)
@@ -51,12 +59,7 @@ async def test_one_request_too_many_is_refused_and_later_served() -> None:
 
 async def test_a_reader_that_pauses_reads_the_same_and_holds_up_nobody() -> None:
     config = EngineConfig(max_unread_tokens=20)
-    options: dict[str, Any] = {
-        "messages": STORY,
-        "temperature": 0,
-        "ignore_eos": True,
-        "max_tokens": 1500,
-    }
+    options = LONG_STORY
     with fail_after(30):
         async with AsyncMLCEngine(engine_config=config) as engine:
             whole = await engine.chat.completions.create(**options)
