@@ -19,7 +19,7 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -88,6 +88,14 @@ class SequenceOptions:
     timeout: float | None = None  #: Seconds from the submission to the end.
     first_token_timeout: float | None = None  #: Seconds from the submission to the first token.
     inter_token_timeout: float | None = None  #: Seconds between two tokens, as they are computed.
+
+    def of_choice(self, choice: int) -> Self:
+        """The same for one of several choices: its seed is the request's plus its number."""
+        if self.seed is None or choice == 0:
+            return self
+
+        # In 64 bits with a sign.
+        return replace(self, seed=(self.seed + choice + (1 << 63)) % (1 << 64) - (1 << 63))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("LogprobsWriter",)
 
+import json
 from collections.abc import Iterable
 from typing import Any, final
 
@@ -21,6 +22,10 @@ class LogprobsWriter:
     def write(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
         """One entry for each token, in order."""
         return {"content": [self._entry(token) for token in tokens]}
+
+    def write_json(self, tokens: Iterable[TokenLogprob]) -> list[str]:
+        """The same entries as JSON texts, as upstream's engine of steps tells them."""
+        return [json.dumps(self._entry(token)) for token in tokens]
 
     def _entry(self, token: TokenLogprob) -> dict[str, Any]:
         top = [self._described(token_id, logprob) for token_id, logprob in token.top]

@@ -21,14 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.core_protocol import Record
 
 # The values that ask for nothing in the fields this engine does not act on yet.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "response_format": (None, {"type": "text"}),
     "debug_config": (None,),
 }
 
@@ -93,7 +91,6 @@ class GenerationConfig:
 
         temperature, top_p = self.temperature, self.top_p
         _check(self.n >= 1, "n", "should be at least 1")
-        _check(self.n == 1, "n", "above 1 is not supported yet")
         _check(temperature is None or temperature >= 0, "temperature", "should be non-negative")
         _check(top_p is None or 0 < top_p <= 1, "top_p", "should be in range (0, 1]")
         _check(self.max_tokens == -1 or self.max_tokens >= 1, "max_tokens", "should be positive")
@@ -109,6 +106,13 @@ class GenerationConfig:
         )
         _check(self.top_k is None or self.top_k >= 0, "top_k", "should be non-negative")
         _check(self.min_p is None or 0 <= self.min_p <= 1, "min_p", "should be in range [0, 1]")
+        _check(0 <= self.top_logprobs <= 20, "top_logprobs", "should be in range [0, 20]")
+        _check(
+            self.logprobs or not self.top_logprobs,
+            "logprobs",
+            'must be True to support "top_logprobs"',
+        )
+        _ = self.format
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -117,8 +121,14 @@ class GenerationConfig:
 
     @property
     def logprobs_wanted(self) -> int | None:
-        """They are not told yet."""
-        return None
+        """How many alternatives are told with each token; None is no log-probability at all."""
+        return self.top_logprobs if self.logprobs else None
+
+    @property
+    def format(self) -> ResponseFormat | None:
+        """What the text must be; None is any text."""
+        wanted = self.response_format
+        return None if wanted is None else parse_response_format(wanted)
 
     @property
     def token_limit(self) -> int | None:
@@ -142,11 +152,11 @@ class SingleRequestStreamOutput(NamedTuple):
     finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
     request_final_usage_json_str: str | None  #: In the last one, OpenAI's usage.
     error: str | None = None  #: Ours: why it failed.
-    delta_logprob_json_strs: list[str] | None = None
+    delta_logprob_json_strs: list[str] | None = None  #: OpenAI's entry for each token.
     extra_prefix_string: str = ""
 
     @classmethod
-    def of(cls, record: Record) -> Self:
+    def of(cls, record: Record, logprobs: list[str] | None = None) -> Self:
         """What a record of the core says."""
         usage = None
         if record.finish_reason is not None:
@@ -158,7 +168,14 @@ class SingleRequestStreamOutput(NamedTuple):
             }
             usage = json.dumps(counts)
 
-        return cls(list(record.token_ids), record.text, record.finish_reason, usage, record.error)
+        return cls(
+            list(record.token_ids),
+            record.text,
+            record.finish_reason,
+            usage,
+            record.error,
+            logprobs,
+        )
 
 
 class RequestStreamOutput(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("StreamCallback", "SyncMLCEngine")
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, final
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Self, final
 from anyio.from_thread import start_blocking_portal
 
 from aiomlc.api.loader import Loader, Model, complete_config, open_model
+from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.sampling import sequence_options
 from aiomlc.api.step_data import (
@@ -26,9 +28,11 @@ from aiomlc.api.step_data import (
     read_inputs,
     read_prompts,
 )
+from aiomlc.api.structure import response_grammar
 from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import (
+    AiomlcError,
     BadRequestError,
     DuplicateRequestError,
     EngineClosedError,
@@ -44,10 +48,15 @@ from aiomlc.runtime.trace import chrome_trace
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
 
 
+_NO_GAIN = SingleRequestStreamOutput([], "", None, None)
+
+
 class _Live(NamedTuple):
-    """A request in the core, and who is told of it; None is the engine's callback."""
+    """A choice in the core, and who is told of it; None is the engine's callback."""
 
     request_id: str
+    choice: int
+    num_choices: int
     tell: Callable[[SingleRequestStreamOutput], None] | None
 
 
@@ -110,7 +119,8 @@ class SyncMLCEngine:
         self._step_log = StepLog(self._core)
         self._step_log.write()
         self._live: dict[int, _Live] = {}
-        self._sequence_ids: dict[str, int] = {}
+        self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice.
+        self._logprobs = LogprobsWriter(self.tokenizer)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -135,7 +145,8 @@ class SyncMLCEngine:
         """Complete prompts; requests that were added before go on beside them.
 
         Returns:
-            The texts of each prompt, and the log-probabilities of each, which are None.
+            For each prompt the texts of its choices, and for each that asks for them their
+            log-probabilities, one JSON text for each token.
 
         Raises:
             RequestError: one of the prompts is refused; none of the others goes on.
@@ -146,20 +157,25 @@ class SyncMLCEngine:
         if self._sequence_ids:
             self._check_callback()
 
-        answers = [_Answer() for _ in inputs]
+        answers = [[_Answer() for _ in range(config.n)] for config in configs]
         sequence_ids: list[int] = []
         try:
             for index, (data, config) in enumerate(zip(inputs, configs, strict=True)):
                 request = Request(str(index), data, config)
-                sequence_ids.append(self._submit(request, answers[index].add))
+                sequence_ids += self._submit(request, [answer.add for answer in answers[index]])
 
-            while [answer for answer in answers if not answer.is_finished()]:
+            while [answer for row in answers for answer in row if not answer.is_finished()]:
                 self._advance()
         finally:
             for sequence_id in sequence_ids:
                 self._forget(sequence_id)
 
-        return [["".join(answer.texts)] for answer in answers], [None for _ in answers]
+        texts = [["".join(answer.texts) for answer in row] for row in answers]
+        logprobs = [
+            [answer.logprobs for answer in row] if config.logprobs else None
+            for row, config in zip(answers, configs, strict=True)
+        ]
+        return texts, logprobs
 
     def create_request(
         self,
@@ -188,8 +204,7 @@ class SyncMLCEngine:
 
     def abort_request(self, request_id: str) -> None:
         """End a request at the next step, with the reason `abort`. An unknown id does nothing."""
-        sequence_id = self._sequence_ids.get(request_id)
-        if sequence_id is not None:
+        for sequence_id in self._sequence_ids.get(request_id, ()):
             self._core.cancel(sequence_id)
 
     def step(self) -> bool:
@@ -235,8 +250,10 @@ class SyncMLCEngine:
             self._core.release()
 
     def _submit(
-        self, request: Request, tell: Callable[[SingleRequestStreamOutput], None] | None
-    ) -> int:
+        self,
+        request: Request,
+        told: Sequence[Callable[[SingleRequestStreamOutput], None]] | None,
+    ) -> tuple[int, ...]:
         self._check_open()
         prompt_ids: list[int] = []
         for data in request.inputs:
@@ -245,10 +262,33 @@ class SyncMLCEngine:
             else:
                 prompt_ids += data.token_ids
 
-        options = sequence_options(request.generation_config, self._model)
-        sequence_id = self._core.submit(prompt_ids, options)
-        self._live[sequence_id] = _Live(request.request_id, tell)
-        return sequence_id
+        config = request.generation_config
+        options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
+        sequence_ids: list[int] = []
+        try:
+            for choice in range(config.n):
+                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
+                sequence_ids.append(sequence_id)
+                tell = None if told is None else told[choice]
+                self._live[sequence_id] = _Live(request.request_id, choice, config.n, tell)
+        except AiomlcError:
+            for sequence_id in sequence_ids:
+                del self._live[sequence_id]
+                self._core.cancel(sequence_id)
+            raise
+
+        return tuple(sequence_ids)
+
+    def _grammar(self, config: GenerationConfig) -> object:
+        wanted = config.format
+        grammar = None if wanted is None else response_grammar(wanted, self._model)
+        if grammar is None:
+            return None
+
+        if self._model.grammars is None:
+            raise BadRequestError("response_format: this model's answers cannot be constrained")
+
+        return self._model.grammars.compile_now(grammar)
 
     def _advance(self) -> bool:
         has_stepped = self._core.step()
@@ -257,7 +297,7 @@ class SyncMLCEngine:
         if not has_stepped and not records:
             raise EngineError("the core has requests and nothing to do")
 
-        outputs = []
+        gains: dict[str, list[SingleRequestStreamOutput]] = {}
         for record in records:
             live = self._live.get(record.sequence_id)
             if live is None:
@@ -266,15 +306,18 @@ class SyncMLCEngine:
             if record.finish_reason is not None:
                 self._drop(record.sequence_id)
 
+            logprobs = self._logprobs.write_json(record.logprobs) if record.logprobs else None
+            output = SingleRequestStreamOutput.of(record, logprobs)
             if live.tell is not None:
-                live.tell(SingleRequestStreamOutput.of(record))
+                live.tell(output)
             else:
-                outputs.append(
-                    RequestStreamOutput(live.request_id, [SingleRequestStreamOutput.of(record)])
-                )
+                row = gains.setdefault(live.request_id, [_NO_GAIN] * live.num_choices)
+                row[live.choice] = output
 
-        if outputs and self.request_stream_callback is not None:
-            self.request_stream_callback(outputs)
+        if gains and self.request_stream_callback is not None:
+            self.request_stream_callback(
+                [RequestStreamOutput(request_id, row) for request_id, row in gains.items()]
+            )
 
         return True
 
@@ -285,7 +328,8 @@ class SyncMLCEngine:
 
     def _drop(self, sequence_id: int) -> None:
         live = self._live.pop(sequence_id)
-        if live.tell is None:
+        siblings = self._sequence_ids.get(live.request_id, ())
+        if live.tell is None and not self._live.keys() & siblings:
             del self._sequence_ids[live.request_id]
 
     def _check_open(self) -> None:
@@ -306,10 +350,12 @@ class _Answer:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.logprobs: list[str] = []
         self._last: SingleRequestStreamOutput | None = None
 
     def add(self, output: SingleRequestStreamOutput) -> None:
         self.texts.append(output.delta_text)
+        self.logprobs += output.delta_logprob_json_strs or ()
         self._last = output
 
     def is_finished(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("AnswerGrammar", "answer_grammar")
+__all__ = ("AnswerGrammar", "answer_grammar", "response_grammar")
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -48,10 +48,15 @@ def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Answer
             "response_format and enforced tools exclude each other", param="response_format"
         )
 
-    return AnswerGrammar(_response_grammar(response, model), "response_format")
+    return AnswerGrammar(response_grammar(response, model), "response_format")
 
 
-def _response_grammar(response: ResponseFormat, model: LoadedModel) -> Grammar | None:
+def response_grammar(response: ResponseFormat, model: LoadedModel) -> Grammar | None:
+    """What `response_format` asks for; None is any text.
+
+    Raises:
+        BadRequestError: a structure has no trigger.
+    """
     match response:
         case JsonObjectFormat():
             return json_grammar(response.schema_ or _ANY_OBJECT)

@@ -7,7 +7,6 @@ __all__ = ("Engine",)
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from threading import Lock, get_ident
 from typing import NamedTuple, Self, final
 
@@ -267,9 +266,8 @@ class Engine(AsyncContextManagerMixin):
         sequence_ids: list[int] = []
         try:
             for choice in range(num_choices):
-                seed = None if options.seed is None else _seed_of(options.seed, choice)
-                chosen = replace(options, seed=seed)
-                sequence_ids.append(self._core.submit(prompt_ids, chosen))
+                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
+                sequence_ids.append(sequence_id)
         except AiomlcError:
             for sequence_id in sequence_ids:
                 self._core.cancel(sequence_id)
@@ -336,8 +334,3 @@ class Engine(AsyncContextManagerMixin):
 def _timeout(addressee: _Addressee, limit: str) -> DeadlineExceededError:
     seconds = getattr(addressee.options, limit)
     return DeadlineExceededError(addressee.label, limit=limit, seconds=seconds)
-
-
-def _seed_of(seed: int, choice: int) -> int:
-    """The seed of a choice: the request's plus its number, in 64 bits with a sign."""
-    return (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -67,6 +67,14 @@ class GrammarCache:
         if compiled is None:
             compiled = await to_thread.run_sync(self._compile, grammar, abandon_on_cancel=True)
 
+        return self._keep(grammar, compiled)
+
+    def compile_now(self, grammar: Grammar) -> object:
+        """As `compile`, in the calling thread, for callers without an event loop."""
+        compiled = self._compiled.get(grammar)
+        return self._keep(grammar, self._compile(grammar) if compiled is None else compiled)
+
+    def _keep(self, grammar: Grammar, compiled: object) -> object:
         self._compiled[grammar] = compiled
         self._compiled.move_to_end(grammar)
         while len(self._compiled) > _CACHE_SIZE:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -70,3 +71,13 @@ def test_requests_that_arrive_while_others_run_get_the_same_answers() -> None:
     assert {finished[str(index)] for index in range(3)} == {"stop"}
     assert {finished[f"left {index}"] for index in range(3)} == {"abort"}
     assert finished["reset"] == "abort"
+
+
+def test_json_is_enforced_by_hand_too() -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    wanted = {"type": "json_object", "schema": {**schema, "additionalProperties": False}}
+    config = GenerationConfig(response_format=wanted, temperature=1.0, seed=1, n=2)
+    with SyncMLCEngine() as engine:
+        texts, _ = engine.generate("Say something.", config)
+
+    assert {json.loads(text)["a"] for text in texts[0]} <= {1, 2}

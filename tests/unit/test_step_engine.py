@@ -212,14 +212,13 @@ def test_every_option_reaches_the_core() -> None:
     ("name", "value", "text"),
     [
         ("n", 0, '"n" should be at least 1'),
-        ("n", 2, "not supported yet"),
         ("temperature", -1, '"temperature" should be non-negative'),
         ("top_p", 1.5, '"top_p" should be in range'),
         ("max_tokens", 0, "max_tokens"),
         ("top_k", -1, "top_k"),
         ("min_p", 2, "min_p"),
-        ("logprobs", True, "logprobs is not supported yet"),
-        ("response_format", {"type": "json_object"}, "response_format is not supported yet"),
+        ("top_logprobs", 21, '"top_logprobs" should be in range'),
+        ("response_format", {"type": "xml"}, "response_format"),
     ],
 )
 def test_a_wrong_option_is_named(name: str, value: object, text: str) -> None:
@@ -285,3 +284,44 @@ async def test_it_can_be_made_while_an_event_loop_runs() -> None:
 
 def test_text_data_is_its_text() -> None:
     assert str(TextData("a")) == "a"
+
+
+def test_log_probabilities_are_json_for_each_token() -> None:
+    with make(FakeCore(["ab"])) as engine:
+        texts, logprobs = engine.generate("Hi", GenerationConfig(logprobs=True, top_logprobs=2))
+
+    assert texts == [["ab"]]
+    assert logprobs[0] is not None
+    entries = [json.loads(text) for text in logprobs[0][0]]
+    assert [entry["token"] for entry in entries] == ["a", "b"]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [2, 2]
+
+
+def test_choices_have_texts_and_seeds_of_their_own() -> None:
+    core = FakeCore(["one", "two", "three"])
+    with make(core) as engine:
+        texts, _ = engine.generate("Hi", GenerationConfig(n=3, seed=7))
+
+    assert texts == [["one", "two", "three"]]
+    assert [options.seed for options in core.options] == [7, 8, 9]
+
+
+def test_the_callback_is_told_of_all_choices_of_a_request() -> None:
+    told = Told()
+    with make(FakeCore(["a", "bcd"]), told) as engine:
+        request = engine.create_request("x", TextData("Hi"), GenerationConfig(n=2))
+        engine.add_request(request)
+        while engine.step():
+            pass
+
+        engine.add_request(engine.create_request("x", TextData("again")))
+
+    outputs = [output for batch in told.batches for output in batch]
+    assert {output.request_id for output in outputs} == {"x"}
+    assert {len(output.outputs) for output in outputs} == {2}
+    assert ["".join(o.outputs[i].delta_text for o in outputs) for i in (0, 1)] == ["a", "bcd"]
+
+
+def test_a_model_without_grammars_says_so() -> None:
+    with make() as engine, pytest.raises(BadRequestError, match="cannot be constrained"):
+        engine.generate("Hi", GenerationConfig(response_format={"type": "json_object"}))

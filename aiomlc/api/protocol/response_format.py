@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("ResponseFormat",)
+__all__ = ("ResponseFormat", "parse_response_format")
 
 import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
-from aiomlc.api.protocol.wire import WireModel
+from aiomlc.api.protocol.wire import WireModel, parse
 
 
 def _parsed(value: object) -> object:
@@ -83,3 +83,16 @@ ResponseFormat = Annotated[
     TextFormat | JsonObjectFormat | JsonSchemaFormat | GrammarFormat | StructuralTagFormat,
     Field(discriminator="type"),
 ]
+
+
+class _Holder(WireModel):
+    response_format: ResponseFormat
+
+
+def parse_response_format(value: object) -> ResponseFormat:
+    """Validate a `response_format` that stands alone.
+
+    Raises:
+        BadRequestError: it is none; `param` names the field.
+    """
+    return parse(_Holder, {"response_format": value}).response_format
