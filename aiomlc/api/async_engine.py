@@ -60,7 +60,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
     ) -> None:
-        self.engine_config = complete_config(
+        self.engine_config: EngineConfig = complete_config(
             engine_config,
             model=model,
             device=device,
@@ -69,10 +69,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             enable_tracing=enable_tracing,
         )
         self._service = _Service(device, self.engine_config, on_progress, loader)
-        self.chat = AsyncChat(self._service)
-        self.completions = AsyncTextCompletions(self._service)
-        self.embeddings = AsyncEmbeddings(self._service)
-        self.responses = AsyncResponses(self._service)
+        self.chat: AsyncChat = AsyncChat(self._service)
+        self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)
+        self.embeddings: AsyncEmbeddings = AsyncEmbeddings(self._service)
+        self.responses: AsyncResponses = AsyncResponses(self._service)
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"

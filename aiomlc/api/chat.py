@@ -162,7 +162,7 @@ class AsyncChat:
     """`engine.chat`."""
 
     def __init__(self, service: Service) -> None:
-        self.completions = AsyncCompletions(service)
+        self.completions: AsyncCompletions = AsyncCompletions(service)
 
 
 def _tool_format(request: ChatCompletionRequest, model: LoadedModel) -> ToolFormat | None:

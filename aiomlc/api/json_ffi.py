@@ -58,8 +58,8 @@ class JSONFFIEngine:
             on_progress=on_progress,
             loader=loader,
         )
-        self.engine_config = self._engine.engine_config
-        self.chat = JSONFFIChat(self._engine)
+        self.engine_config: EngineConfig = self._engine.engine_config
+        self.chat: JSONFFIChat = JSONFFIChat(self._engine)
 
     def __repr__(self) -> str:
         return f"<JSONFFIEngine {self.engine_config.model or 'bundled model'}>"
@@ -101,7 +101,7 @@ class JSONFFIChat:
     """`engine.chat`."""
 
     def __init__(self, engine: MLCEngine) -> None:
-        self.completions = JSONFFICompletions(engine)
+        self.completions: JSONFFICompletions = JSONFFICompletions(engine)
 
 
 @final
@@ -134,7 +134,7 @@ class JSONStream:
     """One answer as JSON text, for one thread. Leaving it early cancels the request."""
 
     def __init__(self, chunks: _Chunks) -> None:
-        self.request_id = chunks.request_id  #: The id of every chunk, and what `abort` takes.
+        self.request_id: str = chunks.request_id  #: The id of every chunk, and what `abort` takes.
         self._chunks = chunks
 
     def __iter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("ParsedChatCompletion", "ParsedChoice", "ParsedMessage", "TypedAnswer")
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 class _Record(BaseModel):
     # The values were validated when they were made, and one may be of any type.
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
 
 class ParsedMessage(_Record, Generic[T]):

@@ -86,7 +86,7 @@ class SyncMLCEngine:
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
     ) -> None:
-        self.engine_config = complete_config(
+        self.engine_config: EngineConfig = complete_config(
             engine_config,
             model=model,
             device=device,

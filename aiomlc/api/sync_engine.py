@@ -73,11 +73,11 @@ class MLCEngine:
             loader=loader,
         )
         self._portal = EnginePortal(self._engine)
-        self.engine_config = self._engine.engine_config
-        self.chat = Chat(self._engine, self._portal)
-        self.completions = TextCompletions(self._engine, self._portal)
-        self.embeddings = Embeddings(self._engine, self._portal)
-        self.responses = Responses(self._engine, self._portal)
+        self.engine_config: EngineConfig = self._engine.engine_config
+        self.chat: Chat = Chat(self._engine, self._portal)
+        self.completions: TextCompletions = TextCompletions(self._engine, self._portal)
+        self.embeddings: Embeddings = Embeddings(self._engine, self._portal)
+        self.responses: Responses = Responses(self._engine, self._portal)
 
     def __repr__(self) -> str:
         return f"<MLCEngine {self.engine_config.model or 'bundled model'}>"
@@ -132,7 +132,7 @@ class Chat:
     """`engine.chat`."""
 
     def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self.completions = Completions(engine, portal)
+        self.completions: Completions = Completions(engine, portal)
 
 
 @final

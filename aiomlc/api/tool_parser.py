@@ -36,7 +36,7 @@ class ToolCallParser:
         self._is_marked = False
         self._in_body = False  # The marks that are open held a call already.
         self._after_call = False  # No content since the last call.
-        self.num_calls = 0
+        self.num_calls: int = 0
 
     def put(self, text: str) -> list[Delta]:
         """The deltas that this text decides."""

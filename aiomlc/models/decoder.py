@@ -27,8 +27,8 @@ class Decoder(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.config = config
         self.create_cache = create_cache
-        self.model = _Layers(config, kv_dtype)
-        self.take_rows = TakeRows()
+        self.model: _Layers = _Layers(config, kv_dtype)
+        self.take_rows: TakeRows = TakeRows()
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
             self.lm_head = Linear(
@@ -80,11 +80,11 @@ class Decoder(nn.Module):  # type: ignore[misc]
 class _Layers(nn.Module):  # type: ignore[misc]
     def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
         super().__init__()
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             [_Block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm: RMSNorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
         """The last layer's update and the residual stream it is to be added to."""

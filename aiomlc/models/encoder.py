@@ -55,8 +55,8 @@ class Encoder(nn.Module):  # type: ignore[misc]
 
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
         super().__init__()
-        self.embeddings = _Embeddings(config)
-        self.encoder = _Layers(config, attend)
+        self.embeddings: _Embeddings = _Embeddings(config)
+        self.encoder: _Layers = _Layers(config, attend)
 
     def encode(
         self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
@@ -69,11 +69,11 @@ class _Embeddings(nn.Module):  # type: ignore[misc]
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         hidden = config.hidden_size
-        self.word_embeddings = Embedding(config.vocab_size, hidden)
-        self.position_embeddings = Embedding(config.num_positions, hidden)
-        self.token_type_embeddings = Embedding(config.num_token_types, hidden)
-        self.sum = Sum()
-        self.LayerNorm = LayerNorm(hidden, config.layer_norm_eps)
+        self.word_embeddings: Embedding = Embedding(config.vocab_size, hidden)
+        self.position_embeddings: Embedding = Embedding(config.num_positions, hidden)
+        self.token_type_embeddings: Embedding = Embedding(config.num_token_types, hidden)
+        self.sum: Sum = Sum()
+        self.LayerNorm: LayerNorm = LayerNorm(hidden, config.layer_norm_eps)
 
     def forward(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:
         x = self.sum(self.word_embeddings(ids), self.token_type_embeddings(types))

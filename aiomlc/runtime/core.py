@@ -143,7 +143,9 @@ class NativeModel:
             ModelLoadError: the library cannot be loaded or lacks a function.
         """
         module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
-        self.handle = _global("aiomlc.model_open")(module, list(params), dict(shape), num_threads)
+        self.handle: Any = _global("aiomlc.model_open")(
+            module, list(params), dict(shape), num_threads
+        )
 
     def add_sequence(self, sequence_id: int) -> None:
         """Begin an empty sequence."""

@@ -75,9 +75,9 @@ class Embedder:
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.pooling = pooling
-        self.num_tokens = 0  #: Embedded so far.
-        self.num_batches = 0
-        self.seconds = 0.0  #: That the encoder ran.
+        self.num_tokens: int = 0  #: Embedded so far.
+        self.num_batches: int = 0
+        self.seconds: float = 0.0  #: That the encoder ran.
         self._encoder: Encoder | None = encoder
         self._batch_tokens = batch_tokens
         self._waiting: deque[_Request] = deque()

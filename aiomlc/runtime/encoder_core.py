@@ -27,6 +27,7 @@ class EncoderCore:
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
         self._stopped = threading.Event()
+        self.wake_fd: int
         self.wake_fd, writer = os.pipe()  # Nothing is ever written: there are no records.
         weakref.finalize(self, _close_all, self.wake_fd, writer)
 

@@ -64,9 +64,9 @@ class FakeCore:
         self.cancelled: list[int] = []  #: Every id that `cancel` was called with.
         self.paused: list[int] = []  #: Every id that `pause` was called with.
         self.resumed: list[int] = []  #: Every id that `resume` was called with.
-        self.is_running = False  #: A thread is inside `run`.
-        self.is_closed = False
-        self.is_released = False
+        self.is_running: bool = False  #: A thread is inside `run`.
+        self.is_closed: bool = False
+        self.is_released: bool = False
         self._replies = replies
         self._failures = dict(failures or {})
         self._timeouts = dict(timeouts or {})
@@ -84,6 +84,7 @@ class FakeCore:
         self._prompt_tokens = 0
         self._completion_tokens = 0
         self._trace: list[TraceEvent] | None = None
+        self.wake_fd: int
         self.wake_fd, self._wake_writer = os.pipe()
         weakref.finalize(self, _close_all, self.wake_fd, self._wake_writer)
 

@@ -80,7 +80,7 @@ class Mailbox:
         self._arrived: Waiter | None = None  # Set by the reader that waits.
         self._make_waiter: Callable[[], Waiter] | None = None
         self._watcher = watcher
-        self.ended = False
+        self.ended: bool = False
 
     def put(self, record: Record, choice: int = 0) -> bool:
         """Add a record to what waits; one with a finish reason is the last of its choice.

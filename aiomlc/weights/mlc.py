@@ -7,7 +7,7 @@ __all__ = ("INDEX_NAMES", "read_mlc", "verify_checksums")
 import hashlib
 import math
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,7 +28,7 @@ Size = Annotated[int, Field(ge=0)]
 class TensorRecord(BaseModel):
     """One tensor of a shard."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     name: str
     shape: tuple[Size, ...]
     dtype: str
@@ -40,7 +40,7 @@ class TensorRecord(BaseModel):
 class ShardRecord(BaseModel):
     """One `params_shard_*.bin`."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     data_path: str = Field(alias="dataPath")
     nbytes: Size
     md5sum: str | None = None
@@ -50,7 +50,7 @@ class ShardRecord(BaseModel):
 class TensorCache(BaseModel):
     """The whole index. Keys we do not use are ignored."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     records: tuple[ShardRecord, ...]
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, cast
 from aiomlc.errors import ModelLoadError
 from aiomlc.weights.source import Source, SourceTensor, load_error
 
-logger = logging.getLogger("aiomlc")
+logger: logging.Logger = logging.getLogger("aiomlc")
 
 LAYOUT_VERSION: Final = 1  # Raise it whenever the packed bytes of the same weights change.
 TILE_ROWS: Final = 16

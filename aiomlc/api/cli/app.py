@@ -12,7 +12,7 @@ import typer
 
 from aiomlc.errors import AiomlcError, RequestError
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="aiomlc",
     help="Run a large language model on this computer.",
     no_args_is_help=True,

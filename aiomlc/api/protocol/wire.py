@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("NONE_IS_EMPTY", "WireModel", "parse", "trusted")
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -26,7 +26,9 @@ NONE_IS_EMPTY = BeforeValidator(lambda value: () if value is None else value)
 class WireModel(BaseModel):
     """A frozen record of OpenAI's; an unknown field is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False
+    )
 
 
 def trusted(model: type[_Model], fields: dict[str, Any], given: set[str]) -> _Model:

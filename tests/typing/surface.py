@@ -1,0 +1,80 @@
+"""What a type checker says of the public surface: checked by mypy and pyright, never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Literal, assert_type
+
+from pydantic import BaseModel
+
+from aiomlc import (
+    AsyncMLCEngine,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionStream,
+    Completion,
+    CompletionStream,
+    EngineConfig,
+    GenerationConfig,
+    JSONFFIEngine,
+    MLCEngine,
+    SyncMLCEngine,
+)
+from aiomlc.api.chat_events import ChatEvent
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+class Person(BaseModel):
+    name: str
+    mood: Literal["happy", "sad"]
+
+
+async def asynchronous(stream: bool) -> None:
+    async with AsyncMLCEngine(engine_config=EngineConfig(max_num_sequence=2)) as engine:
+        assert_type(engine, AsyncMLCEngine)
+        create = engine.chat.completions.create
+        assert_type(await create(messages=HELLO), ChatCompletion)
+        assert_type(await create(messages=HELLO, stream=False), ChatCompletion)
+        assert_type(await create(messages=HELLO, stream=True), ChatCompletionStream)
+        assert_type(
+            await create(messages=HELLO, stream=stream), ChatCompletion | ChatCompletionStream
+        )
+        async for chunk in await create(messages=HELLO, stream=True):
+            assert_type(chunk, ChatCompletionChunk)
+            assert_type(chunk.choices[0].delta.content, str | None)
+
+        parsed = await engine.chat.completions.parse(messages=HELLO, response_format=Person)
+        assert_type(parsed.choices[0].message.parsed, Person | None)
+        async with engine.chat.completions.stream(messages=HELLO) as events:
+            async for event in events:
+                assert_type(event, ChatEvent)
+
+        assert_type(await engine.completions.create(prompt="a"), Completion)
+        assert_type(await engine.completions.create(prompt="a", stream=True), CompletionStream)
+        stream_of_chunks: AsyncIterator[ChatCompletionChunk] = await create(
+            messages=HELLO, stream=True
+        )
+        await anext(stream_of_chunks)
+
+
+def blocking() -> None:
+    with MLCEngine() as engine:
+        assert_type(engine.chat.completions.create(messages=HELLO), ChatCompletion)
+        chunks: Iterator[ChatCompletionChunk] = engine.chat.completions.create(
+            messages=HELLO, stream=True
+        )
+        assert_type(next(chunks), ChatCompletionChunk)
+        parsed = engine.chat.completions.parse(messages=HELLO, response_format=Person)
+        assert_type(parsed.choices[0].message.parsed, Person | None)
+        assert_type(engine.completions.create(prompt=[1, 2]), Completion)
+
+    with SyncMLCEngine() as steps:
+        texts, logprobs = steps.generate("a", GenerationConfig(n=2))
+        assert_type(texts, list[list[str]])
+        assert_type(logprobs, list[list[list[str]] | None])
+        assert_type(steps.step(), bool)
+
+    with JSONFFIEngine() as json_engine:
+        for text in json_engine.chat_completion("{}"):
+            assert_type(text, str)
