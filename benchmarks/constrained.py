@@ -2,9 +2,8 @@
 
 python -m benchmarks.constrained --model MODEL [--batch 16]
 
-Decoding: every choice is text that one regular expression allows, and hardly any of it is forced;
-then text that nothing constrains. Jumping: an answer to a schema of long keys, against as many
-tokens of free text, one choice each.
+Decoding: every choice is a list of records that never ends; then text that nothing constrains.
+Jumping: an answer to a schema of long keys, against as many tokens of free text, one choice each.
 """
 
 from __future__ import annotations
@@ -19,10 +18,17 @@ from aiomlc import EngineConfig, MLCEngine
 from benchmarks.interleaved import report, run_interleaved
 
 _KEYS = ("the_name_is_known", "the_age_in_years_is_known", "was_born_in_summer", "is_married_now")
-_WORDS = {
-    "type": "grammar",
-    "syntax": "lark",
-    "definition": 'start: "[" (STRING ", ")* "]"\nSTRING: /"[^"\\\\\\x00-\\x1f]{20,60}"/',
+_RECORDS = {
+    "type": "json_object",
+    "schema": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+            "required": ["name", "age"],
+        },
+        "minItems": 999,
+    },
 }
 _LONG_KEYS = {
     "type": "json_object",
@@ -56,7 +62,7 @@ def main() -> None:
     with MLCEngine(arguments.model, mode="server", engine_config=config) as engine:
         batch = partial(rate, engine, arguments.batch, arguments.tokens)
         contestants = {
-            "constrained": partial(batch, response_format=_WORDS),
+            "constrained": partial(batch, response_format=_RECORDS),
             "free": partial(batch, ignore_eos=True),
         }
         for measure in contestants.values():

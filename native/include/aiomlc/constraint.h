@@ -38,6 +38,9 @@ class Constraint {
   /*! \throws GrammarError */
   std::vector<int32_t> ForcedTokens() { return matcher_->ForcedTokens(); }
 
+  /*! \brief Whether the last mask took long; the first one may, so it counts as if it had. */
+  bool is_slow() const { return is_slow_; }
+
   /*! \brief Whether the mask of the next token is there, or its failure. */
   bool is_ready() const { return is_ready_.load(std::memory_order_acquire); }
 
@@ -56,11 +59,17 @@ class Constraint {
   std::unique_ptr<GrammarMatcher> matcher_;
   std::vector<uint32_t> mask_;
   std::string failure_;
+  bool is_slow_ = true;
   std::atomic<bool> is_ready_{false};
 };
 
 /*!
- * \brief Computes masks beside the forward pass, in a thread that starts with the first of them.
+ * \brief Computes masks beside the engine, in a thread that starts with the first of them.
+ *
+ * Slow masks are that thread's alone, beside the forward pass. The others are computed between two
+ * passes, while the kernels rest: the thread begins as soon as a row has its token, and the engine
+ * takes part once it has sampled them all. Beside a pass even quick masks would cost more: they
+ * take a processor from a kernel whose other threads then wait.
  *
  * One thread at a time may call its methods.
  */
@@ -74,6 +83,9 @@ class MaskWorker {
 
   /*! \brief Begin the mask of the constraint's next token. */
   void Start(std::shared_ptr<Constraint> constraint);
+
+  /*! \brief Compute in the calling thread what is queued and quick. */
+  void Help();
 
   /*! \brief Sleep until the mask is there. */
   void Wait(const Constraint& constraint);

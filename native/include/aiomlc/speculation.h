@@ -41,10 +41,10 @@ class Speculation {
   /*!
    * \brief What the decodes of a step with adaptive drafts have at most, in tokens.
    *
-   * Up to here a step mostly reads weights, and a token more costs little. Beyond, it costs what a
-   * step of its own would, so that no guess can win.
+   * The linear kernels take eight rows at a time: up to here a token more costs a fraction of a
+   * step, beyond it costs what a step of its own would, so that no guess can win.
    */
-  static constexpr int64_t kMaxVerified = 16;
+  static constexpr int64_t kMaxVerified = 8;
 
  private:
   /*! \brief Cut requests to equal shares of a room that may be negative. */

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -12,6 +13,8 @@ namespace aiomlc {
 namespace {
 
 constexpr int64_t kBits = 32;
+/*! \brief A mask that took longer is not waited for; most take a tenth of it. */
+constexpr std::chrono::microseconds kSlow(500);
 
 /*! \brief A table instead of shifts, so that the compiler can use vector registers. */
 constexpr std::array<uint32_t, kBits> kBitAt = [] {
@@ -32,6 +35,7 @@ bool Constraint::Accept(int32_t token_id) {
 }
 
 void Constraint::Compute() noexcept {
+  const auto start = std::chrono::steady_clock::now();
   try {
     matcher_->ComputeMask(mask_);
     if (std::all_of(mask_.begin(), mask_.end(), [](uint32_t word) { return word == 0; })) {
@@ -40,6 +44,7 @@ void Constraint::Compute() noexcept {
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
+  is_slow_ = std::chrono::steady_clock::now() - start > kSlow;
   is_ready_.store(true, std::memory_order_release);
 }
 
@@ -74,6 +79,21 @@ void MaskWorker::Start(std::shared_ptr<Constraint> constraint) {
     jobs_.push_back(std::move(constraint));
   }
   begun_.notify_one();
+}
+
+void MaskWorker::Help() {
+  while (true) {
+    std::shared_ptr<Constraint> constraint;
+    {
+      std::lock_guard lock(mutex_);
+      const auto quick =
+          std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->is_slow(); });
+      if (quick == jobs_.end()) return;
+      constraint = std::move(*quick);
+      jobs_.erase(quick);
+    }
+    constraint->Compute();
+  }
 }
 
 void MaskWorker::Wait(const Constraint& constraint) {

@@ -425,6 +425,7 @@ void Engine::RunPlan() {
   const float* logits = Forward(plan);
   meter_.ForwardDone();
   Commit(plan, logits);
+  mask_worker_.Help();
   meter_.StepDone(plan, scheduler_);
 }
 
