@@ -12,6 +12,7 @@ AiomlcError
 │   └── RequestAbortedError     somebody else ended the request
 ├── EngineError                 the caller cannot fix it (HTTP 5xx)
 │   ├── EngineOverloadedError   as many requests wait as may; later is another try
+│   ├── EngineDrainingError     the engine takes no more requests for now
 │   ├── EngineClosedError       the engine was terminated or its scope was left
 │   ├── EngineDeadError         the engine failed and serves no longer
 │   └── RequestFailedError      this request failed alone; the engine serves on
@@ -31,6 +32,7 @@ __all__ = (
     "DuplicateRequestError",
     "EngineClosedError",
     "EngineDeadError",
+    "EngineDrainingError",
     "EngineError",
     "EngineOverloadedError",
     "GrammarError",
@@ -136,6 +138,10 @@ class EngineError(AiomlcError):
 
 class EngineOverloadedError(EngineError):
     """As many requests run and wait as may (`max_queue_size`); no other request noticed."""
+
+
+class EngineDrainingError(EngineError):
+    """The engine finishes what it has and takes nothing more, until it is resumed."""
 
 
 class EngineClosedError(EngineError):

@@ -78,6 +78,9 @@ class PackedCore:
     def pause(self, sequence_id: int) -> None:
         """Do nothing: the script goes on."""
 
+    def reset(self) -> None:
+        """Do nothing."""
+
     def resume(self, sequence_id: int) -> None:
         """Do nothing."""
 

@@ -6,7 +6,9 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
+from os import fspath
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin, Lock
@@ -141,6 +143,45 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         check_tracing(self.engine_config)
         return chrome_trace(self._service.engine.trace())
 
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
+        """Refuse new requests until `resume`, and wait for the live ones to end.
+
+        Returns whether all of them did; after `timeout` seconds the rest gets
+        `RequestAbortedError`. New requests get `EngineDrainingError`, also when this call is
+        cancelled, which ends no request.
+        """
+        return await self._service.engine.drain(timeout)
+
+    def resume(self) -> None:
+        """Take requests again, after `drain`."""
+        self._service.engine.resume()
+
+    async def reset(self) -> None:
+        """End every request, empty the prefix cache and set the counters to 0.
+
+        Readers get `RequestAbortedError`; the engine goes on.
+        """
+        await checkpoint()
+        self._service.engine.reset()
+
+    async def unload(self) -> None:
+        """End every request and free the model; the engine can be loaded again.
+
+        Readers get `EngineClosedError`, as new requests do until `reload`.
+        """
+        await self._service.unload()
+
+    async def reload(self, model: Model | None = None) -> None:
+        """Unload, and load the same model again or another one.
+
+        If that fails the engine stays unloaded, and can be loaded again.
+
+        Raises:
+            ModelLoadError: the model cannot be opened.
+        """
+        await self._service.reload(model)
+        self.engine_config = self._service.config
+
     def terminate(self) -> None:
         """End every request and free the model. Waiting readers get `EngineClosedError`.
 
@@ -165,11 +206,12 @@ class _Service:
         loader: Loader | None,
     ) -> None:
         self._device = device
-        self._config = config
+        self.config = config
         self._on_progress = on_progress
         self._loader = loader or open_model
         self._session: ModelSession | EncoderSession | None = None
         self._terminated = False
+        self._is_unloaded = False
 
     def __del__(self) -> None:
         if self._session is not None:
@@ -218,15 +260,39 @@ class _Service:
         if self._session is None:
             # One caller loads. If that one is cancelled, the next in line takes over.
             async with self._opening:
+                if self._is_unloaded:
+                    raise EngineClosedError("the model was unloaded: reload it")
+
                 if self._session is None:
-                    session = await self._load()
-                    session.engine.start()
-                    self._session = session
+                    return await self._start()
 
         if self._terminated:
             raise EngineClosedError("the engine was terminated")
 
         return self._session
+
+    async def unload(self) -> None:
+        async with self._opening:
+            self._is_unloaded = True
+            session, self._session = self._session, None
+            if session is not None:
+                # The engine ends even if this wait is cancelled.
+                await session.engine.aclose()
+
+    async def reload(self, model: Model | None) -> None:
+        await self.unload()
+        async with self._opening:
+            if model is not None:
+                self.config = replace(self.config, model=fspath(model))
+
+            await self._start()
+
+    async def _start(self) -> ModelSession | EncoderSession:
+        session = await self._load()
+        session.engine.start()
+        self._session = session
+        self._is_unloaded = False
+        return session
 
     @asynccontextmanager
     async def scope(self) -> AsyncIterator[None]:
@@ -240,7 +306,12 @@ class _Service:
 
         try:
             async with session.engine:
-                yield
+                try:
+                    yield
+                finally:
+                    self._terminated = True
+                    if self._session is not None and self._session is not session:
+                        self._session.engine.stop()  # What was loaded instead of the first.
         finally:
             self._terminated = True
 
@@ -254,16 +325,16 @@ class _Service:
             raise EngineClosedError("the engine was terminated")
 
         loaded = await self._loader(
-            self._config.model,
+            self.config.model,
             device=self._device,
-            mode=self._config.mode or "local",
-            engine_config=self._config,
+            mode=self.config.mode or "local",
+            engine_config=self.config,
             on_progress=self._on_progress,
         )
-        if self._config.enable_tracing and isinstance(loaded, LoadedModel):
+        if self.config.enable_tracing and isinstance(loaded, LoadedModel):
             loaded.core.enable_trace()
 
-        session = _session_of(loaded, self._config)
+        session = _session_of(loaded, self.config)
         if self._terminated:
             session.engine.terminate()
             raise EngineClosedError("the engine was terminated")

@@ -219,13 +219,16 @@ class SyncMLCEngine:
         return bool(self._live) and self._advance()
 
     def reset(self) -> None:
-        """End every request, with the reason `abort`. The counters go on."""
+        """End every request, with the reason `abort`, and forget all that was counted and kept."""
         self._check_open()
         for sequence_id in self._live:
             self._core.cancel(sequence_id)
 
         while self._live:
             self._advance()
+
+        self._core.reset()
+        self._core.step()
 
     def metrics(self) -> EngineMetrics:
         """The engine's counters under upstream's names."""

@@ -114,6 +114,27 @@ class MLCEngine:
         """What the engine did and when, as of `AsyncMLCEngine.trace`."""
         return self._engine.trace()
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Refuse new requests and wait for the live ones, as `AsyncMLCEngine.drain`."""
+        return self._open_portal().call(partial(self._engine.drain, timeout))
+
+    def resume(self) -> None:
+        """Take requests again, after `drain`."""
+        self._engine.resume()
+
+    def reset(self) -> None:
+        """End every request and forget what was counted, as `AsyncMLCEngine.reset`."""
+        self._open_portal().call(self._engine.reset)
+
+    def unload(self) -> None:
+        """End every request and free the model, as `AsyncMLCEngine.unload`."""
+        self._open_portal().call(self._engine.unload)
+
+    def reload(self, model: Model | None = None) -> None:
+        """Load the model again, or another one, as `AsyncMLCEngine.reload`."""
+        self._open_portal().call(partial(self._engine.reload, model))
+        self.engine_config = self._engine.engine_config
+
     def terminate(self) -> None:
         """End every request and the engine's thread, and free the model. Idempotent.
 

@@ -235,6 +235,7 @@ class NativeCore:
         self._cancel = _global("aiomlc.core_cancel")
         self._pause = _global("aiomlc.core_pause")
         self._resume = _global("aiomlc.core_resume")
+        self._reset = _global("aiomlc.core_reset")
         self._run = _global("aiomlc.core_run")
         self._stop = _global("aiomlc.core_stop")
         self._close = _global("aiomlc.core_close")
@@ -279,6 +280,11 @@ class NativeCore:
         """Let a paused sequence go on."""
         if (handle := self._handle) is not None:
             self._resume(handle, sequence_id)
+
+    def reset(self) -> None:
+        """Empty the prefix cache and set the counters to 0, after the cancellations so far."""
+        if (handle := self._handle) is not None:
+            self._reset(handle)
 
     def run(self) -> None:
         """Step until `stop` is called. Never takes the GIL.

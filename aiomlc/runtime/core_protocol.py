@@ -106,6 +106,9 @@ class Core(Protocol):
     def resume(self, sequence_id: int) -> None:
         """Let a paused sequence go on."""
 
+    def reset(self) -> None:
+        """Empty the prefix cache and set the counters to 0, after the cancellations so far."""
+
     def run(self) -> None:
         """Step until `stop` is called.
 

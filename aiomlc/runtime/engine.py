@@ -13,11 +13,13 @@ from typing import NamedTuple, Self, final
 from anyio import (
     AsyncContextManagerMixin,
     CapacityLimiter,
+    Event,
     create_task_group,
+    move_on_after,
     to_thread,
     wait_readable,
 )
-from anyio.lowlevel import current_token
+from anyio.lowlevel import checkpoint, current_token
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import (
@@ -26,6 +28,7 @@ from aiomlc.errors import (
     DuplicateRequestError,
     EngineClosedError,
     EngineDeadError,
+    EngineDrainingError,
     RequestAbortedError,
     RequestFailedError,
 )
@@ -70,6 +73,9 @@ class Engine(AsyncContextManagerMixin):
         self._loop: object = None
         self._thread_id: int | None = None
         self._system_task: object = None
+        self._is_draining = False
+        self._is_idle: Event | None = None  # Set when no request is left, for who waits for it.
+        self._has_ended: Event | None = None
 
     def __repr__(self) -> str:
         state = "dead" if self._death else "closed" if self._closing else "open"
@@ -139,6 +145,44 @@ class Engine(AsyncContextManagerMixin):
                 self._mailboxes[sequence_id].mailbox.fail(RequestAbortedError(request_id))
                 self._forget(sequence_id)
 
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
+        """Refuse new requests until `resume`, and wait for the live ones to end.
+
+        Returns whether all of them did; after `timeout` seconds the rest gets
+        `RequestAbortedError`. A call that is cancelled ends none, and the engine goes on refusing.
+        """
+        self._check_open()
+        self._is_draining = True
+        with move_on_after(timeout):
+            while self._mailboxes:
+                self._is_idle = self._is_idle or Event()
+                await self._is_idle.wait()
+
+        labels = list(self._sequence_ids)
+        for label in labels:
+            self.abort(label)
+
+        await checkpoint()
+        return not labels
+
+    def resume(self) -> None:
+        """Take requests again."""
+        self._is_draining = False
+
+    def reset(self) -> None:
+        """End every request, empty the prefix cache and set the counters to 0."""
+        self._check_loop()
+        for label in list(self._sequence_ids):
+            self.abort(label)
+
+        self._core.reset()
+
+    async def aclose(self) -> None:
+        """End as `terminate` does, and wait until the model is free."""
+        self.stop()
+        if self._has_ended is not None:
+            await self._has_ended.wait()
+
     def statistics(self) -> CoreStatistics:
         """A snapshot of the core's counters."""
         return self._core.statistics()
@@ -177,6 +221,8 @@ class Engine(AsyncContextManagerMixin):
         finally:
             self._finish()
             self._core.release()  # Here: nobody waits on the wake fd any more.
+            assert self._has_ended is not None, "made with the task"
+            self._has_ended.set()
 
         if self._death is not None:
             raise self._death
@@ -259,6 +305,12 @@ class Engine(AsyncContextManagerMixin):
 
         self._mailboxes.clear()
         self._sequence_ids.clear()
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if self._is_idle is not None and not self._mailboxes:
+            self._is_idle.set()
+            self._is_idle = None
 
     def _submit(
         self, prompt_ids: Sequence[int], options: SequenceOptions, num_choices: int
@@ -288,6 +340,8 @@ class Engine(AsyncContextManagerMixin):
         if sequence_id in siblings and not self._mailboxes.keys() & siblings:
             del self._sequence_ids[label]
 
+        self._tell_idle()
+
     def _free_label(self) -> str:
         return next(label for label in self._labels if not self._is_live(label))
 
@@ -300,10 +354,16 @@ class Engine(AsyncContextManagerMixin):
             raise self._reason_closed()
 
         self._step_log.write()
+        self._has_ended = Event()
         self._loop = current_token().native_token
         self._thread_id = get_ident()
 
     def _check_open(self) -> None:
+        self._check_loop()
+        if self._is_draining:
+            raise EngineDrainingError("the engine is draining: it takes no more requests for now")
+
+    def _check_loop(self) -> None:
         if self._closing or self._loop is None:
             raise self._reason_closed()
 

@@ -128,6 +128,11 @@ class FakeCore:
             self._held.discard(sequence_id)
             self._changed.notify_all()
 
+    def reset(self) -> None:
+        """Set the counters to 0."""
+        with self._changed:
+            self._steps = self._prompt_tokens = self._completion_tokens = 0
+
     def run(self) -> None:
         """Step until `stop` is called."""
         with self._changed:

@@ -271,6 +271,27 @@ TEST_F(EngineLimits, APausedSequenceCanBeCancelledAndRunsOutOfItsWholeTimeOnly) 
   EXPECT_EQ(outputs_[queued].finish_reason, FinishReason::kLength);
 }
 
+TEST_F(EngineLimits, AResetForgetsWhatEndedAndDisturbsNobody) {
+  engine_->Submit({1, 2, 3, 4, 5, 6}, Options(1, 4));
+  StepUntilIdle();
+  const int64_t cancelled = engine_->Submit({7}, Options(1, 40));
+  const int64_t kept = engine_->Submit({8}, Options(2, 10));
+  Step();
+  engine_->Cancel(cancelled);
+  engine_->Reset();
+  Step();
+  const Statistics statistics = engine_->GetStatistics();
+  StepUntilIdle();
+
+  EXPECT_EQ(statistics.num_recycling, 0);
+  EXPECT_EQ(statistics.prompt_tokens, 0);
+  EXPECT_EQ(statistics.steps, 1);
+  EXPECT_EQ(outputs_[kept].token_ids.size(), 10u);
+  engine_->Reset();
+  EXPECT_FALSE(Step());
+  EXPECT_EQ(engine_->GetStatistics().completion_tokens, 0);
+}
+
 TEST(EngineLimitsOfRun, ASleepingLoopWakesForADeadline) {
   FakeModel model{FakeModel::Sizes()};
   Engine engine(&model, {}, {});

@@ -59,7 +59,8 @@ struct EngineOptions {
  * \brief Serves concurrent sequences from one model.
  *
  * Threads: every method may be called from any thread. One thread at a time steps the model;
- * `Submit`, `Cancel`, `Pause`, `Resume`, `Stop`, `Drain` and `GetStatistics` never wait for a step.
+ * `Submit`, `Cancel`, `Pause`, `Resume`, `Reset`, `Stop`, `Drain` and `GetStatistics` never wait
+ * for a step.
  *
  * Life: `Run` serves until `Stop`, any number of times; `Close` ends the engine for good. When the
  * model throws, every live sequence ends with an error record and the engine is dead: `Run`, `Step`
@@ -99,6 +100,10 @@ class Engine {
    */
   void Pause(int64_t sequence_id);
   void Resume(int64_t sequence_id);
+
+  /*! \brief Empty the prefix cache and set the counters to 0 before the next step, after the
+   * cancellations so far. */
+  void Reset();
 
   /*!
    * \brief Step while there is work, sleep while there is none, until `Stop` or `Close`.

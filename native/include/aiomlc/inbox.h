@@ -24,7 +24,12 @@ struct Inbox {
   /*! \brief Sequences to pause or, if false, to let go on; in the order of the calls. */
   std::vector<std::pair<int64_t, bool>> paused;
 
-  bool empty() const { return submitted.empty() && cancelled.empty() && paused.empty(); }
+  /*! \brief Whether to forget what ended sequences left. */
+  bool is_reset = false;
+
+  bool empty() const {
+    return submitted.empty() && cancelled.empty() && paused.empty() && !is_reset;
+  }
 };
 
 }  // namespace aiomlc

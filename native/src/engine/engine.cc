@@ -171,6 +171,14 @@ void Engine::Pause(int64_t sequence_id) { PutPause(sequence_id, true); }
 
 void Engine::Resume(int64_t sequence_id) { PutPause(sequence_id, false); }
 
+void Engine::Reset() {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.is_reset = true;
+  }
+  wake_.notify_one();
+}
+
 void Engine::PutPause(int64_t sequence_id, bool is_paused) {
   {
     std::lock_guard lock(mutex_);
@@ -334,11 +342,13 @@ std::vector<int64_t> Engine::AdoptSubmitted() {
 void Engine::TakeInbox() {
   std::vector<int64_t> cancelled;
   std::vector<std::pair<int64_t, bool>> paused;
+  bool is_reset;
   {
     // Before the submissions: a sequence must not be cancelled before it is known.
     std::lock_guard lock(mutex_);
     cancelled.swap(inbox_.cancelled);
     paused.swap(inbox_.paused);
+    is_reset = std::exchange(inbox_.is_reset, false);
   }
   for (int64_t sequence_id : AdoptSubmitted()) {
     Sequence* const sequence = sequences_.at(sequence_id).get();
@@ -358,6 +368,9 @@ void Engine::TakeInbox() {
       Unpark(entry->second.get());
     }
   }
+  if (!is_reset) return;
+  RemoveFromModel(scheduler_.EvictAll());
+  totals_ = Statistics();
 }
 
 int64_t Engine::NewId() {

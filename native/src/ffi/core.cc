@@ -320,6 +320,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
       .def("aiomlc.core_pause", [](const CoreRef& core, int64_t id) { core->engine.Pause(id); })
       .def("aiomlc.core_resume", [](const CoreRef& core, int64_t id) { core->engine.Resume(id); })
+      .def("aiomlc.core_reset", [](const CoreRef& core) { core->engine.Reset(); })
       .def("aiomlc.core_run", [](const CoreRef& core) { Guarded([&] { core->engine.Run(); }); })
       .def("aiomlc.core_stop", [](const CoreRef& core) { core->engine.Stop(); })
       .def("aiomlc.core_close", [](const CoreRef& core) { Guarded([&] { core->engine.Close(); }); })
