@@ -23,7 +23,7 @@ NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')
 REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; \
 	p = tomllib.load(open("pyproject.toml", "rb")); print(*eval(sys.argv[1]), sep="\n")'
 
-.PHONY: chat test dev lint format native native-sanitize pytest wheel bench clean
+.PHONY: chat test dev lint format native native-sanitize pytest wheel soak bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
@@ -94,6 +94,12 @@ wheel: dev
 	rm -rf dist && mkdir -p build
 	$(BIN)/python -m build --outdir dist . >build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
 	$(BIN)/python -m zipfile -l dist/*.whl | grep -E 'libaiomlc|pebble/params'
+
+# Clients that behave badly, for a while: SECONDS=1200 for a long one.
+SECONDS = 60
+soak: dev
+	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
+	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode prompt_lookup
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy
