@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -113,7 +114,10 @@ async def ask_ten_times() -> list[str | None]:
 
 def test_two_engines_serve_two_kinds_of_event_loops_at_once() -> None:
     with ThreadPoolExecutor(2) as threads:
-        runs = [threads.submit(anyio.run, ask_ten_times, backend=b) for b in ("asyncio", "trio")]
+        runs = [
+            threads.submit(partial(anyio.run, ask_ten_times, backend=backend))
+            for backend in ("asyncio", "trio")
+        ]
         one, other = (run.result(timeout=60) for run in runs)
 
     assert len(one) == 10
