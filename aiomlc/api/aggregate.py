@@ -75,12 +75,14 @@ class ChatSum:
 class _ChoiceSum:
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._thoughts: list[str] = []
         self._calls: list[list[ChoiceDeltaToolCall]] = []
         self._logprobs: list[TokenLogprob] | None = None
         self._finish_reason: FinishReason | None = None
 
     def add(self, choice: ChunkChoice) -> None:
         self._texts.append(choice.delta.content or "")
+        self._thoughts.append(choice.delta.reasoning_content or "")
         self._finish_reason = choice.finish_reason or self._finish_reason
         if choice.logprobs is not None:
             self._logprobs = [*(self._logprobs or ()), *choice.logprobs.content]
@@ -98,6 +100,7 @@ class _ChoiceSum:
         text = "".join(self._texts)
         message = ChatCompletionMessage(
             content=None if self._calls and not text else text,
+            reasoning_content="".join(self._thoughts) or None,
             tool_calls=[_whole(deltas) for deltas in self._calls] or None,
         )
         logprobs = None if self._logprobs is None else ChoiceLogprobs(content=self._logprobs)

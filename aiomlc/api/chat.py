@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ("AsyncChat", "AsyncCompletions", "MessageLike")
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, final, overload
 
 from pydantic import BaseModel
@@ -19,6 +20,7 @@ from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer
 from aiomlc.api.prompt import render_prompt
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.session import Service
 from aiomlc.api.structure import answer_grammar
 from aiomlc.errors import BadRequestError
@@ -137,7 +139,8 @@ class AsyncCompletions:
         session = await self._service.session()
         tool_format = _tool_format(request, session.model)
         answer = answer_grammar(request, session.model)
-        prompt_ids = await session.encode(render_prompt(request, session.model))
+        prompt = render_prompt(request, session.model)
+        prompt_ids = await session.encode(prompt)
         grammar = await session.compile(answer.grammar, answer.param)
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = session.open_stream(
@@ -152,6 +155,7 @@ class AsyncCompletions:
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
             tool_format=tool_format,
+            open_reasoning=_reasoning(request, session.model, prompt),
             logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             owner=self._service,
         )
@@ -163,6 +167,18 @@ class AsyncChat:
 
     def __init__(self, service: Service) -> None:
         self.completions: AsyncCompletions = AsyncCompletions(service)
+
+
+def _reasoning(
+    request: ChatCompletionRequest, model: LoadedModel, prompt: str
+) -> Callable[[], ReasoningParser] | None:
+    """What reads the thoughts of a choice; None where there are none to be read."""
+    reasoning_format = model.reasoning_format
+    if reasoning_format is None or request.separate_reasoning is False:
+        return None
+
+    is_open = prompt.rstrip().endswith(reasoning_format.begin)
+    return partial(ReasoningParser, reasoning_format, begins_inside=is_open)
 
 
 def _tool_format(request: ChatCompletionRequest, model: LoadedModel) -> ToolFormat | None:

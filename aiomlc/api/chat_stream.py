@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("ChatCompletionStream",)
 
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
@@ -13,6 +13,7 @@ from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.metrics import usage_extra
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.protocol.wire import trusted
+from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.stream import Delta, DeltaStream
@@ -26,13 +27,14 @@ _CHOICE = {"index", "delta", "finish_reason"}
 class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     """The chunks of an answer's choices, in OpenAI's form."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is said once, by `open`.
         self,
         deltas: DeltaStream,
         *,
         model: str,
         include_usage: bool,
         tool_format: ToolFormat | None,
+        open_reasoning: Callable[[], ReasoningParser] | None,
         logprobs: LogprobsWriter | None,
         owner: object,
     ) -> None:
@@ -40,6 +42,9 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._deltas = deltas
         self._tool_format = tool_format  # None: no tools are offered.
         self._tool_parsers: dict[int, ToolCallParser] = {}
+        self._open_reasoning = open_reasoning  # None: thoughts are not looked for.
+        self._reasoning_parsers: dict[int, ReasoningParser] = {}
+        self._reasoning_tokens = 0
         self._logprobs = logprobs  # None: the request does not ask for them.
         self._include_usage = include_usage
         self._started: set[int] = set()
@@ -105,14 +110,38 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             )
 
     def _choice_deltas(self, delta: Delta) -> list[dict[str, Any]]:
+        if self._open_reasoning is None:
+            return self._answer_deltas(delta, delta.text)
+
+        thought, text = self._think(delta, self._open_reasoning)
+        deltas = self._answer_deltas(delta, text)
+        return [{"reasoning_content": thought}, *deltas] if thought else deltas
+
+    def _think(
+        self, delta: Delta, open_reasoning: Callable[[], ReasoningParser]
+    ) -> tuple[str, str]:
+        parser = self._reasoning_parsers.get(delta.choice)
+        if parser is None:
+            parser = self._reasoning_parsers[delta.choice] = open_reasoning()
+
+        share = parser.share_of_thoughts(delta.text)
+        thought, text = parser.put(delta.text)
+        self._reasoning_tokens += round(share * len(delta.token_ids))
+        if delta.finish_reason is not None:
+            last_thought, last_text = parser.finish()
+            thought, text = thought + last_thought, text + last_text
+
+        return thought, text
+
+    def _answer_deltas(self, delta: Delta, text: str) -> list[dict[str, Any]]:
         if self._tool_format is None:
-            return [{"content": delta.text}] if delta.text else []
+            return [{"content": text}] if text else []
 
         if delta.choice not in self._tool_parsers:
             self._tool_parsers[delta.choice] = ToolCallParser(self._tool_format)
 
         parser = self._tool_parsers[delta.choice]
-        choice_deltas = parser.put(delta.text)
+        choice_deltas = parser.put(text)
         if delta.finish_reason is not None:
             choice_deltas += parser.finish(is_cut=delta.finish_reason == "length")
 
@@ -130,7 +159,9 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         first = self._last_deltas[0]
         completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
         timings = [delta.timing for delta in self._last_deltas.values() if delta.timing]
+        details = {"reasoning_tokens": self._reasoning_tokens} if self._open_reasoning else None
         return {
+            "completion_tokens_details": details,
             "extra": usage_extra(
                 first.prompt_tokens, completion_tokens, first.cached_tokens, timings
             ),
@@ -157,7 +188,13 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
 
     def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
         # Nearly every chunk is one of these, so they are put together without validation.
-        gain = trusted(ChoiceDelta, {"role": None, "content": text, "tool_calls": None}, _TEXT)
+        fields_of_gain = {
+            "role": None,
+            "content": text,
+            "reasoning_content": None,
+            "tool_calls": None,
+        }
+        gain = trusted(ChoiceDelta, fields_of_gain, _TEXT)
         choice = trusted(
             ChunkChoice,
             {"index": index, "delta": gain, "logprobs": None, "finish_reason": None},

@@ -49,6 +49,7 @@ class ParseOptions(GenerationOptions, total=False):
     logprobs: bool | None
     top_logprobs: int | None
     reasoning_effort: ReasoningEffort | None
+    separate_reasoning: bool | None
     chat_template_kwargs: Mapping[str, Any] | None
     add_generation_prompt: bool | None
     continue_final_message: bool | None

@@ -27,6 +27,7 @@ class ParsedMessage(_Record, Generic[T]):
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
     parsed: T | None  #: None where it called a tool instead.
 

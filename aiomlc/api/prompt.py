@@ -69,6 +69,10 @@ def _effort(effort: str | None, template: ChatTemplate) -> dict[str, Any]:
 def _for_template(message: Message) -> dict[str, Any]:
     fields = message.model_dump(exclude_none=True)
     if message.role == "assistant":
+        reasoning = fields.pop("reasoning", None)
+        if reasoning is not None:
+            fields.setdefault("reasoning_content", reasoning)
+
         fields.setdefault("content", None)  # Templates tell a null content from none at all.
 
     return fields

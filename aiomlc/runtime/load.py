@@ -36,6 +36,7 @@ from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.memory import available_memory
 from aiomlc.runtime.model_directory import ModelDirectory, find_model
+from aiomlc.runtime.reasoning_format import find_reasoning_format
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import find_tool_format
@@ -231,7 +232,13 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     stop_token_ids = tuple(sorted(stop_ids))
     template = ChatTemplate.load(directory.path)
     tool_format = None if template is None else find_tool_format(template.source)
-    marks = () if tool_format is None else tool_format.marks
+    reasoning_format = None if template is None else find_reasoning_format(template.source)
+    marks = [
+        mark
+        for marked in (tool_format, reasoning_format)
+        if marked is not None
+        for mark in marked.marks
+    ]
     if opened.draft_directory is not None:
         _check_tokenizer(tokenizer, opened.draft_directory)
 
@@ -257,6 +264,7 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
         default_options=directory.sampling_defaults(),
         stop_token_ids=stop_token_ids,
         tool_format=tool_format,
+        reasoning_format=reasoning_format,
         # Not with `opened`: that would keep the native model for as long as the cache.
         grammars=GrammarCache(
             partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, stop_token_ids)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.grammar import GrammarCache
+from aiomlc.runtime.reasoning_format import ReasoningFormat
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import ToolFormat
@@ -47,6 +48,7 @@ class LoadedModel:
     default_options: SamplingDefaults = SamplingDefaults()
     stop_token_ids: tuple[int, ...] = ()
     tool_format: ToolFormat | None = None
+    reasoning_format: ReasoningFormat | None = None  #: None: it does not think aloud.
     grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.
 
 

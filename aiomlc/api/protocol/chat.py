@@ -40,6 +40,8 @@ class ChatCompletionMessage(WireModel):
     role: Literal["assistant"] = "assistant"
     content: str | None  #: None when it only calls tools.
     refusal: str | None = None
+    #: What it thought before; not OpenAI's, but what servers like theirs call it.
+    reasoning_content: Annotated[str | None, Field(exclude_if=_is_none)] = None
     tool_calls: Annotated[list[ToolCall] | None, Field(exclude_if=_is_none)] = None
 
 
@@ -106,6 +108,7 @@ class ChoiceDelta(WireModel):
 
     role: Annotated[Literal["assistant"] | None, Field(exclude_if=_is_none)] = None
     content: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    reasoning_content: Annotated[str | None, Field(exclude_if=_is_none)] = None
     tool_calls: Annotated[list[ChoiceDeltaToolCall] | None, Field(exclude_if=_is_none)] = None
 
 

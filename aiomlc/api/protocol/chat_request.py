@@ -57,6 +57,7 @@ class ChatCompletionRequest(GenerationRequest):
     reasoning_effort: ReasoningEffort | None = None  #: Told to the template.
     chat_template_kwargs: dict[str, Any] | None = None  #: More variables of the template.
     add_generation_prompt: StrictBool | None = None  #: End the prompt where an answer begins.
+    separate_reasoning: StrictBool | None = None  #: False leaves thoughts within the content.
     continue_final_message: StrictBool | None = None  #: Go on with the last message instead.
 
     @property

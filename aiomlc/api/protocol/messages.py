@@ -91,6 +91,8 @@ class AssistantMessage(WireModel):
     content: Text | None = None
     refusal: str | None = None
     name: str | None = None
+    reasoning_content: str | None = None  #: What it thought before; `reasoning` is the same.
+    reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] | None = None
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("PromptTokensDetails", "StreamedWithUsage", "Usage")
+__all__ = ("CompletionTokensDetails", "PromptTokensDetails", "StreamedWithUsage", "Usage")
 
 from typing import Annotated, Any
 
@@ -17,6 +17,12 @@ class PromptTokensDetails(WireModel):
     cached_tokens: int = 0  #: Those that an earlier or concurrent request had computed.
 
 
+class CompletionTokensDetails(WireModel):
+    """What the completion's tokens were for."""
+
+    reasoning_tokens: int = 0  #: Of its thoughts; estimated where they end.
+
+
 class Usage(WireModel):
     """Tokens of a request."""
 
@@ -24,6 +30,10 @@ class Usage(WireModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
+    #: Of a model that thinks aloud.
+    completion_tokens_details: Annotated[
+        CompletionTokensDetails | None, Field(exclude_if=lambda value: value is None)
+    ] = None
     #: Times and rates under upstream's names, where there are any; see `request_metrics`.
     extra: Annotated[dict[str, float] | None, Field(exclude_if=lambda value: value is None)] = None
 

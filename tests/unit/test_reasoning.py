@@ -1,0 +1,151 @@
+"""Thoughts are told apart from the answer, however the text comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiomlc import AsyncMLCEngine
+from aiomlc.api.loader import Loader
+from aiomlc.api.reasoning_parser import ReasoningParser
+from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.reasoning_format import ReasoningFormat, find_reasoning_format
+from aiomlc.runtime.template import ChatTemplate
+from aiomlc.runtime.tool_format import TOOL_FORMATS
+from aiomlc.testing import FakeCore, fake_model
+
+pytestmark = pytest.mark.timeout(20)
+THINK = ReasoningFormat("<think>", "</think>")
+HELLO = [{"role": "user", "content": "Hello"}]
+PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}{# <think> #}"
+OPENED = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
+_WORDS = st.text(alphabet="ab <>/think\n", max_size=20).filter(lambda text: "think>" not in text)
+
+
+def split(text: str, sizes: list[int], *, begins_inside: bool) -> tuple[str, str]:
+    parser = ReasoningParser(THINK, begins_inside=begins_inside)
+    parts = []
+    for size in cycle(sizes):
+        parts.append(parser.put(text[:size]))
+        text = text[size:]
+        if not text:
+            break
+
+    parts.append(parser.finish())
+    return "".join(part[0] for part in parts), "".join(part[1] for part in parts)
+
+
+_SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@given(thought=_WORDS, answer=_WORDS, sizes=_SIZES, begins_inside=st.booleans())
+def test_any_cut_tells_the_same(
+    thought: str, answer: str, sizes: list[int], begins_inside: bool
+) -> None:
+    text = f"{'' if begins_inside else ' <think>'}{thought}</think>{answer}"
+
+    assert split(text, sizes, begins_inside=begins_inside) == (thought.strip(), answer.lstrip())
+
+
+@given(answer=_WORDS, sizes=_SIZES)
+def test_an_answer_without_thoughts_is_whole(answer: str, sizes: list[int]) -> None:
+    assert split(answer, sizes, begins_inside=False) == ("", answer)
+
+
+@given(thought=_WORDS, sizes=_SIZES)
+def test_thoughts_that_are_cut_are_thoughts(thought: str, sizes: list[int]) -> None:
+    assert split(f"<think>{thought}", sizes, begins_inside=False) == (thought.strip(), "")
+
+
+def test_later_marks_are_text() -> None:
+    assert split("Yes <think>no</think>", [3], begins_inside=False) == ("", "Yes <think>no</think>")
+    assert split("<think>a</think>b</think>c", [3], begins_inside=False) == ("a", "b</think>c")
+
+
+@pytest.mark.parametrize(
+    ("source", "begin"),
+    [(PLAIN, "<think>"), ("{{ '[/THINK]' }}", "[THINK]"), ("{{ messages }}", None)],
+)
+def test_the_template_tells_whether_a_model_thinks(source: str, begin: str | None) -> None:
+    found = find_reasoning_format(source)
+
+    assert (found.begin if found else None) == begin
+
+
+def loader_of(change: Callable[[LoadedModel], LoadedModel], reply: str) -> Loader:
+    async def load(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
+        return change(fake_model(FakeCore([reply])))
+
+    return load
+
+
+def thinking(template: str) -> Callable[[LoadedModel], LoadedModel]:
+    hermes = next(item for item in TOOL_FORMATS if item.name == "hermes")
+    return lambda model: replace(
+        model,
+        chat_template=ChatTemplate(template),
+        reasoning_format=THINK,
+        tool_format=hermes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "reply"), [(PLAIN, "<think>Hm.</think>\n\nHi!"), (OPENED, "Hm.\n</think>\n\nHi!")]
+)
+async def test_thoughts_are_a_field_of_their_own_and_their_tokens_are_counted(
+    template: str, reply: str
+) -> None:
+    async with AsyncMLCEngine(loader=loader_of(thinking(template), reply)) as engine:
+        whole = await engine.chat.completions.create(messages=HELLO)
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        deltas = [chunk.choices[0].delta async for chunk in stream]
+
+    message = whole.choices[0].message
+    assert (message.reasoning_content, message.content) == ("Hm.", "Hi!")
+    assert "".join(delta.reasoning_content or "" for delta in deltas) == "Hm."
+    assert "".join(delta.content or "" for delta in deltas) == "Hi!"
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens_details is not None
+    end = reply.index("</think>") + len("</think>")
+    assert whole.usage.completion_tokens_details.reasoning_tokens == end
+
+
+async def test_thoughts_come_before_calls() -> None:
+    reply = '<think>A tool.</think><tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    async with AsyncMLCEngine(loader=loader_of(thinking(PLAIN), reply)) as engine:
+        answer = await engine.chat.completions.create(messages=HELLO, tools=tools)
+
+    message = answer.choices[0].message
+    assert (message.reasoning_content, message.content) == ("A tool.", None)
+    assert [call.function.name for call in message.tool_calls or ()] == ["f"]
+
+
+async def test_the_split_can_be_turned_off() -> None:
+    async with AsyncMLCEngine(loader=loader_of(thinking(PLAIN), "<think>a</think>b")) as engine:
+        answer = await engine.chat.completions.create(messages=HELLO, separate_reasoning=False)
+
+    assert answer.choices[0].message.content == "<think>a</think>b"
+    assert answer.choices[0].message.reasoning_content is None
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_past_thoughts_reach_the_template(field: str) -> None:
+    source = "{% for m in messages %}{{ m.content }}|{{ m.reasoning_content }}{% endfor %}"
+    core = FakeCore(["Hi"])
+
+    async def load(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
+        return replace(fake_model(core), chat_template=ChatTemplate(source))
+
+    async with AsyncMLCEngine(loader=load) as engine:
+        await engine.chat.completions.create(
+            messages=[{"role": "assistant", "content": "So.", field: "Hm."}, *HELLO]
+        )
+
+    assert bytes(core.prompts[0]).decode().startswith("So.|Hm.")
