@@ -44,7 +44,6 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._tool_parsers: dict[int, ToolCallParser] = {}
         self._open_reasoning = open_reasoning  # None: thoughts are not looked for.
         self._reasoning_parsers: dict[int, ReasoningParser] = {}
-        self._reasoning_tokens = 0
         self._logprobs = logprobs  # None: the request does not ask for them.
         self._include_usage = include_usage
         self._started: set[int] = set()
@@ -124,9 +123,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         if parser is None:
             parser = self._reasoning_parsers[delta.choice] = open_reasoning()
 
-        share = parser.share_of_thoughts(delta.text)
-        thought, text = parser.put(delta.text)
-        self._reasoning_tokens += round(share * len(delta.token_ids))
+        thought, text = parser.put(delta.text, len(delta.token_ids))
         if delta.finish_reason is not None:
             last_thought, last_text = parser.finish()
             thought, text = thought + last_thought, text + last_text
@@ -159,7 +156,8 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         first = self._last_deltas[0]
         completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
         timings = [delta.timing for delta in self._last_deltas.values() if delta.timing]
-        details = {"reasoning_tokens": self._reasoning_tokens} if self._open_reasoning else None
+        reasoning_tokens = sum(parser.num_tokens for parser in self._reasoning_parsers.values())
+        details = {"reasoning_tokens": reasoning_tokens} if self._open_reasoning else None
         return {
             "completion_tokens_details": details,
             "extra": usage_extra(

@@ -23,43 +23,41 @@ class ReasoningParser:
         self._waiting = ""  # What is undecided.
         self._has_begun = begins_inside
         self._has_thought = False  # Any text yet: whitespace before it is dropped.
+        self.num_tokens: int = 0  #: Of the thoughts and their marks; estimated where they end.
         self.is_thinking: bool = True  #: The thoughts have not ended, or nothing was said yet.
 
-    def share_of_thoughts(self, text: str) -> float:
-        """How much of what comes next is thoughts and their marks, 0 to 1, by its characters."""
+    def put(self, text: str, num_tokens: int = 0) -> tuple[str, str]:
+        """The thoughts and the text that these words decide; either may be empty.
+
+        `num_tokens` are what the words were made of.
+        """
         if not self.is_thinking:
-            return 0.0
-
-        known = self._waiting + text
-        if not self._has_begun and not known.lstrip().startswith(self._format.begin):
-            return 0.0
-
-        end = known.find(self._format.end)
-        if end < 0:
-            return 1.0
-
-        num_thoughts = end + len(self._format.end) - len(self._waiting)
-        return max(0, num_thoughts) / max(1, len(text))
-
-    def put(self, text: str) -> tuple[str, str]:
-        """The thoughts and the text that these words decide; either may be empty."""
-        if not self.is_thinking and not self._has_begun:
-            return "", text
+            return "", text if not self._has_begun else self._take_text(text)
 
         self._waiting += text
-        if not self._has_begun and self.is_thinking:
+        self.num_tokens += num_tokens
+        if not self._has_begun:
             self._begin()
 
         if not self._has_begun:
-            return "", self._take_text()
+            return "", "" if self.is_thinking else self._take_text()
 
-        return self._think() if self.is_thinking else ("", self._take_text())
+        thought = self._think()
+        if self.is_thinking:
+            return thought, ""
+
+        # Those of the words behind the mark, by their share of the characters.
+        self.num_tokens -= round(num_tokens * len(self._waiting) / max(1, len(text)))
+        return thought, self._take_text()
 
     def finish(self) -> tuple[str, str]:
         """What is undecided at the end of the answer."""
         waiting, self._waiting = self._waiting, ""
         if self._has_begun and self.is_thinking:
             return self._thought(waiting.rstrip()), ""
+
+        if self.is_thinking:
+            self.num_tokens = 0
 
         return "", waiting
 
@@ -71,18 +69,19 @@ class ReasoningParser:
             self._waiting = start.removeprefix(begin)
         elif start and not begin.startswith(start):
             self.is_thinking = False
+            self.num_tokens = 0
 
-    def _think(self) -> tuple[str, str]:
+    def _think(self) -> str:
         end = self._waiting.find(self._format.end)
         if end >= 0:
             thought = self._thought(self._waiting[:end].rstrip())
             self._waiting = self._waiting[end + len(self._format.end) :]
             self.is_thinking = False
-            return thought, self._take_text()
+            return thought
 
         length = self._decided()
         thought, self._waiting = self._waiting[:length], self._waiting[length:]
-        return self._thought(thought), ""
+        return self._thought(thought)
 
     def _thought(self, text: str) -> str:
         if not self._has_thought:
@@ -91,11 +90,8 @@ class ReasoningParser:
 
         return text
 
-    def _take_text(self) -> str:
-        if self.is_thinking:
-            return ""  # It may be the first mark.
-
-        text, self._waiting = self._waiting, ""
+    def _take_text(self, more: str = "") -> str:
+        text, self._waiting = self._waiting + more, ""
         if self._has_begun:  # Between the thoughts and the answer.
             text = text.lstrip()
             self._has_begun = text == ""

@@ -63,6 +63,30 @@ def test_thoughts_that_are_cut_are_thoughts(thought: str, sizes: list[int]) -> N
     assert split(f"<think>{thought}", sizes, begins_inside=False) == (thought.strip(), "")
 
 
+@given(thought=_WORDS, answer=_WORDS, sizes=_SIZES)
+def test_the_tokens_of_thoughts_are_counted(thought: str, answer: str, sizes: list[int]) -> None:
+    thoughts = f"<think>{thought}</think>"
+    text = thoughts + answer
+    parser = ReasoningParser(THINK, begins_inside=False)
+    for size in cycle(sizes):
+        parser.put(text[:size], len(text[:size]))  # A token for each character.
+        text = text[size:]
+        if not text:
+            break
+
+    parser.finish()
+    assert parser.num_tokens == len(thoughts)
+
+
+@given(answer=_WORDS)
+def test_an_answer_without_thoughts_has_no_tokens_of_thoughts(answer: str) -> None:
+    parser = ReasoningParser(THINK, begins_inside=False)
+    parser.put(answer, 5)
+    parser.finish()
+
+    assert parser.num_tokens == 0
+
+
 def test_later_marks_are_text() -> None:
     assert split("Yes <think>no</think>", [3], begins_inside=False) == ("", "Yes <think>no</think>")
     assert split("<think>a</think>b</think>c", [3], begins_inside=False) == ("a", "b</think>c")
