@@ -84,7 +84,9 @@ class PagedSequence {
   int64_t Index(bool is_value, int64_t head, int64_t position, int64_t i) const {
     const int64_t page = num_pages_ - 1 - position / kPageSize;
     const int64_t plane = (page * 2 + (is_value ? 1 : 0)) * shape_.num_kv_heads + head;
-    return (plane * kPageSize + position % kPageSize) * shape_.head_dim + i;
+    const int64_t slot = position % kPageSize;
+    const int64_t start = plane * kPageSize * shape_.head_dim;
+    return start + (is_value ? slot * shape_.head_dim + i : i * kPageSize + slot);
   }
 
   AttentionShape shape_;

@@ -28,7 +28,7 @@ class LayerAttentionTest : public ::testing::Test {
     for (int32_t position = 0; position < kLength; ++position) {
       slots.push_back(page_ids_[position / 16] * 16 + position % 16);
     }
-    AppendToPages({reinterpret_cast<std::byte*>(pages_.data()), 8, 2, 32}, keys_.data(),
+    AppendToPages({reinterpret_cast<std::byte*>(pages_.data()), 8, 2, 16}, keys_.data(),
                   values_.data(), slots.data(), kLength);
     std::vector<const void*> addresses;
     for (const int32_t id : page_ids_) addresses.push_back(pages_.data() + id * kShape.PageBytes());
@@ -229,7 +229,7 @@ TEST_F(LayerAttentionTest, ALayerAfterARefusedOneIsComputed) {
 
 TEST(KvPages, TokensComeBackFromTheirSlots) {
   FloatTensor pages(FloatType::kF32, 3 * 2 * 2 * 16 * 4);
-  const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 16};
+  const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, FloatType::kF32};
   const FloatTensor keys(FloatType::kF32, RandomFloats(3 * 8, 1));
   const FloatTensor values(FloatType::kF32, RandomFloats(3 * 8, 2));
   const std::vector<int32_t> slots{47, -1, 16};

@@ -341,8 +341,11 @@ def test_the_cache_holds_rotated_keys_and_plain_values() -> None:
 def test_compacting_copies_slots() -> None:
     pages = np.random.default_rng(0).normal(size=(3, 2, 2, 16, 4)).astype(np.float16)
     expected = pages.copy()
-    expected[0, :, :, 5] = pages[2, :, :, 1]
-    expected[1, :, :, 15] = pages[0, :, :, 3]
+    for target, source in (((0, 5), (2, 1)), ((1, 15), (0, 3))):
+        # The keys of a head lie with their slots side by side.
+        keys, old_keys = (array[:, 0].reshape(3, 2, 4, 16) for array in (expected, pages))
+        keys[target[0], :, :, target[1]] = old_keys[source[0], :, :, source[1]]
+        expected[target[0], 1, :, target[1]] = pages[source[0], 1, :, source[1]]
 
     kernel("kv_compact_copy")(
         tvm_ffi.from_dlpack(pages),

@@ -25,7 +25,7 @@ struct AttentionShape {
   FloatType type = FloatType::kF16;  //!< Of queries, pages and output.
   float scale = 1.0f;                //!< Applied to q . k in float32.
 
-  /*! \return Elements of one page: [key or value, kv head, slot, head_dim]. */
+  /*! \return Elements of one page, laid out as `KvPages` says. */
   int64_t PageElements() const { return 2 * num_kv_heads * kPageSize * head_dim; }
   size_t PageBytes() const { return static_cast<size_t>(PageElements()) * FloatBytes(type); }
 

@@ -8,21 +8,37 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "aiomlc/float_types.h"
+
 namespace aiomlc {
 
 /*!
- * \brief The pages of one layer: [num_pages, key or value, kv head, 16 slots, head_dim].
+ * \brief Pages of one layer, each as large as [key or value, kv head, 16, head_dim].
  *
+ * The keys of a head lie with their slots side by side, [head_dim, 16], because attention
+ * multiplies an element of 16 keys at once; its values lie one after the other, [16, head_dim].
  * A slot id is page * 16 + slot. Ids and lengths must be in range; nothing here checks them.
  */
 struct KvPages {
   std::byte* data = nullptr;
   int64_t num_pages = 0;
   int64_t num_kv_heads = 0;
-  size_t row_bytes = 0;  //!< Of one head of one position.
+  int64_t head_dim = 0;
+  FloatType type = FloatType::kF16;
 
-  /*! \return The key (or value) of one head in one slot. */
-  std::byte* Row(int64_t slot_id, bool is_value, int64_t head) const;
+  /*! \return Bytes of one head of one position. */
+  size_t RowBytes() const { return static_cast<size_t>(head_dim) * FloatBytes(type); }
+
+  /*! \return The keys or values of one head in the page of a slot. */
+  std::byte* Plane(int64_t slot_id, bool is_value, int64_t head) const;
+
+  /*! \brief Write one head of one position. */
+  void WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const;
+  void WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const;
+
+  /*! \brief Read one head of one position. */
+  void ReadKey(int64_t slot_id, int64_t head, std::byte* row) const;
+  void ReadValue(int64_t slot_id, int64_t head, std::byte* row) const;
 };
 
 /*! \brief Write tokens to their slots; a negative slot id skips the token. */

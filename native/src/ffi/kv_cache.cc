@@ -27,7 +27,7 @@ KvPages PagesOf(const TensorArguments& args, const TensorView& pages) {
   args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
   const FloatType type = args.Type(pages, "pages");
   return {static_cast<std::byte*>(args.Floats(pages, "pages", type)), pages.size(0), pages.size(2),
-          static_cast<size_t>(pages.size(4)) * FloatBytes(type)};
+          pages.size(4), type};
 }
 
 void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t count,
@@ -202,7 +202,7 @@ void CallDebugGet(TensorView pages, TensorView slot_ids, TensorView k_data, Tens
   const int32_t* ids = args.Data<int32_t>(slot_ids, "position_map");
   RequireSlots(args, ids, count, 0, source);
   const FloatType type = args.Type(pages, "pages");
-  const size_t layer_bytes = static_cast<size_t>(count * source.num_kv_heads) * source.row_bytes;
+  const size_t layer_bytes = static_cast<size_t>(count * source.num_kv_heads) * source.RowBytes();
   auto* keys = static_cast<std::byte*>(args.Floats(k_data, "k_data", type));
   auto* values = static_cast<std::byte*>(args.Floats(v_data, "v_data", type));
   ReadFromPages(source, ids, count, keys + layer_id * layer_bytes, values + layer_id * layer_bytes);

@@ -99,15 +99,17 @@ class BlockAttention {
   }
 
   void LoadPage(const Element* page, const Element* next) {
+    for (int c = 0; c < tile_.head_dim; ++c) {
+      const int64_t keys = tile_.key_offset + static_cast<int64_t>(c) * kTilePageSize;
+      __builtin_prefetch(next + keys);
+      Lanes::Store(scratch_.keys + c * kTilePageSize, Lanes::Load(page + keys));
+    }
     for (int slot = 0; slot < kTilePageSize; ++slot) {
       for (int c = 0; c < tile_.head_dim; c += kLanes) {
-        const int64_t key = tile_.key_offset + static_cast<int64_t>(slot) * tile_.head_dim + c;
-        const int64_t value = key - tile_.key_offset + tile_.value_offset;
-        __builtin_prefetch(next + key);
+        const int64_t value = tile_.value_offset + static_cast<int64_t>(slot) * tile_.head_dim + c;
         __builtin_prefetch(next + value);
-        const int at = slot * width_ + c;
-        Lanes::Store(scratch_.keys + at, LoadPadded(page + key, tile_.head_dim - c));
-        Lanes::Store(scratch_.values + at, LoadPadded(page + value, tile_.head_dim - c));
+        Lanes::Store(scratch_.values + slot * width_ + c,
+                     LoadPadded(page + value, tile_.head_dim - c));
       }
     }
   }
@@ -150,7 +152,7 @@ class BlockAttention {
   template <int kSize>
   void Score(int first, int seen) {
     for (int slot = 0; slot < seen; slot += kDepth) {
-      const float* keys = scratch_.keys + slot * width_;
+      const float* keys = scratch_.keys + slot;
       Vector dot[kDepth][kSize];
       for (auto& row : dot) {
         for (Vector& sum : row) sum = Lanes::Set(0.0f);
@@ -162,7 +164,7 @@ class BlockAttention {
         for (int i = 0; i < kSize; ++i) query[i] = Lanes::Load(queries + i * kLanes);
 #pragma GCC unroll 4
         for (int p = 0; p < kDepth; ++p) {
-          const Vector key = Lanes::Set(keys[p * width_ + c]);
+          const Vector key = Lanes::Set(keys[c * kTilePageSize + p]);
 #pragma GCC unroll 4
           for (int i = 0; i < kSize; ++i) dot[p][i] = Lanes::Fma(query[i], key, dot[p][i]);
         }

@@ -33,11 +33,11 @@ class TileAttention {
     const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
     const int64_t last_page = last_position / kTilePageSize;
     for (int64_t page = 0; page <= last_page; page += 2) {
-      // Pages are scattered, so the processor cannot foresee the next ones.
       const int num_pages = page < last_page ? 2 : 1;
       for (int i = 0; i < num_pages; ++i) {
         const int64_t ahead = page + i + 2;
-        LoadKeys(Page(page + i), Page(ahead < last_page ? ahead : last_page), Keys(i));
+        pages_[i] = Page(page + i);
+        ahead_[i] = Page(ahead < last_page ? ahead : last_page);
       }
       const int first = FirstRow(page) * tile_.num_heads;
       ForGroups(first, num_queries(), [this, num_pages](auto size, int query) {
@@ -47,7 +47,7 @@ class TileAttention {
           Score<decltype(size)::value, 1>(query);
         }
       });
-      for (int i = 0; i < num_pages; ++i) VisitPage(page + i, scratch_.probs + i * kPageProbs);
+      for (int i = 0; i < num_pages; ++i) VisitPage(page + i, i);
     }
     StoreOutput();
   }
@@ -94,54 +94,27 @@ class TileAttention {
     return before > 0 ? static_cast<int>(before) : 0;
   }
 
-  void VisitPage(int64_t page, float* probs) {
+  /*! \param which The first or the second page of a pair. */
+  void VisitPage(int64_t page, int which) {
     const int first_row = FirstRow(page);
     const int64_t partial = (page + 1) * kTilePageSize - 1 - tile_.first_position;
     const int first_full_row = partial > first_row ? Smaller(partial, tile_.num_rows) : first_row;
 
     const int heads = tile_.num_heads;
-    const Element* values = Page(page) + tile_.value_offset;
+    float* probs = scratch_.probs + which * kPageProbs;
     for (int row = first_row; row < tile_.num_rows; ++row) {
       const int visible = Visible(row, page);
       for (int query = row * heads; query < (row + 1) * heads; ++query) {
         Soften(query, visible, probs + query * kTilePageSize);
       }
-      if (row < first_full_row) Accumulate(row * heads, (row + 1) * heads, visible, values, probs);
+      if (row < first_full_row) Accumulate(row * heads, (row + 1) * heads, visible, which);
     }
-    Accumulate(first_full_row * heads, num_queries(), kTilePageSize, values, probs);
+    Accumulate(first_full_row * heads, num_queries(), kTilePageSize, which);
   }
 
   /*! \brief How many slots of `page` are at or before the position of `row`. */
   int Visible(int row, int64_t page) const {
     return Smaller(tile_.first_position + row + 1 - page * kTilePageSize, kTilePageSize);
-  }
-
-  /*! \brief The transposed keys of the first or the second page of a pair. */
-  float* Keys(int which) const { return which == 0 ? scratch_.keys : scratch_.values; }
-
-  void LoadKeys(const Element* page, const Element* ahead, float* target) {
-    constexpr int kLine = 64 / sizeof(Element);
-    const int page_elements = kTilePageSize * tile_.head_dim;
-    for (int i = 0; i < page_elements; i += kLine) {
-      __builtin_prefetch(ahead + tile_.key_offset + i);
-      __builtin_prefetch(ahead + tile_.value_offset + i);
-    }
-    const Element* keys = page + tile_.key_offset;
-    Vector rows[kTilePageSize];
-    int c = 0;
-    for (; c + Lanes::kWidth <= tile_.head_dim; c += Lanes::kWidth) {
-#pragma GCC unroll 16
-      for (int slot = 0; slot < kTilePageSize; ++slot) {
-        rows[slot] = Lanes::Load(keys + static_cast<int64_t>(slot) * tile_.head_dim + c);
-      }
-      Lanes::StoreTransposed(rows, target + c * kTilePageSize);
-    }
-    if (c == tile_.head_dim) return;
-    for (int slot = 0; slot < kTilePageSize; ++slot) {
-      rows[slot] = Lanes::LoadFirst(keys + static_cast<int64_t>(slot) * tile_.head_dim + c,
-                                    tile_.head_dim - c);
-    }
-    Lanes::StoreTransposed(rows, target + c * kTilePageSize);
   }
 
   template <int kSize>
@@ -169,7 +142,9 @@ class TileAttention {
     for (int c = 0; c < tile_.head_dim; ++c) {
       Vector key[kPages];
       for (int page = 0; page < kPages; ++page) {
-        key[page] = Lanes::Load(Keys(page) + c * kTilePageSize);
+        const int64_t offset = tile_.key_offset + c * kTilePageSize;
+        key[page] = Lanes::Load(pages_[page] + offset);
+        __builtin_prefetch(ahead_[page] + offset);
       }
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
@@ -210,24 +185,26 @@ class TileAttention {
   }
 
   /*! \brief Add the first `visible` values, weighted, to the sums of queries [begin, end). */
-  void Accumulate(int begin, int end, int visible, const Element* values, const float* probs) {
+  void Accumulate(int begin, int end, int visible, int which) {
     ForGroups(begin, end, [=, this](auto size, int query) {
       constexpr int kQueries = decltype(size)::value;
       constexpr int kColumns = kRegisters / kQueries < 4 ? kRegisters / kQueries : 4;
       constexpr int kStep = kColumns * Lanes::kWidth;
-      const float* weights = probs + query * kTilePageSize;
       int c = 0;
       for (; c + kStep <= tile_.head_dim; c += kStep) {
-        AddValues<kQueries, kColumns, true>(query, c, visible, values, weights);
+        AddValues<kQueries, kColumns, true>(query, c, visible, which);
       }
       for (; c < tile_.head_dim; c += Lanes::kWidth) {
-        AddValues<kQueries, 1, false>(query, c, visible, values, weights);
+        AddValues<kQueries, 1, false>(query, c, visible, which);
       }
     });
   }
 
   template <int kQueries, int kColumns, bool kWhole>
-  void AddValues(int first, int c, int visible, const Element* values, const float* weights) {
+  void AddValues(int first, int c, int visible, int which) {
+    const Element* values = pages_[which] + tile_.value_offset + c;
+    const Element* ahead = ahead_[which] + tile_.value_offset + c;
+    const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
     float* sums = scratch_.sums + first * width_ + c;
     Vector sum[kQueries][kColumns];
     for (int i = 0; i < kQueries; ++i) {
@@ -236,12 +213,13 @@ class TileAttention {
       }
     }
     for (int slot = 0; slot < visible; ++slot) {
-      const Element* row = values + static_cast<int64_t>(slot) * tile_.head_dim + c;
+      const int64_t offset = static_cast<int64_t>(slot) * tile_.head_dim;
       Vector value[kColumns];
 #pragma GCC unroll 4
       for (int j = 0; j < kColumns; ++j) {
-        value[j] =
-            kWhole ? Lanes::Load(row + j * Lanes::kWidth) : LoadPadded(row, tile_.head_dim - c);
+        const Element* source = values + offset + j * Lanes::kWidth;
+        value[j] = kWhole ? Lanes::Load(source) : LoadPadded(source, tile_.head_dim - c);
+        __builtin_prefetch(ahead + offset + j * Lanes::kWidth);
       }
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
@@ -273,6 +251,8 @@ class TileAttention {
   const AttentionTile& tile_;
   const AttentionScratch& scratch_;
   const int width_;
+  const Element* pages_[2];  // The pair that is visited.
+  const Element* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
 };
 
 template <typename Lanes, typename Element>

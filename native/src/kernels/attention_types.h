@@ -22,8 +22,8 @@ inline constexpr int kMaxTileQueries = 64;
  * The shapes are those of a tile of few queries; one of many has the others transposed.
  */
 struct AttentionScratch {
-  float* keys;     // [width][16]: the positions are the lanes
-  float* values;   // [width][16], the keys of a second page; of many queries the values [16][width]
+  float* keys;     // [width][16]; used for many queries only, as the values
+  float* values;   // [16][width]
   float* queries;  // [kMaxTileQueries][width]
   float* sums;     // [kMaxTileQueries][width], the weighted values so far
   float* probs;    // [2][16][16]: the pages of a pair; of many queries [16][kMaxTileQueries]

@@ -9,10 +9,56 @@
 #include "aiomlc/attention.h"
 
 namespace aiomlc {
+namespace {
 
-std::byte* KvPages::Row(int64_t slot_id, bool is_value, int64_t head) const {
+/*! \brief Copy elements between memory of different strides, both in elements. */
+template <typename Element>
+void CopyStrided(const void* source, int64_t source_stride, void* target, int64_t target_stride,
+                 int64_t count) {
+  const auto* from = static_cast<const Element*>(source);
+  auto* to = static_cast<Element*>(target);
+  for (int64_t i = 0; i < count; ++i) to[i * target_stride] = from[i * source_stride];
+}
+
+void CopyElements(FloatType type, const void* source, int64_t source_stride, void* target,
+                  int64_t target_stride, int64_t count) {
+  if (type == FloatType::kF16) {
+    CopyStrided<uint16_t>(source, source_stride, target, target_stride, count);
+  } else {
+    CopyStrided<uint32_t>(source, source_stride, target, target_stride, count);
+  }
+}
+
+/*! \return Where the key of a slot begins in its plane; its elements are a page size apart. */
+std::byte* FirstOfKey(const KvPages& pages, int64_t slot_id, int64_t head) {
+  return pages.Plane(slot_id, false, head) + slot_id % kPageSize * FloatBytes(pages.type);
+}
+
+std::byte* Value(const KvPages& pages, int64_t slot_id, int64_t head) {
+  return pages.Plane(slot_id, true, head) + slot_id % kPageSize * pages.RowBytes();
+}
+
+}  // namespace
+
+std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
   const int64_t plane = (slot_id / kPageSize * 2 + (is_value ? 1 : 0)) * num_kv_heads + head;
-  return data + static_cast<size_t>(plane * kPageSize + slot_id % kPageSize) * row_bytes;
+  return data + static_cast<size_t>(plane * kPageSize) * RowBytes();
+}
+
+void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const {
+  CopyElements(type, row, 1, FirstOfKey(*this, slot_id, head), kPageSize, head_dim);
+}
+
+void KvPages::WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const {
+  std::memcpy(Value(*this, slot_id, head), row, RowBytes());
+}
+
+void KvPages::ReadKey(int64_t slot_id, int64_t head, std::byte* row) const {
+  CopyElements(type, FirstOfKey(*this, slot_id, head), kPageSize, row, 1, head_dim);
+}
+
+void KvPages::ReadValue(int64_t slot_id, int64_t head, std::byte* row) const {
+  std::memcpy(row, Value(*this, slot_id, head), RowBytes());
 }
 
 void AppendToPages(const KvPages& pages, const void* keys, const void* values,
@@ -23,9 +69,9 @@ void AppendToPages(const KvPages& pages, const void* keys, const void* values,
     if (slot_ids[token] < 0) continue;
     for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
       const size_t offset =
-          static_cast<size_t>(token * pages.num_kv_heads + head) * pages.row_bytes;
-      std::memcpy(pages.Row(slot_ids[token], false, head), key + offset, pages.row_bytes);
-      std::memcpy(pages.Row(slot_ids[token], true, head), value + offset, pages.row_bytes);
+          static_cast<size_t>(token * pages.num_kv_heads + head) * pages.RowBytes();
+      pages.WriteKey(slot_ids[token], head, key + offset);
+      pages.WriteValue(slot_ids[token], head, value + offset);
     }
   }
 }
@@ -37,20 +83,26 @@ void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_to
   for (int64_t token = 0; token < num_tokens; ++token) {
     for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
       const size_t offset =
-          static_cast<size_t>(token * pages.num_kv_heads + head) * pages.row_bytes;
-      std::memcpy(key + offset, pages.Row(slot_ids[token], false, head), pages.row_bytes);
-      std::memcpy(value + offset, pages.Row(slot_ids[token], true, head), pages.row_bytes);
+          static_cast<size_t>(token * pages.num_kv_heads + head) * pages.RowBytes();
+      pages.ReadKey(slot_ids[token], head, key + offset);
+      pages.ReadValue(slot_ids[token], head, value + offset);
     }
   }
 }
 
 void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots) {
+  const int64_t from = source_page * kPageSize;
+  const int64_t to = target_page * kPageSize;
+  const size_t element_bytes = FloatBytes(pages.type);
   for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
-    for (const bool is_value : {false, true}) {
-      std::memcpy(pages.Row(target_page * kPageSize, is_value, head),
-                  pages.Row(source_page * kPageSize, is_value, head),
-                  static_cast<size_t>(num_slots) * pages.row_bytes);
+    const std::byte* source = pages.Plane(from, false, head);
+    std::byte* target = pages.Plane(to, false, head);
+    for (int64_t c = 0; c < pages.head_dim; ++c) {
+      std::memcpy(target + c * kPageSize * element_bytes, source + c * kPageSize * element_bytes,
+                  static_cast<size_t>(num_slots) * element_bytes);
     }
+    std::memcpy(pages.Plane(to, true, head), pages.Plane(from, true, head),
+                static_cast<size_t>(num_slots) * pages.RowBytes());
   }
 }
 
@@ -58,10 +110,10 @@ void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* t
                int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
-      for (const bool is_value : {false, true}) {
-        std::memmove(pages.Row(target_ids[i], is_value, head),
-                     pages.Row(source_ids[i], is_value, head), pages.row_bytes);
-      }
+      CopyElements(pages.type, FirstOfKey(pages, source_ids[i], head), kPageSize,
+                   FirstOfKey(pages, target_ids[i], head), kPageSize, pages.head_dim);
+      std::memmove(Value(pages, target_ids[i], head), Value(pages, source_ids[i], head),
+                   pages.RowBytes());
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "aiomlc/kv_pages.h"
 #include "aligned_buffer.h"
 
 namespace aiomlc {
@@ -173,6 +174,17 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
   Attend(pool, call_.shape, rows_, call_.queries, call_.output);
 }
 
+/*! \brief Copy the first `filled` slots of a page: the values of these, the keys of all. */
+void LayerAttention::CopyHistory(const std::byte* source, int64_t filled, size_t row_bytes,
+                                 std::byte* target) const {
+  const int64_t heads = call_.shape.num_kv_heads;
+  const size_t plane_bytes = kPageSize * row_bytes;
+  std::memcpy(target, source, heads * plane_bytes);
+  for (int64_t plane = heads; plane < 2 * heads; ++plane) {
+    std::memcpy(target + plane * plane_bytes, source + plane * plane_bytes, filled * row_bytes);
+  }
+}
+
 void LayerAttention::PageNewTokens(ThreadPool& pool) {
   std::vector<Scratch::Page>& pages = scratch_->pages;
   pages.clear();
@@ -189,32 +201,30 @@ void LayerAttention::PageNewTokens(ThreadPool& pool) {
 
   const AttentionShape& shape = call_.shape;
   const size_t page_bytes = shape.PageBytes();
-  const size_t row_bytes = static_cast<size_t>(shape.head_dim) * FloatBytes(shape.type);
   std::byte* scratch = scratch_->bytes.Reserve(pages.size() * page_bytes);
+  const KvPages target{scratch, static_cast<int64_t>(pages.size()), shape.num_kv_heads,
+                       shape.head_dim, shape.type};
   const auto* keys = static_cast<const std::byte*>(tokens_.keys);
   const auto* values = static_cast<const std::byte*>(tokens_.values);
 
   pool.Run(static_cast<int>(pages.size()), [&](int task) {
     const Scratch::Page& page = pages[task];
-    std::byte* target = scratch + task * page_bytes;
+    const Sequence& sequence = *page.sequence;
     const int64_t first = page.index * kPageSize;
-    const int64_t new_begin = std::max(first, page.sequence->first_position);
-    const int64_t new_end =
-        std::min(first + kPageSize,
-                 page.sequence->first_position + page.sequence->row_end - page.sequence->row_begin);
-    const int64_t first_row = page.sequence->row_begin - page.sequence->first_position;
-    for (int64_t plane = 0; plane < 2 * shape.num_kv_heads; ++plane) {
-      const size_t offset = plane * kPageSize * row_bytes;
-      if (page.history != nullptr) {
-        std::memcpy(target + offset, page.history + offset, (new_begin - first) * row_bytes);
-      }
-      const bool is_key = plane < shape.num_kv_heads;
-      const std::byte* source = is_key ? keys : values;
-      const int64_t head = is_key ? plane : plane - shape.num_kv_heads;
-      for (int64_t position = new_begin; position < new_end; ++position) {
-        std::memcpy(target + offset + (position - first) * row_bytes,
-                    source + ((first_row + position) * shape.num_kv_heads + head) * row_bytes,
-                    row_bytes);
+    const int64_t new_end = sequence.first_position + sequence.row_end - sequence.row_begin;
+    const int64_t begin = std::max(first, sequence.first_position);
+    const int64_t end = std::min(first + kPageSize, new_end);
+    if (page.history != nullptr) {
+      CopyHistory(page.history, begin - first, target.RowBytes(), scratch + task * page_bytes);
+    }
+    for (int64_t position = begin; position < end; ++position) {
+      const int64_t row = sequence.row_begin + position - sequence.first_position;
+      const int64_t slot_id = task * kPageSize + position - first;
+      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        const size_t offset =
+            static_cast<size_t>(row * shape.num_kv_heads + head) * target.RowBytes();
+        target.WriteKey(slot_id, head, keys + offset);
+        target.WriteValue(slot_id, head, values + offset);
       }
     }
   });

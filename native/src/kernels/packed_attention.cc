@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aiomlc/attention.h"
+#include "aiomlc/kv_pages.h"
 
 namespace aiomlc {
 namespace {
@@ -48,14 +49,14 @@ class PackedSequence {
  private:
   void Gather(const float* qkv, int64_t length, int64_t head) {
     const int64_t size = heads_.head_dim;
-    const int64_t page_elements = 2 * row_ * kPageSize;
+    const KvPages pages{reinterpret_cast<std::byte*>(pages_.data()),
+                        static_cast<int64_t>(addresses_.size()), heads_.num_query_heads, size,
+                        FloatType::kF32};
     for (int64_t i = 0; i < length; ++i) {
       const float* query = qkv + i * 3 * row_ + head * size;
-      float* page = pages_.data() + i / kPageSize * page_elements;
-      const int64_t slot = (head * kPageSize + i % kPageSize) * size;
       Copy(query, queries_.data() + (head * length + i) * size);
-      Copy(query + row_, page + slot);
-      Copy(query + 2 * row_, page + row_ * kPageSize + slot);
+      pages.WriteKey(i, head, reinterpret_cast<const std::byte*>(query + row_));
+      pages.WriteValue(i, head, reinterpret_cast<const std::byte*>(query + 2 * row_));
     }
   }
 

@@ -1,0 +1,112 @@
+/*!
+ * \file benchmarks/kernels_attention.cc
+ * \brief How close the attention of one new token comes to reading its keys and values.
+ *
+ * Build the target `kernels_attention` with AIOMLC_TESTS=ON. Usage: kernels_attention [threads]
+ * [tier]. 32 query heads share 8 key-value heads of 64 elements in float16; sixteen layers follow
+ * each other, as in a model of a billion parameters, so a long context comes from memory.
+ */
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "aiomlc/attention.h"
+#include "aiomlc/cpu_info.h"
+
+namespace {
+
+using aiomlc::AttentionShape;
+using aiomlc::FloatType;
+using aiomlc::kPageSize;
+using aiomlc::ThreadPool;
+using Clock = std::chrono::steady_clock;
+
+constexpr AttentionShape kShape{32, 8, 64, FloatType::kF16, 0.125f};
+constexpr int kLayers = 16;
+constexpr int kCalls = 31;
+
+/*! \return The median of the seconds that `work` takes. */
+template <typename Work>
+double Median(Work work) {
+  std::vector<double> seconds;
+  for (int call = 0; call < kCalls; ++call) {
+    const Clock::time_point start = Clock::now();
+    work();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kCalls / 2, seconds.end());
+  return seconds[kCalls / 2];
+}
+
+/*! \brief The pages of one sequence in one layer, in an order of their own. */
+struct Layer {
+  std::vector<uint16_t> elements;
+  std::vector<const void*> pages;
+
+  Layer(int64_t context, std::mt19937& random) {
+    const int64_t num_pages = (context + kPageSize - 1) / kPageSize;
+    std::normal_distribution<float> normal;
+    elements.resize(num_pages * kShape.PageElements());
+    for (uint16_t& element : elements) element = aiomlc::FloatToHalf(normal(random));
+    for (int64_t page = 0; page < num_pages; ++page) {
+      pages.push_back(elements.data() + page * kShape.PageElements());
+    }
+    std::shuffle(pages.begin(), pages.end(), random);
+  }
+};
+
+double SecondsOfAttention(ThreadPool& pool, const std::vector<Layer>& layers, int64_t context) {
+  const std::vector<uint16_t> queries(kShape.num_query_heads * kShape.head_dim, 0x3800);
+  std::vector<uint16_t> output(queries.size());
+  return Median([&] {
+    for (const Layer& layer : layers) {
+      const aiomlc::AttentionRows rows{0, 1, context - 1, layer.pages.data()};
+      aiomlc::Attend(pool, kShape, {&rows, 1}, queries.data(), output.data());
+    }
+  });
+}
+
+double SecondsOfReading(ThreadPool& pool, const std::vector<Layer>& layers) {
+  std::atomic<uint64_t> sink{0};  // Keeps the sums from being optimised away.
+  return Median([&] {
+    for (const Layer& layer : layers) {
+      pool.Run(pool.num_threads(), [&](int part) {
+        const auto* words = reinterpret_cast<const uint64_t*>(layer.elements.data());
+        const size_t count = layer.elements.size() / 4;
+        const size_t begin = count * part / pool.num_threads();
+        const size_t end = count * (part + 1) / pool.num_threads();
+        uint64_t sum = 0;
+        for (size_t i = begin; i < end; ++i) sum += words[i];
+        sink.fetch_add(sum, std::memory_order_relaxed);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : aiomlc::PhysicalCores();
+  if (argc > 2) aiomlc::SetIsa(aiomlc::ParseIsa(argv[2]));
+  ThreadPool pool(threads);
+  std::printf("one token, %d layers, %d threads, %s; medians\n", kLayers, threads,
+              aiomlc::IsaName(aiomlc::ActiveIsa()).data());
+  std::printf("%8s %10s %12s %12s\n", "context", "ms", "GB/s", "memory GB/s");
+  std::mt19937 random(1);
+  for (const int64_t context : {128, 1024, 4096}) {
+    const std::vector<Layer> layers = [&] {
+      std::vector<Layer> made;
+      for (int i = 0; i < kLayers; ++i) made.emplace_back(context, random);
+      return made;
+    }();
+    const double gigabytes = 2e-9 * kLayers * static_cast<double>(layers[0].elements.size());
+    const double attention = SecondsOfAttention(pool, layers, context);
+    std::printf("%8lld %10.2f %12.1f %12.1f\n", static_cast<long long>(context), 1e3 * attention,
+                gigabytes / attention, gigabytes / SecondsOfReading(pool, layers));
+  }
+  return 0;
+}
