@@ -18,6 +18,8 @@ constexpr int kNibbleBytes = 256;
 // Bytes between what is fetched and what is used. Float weights come in several streams.
 constexpr int kAhead = 4096;
 constexpr int kAheadPerStream = 1536;
+// Fewer rows wait for memory rather than for arithmetic.
+constexpr int kPairRows = 5;
 
 __m512i BroadcastFour(const int8_t* four_values) {
   int32_t bits;
@@ -97,6 +99,37 @@ void QuantizeRows(const QuantizeBlock& block) {
   }
 }
 
+/*! \brief A group of one tile: 16 outputs by 32 inputs. */
+struct Q4Group {
+  __m512i quads[8];  //!< Of each output four inputs, as 0 to 14.
+  __m512 scales;
+};
+
+template <int kDistance>
+inline __attribute__((always_inline)) Q4Group LoadQ4(const uint8_t* weights) {
+#pragma GCC unroll 5
+  for (int line = 0; line < 5; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(weights + kDistance + 64 * line), _MM_HINT_T0);
+  }
+  const __m512i low_nibbles = _mm512_set1_epi8(15);
+  Q4Group group;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i bytes = _mm512_loadu_si512(weights + 64 * i);
+    group.quads[i] = _mm512_and_si512(bytes, low_nibbles);
+    group.quads[4 + i] = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_nibbles);
+  }
+  group.scales =
+      _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + kNibbleBytes)));
+  return group;
+}
+
+inline __attribute__((always_inline)) __m512 AddScaled(__m512i dot, __m512 weight_scales,
+                                                       const ActivationGroup& x, __m512 sums) {
+  const __m512 scale = _mm512_mul_ps(weight_scales, _mm512_set1_ps(x.scale));
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums);
+}
+
 /*!
  * \brief A panel of `Rows` rows of activations times one tile of q4 weights.
  *
@@ -107,36 +140,60 @@ void Q4Chunk(const LinearBlock& block, int64_t tile, int64_t row) {
   const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
   const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupStride;
   const ActivationGroup* x = block.activations + row * groups;
-  const __m512i low_nibbles = _mm512_set1_epi8(15);
 
   __m512 sums[Rows];
   for (int r = 0; r < Rows; ++r) sums[r] = _mm512_setzero_ps();
   for (int64_t g = 0; g < groups; ++g, x += Rows, weights += kGroupStride) {
-#pragma GCC unroll 5
-    for (int line = 0; line < 5; ++line) {
-      _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + 64 * line), _MM_HINT_T0);
-    }
-    __m512i u[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const __m512i bytes = _mm512_loadu_si512(weights + 64 * i);
-      u[i] = _mm512_and_si512(bytes, low_nibbles);
-      u[4 + i] = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_nibbles);
-    }
-    const __m512 weight_scales = _mm512_cvtph_ps(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + kNibbleBytes)));
+    const Q4Group w = LoadQ4<kAhead>(weights);
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
       __m512i dot = _mm512_set1_epi32(x[r].offset);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) {
-        dot = _mm512_dpbusd_epi32(dot, u[i], BroadcastFour(x[r].values + 4 * i));
+        dot = _mm512_dpbusd_epi32(dot, w.quads[i], BroadcastFour(x[r].values + 4 * i));
       }
-      const __m512 scale = _mm512_mul_ps(weight_scales, _mm512_set1_ps(x[r].scale));
-      sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums[r]);
+      sums[r] = AddScaled(dot, w.scales, x[r], sums[r]);
     }
   }
   for (int r = 0; r < Rows; ++r) Store(block, row + r, tile, sums[r]);
+}
+
+/*!
+ * \brief The same for two neighbouring tiles, where arithmetic is the limit: each activation that
+ * is fetched serves both.
+ *
+ * The sums do not fit into registers beside the weights, so they wait in the first-level cache.
+ */
+template <int Rows>
+void Q4PairChunk(const LinearBlock& block, int64_t tile, int64_t row) {
+  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
+  const int64_t tile_bytes = groups * kGroupStride;
+  const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * tile_bytes;
+  const ActivationGroup* x = block.activations + row * groups;
+
+  alignas(64) float sums[Rows][2][kRows] = {};
+  for (int64_t g = 0; g < groups; ++g, x += Rows, weights += kGroupStride) {
+    const Q4Group left = LoadQ4<kAheadPerStream>(weights);
+    const Q4Group right = LoadQ4<kAheadPerStream>(weights + tile_bytes);
+#pragma GCC unroll 1
+    for (int r = 0; r < Rows; ++r) {
+      __m512i left_dot = _mm512_set1_epi32(x[r].offset);
+      __m512i right_dot = left_dot;
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        const __m512i four = BroadcastFour(x[r].values + 4 * i);
+        left_dot = _mm512_dpbusd_epi32(left_dot, left.quads[i], four);
+        right_dot = _mm512_dpbusd_epi32(right_dot, right.quads[i], four);
+      }
+      float* sum = sums[r][0];
+      _mm512_store_ps(sum, AddScaled(left_dot, left.scales, x[r], _mm512_load_ps(sum)));
+      sum = sums[r][1];
+      _mm512_store_ps(sum, AddScaled(right_dot, right.scales, x[r], _mm512_load_ps(sum)));
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int t = 0; t < 2; ++t) Store(block, row + r, tile + t, _mm512_load_ps(sums[r][t]));
+  }
 }
 
 __m512 LoadWeights(const float* weights) { return _mm512_loadu_ps(weights); }
@@ -205,7 +262,18 @@ void Q4(const LinearBlock& block) {
       nullptr,     Q4Chunk<1>,  Q4Chunk<2>,  Q4Chunk<3>,  Q4Chunk<4>,  Q4Chunk<5>,
       Q4Chunk<6>,  Q4Chunk<7>,  Q4Chunk<8>,  Q4Chunk<9>,  Q4Chunk<10>, Q4Chunk<11>,
       Q4Chunk<12>, Q4Chunk<13>, Q4Chunk<14>, Q4Chunk<15>, Q4Chunk<16>};
-  ForChunks(block, kChunks, kPanelRows, block.tile_begin, block.tile_end, 1);
+  static constexpr Chunk kPairs[] = {
+      nullptr,         Q4PairChunk<1>,  Q4PairChunk<2>,  Q4PairChunk<3>,  Q4PairChunk<4>,
+      Q4PairChunk<5>,  Q4PairChunk<6>,  Q4PairChunk<7>,  Q4PairChunk<8>,  Q4PairChunk<9>,
+      Q4PairChunk<10>, Q4PairChunk<11>, Q4PairChunk<12>, Q4PairChunk<13>, Q4PairChunk<14>,
+      Q4PairChunk<15>, Q4PairChunk<16>};
+  int64_t tile = block.tile_begin;
+  if (block.row_end - block.row_begin >= kPairRows) {
+    const int64_t pairs_end = block.tile_end - (block.tile_end - tile) % 2;
+    ForChunks(block, kPairs, kPanelRows, tile, pairs_end, 2);
+    tile = pairs_end;
+  }
+  ForChunks(block, kChunks, kPanelRows, tile, block.tile_end, 1);
 }
 
 template <typename Element>
