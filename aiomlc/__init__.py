@@ -15,6 +15,9 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "Histogram",
     "prometheus_text",
     "LoadProgress",
+    # Prompts
+    "Conversation",
+    "register_conversation_template",
     # Steps
     "GenerationConfig",
     "TextData",
@@ -93,6 +96,8 @@ if TYPE_CHECKING:
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
+    from aiomlc.runtime.conversation import Conversation
+    from aiomlc.runtime.conversation_registry import register_conversation_template
     from aiomlc.runtime.core_protocol import CoreStatistics
     from aiomlc.runtime.loaded_model import LoadProgress
     from aiomlc.runtime.statistics import Histogram
@@ -107,6 +112,7 @@ _LAZY = {
     "ChatCompletionStream": "aiomlc.api.chat_stream",
     "Completion": "aiomlc.api.protocol.completion",
     "CompletionStream": "aiomlc.api.completion_stream",
+    "Conversation": "aiomlc.runtime.conversation",
     "EmbeddingResponse": "aiomlc.api.protocol.embedding",
     "CoreStatistics": "aiomlc.runtime.core_protocol",
     "EngineMetrics": "aiomlc.api.metrics",
@@ -123,6 +129,7 @@ _LAZY = {
     "TextStreamer": "aiomlc.runtime.text_streamer",
     "TokenData": "aiomlc.api.step_data",
     "prometheus_text": "aiomlc.api.prometheus",
+    "register_conversation_template": "aiomlc.runtime.conversation_registry",
 }
 
 

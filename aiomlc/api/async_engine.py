@@ -27,6 +27,7 @@ from aiomlc.api.session import EncoderSession, ModelSession
 from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
@@ -83,6 +84,15 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         async with self._service.scope():
             yield self
+
+    @property
+    def conv_template(self) -> Conversation | None:
+        """The conversation template that makes the prompts; None where a Jinja template does.
+
+        Raises:
+            EngineClosedError: the engine is not open.
+        """
+        return self._service.conv_template
 
     def generate_many(
         self,
@@ -232,6 +242,15 @@ class _Service:
             raise EngineClosedError("the engine is not open")
 
         return self._session.engine
+
+    @property
+    def conv_template(self) -> Conversation | None:
+        session = self._session
+        if session is None:
+            raise EngineClosedError("the engine is not open")
+
+        template = session.model.chat_template if isinstance(session, ModelSession) else None
+        return template if isinstance(template, Conversation) else None
 
     async def session(self) -> ModelSession:
         """The open session of a model that generates; the first call opens it."""

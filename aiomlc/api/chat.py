@@ -17,7 +17,7 @@ from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.options import ChatOptions, ParseOptions
 from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer
-from aiomlc.api.prompt import render_prompt
+from aiomlc.api.prompt import render_prompt, with_template_stops
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.reasoning_parser import ReasoningParser
@@ -140,12 +140,12 @@ class AsyncCompletions:
         tool_format = _tool_format(request, session.model)
         answer = answer_grammar(request, session.model)
         prompt = render_prompt(request, session.model)
-        prompt_ids = await session.encode(prompt)
+        prompt_ids = await session.encode_chat(prompt)
         grammar = await session.compile(answer.grammar, answer.param)
         # No await from here on: a cancelled caller leaves nothing behind.
         deltas = session.open_stream(
             prompt_ids,
-            request,
+            with_template_stops(request, session.model),
             request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
             request.n or 1,
             grammar,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("render_prompt",)
+__all__ = ("render_prompt", "with_template_stops")
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from aiomlc.api.protocol.chat_request import ChatCompletionRequest
 from aiomlc.api.protocol.messages import Message
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
-from aiomlc.runtime.template import ChatTemplate
+from aiomlc.runtime.prompt_template import PromptTemplate
 
 # What a request says in other fields.
 _RESERVED = frozenset(
@@ -38,10 +38,30 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     )
 
 
-def _variables(request: ChatCompletionRequest, template: ChatTemplate) -> dict[str, Any]:
+def with_template_stops(
+    request: ChatCompletionRequest, model: LoadedModel
+) -> ChatCompletionRequest:
+    """The request, which also ends where the model's template says that an answer ends."""
+    template = model.chat_template
+    if template is None or request.ignore_eos:
+        return request
+
+    stop, stop_token_ids = template.stop_str, model.chat_stop_token_ids
+    if not stop and not stop_token_ids:
+        return request
+
+    return request.model_copy(
+        update={
+            "stop": (*request.stop, *stop),
+            "stop_token_ids": (*request.stop_token_ids, *stop_token_ids),
+        }
+    )
+
+
+def _variables(request: ChatCompletionRequest, template: PromptTemplate) -> dict[str, Any]:
     variables = dict(request.chat_template_kwargs or {})
     for name in variables:
-        if name in _RESERVED or name not in template.source:
+        if name in _RESERVED or not template.takes(name):
             raise BadRequestError(
                 f"chat_template_kwargs: the model's chat template takes no {name!r} there",
                 param="chat_template_kwargs",
@@ -50,13 +70,13 @@ def _variables(request: ChatCompletionRequest, template: ChatTemplate) -> dict[s
     return {**_effort(request.reasoning_effort, template), **variables}
 
 
-def _effort(effort: str | None, template: ChatTemplate) -> dict[str, Any]:
+def _effort(effort: str | None, template: PromptTemplate) -> dict[str, Any]:
     """What the template is told of how much to think, by the names it knows."""
     if effort is None:
         return {}
 
     told = {"enable_thinking": effort != "none", "reasoning_effort": effort}
-    known = {name: value for name, value in told.items() if name in template.source}
+    known = {name: value for name, value in told.items() if template.takes(name)}
     if not known:
         raise BadRequestError(
             "reasoning_effort: the model's chat template knows nothing of it",

@@ -43,6 +43,12 @@ class ModelSession:
         await checkpoint()
         return encode(prompt)
 
+    async def encode_chat(self, prompt: str) -> list[int]:
+        """As `encode`, after the tokens with which the chat template begins."""
+        template = self.model.chat_template
+        prefix = template.system_prefix_token_ids if template is not None else None
+        return [*(prefix or ()), *await self.encode(prompt)]
+
     async def compile(self, grammar: Grammar | None, param: str) -> object:
         """The compiled form of what the answer must be; None for None.
 

@@ -40,6 +40,7 @@ from aiomlc.errors import (
     EngineError,
     RequestFailedError,
 )
+from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
 from aiomlc.runtime.step_log import StepLog
@@ -112,6 +113,10 @@ class SyncMLCEngine:
 
         self._model = loaded
         self.tokenizer = self._model.tokenizer
+        template = self._model.chat_template
+        self.conv_template: Conversation | None = (
+            template if isinstance(template, Conversation) else None
+        )
         self._core = self._model.core
         if self.engine_config.enable_tracing:
             self._core.enable_trace()

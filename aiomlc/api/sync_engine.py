@@ -28,6 +28,7 @@ from aiomlc.api.protocol.embedding import EmbeddingResponse
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.config import EngineConfig, Mode
+from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
 
@@ -97,6 +98,11 @@ class MLCEngine:
         portal = getattr(self, "_portal", None)
         if portal is not None:
             portal.close_quietly()
+
+    @property
+    def conv_template(self) -> Conversation | None:
+        """The conversation template that makes the prompts; None where a Jinja template does."""
+        return self._engine.conv_template
 
     def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""

@@ -36,8 +36,8 @@ from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.memory import available_memory
 from aiomlc.runtime.model_directory import ModelDirectory, find_model
+from aiomlc.runtime.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.reasoning_format import find_reasoning_format
-from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import find_tool_format
 from aiomlc.weights import PackedWeights, map_weights, prepare_weights
@@ -230,7 +230,9 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
         stop_ids.add(eos_id)
     stop_token_ids = tuple(sorted(stop_ids))
-    template = ChatTemplate.load(directory.path)
+    template = load_prompt_template(directory.path, opened.vocab_size)
+    chat_stop_token_ids = template_stop_ids(template, tokenizer)
+    ends = sorted({*stop_token_ids, *chat_stop_token_ids})
     tool_format = None if template is None else find_tool_format(template.source)
     reasoning_format = None if template is None else find_reasoning_format(template.source)
     marks = [
@@ -263,12 +265,11 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
         vocab_size=opened.vocab_size,
         default_options=directory.sampling_defaults(),
         stop_token_ids=stop_token_ids,
+        chat_stop_token_ids=chat_stop_token_ids,
         tool_format=tool_format,
         reasoning_format=reasoning_format,
         # Not with `opened`: that would keep the native model for as long as the cache.
-        grammars=GrammarCache(
-            partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, stop_token_ids)
-        ),
+        grammars=GrammarCache(partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, ends)),
     )
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.grammar import GrammarCache
+from aiomlc.runtime.prompt_template import PromptTemplate
 from aiomlc.runtime.reasoning_format import ReasoningFormat
-from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import ToolFormat
 
@@ -41,12 +41,13 @@ class LoadedModel:
 
     core: Core
     tokenizer: Tokenizer
-    chat_template: ChatTemplate | None
+    chat_template: PromptTemplate | None
     model_name: str
     context_window: int  #: Tokens of one sequence, prompt and completion.
     vocab_size: int
     default_options: SamplingDefaults = SamplingDefaults()
     stop_token_ids: tuple[int, ...] = ()
+    chat_stop_token_ids: tuple[int, ...] = ()  #: Those of the chat template, besides.
     tool_format: ToolFormat | None = None
     reasoning_format: ReasoningFormat | None = None  #: None: it does not think aloud.
     grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn, Self, final
+from typing import Any, ClassVar, NoReturn, Self, final
 
 import jinja2
 from jinja2 import nodes
@@ -19,6 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.tool_call import with_arguments
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Marks the end of a text within a prompt; no template changes letters of this kind.
@@ -38,6 +39,11 @@ _TEMPLATE_FAILURES = (
 @final
 class ChatTemplate:
     """Turn a conversation into the prompt its model was trained on. Thread-safe."""
+
+    # What only a conversation template has.
+    system_prefix_token_ids: ClassVar[tuple[int, ...] | None] = None
+    stop_str: ClassVar[tuple[str, ...]] = ()
+    stop_token_ids: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
         try:
@@ -75,6 +81,10 @@ class ChatTemplate:
             source = _default_template(config.get("chat_template"))
 
         return None if source is None else cls(source, _special_tokens(config))
+
+    def takes(self, name: str) -> bool:
+        """Whether the template knows a variable."""
+        return name in self.source
 
     def render(
         self,
@@ -116,7 +126,7 @@ class ChatTemplate:
             message["role"] = "system"
 
         if calls := message.get("tool_calls"):
-            message["tool_calls"] = [_with_arguments(call) for call in calls]
+            message["tool_calls"] = [with_arguments(call) for call in calls]
 
         return message
 
@@ -225,21 +235,6 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type.
         return [_plain(inner) for inner in value]
 
     raise BadRequestError(f"a {type(value).__name__} is not a JSON value", param="messages")
-
-
-def _with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool call whose arguments are the mapping that templates expect, not its JSON text."""
-    function = dict(call.get("function") or {})
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            function["arguments"] = json.loads(arguments or "{}")
-        except ValueError as error:
-            raise BadRequestError(
-                f"the arguments of a tool call are not JSON: {error}", param="messages"
-            ) from error
-
-    return {**call, "function": function}
 
 
 def _default_template(field: object) -> str | None:

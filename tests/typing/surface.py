@@ -14,6 +14,7 @@ from aiomlc import (
     ChatCompletionStream,
     Completion,
     CompletionStream,
+    Conversation,
     EngineConfig,
     GenerationConfig,
     JSONFFIEngine,
@@ -33,6 +34,7 @@ class Person(BaseModel):
 async def asynchronous(stream: bool) -> None:
     async with AsyncMLCEngine(engine_config=EngineConfig(max_num_sequence=2)) as engine:
         assert_type(engine, AsyncMLCEngine)
+        assert_type(engine.conv_template, Conversation | None)
         create = engine.chat.completions.create
         assert_type(await create(messages=HELLO), ChatCompletion)
         assert_type(await create(messages=HELLO, stream=False), ChatCompletion)

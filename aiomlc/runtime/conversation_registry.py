@@ -1,0 +1,55 @@
+"""Conversation templates by their names: those of common models, and a program's own."""
+
+from __future__ import annotations
+
+__all__ = ("get_conversation_template", "register_conversation_template")
+
+import difflib
+from os import PathLike
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.common_conversations import COMMON_CONVERSATIONS
+from aiomlc.runtime.conversation import Conversation
+
+_registered = {conversation.name: conversation for conversation in COMMON_CONVERSATIONS}
+
+
+def register_conversation_template(conversation: Conversation, *, override: bool = False) -> None:
+    """Give a template to the models whose `conv_template` is its name.
+
+    Raises:
+        ValueError: it has no name, or one that is taken and not to be overridden.
+    """
+    if not conversation.name:
+        raise ValueError("the conversation template has no name")
+
+    if conversation.name in _registered and not override:
+        raise ValueError(f"there is a conversation template {conversation.name!r} already")
+
+    _registered[conversation.name] = conversation
+
+
+def get_conversation_template(
+    name: str,
+    *,
+    path: str | PathLike[str] | None = None,
+    field: str = "conv_template",
+) -> Conversation:
+    """The template of that name; `path` and `field` say where the name is written.
+
+    Raises:
+        ModelLoadError: there is none; the message has the names most like it.
+    """
+    if (conversation := _registered.get(name)) is not None:
+        return conversation
+
+    names = sorted(filter(None, _registered))
+    by_lower = {known.lower(): known for known in names}
+    near = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, cutoff=0.5)]
+    hint = f"near it: {', '.join(near)}" if near else f"known: {', '.join(names)}"
+    raise ModelLoadError(
+        f"{'' if path is None else f'{path}: '}{field}: there is no conversation template "
+        f"{name!r} ({hint})",
+        path=path,
+        field=field,
+    )
