@@ -5,11 +5,13 @@ from __future__ import annotations
 __all__ = ("SamplingChoice", "sequence_options")
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
+
+_T = TypeVar("_T")
 
 
 class SamplingChoice(Protocol):
@@ -62,18 +64,16 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
         BadRequestError: `logit_bias` names a token that the vocabulary does not have.
     """
     defaults = model.default_options
-    temperature = choice.temperature
-    top_p = choice.top_p
     ends = () if choice.ignore_eos else model.stop_token_ids
     return SequenceOptions(
         max_tokens=choice.token_limit,
-        temperature=defaults.temperature if temperature is None else temperature,
-        top_p=defaults.top_p if top_p is None else top_p,
-        top_k=choice.top_k or 0,
-        min_p=choice.min_p or 0.0,
-        presence_penalty=choice.presence_penalty or 0.0,
-        frequency_penalty=choice.frequency_penalty or 0.0,
-        repetition_penalty=choice.repetition_penalty or 1.0,
+        temperature=_chosen(choice.temperature, defaults.temperature),
+        top_p=_chosen(choice.top_p, defaults.top_p),
+        top_k=_chosen(choice.top_k, defaults.top_k),
+        min_p=_chosen(choice.min_p, defaults.min_p),
+        presence_penalty=_chosen(choice.presence_penalty, defaults.presence_penalty),
+        frequency_penalty=_chosen(choice.frequency_penalty, defaults.frequency_penalty),
+        repetition_penalty=_chosen(choice.repetition_penalty, defaults.repetition_penalty),
         logit_bias=_logit_bias(choice, model),
         min_tokens=choice.min_tokens or 0,
         top_logprobs=choice.logprobs_wanted,
@@ -85,6 +85,10 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
         stop=choice.stop,
         stop_token_ids=(*ends, *(choice.stop_token_ids or ())),
     )
+
+
+def _chosen(choice: _T | None, default: _T) -> _T:
+    return default if choice is None else choice
 
 
 def _logit_bias(choice: SamplingChoice, model: LoadedModel) -> tuple[tuple[int, float], ...]:

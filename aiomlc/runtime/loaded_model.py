@@ -33,6 +33,11 @@ class SamplingDefaults:
 
     temperature: float = 1.0
     top_p: float = 1.0
+    top_k: int = 0  #: 0 is off.
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

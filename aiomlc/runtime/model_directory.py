@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("BUNDLED", "ModelDirectory", "find_model")
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -17,6 +18,15 @@ from aiomlc.runtime.loaded_model import SamplingDefaults
 BUNDLED = Path(__file__).parents[1] / "bundled" / "pebble"
 
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
+# What each option may be: at least, at most, in words.
+_SAMPLING_RANGES: dict[str, tuple[float, float, str]] = {
+    "temperature": (0.0, 2.0, "in [0, 2]"),
+    "top_p": (0.0, 1.0, "in [0, 1]"),
+    "min_p": (0.0, 1.0, "in [0, 1]"),
+    "presence_penalty": (-2.0, 2.0, "in [-2, 2]"),
+    "frequency_penalty": (-2.0, 2.0, "in [-2, 2]"),
+    "repetition_penalty": (sys.float_info.min, sys.float_info.max, "above 0"),
+}
 _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
 
 
@@ -27,20 +37,23 @@ class ModelDirectory:
     path: Path
 
     def sampling_defaults(self) -> SamplingDefaults:
-        """The model's own temperature and top_p.
+        """The model's own way to sample; what several files say is taken from the first.
 
         Raises:
             ModelLoadError: a file is not JSON, or a value is out of range.
         """
         values: dict[str, float] = {}
+        top_k: int | None = None
         for name in _GENERATION_FILES:
             config = self._read(name)
-            for field, highest in (("temperature", 2.0), ("top_p", 1.0)):
+            for field in _SAMPLING_RANGES:
                 if config.get(field) is not None:
-                    values.setdefault(field, self._number(name, config, field, highest))
+                    values.setdefault(field, self._number(name, config, field))
+            if top_k is None and config.get("top_k") is not None:
+                top_k = self._top_k(name, config["top_k"])
             if config.get("do_sample") is False:
                 values["temperature"] = 0.0
-        return SamplingDefaults(**values)
+        return SamplingDefaults(**values, top_k=top_k or 0)
 
     def eos_token_ids(self) -> Iterator[int]:
         """The ids that end an answer, from every file that names some.
@@ -85,17 +98,24 @@ class ModelDirectory:
 
         return content
 
-    def _number(self, name: str, config: dict[str, Any], field: str, highest: float) -> float:
+    def _number(self, name: str, config: dict[str, Any], field: str) -> float:
         value = config[field]
+        lowest, highest, rule = _SAMPLING_RANGES[field]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= highest:
-            raise ModelLoadError(
-                f"{self.path / name}: {field} is {value!r}, not in [0, {highest}]",
-                path=self.path / name,
-                field=field,
-            )
+        if not is_number or not lowest <= value <= highest:
+            raise self._wrong(name, field, value, rule)
 
         return float(value)
+
+    def _top_k(self, name: str, value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < -1:
+            raise self._wrong(name, "top_k", value, "an integer from 0")
+
+        return max(0, value)  # Some write -1 where they mean all.
+
+    def _wrong(self, name: str, field: str, value: object, rule: str) -> ModelLoadError:
+        path = self.path / name
+        return ModelLoadError(f"{path}: {field} is {value!r}, not {rule}", path=path, field=field)
 
 
 def find_model(model: str | PathLike[str] | None) -> ModelDirectory:

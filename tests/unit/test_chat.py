@@ -201,7 +201,7 @@ async def test_a_request_that_says_nothing_gets_the_models_defaults() -> None:
     async def load(model: object, **_: object) -> LoadedModel:
         return dataclasses.replace(
             fake_model(core),
-            default_options=SamplingDefaults(temperature=0.3, top_p=0.8),
+            default_options=SamplingDefaults(0.3, 0.8, 9, 0.1, 0.5, -0.5, 1.5),
             stop_token_ids=(5, 6),
         )
 
@@ -210,7 +210,16 @@ async def test_a_request_that_says_nothing_gets_the_models_defaults() -> None:
         await engine.chat.completions.create(messages=HELLO, ignore_eos=True)
 
     options = core.options[0]
-    assert options == SequenceOptions(temperature=0.3, top_p=0.8, stop_token_ids=(5, 6))
+    assert options == SequenceOptions(
+        temperature=0.3,
+        top_p=0.8,
+        top_k=9,
+        min_p=0.1,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        repetition_penalty=1.5,
+        stop_token_ids=(5, 6),
+    )
     assert core.options[1] == dataclasses.replace(options, stop_token_ids=())
 
 
