@@ -113,7 +113,8 @@ class EngineConfig:
     With a `speculative_mode`, tokens are guessed and several are verified in one step. Answers are
     the same with it and without, sampled ones too. `prompt_lookup` guesses that a sequence goes on
     as it did where its last tokens occurred before: good for answers that copy from their prompt.
-    `small_draft` guesses with the smaller model of the same vocabulary in `additional_models`.
+    `small_draft` guesses with the smaller model of the same vocabulary in `additional_models`; the
+    bundled model has one beside it that is taken if none is named.
 
     Raises:
         BadRequestError: a field is out of range or not supported; `param` names it.
@@ -212,9 +213,9 @@ class EngineConfig:
                 param=name,
             )
 
-        if self.speculative_mode == "small_draft" and len(models) != 1:
+        if len(models) > 1:
             raise BadRequestError(
-                f"engine_config.{name} has {len(models)} models, small_draft needs one", param=name
+                f"engine_config.{name} has {len(models)} models, small_draft takes one", param=name
             )
 
         if not all(isinstance(model, str) for model in models):

@@ -13,7 +13,7 @@ import torch
 
 from training.evaluate import evaluate, held_out_cases, write_cases
 from training.export import export_hugging_face, export_mlc, read_mlc
-from training.model import SHAPE
+from training.model import DRAFT_SHAPE, SHAPE, Prepared, Shape, prepare
 from training.tokenizer import load_tokenizer, train_tokenizer
 from training.train import Plan, read_weights, train
 
@@ -21,12 +21,14 @@ _LOG = logging.getLogger("training")
 _ROOT = Path(__file__).parent.parent
 _HELD_OUT_SEED = 2026
 _CASES_PER_SKILL = 100
+_BUNDLED = _ROOT / "aiomlc" / "bundled"
 
 
 def _tokenizer_stage(options: argparse.Namespace) -> None:
     path = options.work / "tokenizer.json"
-    if options.start and not path.exists():
-        shutil.copyfile(options.start / "tokenizer.json", path)
+    source = _BUNDLED / "pebble" if options.draft else options.start
+    if source and not path.exists():
+        shutil.copyfile(source / "tokenizer.json", path)
     if not path.exists():
         _LOG.info("learning the tokenizer")
         train_tokenizer(path, options.seed)
@@ -34,13 +36,28 @@ def _tokenizer_stage(options: argparse.Namespace) -> None:
 
 def _train_stage(options: argparse.Namespace) -> None:
     start = read_mlc(options.start, SHAPE) if options.start else None
-    train(options.work, Plan(steps=options.steps, seed=options.seed), start)
+    plan = Plan(steps=options.steps, seed=options.seed)
+    train(options.work, plan, _shape(options), start, _teacher(options))
+
+
+def _shape(options: argparse.Namespace) -> Shape:
+    return DRAFT_SHAPE if options.draft else SHAPE
+
+
+def _teacher(options: argparse.Namespace) -> Prepared | None:
+    if not options.draft:
+        return None
+
+    weights = read_mlc(_BUNDLED / "pebble", SHAPE)
+    return prepare(weights, SHAPE, quantized=False, dtype=torch.bfloat16)
 
 
 def _evaluate_stage(options: argparse.Namespace) -> None:
     cases = held_out_cases(options.cases, _HELD_OUT_SEED)
     weights = read_weights(options.work / "checkpoint.pt")
-    report = evaluate(weights, SHAPE, load_tokenizer(options.work / "tokenizer.json"), cases)
+    report = evaluate(
+        weights, _shape(options), load_tokenizer(options.work / "tokenizer.json"), cases
+    )
     for skill, score in report["scores"].items():
         _LOG.info("%-10s %5.1f %%", skill, 100 * score)
     text = json.dumps(report, indent=2, ensure_ascii=False)
@@ -50,13 +67,15 @@ def _evaluate_stage(options: argparse.Namespace) -> None:
 def _export_stage(options: argparse.Namespace) -> None:
     weights = read_weights(options.work / "checkpoint.pt")
     tokenizer = options.work / "tokenizer.json"
-    export_mlc(options.output, weights, SHAPE, tokenizer)
-    write_cases(
-        Path(__file__).parent / "heldout" / "heldout.jsonl.gz",
-        held_out_cases(_CASES_PER_SKILL, _HELD_OUT_SEED),
-    )
+    shape = _shape(options)
+    export_mlc(options.output, weights, shape, tokenizer)
+    if not options.draft:
+        write_cases(
+            Path(__file__).parent / "heldout" / "heldout.jsonl.gz",
+            held_out_cases(_CASES_PER_SKILL, _HELD_OUT_SEED),
+        )
     if options.hugging_face:
-        export_hugging_face(options.hugging_face, weights, SHAPE, tokenizer)
+        export_hugging_face(options.hugging_face, weights, shape, tokenizer)
 
 
 _STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
@@ -71,9 +90,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("stages", nargs="*", choices=[*_STAGES, []], help="default: all, in order")
     parser.add_argument(
-        "--work", type=Path, default=_ROOT / "build" / "training", help="scratch folder"
+        "--draft", action="store_true", help="make the small model that guesses for the other"
     )
-    parser.add_argument("--output", type=Path, default=_ROOT / "aiomlc" / "bundled" / "pebble")
+    parser.add_argument("--work", type=Path, help="scratch folder; default: below build/")
+    parser.add_argument("--output", type=Path, help="default: below aiomlc/bundled/")
     parser.add_argument(
         "--hugging-face", type=Path, help="also write a Hugging Face directory here"
     )
@@ -86,7 +106,11 @@ def _options() -> argparse.Namespace:
         "--cases", type=int, default=_CASES_PER_SKILL, help="held-out prompts per skill"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    return parser.parse_args()
+    options = parser.parse_args()
+    name = "pebble-draft" if options.draft else "pebble"
+    options.work = options.work or _ROOT / "build" / "training" / name
+    options.output = options.output or _BUNDLED / name
+    return options
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "DRAFT_SHAPE",
     "SHAPE",
     "Shape",
     "Weights",
@@ -43,6 +44,8 @@ class Shape:
 
 
 SHAPE = Shape()
+# A draft guesses for the other and is worth its while only if its step costs little: one layer.
+DRAFT_SHAPE = Shape(hidden=128, layers=1, heads=4, kv_heads=2, intermediate=352)
 
 
 @dataclass(frozen=True, slots=True)

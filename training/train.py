@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 
 from training.dialogues.compose import conversation
-from training.model import SHAPE, Weights, forward, initial_weights, prepare
+from training.model import Prepared, Shape, Weights, forward, initial_weights, prepare
 from training.tokenizer import encode_dialogue, load_tokenizer
 
 _LOG = logging.getLogger("training")
@@ -156,20 +156,26 @@ def _optimizers(weights: Weights, plan: Plan) -> _Optimizers:
     )
 
 
-def _backward(weights: Weights, batch: Batch, *, quantized: bool) -> float:
-    """Add the gradients of the batch's weighted mean cross-entropy, and return that loss.
-
-    The gradient of the logits is written by hand: autograd's takes several passes over them.
-    """
-    model = prepare(weights, SHAPE, quantized=quantized, dtype=torch.bfloat16)
+def _logits(model: Prepared, batch: Batch) -> torch.Tensor:
     hidden = forward(model, batch.token_ids, batch.groups)[batch.positions]
-    logits = functional.linear(hidden, model.embedding)
+    return functional.linear(hidden, model.embedding)
+
+
+def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> float:
+    """Add the gradients of the weighted mean cross-entropy; return that of the batch's own tokens.
+
+    They are against the distributions of `teacher` if there is one. The gradient of the logits is
+    written by hand: autograd's takes several passes over them.
+    """
     shares = (batch.weights / batch.weights.sum())[:, None]
     targets = batch.targets[:, None]
     with torch.no_grad():
         gradient = torch.softmax(logits.float(), -1)
         losses = -gradient.gather(1, targets).clamp(min=1e-9).log()
-        gradient.scatter_add_(1, targets, torch.full_like(losses, -1.0))
+        if teacher is None:
+            gradient.scatter_add_(1, targets, torch.full_like(losses, -1.0))
+        else:
+            gradient -= torch.softmax(_logits(teacher, batch).float(), -1)
         gradient.mul_(shares)
     logits.backward(gradient.to(logits.dtype))
     return float((losses * shares).sum())
@@ -183,8 +189,10 @@ def read_weights(checkpoint: Path) -> Weights:
 
 @dataclass(slots=True)
 class _Run:
-    """The state that a checkpoint holds."""
+    """The state that a checkpoint holds, and the shape and teacher that it does not."""
 
+    shape: Shape
+    teacher: Prepared | None
     weights: Weights
     optimizers: _Optimizers
     step: int = 0
@@ -192,7 +200,9 @@ class _Run:
 
     def advance(self, plan: Plan, batch: Batch) -> float:
         """Take one step and return its loss."""
-        loss = _backward(self.weights, batch, quantized=plan.quantizes(self.step))
+        quantized = plan.quantizes(self.step)
+        model = prepare(self.weights, self.shape, quantized=quantized, dtype=torch.bfloat16)
+        loss = _backward(_logits(model, batch), batch, self.teacher)
         self.optimizers.step(plan, plan.rate(self.step))
         self.step += 1
         self.tokens += len(batch.token_ids)
@@ -212,28 +222,38 @@ class _Run:
         temporary.replace(path)
 
 
-def _open_run(checkpoint: Path, plan: Plan, start: Weights | None) -> _Run:
+def _open_run(
+    checkpoint: Path, plan: Plan, shape: Shape, start: Weights | None, teacher: Prepared | None
+) -> _Run:
     state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else {}
-    weights: Weights = state.get("weights") or start or initial_weights(SHAPE, plan.seed)
+    weights: Weights = state.get("weights") or start or initial_weights(shape, plan.seed)
     for weight in weights.values():
         weight.requires_grad_()
     optimizers = _optimizers(weights, plan)
     if state:
         optimizers.matrices.load_state_dict(state["matrices"])
         optimizers.others.load_state_dict(state["others"])
-    return _Run(weights, optimizers, state.get("step", 0), state.get("tokens", 0))
+    done = (state.get("step", 0), state.get("tokens", 0))
+    return _Run(shape, teacher, weights, optimizers, *done)
 
 
-def train(folder: Path, plan: Plan, start: Weights | None = None) -> None:
+def train(
+    folder: Path,
+    plan: Plan,
+    shape: Shape,
+    start: Weights | None = None,
+    teacher: Prepared | None = None,
+) -> None:
     """Train until `plan.steps`, going on from the checkpoint in `folder` if there is one.
 
-    Without a checkpoint, training begins from `start`, or else from random weights.
+    Without a checkpoint, training begins from `start`, or else from random weights. With a
+    `teacher`, the model learns that model's distributions rather than the dialogues' tokens.
 
     SIGTERM writes a checkpoint and stops.
     """
     tokenizer = load_tokenizer(folder / "tokenizer.json")
     checkpoint = folder / "checkpoint.pt"
-    run = _open_run(checkpoint, plan, start)
+    run = _open_run(checkpoint, plan, shape, start, teacher)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     saved = reported = time.monotonic()

@@ -35,7 +35,7 @@ from aiomlc.runtime.core import (
 from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.memory import available_memory
-from aiomlc.runtime.model_directory import ModelDirectory, find_model
+from aiomlc.runtime.model_directory import BUNDLED, BUNDLED_DRAFT, ModelDirectory, find_model
 from aiomlc.runtime.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.reasoning_format import find_reasoning_format
 from aiomlc.runtime.tokenizer import Tokenizer
@@ -110,7 +110,7 @@ async def open_native(
 ) -> OpenedModel:
     """Compile and pack where the cache has nothing, then open the library and its weights."""
     prepared = await prepare_model(directory, device, config, report)
-    draft_directory = _draft_directory(config)
+    draft_directory = _draft_directory(directory, config)
     draft: PreparedModel | None = None
     if draft_directory is not None:
         own = dataclasses.replace(config, quantization=None)
@@ -140,12 +140,21 @@ async def prepare_model(
     return PreparedModel(library, weights, threads)
 
 
-def _draft_directory(config: EngineConfig) -> ModelDirectory | None:
+def _draft_directory(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:
+    if config.speculative_mode != "small_draft":
+        return None
+
     for model in config.additional_models:
         assert isinstance(model, str), "checked by the configuration"
         return find_model(model)
 
-    return None
+    if directory.path == BUNDLED.resolve():
+        return find_model(BUNDLED_DRAFT)
+
+    raise BadRequestError(
+        "engine_config.additional_models has no model, small_draft needs one",
+        param="additional_models",
+    )
 
 
 def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("BUNDLED", "ModelDirectory", "find_model")
+__all__ = ("BUNDLED", "BUNDLED_DRAFT", "ModelDirectory", "find_model")
 
 import json
 import sys
@@ -16,6 +16,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.loaded_model import SamplingDefaults
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "pebble"
+BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
 
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
 # What each option may be: at least, at most, in words.

@@ -123,6 +123,32 @@ async def test_answers_are_the_same_whatever_another_model_guesses(
         assert statistics.free_pages == statistics.total_pages
 
 
+async def test_the_bundled_model_has_a_draft_that_guesses_most_of_its_stories() -> None:
+    request: dict[str, Any] = {"content": "Tell me a story about a fox called Rosa.", "seed": 4}
+    config = EngineConfig(speculative_mode="small_draft", spec_draft_length=1)
+    async with AsyncMLCEngine() as engine:
+        plain = await ask(engine, **request)
+    async with AsyncMLCEngine(engine_config=config) as engine:
+        guessed = await ask(engine, **request)
+        statistics = engine.statistics()
+
+    assert guessed == plain
+    assert statistics.accepted_tokens > 0.7 * statistics.draft_tokens > 20
+
+
+async def test_another_model_needs_a_draft_to_be_named(bundled_model: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(bundled_model, directory)
+
+    with pytest.raises(BadRequestError, match="has no model, small_draft needs one") as caught:
+        async with AsyncMLCEngine(
+            str(directory), engine_config=EngineConfig(speculative_mode="small_draft")
+        ):
+            pass
+
+    assert caught.value.param == "additional_models"
+
+
 async def test_a_model_of_other_tokens_may_not_guess(weaker_model: Path, tmp_path: Path) -> None:
     directory = tmp_path / "other"
     shutil.copytree(weaker_model, directory)

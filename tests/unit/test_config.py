@@ -48,7 +48,6 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any)
     [
         ("speculative_mode", {"speculative_mode": "guess"}),
         ("spec_draft_length", {"spec_draft_length": 3}),
-        ("additional_models", {"speculative_mode": "small_draft"}),
         (
             "additional_models",
             {"speculative_mode": "small_draft", "additional_models": ("one", "two")},
