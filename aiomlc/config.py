@@ -46,8 +46,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "pipeline_parallel_stages": (None, 1),
     "opt": (None,),
     "gpu_memory_utilization": (None,),
-    "sliding_window_size": (None, -1),
-    "attention_sink_size": (None, -1),
     "max_history_size": (None, 0),
     "kv_state_kind": (None, "kv_cache"),
     "spec_tree_width": (1,),
@@ -139,14 +137,16 @@ class EngineConfig:
     speculative_mode: SpeculativeMode = "disable"
     spec_draft_length: int = 0  #: Tokens of every guess; 0 adapts it to each sequence.
     additional_models: tuple[str | tuple[str, str], ...] = ()  #: One directory, to guess with.
+    #: Last positions that attention sees, in place of the model's own; -1 is all.
+    sliding_window_size: int | None = None
+    #: First positions that it sees besides, in place of the model's own; -1 is none.
+    attention_sink_size: int | None = None
     enable_tracing: bool = False  #: Record events, for `engine.trace()`.
     model_lib: str | None = None
     tensor_parallel_shards: int | None = None
     pipeline_parallel_stages: int | None = None
     opt: str | None = None
     gpu_memory_utilization: float | None = None
-    sliding_window_size: int | None = None
-    attention_sink_size: int | None = None
     max_history_size: int | None = None
     kv_state_kind: str | None = None
     spec_tree_width: int = 1
@@ -176,6 +176,9 @@ class EngineConfig:
             at_least=-1,
             rule="an integer from -1",
         )
+
+        for name in ("sliding_window_size", "attention_sink_size"):
+            _check_integer(name, getattr(self, name), at_least=-1, rule="an integer from -1")
 
         self._check_speculation()
         for name, neutral in _NEUTRAL.items():

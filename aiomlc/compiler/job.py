@@ -38,7 +38,8 @@ def _config(values: Mapping[str, Any]) -> ModelConfig:
     if "rope" not in values:
         return EncoderConfig(**values)
 
-    return DecoderConfig(**{**values, "rope": RopeConfig(**values["rope"])})
+    typed = {"rope": RopeConfig(**values["rope"]), "windows": tuple(values["windows"])}
+    return DecoderConfig(**{**values, **typed})
 
 
 @dataclass(frozen=True, slots=True)

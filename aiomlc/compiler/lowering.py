@@ -18,7 +18,15 @@ from tvm.relax.frontend import nn
 from aiomlc.compiler.quantization import Quantization, packed_bytes
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.decoder import CreateCache, Decoder
-from aiomlc.models.layers import Embedding, Linear, QKNorm, RMSNorm, SiluMul, TakeRows
+from aiomlc.models.layers import (
+    CacheAttention,
+    Embedding,
+    Linear,
+    QKNorm,
+    RMSNorm,
+    SiluMul,
+    TakeRows,
+)
 
 _KERNELS = "aiomlc.cpu."
 _ROPE_NORMAL = 1  # TVM's RopeMode: rotate before a key enters the cache.
@@ -122,6 +130,16 @@ class _CpuTakeRows(nn.Module):  # type: ignore[misc]
         return taken.reshape(rows.shape[0], size)
 
 
+class _CpuWindowedAttention(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: CacheAttention) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        name = _KERNELS + "kv_windowed_attention"
+        return self.layer.call(name, qkv, kv, self.layer.window, self.layer.sinks)
+
+
 class CpuLowering(nn.Mutator):  # type: ignore[misc]
     """Replaces the layers that decoders and encoders share."""
 
@@ -141,6 +159,8 @@ class CpuLowering(nn.Mutator):  # type: ignore[misc]
                 return _CpuQKNorm(node)
             case SiluMul():
                 return _CpuSiluMul()
+            case CacheAttention() if node.window:
+                return _CpuWindowedAttention(node)
             case TakeRows():
                 return _CpuTakeRows()
             case _:

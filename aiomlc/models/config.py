@@ -4,13 +4,18 @@ from __future__ import annotations
 
 __all__ = ("DecoderConfig", "Traits", "parse_decoder")
 
-import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from aiomlc.models.fields import Fields
 from aiomlc.models.rope import RopeConfig, parse_rope
-
-_log = logging.getLogger("aiomlc")
+from aiomlc.models.windows import (
+    HubWindow,
+    parse_context,
+    parse_sinks,
+    parse_windows,
+    windows_within,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,23 @@ class DecoderConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    #: Positions that each layer's rows see, their own the last, 0 for all; empty if no layer has
+    #: a window.
+    windows: tuple[int, ...] = ()
+    attention_sinks: int = 0  #: First positions of a sequence that no window hides.
+
+    def with_window(self, size: int | None, sinks: int | None) -> Self:
+        """The same with other windows, in the layers that have one, or in all if none has.
+
+        None leaves a value as it is; -1 and 0 are no window and no sinks.
+        """
+        windows = self.windows
+        if size is not None:
+            slides = windows or (1,) * self.num_hidden_layers
+            new = tuple(max(0, size) if window else 0 for window in slides)
+            windows = windows_within(self.context_window_size, new)
+        kept = self.attention_sinks if sinks is None else max(0, sinks)
+        return replace(self, windows=windows, attention_sinks=kept if windows else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +66,7 @@ class Traits:
     output_bias: bool = False
     qk_norm: bool = False
     head_dim: int | None = None  #: Where the config names none; None is an even share.
+    window: HubWindow = "never"  #: When a `sliding_window` is meant.
 
 
 def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderConfig:
@@ -55,16 +78,20 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     _refuse_unsupported(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
+    layers = fields.integer("num_hidden_layers")
+    windows = parse_windows(fields, traits.window, layers)
+    context = parse_context(fields, windows)
+    windows = windows_within(context, windows)
     return DecoderConfig(
         model_type=model_type,
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden,
         intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=fields.integer("num_hidden_layers"),
+        num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=_key_value_heads(fields, heads),
         head_dim=_head_dim(fields, hidden, heads, traits.head_dim),
-        context_window_size=_context_window(fields),
+        context_window_size=context,
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", False),
         rope=parse_rope(fields),
@@ -72,6 +99,8 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,
+        windows=windows,
+        attention_sinks=parse_sinks(fields) if windows else 0,
     )
 
 
@@ -106,27 +135,3 @@ def _head_dim(fields: Fields, hidden: int, heads: int, default: int | None) -> i
         raise fields.error("head_dim", f"is {size}, which is odd")
 
     return size
-
-
-def _context_window(fields: Fields) -> int:
-    name = "context_window_size" if "context_window_size" in fields else "max_position_embeddings"
-    context = fields.integer(name)
-    window = _sliding_window(fields)
-    if window is None or window >= context:
-        return context
-
-    _log.warning("%s: context is cut to the sliding window of %d tokens", fields.path, window)
-    return window
-
-
-def _sliding_window(fields: Fields) -> int | None:
-    # Qwen's configs name a window and then switch it off.
-    if not fields.boolean("use_sliding_window", True):
-        return None
-
-    for name in ("sliding_window_size", "sliding_window"):
-        if name in fields:
-            window = fields.integer(name, minimum=-1)
-            return window if window > 0 else None
-
-    return None

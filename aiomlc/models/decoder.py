@@ -11,11 +11,18 @@ __all__ = ("CreateCache", "Decoder")
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.layers import Embedding, Linear, QKNorm, RMSNorm, SiluMul, TakeRows
+from aiomlc.models.layers import (
+    CacheAttention,
+    Embedding,
+    Linear,
+    QKNorm,
+    RMSNorm,
+    SiluMul,
+    TakeRows,
+)
 
 CreateCache = Callable[..., Any]
 
@@ -64,7 +71,8 @@ class Decoder(nn.Module):  # type: ignore[misc]
         page_size: Any,  # noqa: ANN401
         sliding_window: Any,  # noqa: ANN401
     ) -> nn.Object:
-        """An empty cache for that many rows and tokens; a sliding window is 0."""
+        """An empty cache for that many rows and tokens; `sliding_window` is 0, as the cache keeps
+        what windows hide too."""
         return self.create_cache(
             [max_batch_size, max_total_tokens, prefill_chunk_size, page_size, sliding_window]
         )
@@ -117,8 +125,6 @@ class _Block(nn.Module):  # type: ignore[misc]
 class _Attention(nn.Module):  # type: ignore[misc]
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.layer = layer
-        self.kv_dtype = kv_dtype
         self.num_heads = config.num_attention_heads
         self.head_dim = config.head_dim
         self.num_fused_heads = config.num_attention_heads + 2 * config.num_key_value_heads
@@ -144,27 +150,21 @@ class _Attention(nn.Module):  # type: ignore[misc]
             bias=config.output_bias,
             out_dtype="float32",
         )
+        self.attend = CacheAttention(
+            layer,
+            self.num_heads,
+            config.head_dim,
+            dtype=kv_dtype,
+            window=config.windows[layer] if config.windows else 0,
+            sinks=config.attention_sinks,
+        )
 
     def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         n = x.shape[0]
         qkv = getattr(self, self.qkv_name)(x).reshape(n, self.num_fused_heads, self.head_dim)
         if self.qk_norm is not None:
             qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
-        return self.o_proj(self._attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
-
-    def _attend(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        """Rotate, append to the cache and attend: TVM's cache does all three."""
-        call = relax.call_dps_packed(
-            "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
-            [
-                kv._expr,
-                relax.prim_value(self.layer),
-                relax.prim_value(self.head_dim**-0.5),
-                qkv._expr,
-            ],
-            out_ty=relax.TensorType((qkv.shape[0], self.num_heads, self.head_dim), self.kv_dtype),
-        )
-        return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+        return self.o_proj(self.attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
 
 
 class _Mlp(nn.Module):  # type: ignore[misc]

@@ -88,6 +88,14 @@ class Fields:
 
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """A list of strings; required."""
+        value = self._required(name, None)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(name, f"is {value!r}, not a list of strings")
+
+        return value
+
     def nested(self, name: str) -> Fields:
         """A JSON object inside this one; empty when it is absent."""
         value = self._required(name, {})

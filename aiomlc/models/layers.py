@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("Embedding", "Linear", "QKNorm", "RMSNorm", "SiluMul", "TakeRows")
+__all__ = ("CacheAttention", "Embedding", "Linear", "QKNorm", "RMSNorm", "SiluMul", "TakeRows")
 
+from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
@@ -75,6 +76,48 @@ class QKNorm(nn.Module):  # type: ignore[misc]
         q = op.rms_norm(q, q_weight, axes=[-1], epsilon=self.eps)
         k = op.rms_norm(k, k_weight, axes=[-1], epsilon=self.eps)
         return op.concat([q, k, v], dim=1).astype(self.out_dtype)
+
+
+class CacheAttention(nn.Module):  # type: ignore[misc]
+    """Rotate fused qkv `[n, heads, d]`, append to the cache and attend: TVM's cache does all three.
+
+    With a `window`, which the cache alone does not know, rows see as many positions, and the first
+    `sinks`.
+    """
+
+    def __init__(
+        self,
+        layer: int,
+        num_heads: int,
+        head_dim: int,
+        *,
+        dtype: str,
+        window: int,
+        sinks: int,
+    ) -> None:
+        super().__init__()
+        self.layer = layer
+        self.shape = (num_heads, head_dim)
+        self.scale = head_dim**-0.5
+        self.dtype = dtype
+        self.window = window
+        self.sinks = sinks
+
+    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        if self.window:
+            raise NotImplementedError("a sliding window on this target")
+
+        return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
+
+    def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: int) -> nn.Tensor:
+        """Call a function of the cache."""
+        inputs = [self.layer, self.scale, *more]
+        call = relax.call_dps_packed(
+            name,
+            [kv._expr, *(relax.prim_value(value) for value in inputs), qkv._expr],
+            out_ty=relax.TensorType((qkv.shape[0], *self.shape), self.dtype),
+        )
+        return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
 
 
 class SiluMul(nn.Module):  # type: ignore[misc]

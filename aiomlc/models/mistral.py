@@ -1,4 +1,4 @@
-"""Mistral: Llama with a sliding window, which caps the context here."""
+"""Mistral: Llama with a sliding window, in every layer."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from aiomlc.models.fields import Fields
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `mistral`."""
-    return parse_decoder(fields, "mistral", Traits())
+    return parse_decoder(fields, "mistral", Traits(window="always"))

@@ -10,4 +10,5 @@ from aiomlc.models.fields import Fields
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen2`."""
-    return parse_decoder(fields, "qwen2", Traits(qkv_name="c_attn", qkv_bias=True))
+    traits = Traits(qkv_name="c_attn", qkv_bias=True, window="switched")
+    return parse_decoder(fields, "qwen2", traits)

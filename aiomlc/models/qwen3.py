@@ -11,5 +11,12 @@ from aiomlc.models.fields import Fields
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3`."""
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm=True, head_dim=128)
+    traits = Traits(
+        qkv_name="c_attn",
+        qkv_bias=bias,
+        output_bias=bias,
+        qk_norm=True,
+        head_dim=128,
+        window="switched",
+    )
     return parse_decoder(fields, "qwen3", traits)

@@ -24,7 +24,7 @@ from aiomlc.compiler import CompileProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home, serving_limits
 from aiomlc.errors import BadRequestError
-from aiomlc.models import EncoderConfig, read_description
+from aiomlc.models import EncoderConfig, ModelConfig, read_description
 from aiomlc.runtime.core import (
     NativeCore,
     NativeGrammarCompiler,
@@ -113,7 +113,9 @@ async def open_native(
     draft_directory = _draft_directory(directory, config)
     draft: PreparedModel | None = None
     if draft_directory is not None:
-        own = dataclasses.replace(config, quantization=None)
+        own = dataclasses.replace(
+            config, quantization=None, sliding_window_size=None, attention_sink_size=None
+        )
         draft = await prepare_model(draft_directory, device, own, report)
         _check_vocabulary(prepared, draft)
 
@@ -170,10 +172,27 @@ def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -
     default = _ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION
     quantization = packed or wanted or default
     return CompileJob(
-        config=description.config,
+        config=_with_window(description.config, config),
         quantization=quantization,
         device="cpu" if device == "auto" else device,
     )
+
+
+def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
+    size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0
+    if isinstance(model, EncoderConfig):
+        if size > 0 or sinks > 0:
+            raise BadRequestError("an encoder sees all of a text", param="sliding_window_size")
+
+        return model
+
+    if sinks > 0 and size <= 0 and (size < 0 or not model.windows):
+        raise BadRequestError(
+            f"attention_sink_size is {sinks}, but there is no sliding window",
+            param="attention_sink_size",
+        )
+
+    return model.with_window(config.sliding_window_size, config.attention_sink_size)
 
 
 def _limits(

@@ -48,6 +48,19 @@ class PagedSequence {
     return {row, end - begin, begin, addresses_.data()};
   }
 
+  /*! \brief Make NaN of every slot that row `position` does not see. */
+  void HideFrom(int64_t position) {
+    for (int64_t other = 0; other < length_; ++other) {
+      if (Sees(position, other)) continue;
+      for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
+        for (int64_t i = 0; i < shape_.head_dim; ++i) {
+          pages_.Set(Index(false, head, other, i), std::numeric_limits<float>::quiet_NaN());
+          pages_.Set(Index(true, head, other, i), std::numeric_limits<float>::quiet_NaN());
+        }
+      }
+    }
+  }
+
   /*! \return The output of the whole sequence, computed in one call. */
   FloatTensor Whole(ThreadPool& pool) const {
     FloatTensor output(shape_.type, length_ * row_size());
@@ -61,6 +74,10 @@ class PagedSequence {
     const int64_t kv_head = head / (shape_.num_query_heads / shape_.num_kv_heads);
     std::vector<double> weights;
     for (int64_t other = 0; other <= position; ++other) {
+      if (!Sees(position, other)) {
+        weights.push_back(-std::numeric_limits<double>::infinity());
+        continue;
+      }
       double dot = 0;
       for (int64_t i = 0; i < shape_.head_dim; ++i) {
         dot += double{queries_[position * row_size() + head * shape_.head_dim + i]} *
@@ -81,6 +98,11 @@ class PagedSequence {
   }
 
  private:
+  bool Sees(int64_t position, int64_t other) const {
+    const auto [size, sinks] = shape_.window;
+    return other <= position && (size == 0 || other > position - size || other < sinks);
+  }
+
   int64_t Index(bool is_value, int64_t head, int64_t position, int64_t i) const {
     const int64_t page = num_pages_ - 1 - position / kPageSize;
     const int64_t plane = (page * 2 + (is_value ? 1 : 0)) * shape_.num_kv_heads + head;
@@ -97,14 +119,15 @@ class PagedSequence {
   std::vector<const void*> addresses_;
 };
 
-using Parameters = std::tuple<FloatType, int64_t, int64_t>;  // type, head size, heads per kv head
+// Type, head size, heads per kv head, window.
+using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow>;
 
 class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
  protected:
   AttentionShape shape() const {
-    const auto [type, head_dim, group] = GetParam();
+    const auto [type, head_dim, group, window] = GetParam();
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    return {2 * group, 2, head_dim, type, scale};
+    return {2 * group, 2, head_dim, type, scale, window};
   }
 
   ThreadPool pool_{2};
@@ -187,14 +210,56 @@ TEST_P(AttentionOfShape, ARowDoesNotDependOnItsBatchOrOnTheThreads) {
   }
 }
 
+TEST_P(AttentionOfShape, WhatARowDoesNotSeeMayHoldAnything) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int64_t position : {0, 31, 69}) {
+      PagedSequence sequence(shape(), 70, 31);
+      const FloatTensor whole = sequence.Whole(pool_);
+      FloatTensor output(shape().type, sequence.length() * sequence.row_size());
+
+      sequence.HideFrom(position);
+      const AttentionRows rows = sequence.Rows(position, position + 1, position);
+      Attend(pool_, shape(), {&rows, 1}, sequence.queries().data(), output.data());
+
+      EXPECT_EQ(output.Slice(position * sequence.row_size(), sequence.row_size()),
+                whole.Slice(position * sequence.row_size(), sequence.row_size()))
+          << IsaName(isa) << " position " << position;
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, AWindowOfTheWholeSequenceChangesNoBit) {
+  AttentionShape wide = shape();
+  wide.window = {70, 0};
+  AttentionShape none = shape();
+  none.window = {};
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+
+    EXPECT_EQ(PagedSequence(wide, 70, 37).Whole(pool_).bytes(),
+              PagedSequence(none, 70, 37).Whole(pool_).bytes());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                          ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                                             ::testing::Values<int64_t>(8, 20, 64, 80),
-                                            ::testing::Values<int64_t>(1, 3)));
+                                            ::testing::Values<int64_t>(1, 3),
+                                            ::testing::Values(AttentionWindow{})));
+INSTANTIATE_TEST_SUITE_P(
+    Windows, AttentionOfShape,
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16),
+                       ::testing::Values(AttentionWindow{1, 0}, AttentionWindow{5, 2},
+                                         AttentionWindow{16, 0}, AttentionWindow{20, 16},
+                                         AttentionWindow{33, 19}, AttentionWindow{3, 40},
+                                         AttentionWindow{100, 4})));
 // More heads than fit in a tile, and the largest usual head.
 INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
-                         ::testing::Values(Parameters{FloatType::kF16, 16, 71},
-                                           Parameters{FloatType::kF16, 256, 2}));
+                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}},
+                                           Parameters{FloatType::kF16, 256, 2, {}}));
 
 TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};

@@ -40,7 +40,10 @@ def kernel(name: str) -> tvm_ffi.Function:
 class Cache:
     """TVM's cache with our kernels; a token's query, key and value are its row in VOCABULARY."""
 
-    def __init__(self, dtype: str = "float16", pages: int = 256) -> None:
+    def __init__(
+        self, dtype: str = "float16", pages: int = 256, window: tuple[int, int] | None = None
+    ) -> None:
+        self._window = window
         unsupported = kernel("attention_unsupported")
         self._vocabulary = VOCABULARY.astype(dtype)
         self._kv = native("vm.builtin.paged_attention_kv_cache_create")(
@@ -99,11 +102,18 @@ class Cache:
         )
         for layer in range(LAYERS):
             rows = self._vocabulary[ids if layer == LAYERS - 1 else -1 - ids]
-            native("vm.builtin.attention_kv_cache_attention_with_fused_qkv")(
-                self._kv, layer, SCALE, tvm_ffi.from_dlpack(rows), tvm_ffi.from_dlpack(output)
-            )
+            self._attend(layer, tvm_ffi.from_dlpack(rows), tvm_ffi.from_dlpack(output))
         native("vm.builtin.kv_state_end_forward")(self._kv)
         return dict(zip(tokens, np.split(output, np.cumsum(lengths)[:-1]), strict=True))
+
+    def _attend(self, layer: int, rows: tvm_ffi.Tensor, output: tvm_ffi.Tensor) -> None:
+        # Layer 0 sees everything: one layer's window is none of another's.
+        if self._window is None or layer == 0:
+            name = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
+            native(name)(self._kv, layer, SCALE, rows, output)
+        else:
+            call = kernel("kv_windowed_attention")
+            call(self._kv, layer, SCALE, *self._window, rows, output)
 
     def keys_and_values(self, sequence: int, length: int) -> tuple[Array, Array]:
         shape = (LAYERS, length, KV_HEADS, HEAD_DIM)
@@ -113,6 +123,10 @@ class Cache:
             self._kv, sequence, 0, length, tvm_ffi.from_dlpack(keys), tvm_ffi.from_dlpack(values)
         )
         return keys, values
+
+
+# Positions that a row sees, and first ones that it sees besides.
+windows = pytest.mark.parametrize("window", [None, (1, 0), (7, 3), (16, 0), (30, 17), (100, 4)])
 
 
 def rotated(rows: Array) -> Array:
@@ -128,7 +142,7 @@ def rotated(rows: Array) -> Array:
     )
 
 
-def oracle(tokens: Sequence[int], dtype: str) -> Array:
+def oracle(tokens: Sequence[int], dtype: str, window: tuple[int, int] | None = None) -> Array:
     """Attention of a whole sequence in float64, on what the cache stores."""
     rows = VOCABULARY.astype(dtype)[list(tokens)]
     queries, keys, values = np.split(rows, [QUERY_HEADS, QUERY_HEADS + KV_HEADS], axis=1)
@@ -137,15 +151,21 @@ def oracle(tokens: Sequence[int], dtype: str) -> Array:
     k = rotated(keys).astype(dtype).astype(np.float64).repeat(group, axis=1)
     v = values.astype(np.float64).repeat(group, axis=1)
     scores = np.einsum("qhd,khd->hqk", q, k) * SCALE
-    scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
+    query, key = np.indices(scores.shape[1:])
+    hidden = key > query
+    if window is not None:
+        hidden |= (key <= query - window[0]) & (key >= window[1])
+    scores[:, hidden] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     return np.asarray(np.einsum("hqk,khd->qhd", weights, v))
 
 
-def whole(tokens: Sequence[int], dtype: str = "float16") -> Array:
+def whole(
+    tokens: Sequence[int], dtype: str = "float16", window: tuple[int, int] | None = None
+) -> Array:
     """The kernels' output for a sequence that is alone in a fresh cache, in one step."""
-    cache = Cache(dtype)
+    cache = Cache(dtype, window=window)
     cache.add(0)
     return cache.step({0: tokens})[0]
 
@@ -165,26 +185,34 @@ def chunks_of(tokens: Tokens, sizes: Iterable[int]) -> Iterable[Tokens]:
         begin += size
 
 
+@windows
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 3e-3), ("float32", 5e-6)])
-def test_attention_is_near_the_oracle(dtype: str, tolerance: float) -> None:
+def test_attention_is_near_the_oracle(
+    dtype: str, tolerance: float, window: tuple[int, int] | None
+) -> None:
     tokens = random_tokens(75)
 
-    np.testing.assert_allclose(whole(tokens, dtype), oracle(tokens, dtype), atol=tolerance)
+    output = whole(tokens, dtype, window)
+
+    np.testing.assert_allclose(output, oracle(tokens, dtype, window), atol=tolerance)
 
 
+@windows
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize(
     "sizes",
     [(1,) * 75, (5, 14, 1, 1, 54), (16, 16, 16, 27), (15, 1, 1, 58), (74, 1), (1, 74), (40, 35)],
 )
-def test_chunks_have_the_bits_of_the_whole(dtype: str, sizes: tuple[int, ...]) -> None:
+def test_chunks_have_the_bits_of_the_whole(
+    dtype: str, sizes: tuple[int, ...], window: tuple[int, int] | None
+) -> None:
     tokens = random_tokens(75)
-    cache = Cache(dtype)
+    cache = Cache(dtype, window=window)
     cache.add(0)
 
     outputs = [cache.step({0: chunk})[0] for chunk in chunks_of(tokens, sizes)]
 
-    assert same_bits(np.concatenate(outputs), whole(tokens, dtype))
+    assert same_bits(np.concatenate(outputs), whole(tokens, dtype, window))
 
 
 def test_a_mixed_batch_has_the_bits_of_each_sequence_alone() -> None:
@@ -287,7 +315,8 @@ def test_popped_tokens_leave_no_trace(count: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_any_history_of_the_cache_has_the_bits_of_the_whole(seed: int) -> None:
     generator = np.random.default_rng(seed)
-    cache = Cache()
+    window = None if seed < 4 else (int(generator.integers(1, 50)), int(generator.integers(0, 20)))
+    cache = Cache(window=window)
     histories: dict[int, Tokens] = {}
     next_id = 0
     for _ in range(40):
@@ -320,7 +349,16 @@ def test_any_history_of_the_cache_has_the_bits_of_the_whole(seed: int) -> None:
             }
             for i, output in cache.step(new).items():
                 histories[i] += new[i]
-                assert same_bits(output, whole(histories[i])[-len(new[i]) :])
+                assert same_bits(output, whole(histories[i], window=window)[-len(new[i]) :])
+
+
+@pytest.mark.parametrize("window", [(0, 0), (-1, 2), (4, -1)])
+def test_a_window_that_shows_nothing_is_refused(window: tuple[int, int]) -> None:
+    cache = Cache(window=window)
+    cache.add(0)
+
+    with pytest.raises(ValueError, match=f"a window of {window[0]} and {window[1]} sinks"):
+        cache.step({0: [1]})
 
 
 def test_the_cache_holds_rotated_keys_and_plain_values() -> None:

@@ -26,6 +26,30 @@ _COMMON = {
     "eos_token_id": 257,
     "torch_dtype": "float32",
 }
+_MISTRAL: dict[str, Any] = _COMMON | {
+    "model_type": "mistral",
+    "architectures": ["MistralForCausalLM"],
+    "hidden_size": 96,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+}
+_QWEN2: dict[str, Any] = _COMMON | {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "rope_theta": 1000000.0,
+}
 TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     "llama": _COMMON
     | {
@@ -47,32 +71,8 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
             "original_max_position_embeddings": 64,
         },
     },
-    "mistral": _COMMON
-    | {
-        "model_type": "mistral",
-        "architectures": ["MistralForCausalLM"],
-        "hidden_size": 96,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "sliding_window": None,
-        "tie_word_embeddings": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
-    },
-    "qwen2": _COMMON
-    | {
-        "model_type": "qwen2",
-        "architectures": ["Qwen2ForCausalLM"],
-        "hidden_size": 64,
-        "intermediate_size": 192,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "tie_word_embeddings": True,
-        "rope_theta": 1000000.0,
-    },
+    "mistral": _MISTRAL,
+    "qwen2": _QWEN2,
     "qwen3": _COMMON
     | {
         "model_type": "qwen3",
@@ -87,6 +87,10 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_theta": 1000000.0,
     },
+    # Windows that hide something of the reference's prompt: in every layer, and in the last alone.
+    "mistral_window": _MISTRAL | {"sliding_window": 24},
+    "qwen2_window": _QWEN2
+    | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
 }
 
 

@@ -25,8 +25,6 @@ GIB = 2**30
         ("pipeline_parallel_stages", 2),
         ("opt", "O3"),
         ("gpu_memory_utilization", 0.5),
-        ("sliding_window_size", 512),
-        ("attention_sink_size", 4),
         ("max_history_size", 1),
         ("kv_state_kind", "rnn_state"),
         ("speculative_mode", "eagle"),
@@ -92,6 +90,15 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: Any) -> Non
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
 def test_a_count_is_a_positive_integer(name: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match=f"engine_config.{name}") as caught:
+        EngineConfig(**{name: value})
+
+    assert caught.value.param == name
+
+
+@pytest.mark.parametrize("name", ["sliding_window_size", "attention_sink_size"])
+@pytest.mark.parametrize("value", [-2, 1.5, True, "3"])
+def test_a_window_is_an_integer_from_minus_one(name: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match=f"engine_config.{name} is") as caught:
         EngineConfig(**{name: value})
 
     assert caught.value.param == name

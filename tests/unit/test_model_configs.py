@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -114,7 +113,7 @@ def test_reading_configs_imports_no_tvm() -> None:
 
 
 def test_every_tiny_config_is_of_a_known_type() -> None:
-    assert set(MODEL_TYPES) == {*TINY_CONFIGS, "bert"}
+    assert set(MODEL_TYPES) == {*(one["model_type"] for one in TINY_CONFIGS.values()), "bert"}
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
@@ -195,21 +194,91 @@ def test_a_head_size_that_is_not_given_is_an_even_share(tmp_path: Path) -> None:
     assert _read(tmp_path, {}, base="qwen3", without=("head_dim",)).head_dim == 128
 
 
-@pytest.mark.parametrize(("window", "context"), [(None, 512), (512, 512), (100, 100)])
-def test_a_sliding_window_caps_the_context(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, window: int | None, context: int
+@pytest.mark.parametrize(
+    ("base", "changes", "windows"),
+    [
+        ("mistral", {"sliding_window": 100}, (100, 100)),
+        ("mistral", {"sliding_window": None}, ()),
+        ("mistral", {"sliding_window": -1}, ()),
+        ("mistral", {"sliding_window": 512}, ()),  # As long as the context.
+        ("llama", {"sliding_window": 100}, ()),
+        ("llama", {"sliding_window_size": 100}, (100, 100, 100)),
+        ("mistral", {"sliding_window": 100, "sliding_window_size": -1}, ()),
+        ("qwen2", {"sliding_window": 64}, ()),
+        ("qwen2", {"sliding_window": 64, "use_sliding_window": False}, ()),
+        ("qwen2", {"sliding_window": 64, "use_sliding_window": True}, ()),  # From layer 28 on.
+        (
+            "qwen2",
+            {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1},
+            (0, 64),
+        ),
+        (
+            "qwen3",
+            {
+                "sliding_window": 64,
+                "use_sliding_window": True,
+                "layer_types": ["sliding_attention", "full_attention"],
+            },
+            (64, 0),
+        ),
+    ],
+)
+def test_windows_are_those_of_transformers_and_leave_the_context_alone(
+    tmp_path: Path, base: str, changes: dict[str, Any], windows: tuple[int, ...]
 ) -> None:
-    with caplog.at_level(logging.WARNING, "aiomlc"):
-        config = _read(tmp_path, {"sliding_window": window}, base="mistral")
+    config = _read(tmp_path, changes, base=base)
+
+    assert config.windows == windows
+    assert config.context_window_size == 512
+
+
+def test_attention_sinks_belong_to_windows(tmp_path: Path) -> None:
+    with_sinks = {"attention_sink_size": 4}
+
+    assert _read(tmp_path, {"sliding_window": 100}, base="mistral").attention_sinks == 0
+    windowed = _read(tmp_path, with_sinks | {"sliding_window": 100}, base="mistral")
+    assert windowed.attention_sinks == 4
+    assert _read(tmp_path, with_sinks, base="mistral").attention_sinks == 0
+
+
+@pytest.mark.parametrize(("trained", "context"), [(None, 32768), (2048, 2048)])
+def test_a_window_without_an_end_of_the_context_gets_one(
+    tmp_path: Path, trained: int | None, context: int
+) -> None:
+    changes = {
+        "context_window_size": -1,
+        "sliding_window_size": 100,
+        "max_position_embeddings": trained,
+    }
+
+    config = _read(tmp_path, changes, base="mistral")
 
     assert config.context_window_size == context
-    assert bool(caplog.records) == (context < 512)
+    assert config.windows == (100, 100)
 
 
-def test_a_sliding_window_that_is_off_caps_nothing(tmp_path: Path) -> None:
-    changes = {"sliding_window": 64, "use_sliding_window": False}
+@pytest.mark.parametrize(
+    ("architecture", "size", "sinks", "expected"),
+    [
+        ("mistral", None, None, ((), 0)),
+        ("mistral", 30, None, ((30, 30), 0)),
+        ("mistral", 30, 4, ((30, 30), 4)),
+        ("mistral", 512, 4, ((), 0)),
+        ("mistral_window", None, 4, ((24, 24), 4)),
+        ("mistral_window", -1, None, ((), 0)),
+        ("qwen2_window", 30, -1, ((0, 30), 0)),
+    ],
+)
+def test_other_windows_take_the_place_of_a_models_own(
+    tmp_path: Path,
+    architecture: str,
+    size: int | None,
+    sinks: int | None,
+    expected: tuple[tuple[int, ...], int],
+) -> None:
+    config = _read(tmp_path, {}, base=architecture).with_window(size, sinks)
 
-    assert _read(tmp_path, changes, base="qwen2").context_window_size == 512
+    assert (config.windows, config.attention_sinks) == expected
 
 
 @pytest.mark.parametrize(
@@ -228,6 +297,9 @@ def test_a_sliding_window_that_is_off_caps_nothing(tmp_path: Path) -> None:
         ({"head_dim": None, "hidden_size": 66}, "num_attention_heads", "no divisor of 66"),
         ({"hidden_act": "gelu"}, "hidden_act", "supported: silu"),
         ({"mlp_bias": True}, "mlp_bias", "not supported"),
+        ({"sliding_window_size": -2}, "sliding_window_size", "below -1"),
+        ({"attention_sink_size": "4", "sliding_window_size": 9}, "attention_sink_size", "integer"),
+        ({"context_window_size": -1}, "context_window_size", "below 1"),
         ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised already"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "not supported"),
         ({"rope_parameters": []}, "rope_parameters", "not an object"),

@@ -17,6 +17,14 @@ namespace aiomlc {
 /*! \brief Positions in one page of the KV cache. */
 inline constexpr int64_t kPageSize = 16;
 
+/*! \brief How far back a row sees. */
+struct AttentionWindow {
+  int64_t size = 0;   //!< Positions, the row's own the last; 0 is all.
+  int64_t sinks = 0;  //!< First positions of the sequence that the window never hides.
+
+  friend bool operator==(const AttentionWindow&, const AttentionWindow&) = default;
+};
+
 /*! \brief What all rows of one attention have in common. */
 struct AttentionShape {
   int64_t num_query_heads = 0;
@@ -24,6 +32,7 @@ struct AttentionShape {
   int64_t head_dim = 0;
   FloatType type = FloatType::kF16;  //!< Of queries, pages and output.
   float scale = 1.0f;                //!< Applied to q . k in float32.
+  AttentionWindow window = {};
 
   /*! \return Elements of one page, laid out as `KvPages` says. */
   int64_t PageElements() const { return 2 * num_kv_heads * kPageSize * head_dim; }
@@ -38,12 +47,14 @@ struct AttentionRows {
   int64_t num_rows = 0;
   int64_t first_position = 0;
   /*! \brief `pages[i]` holds positions 16 i to 16 i + 15, at least up to the last row's position.
-   */
+   *
+   * Pages that no row sees are not read. */
   const void* const* pages = nullptr;
 };
 
 /*!
- * \brief Each row attends to the positions of its sequence up to and including its own.
+ * \brief Each row attends to the positions of its sequence up to and including its own, those that
+ * its window shows.
  *
  * The bits of a row depend on its query and on the keys and values it sees, and on nothing else:
  * not on the other rows, the number of threads, or the instruction set. Sums are float32. Slots

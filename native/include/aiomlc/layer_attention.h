@@ -68,6 +68,20 @@ class LayerAttention {
   /*! \return The calling thread's: TVM makes all calls of a layer on one thread. */
   static LayerAttention& Current();
 
+  /*! \brief The windows of the layers that are computed while it lives. */
+  class WindowScope {
+   public:
+    WindowScope(LayerAttention& layer, const AttentionWindow& window) : layer_(layer) {
+      layer.window_ = window;
+    }
+    ~WindowScope() { layer_.window_ = {}; }
+    WindowScope(const WindowScope&) = delete;
+    WindowScope& operator=(const WindowScope&) = delete;
+
+   private:
+    LayerAttention& layer_;
+  };
+
   /*! \brief A new layer begins. */
   void Begin();
 
@@ -99,6 +113,7 @@ class LayerAttention {
 
   State state_ = State::kIdle;
   bool has_new_tokens_ = false;
+  AttentionWindow window_;
   AttentionCall call_;
   NewTokens tokens_;
   // Sequences keep the memory of their page lists from layer to layer: only the first

@@ -8,6 +8,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstddef>
+#include <iterator>
 
 #include "aiomlc/elementwise.h"
 #include "aiomlc/kv_pages.h"
@@ -226,8 +227,28 @@ void CallCompactCopy(TensorView pages, TensorView copy_length_indptr, TensorView
 }
 
 void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
-  TVM_FFI_THROW(RuntimeError) << "aiomlc.cpu.attention_unsupported: sliding windows, token "
-                                 "trees and latent attention do not run on the CPU";
+  TVM_FFI_THROW(RuntimeError) << "aiomlc.cpu.attention_unsupported: the cache's own sliding "
+                                 "windows, token trees and latent attention do not run on the CPU";
+}
+
+/*!
+ * \brief The attention of a layer that has a window: cache, layer, scale, window, sinks, qkv,
+ * output.
+ *
+ * The cache keeps every token of such a layer too. In its own mode of sliding windows a chunk's
+ * tokens would see what the first of them sees, and a sequence could not be forked.
+ */
+void CallWindowed(ffi::PackedArgs args, ffi::Any* result) {
+  const TensorArguments checked("aiomlc.cpu.kv_windowed_attention");
+  checked.Require(args.size() == 7, args.size(), " arguments instead of 7");
+  const AttentionWindow window{args[3].cast<int64_t>(), args[4].cast<int64_t>()};
+  checked.Require(window.size > 0 && window.sinks >= 0, "a window of ", window.size, " and ",
+                  window.sinks, " sinks");
+  static const auto& attend = *new ffi::Function(
+      ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv"));
+  const ffi::AnyView forwarded[] = {args[0], args[1], args[2], args[5], args[6]};
+  const LayerAttention::WindowScope scope(LayerAttention::Current(), window);
+  attend.CallPacked(forwarded, std::size(forwarded), result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -241,7 +262,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.kv_copy_page", CallCopyPage)
       .def("aiomlc.cpu.kv_debug_get", CallDebugGet)
       .def("aiomlc.cpu.kv_compact_copy", CallCompactCopy)
-      .def_packed("aiomlc.cpu.attention_unsupported", CallUnsupported);
+      .def_packed("aiomlc.cpu.attention_unsupported", CallUnsupported)
+      .def_packed("aiomlc.cpu.kv_windowed_attention", CallWindowed);
 }
 
 }  // namespace

@@ -104,6 +104,8 @@ class TilePlan {
     tile.value_offset = (shape_.num_kv_heads + kv_head) * kPageSize * shape_.head_dim;
     tile.scale = shape_.scale;
     tile.type = shape_.type;
+    tile.window = shape_.window.size;
+    tile.sinks = shape_.window.sinks;
     tiles_.push_back(tile);
   }
 

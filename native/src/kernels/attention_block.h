@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "attention_types.h"
+#include "attention_window.h"
 #include "simd_math.h"
 
 namespace aiomlc {
@@ -20,22 +21,22 @@ namespace aiomlc {
 /*!
  * \brief Online softmax over pages in ascending order, for all queries of a tile at once.
  */
-template <typename Lanes, typename Element>
+template <typename Lanes, typename Element, bool kWindowed>
 class BlockAttention {
  public:
   BlockAttention(const AttentionTile& tile, const AttentionScratch& scratch)
       : tile_(tile),
         scratch_(scratch),
         width_((tile.head_dim + kLanes - 1) / kLanes * kLanes),
-        num_queries_(tile.num_rows * tile.num_heads) {}
+        num_queries_(tile.num_rows * tile.num_heads),
+        visits_(tile) {}
 
   void Run() {
     LoadQueries();
     const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
-    const int64_t last_page = last_position / kTilePageSize;
-    for (int64_t page = 0; page <= last_page; ++page) {
-      const int64_t next = page < last_page ? page + 1 : page;
-      LoadPage(Page(page), Page(next));
+    for (int64_t visit = 0; visit <= visits_.last(); ++visit) {
+      const int64_t page = visits_.page(visit);
+      LoadPage(Page(page), Page(visits_.page(visit < visits_.last() ? visit + 1 : visit)));
       const int64_t seen = last_position + 1 - page * kTilePageSize;
       VisitPage(page, seen < kTilePageSize ? static_cast<int>(seen) : kTilePageSize);
     }
@@ -67,6 +68,12 @@ class BlockAttention {
     const int64_t rows = page * kTilePageSize + slot - tile_.first_position;
     if (rows <= 0) return 0;
     return rows < tile_.num_rows ? static_cast<int>(rows) * tile_.num_heads : num_queries_;
+  }
+
+  /*! \brief How many queries, the first ones, have not left slot `slot` of `page` behind. */
+  int Reach(int64_t page, int slot) const {
+    if constexpr (!kWindowed) return num_queries_;
+    return RowsThatReach(tile_, page, slot) * tile_.num_heads;
   }
 
   static int LanesBefore(int query, int first) {
@@ -119,27 +126,42 @@ class BlockAttention {
     static constexpr int value = kSize;
   };
 
-  /*! \brief Cut [begin, num_queries) into groups of vectors: `function(Size<n>, first query)`. */
+  /*! \brief Cut [begin, end) into groups of vectors: `function(Size<n>, first query)`. */
   template <typename Function>
-  void ForVectors(int begin, Function function) const {
+  static void ForVectors(int begin, int end, Function function) {
     int first = begin;
     if constexpr (kVectors == 4) {
-      for (; first + 3 * kLanes < num_queries_; first += 4 * kLanes) function(Size<4>(), first);
-      for (; first + kLanes < num_queries_; first += 2 * kLanes) function(Size<2>(), first);
+      for (; first + 3 * kLanes < end; first += 4 * kLanes) function(Size<4>(), first);
+      for (; first + kLanes < end; first += 2 * kLanes) function(Size<2>(), first);
     }
-    for (; first < num_queries_; first += kLanes) function(Size<1>(), first);
+    for (; first < end; first += kLanes) function(Size<1>(), first);
+  }
+
+  /*! \brief How many queries, the first ones, see some of the first `seen` slots of `page`. */
+  int AnyReach(int64_t page, int seen) const {
+    return FirstSlotAfterSinks(tile_, page) > 0 ? num_queries_ : Reach(page, seen - 1);
+  }
+
+  /*! \brief Whether the window shows all of `page` to `count` vectors of queries. */
+  bool AllReach(int64_t page, int first, int count) const {
+    if constexpr (!kWindowed) return true;
+    const int reach = Reach(page, FirstSlotAfterSinks(tile_, page));
+    return reach == num_queries_ || reach >= first + count * kLanes;
   }
 
   /*! \param seen How many slots of the page the last row sees. */
   void VisitPage(int64_t page, int seen) {
     const int begin = Hidden(page, 0) / kLanes * kLanes;
-    ForVectors(begin, [&](auto size, int first) { Score<decltype(size)::value>(first, seen); });
-    for (int first = begin; first < num_queries_; first += kLanes) Soften(page, seen, first);
+    const int end = kWindowed ? AnyReach(page, seen) : num_queries_;
+    ForVectors(begin, end,
+               [&](auto size, int first) { Score<decltype(size)::value>(first, seen); });
+    for (int first = begin; first < end; first += kLanes) Soften(page, seen, first);
     const int hidden = Hidden(page, seen - 1);
-    ForVectors(begin, [&](auto size, int first) {
+    ForVectors(begin, end, [&](auto size, int first) {
       constexpr int kSize = decltype(size)::value;
+      const bool is_whole = hidden <= first && AllReach(page, first, kSize);
       for (int c = 0; c < width_; c += kDepth) {
-        if (hidden <= first) {
+        if (is_whole) {
           AddValues<kSize, false>(page, seen, first, c);
         } else {
           AddValues<kSize, true>(page, seen, first, c);
@@ -187,10 +209,15 @@ class BlockAttention {
     Vector largest = past;
     for (int slot = 0; slot < kTilePageSize; ++slot) {
       const int before = slot < seen ? LanesBefore(Hidden(page, slot), first) : kLanes;
-      p[slot] = before == kLanes ? hidden : Lanes::Load(scratch_.probs + slot * kStride + first);
-      if (before > 0 && before < kLanes) p[slot] = Lanes::Select(before, hidden, p[slot]);
+      const int reach = kWindowed ? LanesBefore(Reach(page, slot), first) : kLanes;
+      p[slot] = before >= reach ? hidden : Lanes::Load(scratch_.probs + slot * kStride + first);
+      if (before > 0 && before < reach) p[slot] = Lanes::Select(before, hidden, p[slot]);
+      if (kWindowed && reach < kLanes) p[slot] = Lanes::Select(reach, p[slot], hidden);
       largest = Lanes::Max(largest, p[slot]);
     }
+    Lanes::Store(scratch_.largest + first, largest);
+    // A lane that has seen nothing yet: the difference of two infinities would be NaN.
+    if constexpr (kWindowed) largest = Lanes::Max(largest, Lanes::Set(-__FLT_MAX__));
     for (int slot = 0; slot < kTilePageSize; ++slot) {
       p[slot] = Exp<Lanes>(Lanes::Sub(p[slot], largest));
       Lanes::Store(scratch_.probs + slot * kStride + first, p[slot]);
@@ -202,7 +229,6 @@ class BlockAttention {
     const Vector correction = Exp<Lanes>(Lanes::Sub(past, largest));
     const Vector total = Lanes::Load(scratch_.total + first);
     Lanes::Store(scratch_.total + first, Lanes::Fma(total, correction, p[0]));
-    Lanes::Store(scratch_.largest + first, largest);
     // It is at most 1, and mostly 1 in every lane.
     if (Lanes::Largest(Lanes::Sub(Lanes::Set(0.0f), correction)) == -1.0f) return;
     for (int c = 0; c < width_; ++c) {
@@ -223,6 +249,7 @@ class BlockAttention {
       const float* probs = scratch_.probs + slot * kStride + first;
       const float* values = scratch_.values + slot * width_ + c;
       const int hidden = kMasked ? Hidden(page, slot) : 0;
+      const int shown = kMasked ? Reach(page, slot) : num_queries_;
       Vector p[kSize];
 #pragma GCC unroll 4
       for (int i = 0; i < kSize; ++i) p[i] = Lanes::Load(probs + i * kLanes);
@@ -233,7 +260,10 @@ class BlockAttention {
         for (int i = 0; i < kSize; ++i) {
           const Vector added = Lanes::Fma(p[i], value, sum[d][i]);
           const int before = kMasked ? LanesBefore(hidden, first + i * kLanes) : 0;
-          sum[d][i] = before == 0 ? added : Lanes::Select(before, sum[d][i], added);
+          const int reach = kMasked && kWindowed ? LanesBefore(shown, first + i * kLanes) : kLanes;
+          const Vector past = sum[d][i];
+          sum[d][i] = before == 0 ? added : Lanes::Select(before, past, added);
+          if (reach < kLanes) sum[d][i] = Lanes::Select(reach, sum[d][i], past);
         }
       }
     }
@@ -265,6 +295,7 @@ class BlockAttention {
   const AttentionScratch& scratch_;
   const int width_;
   const int num_queries_;
+  const PageVisits<kWindowed> visits_;
 };
 
 }  // namespace aiomlc

@@ -10,6 +10,7 @@
 
 #include "attention_block.h"
 #include "attention_types.h"
+#include "attention_window.h"
 #include "simd_math.h"
 
 namespace aiomlc {
@@ -22,24 +23,23 @@ namespace aiomlc {
  * multiplied into its sum, because they may hold anything, NaN included. The scores of two pages
  * are computed together, because those of one alone would wait for each other.
  */
-template <typename Lanes, typename Element>
+template <typename Lanes, typename Element, bool kWindowed>
 class TileAttention {
  public:
   TileAttention(const AttentionTile& tile, const AttentionScratch& scratch)
-      : tile_(tile), scratch_(scratch), width_((tile.head_dim + 15) / 16 * 16) {}
+      : tile_(tile), scratch_(scratch), width_((tile.head_dim + 15) / 16 * 16), visits_(tile) {}
 
   void Run() {
     LoadQueries();
-    const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
-    const int64_t last_page = last_position / kTilePageSize;
-    for (int64_t page = 0; page <= last_page; page += 2) {
-      const int num_pages = page < last_page ? 2 : 1;
+    const int64_t last = visits_.last();
+    for (int64_t visit = 0; visit <= last; visit += 2) {
+      const int num_pages = visit < last ? 2 : 1;
       for (int i = 0; i < num_pages; ++i) {
-        const int64_t ahead = page + i + 2;
-        pages_[i] = Page(page + i);
-        ahead_[i] = Page(ahead < last_page ? ahead : last_page);
+        const int64_t ahead = visit + i + 2;
+        pages_[i] = Page(visits_.page(visit + i));
+        ahead_[i] = Page(visits_.page(ahead < last ? ahead : last));
       }
-      const int first = FirstRow(page) * tile_.num_heads;
+      const int first = FirstRow(visits_.page(visit)) * tile_.num_heads;
       ForGroups(first, num_queries(), [this, num_pages](auto size, int query) {
         if (num_pages == 2) {
           Score<decltype(size)::value, 2>(query);
@@ -47,7 +47,7 @@ class TileAttention {
           Score<decltype(size)::value, 1>(query);
         }
       });
-      for (int i = 0; i < num_pages; ++i) VisitPage(page + i, i);
+      for (int i = 0; i < num_pages; ++i) VisitPage(visits_.page(visit + i), i);
     }
     StoreOutput();
   }
@@ -99,17 +99,33 @@ class TileAttention {
     const int first_row = FirstRow(page);
     const int64_t partial = (page + 1) * kTilePageSize - 1 - tile_.first_position;
     const int first_full_row = partial > first_row ? Smaller(partial, tile_.num_rows) : first_row;
+    const int full_end = FullEnd(first_full_row, page);
 
     const int heads = tile_.num_heads;
     float* probs = scratch_.probs + which * kPageProbs;
     for (int row = first_row; row < tile_.num_rows; ++row) {
       const int visible = Visible(row, page);
+      const SlotRange gap = Gap(row, page);
+      if (kWindowed && gap.begin == 0 && gap.end >= visible) continue;
       for (int query = row * heads; query < (row + 1) * heads; ++query) {
-        Soften(query, visible, probs + query * kTilePageSize);
+        Soften(query, visible, gap, probs + query * kTilePageSize);
       }
-      if (row < first_full_row) Accumulate(row * heads, (row + 1) * heads, visible, which);
+      if (row < first_full_row || row >= full_end) AccumulateRow(row, visible, gap, which);
     }
-    Accumulate(first_full_row * heads, num_queries(), kTilePageSize, which);
+    Accumulate(first_full_row * heads, full_end * heads, {0, kTilePageSize}, which);
+  }
+
+  /*! \brief The slots of `page` that the window hides from `row`, if any. */
+  SlotRange Gap(int row, int64_t page) const {
+    if constexpr (kWindowed) return HiddenByWindow(tile_, row, page);
+    return {0, 0};
+  }
+
+  /*! \brief The end of the rows from `begin` on from which the window hides nothing of `page`. */
+  int FullEnd(int begin, int64_t page) const {
+    if constexpr (!kWindowed) return tile_.num_rows;
+    const int end = RowsThatReach(tile_, page, FirstSlotAfterSinks(tile_, page));
+    return end > begin ? end : begin;
   }
 
   /*! \brief How many slots of `page` are at or before the position of `row`. */
@@ -164,9 +180,12 @@ class TileAttention {
   }
 
   /*! \brief Turn one query's scores into unnormalised probabilities, and rescale its past. */
-  void Soften(int query, int visible, float* probs) {
+  void Soften(int query, int visible, SlotRange gap, float* probs) {
     const Vector hidden = Lanes::Set(-__builtin_inff());
-    const Vector scores = Lanes::Select(visible, Lanes::Load(probs), hidden);
+    Vector scores = Lanes::Select(visible, Lanes::Load(probs), hidden);
+    if (kWindowed && gap.begin < gap.end) {
+      scores = Lanes::Select(gap.end, Lanes::Select(gap.begin, scores, hidden), scores);
+    }
     const float page_largest = Lanes::Largest(scores);
     const float past = scratch_.largest[query];
     const float largest = past > page_largest ? past : page_largest;
@@ -184,24 +203,36 @@ class TileAttention {
     }
   }
 
-  /*! \brief Add the first `visible` values, weighted, to the sums of queries [begin, end). */
-  void Accumulate(int begin, int end, int visible, int which) {
+  /*! \brief Add the visible values, weighted, to the sums of one row's queries. */
+  void AccumulateRow(int row, int visible, SlotRange gap, int which) {
+    const int begin = row * tile_.num_heads;
+    const int end = begin + tile_.num_heads;
+    if (!kWindowed || gap.begin == gap.end) {
+      Accumulate(begin, end, {0, visible}, which);
+      return;
+    }
+    Accumulate(begin, end, {0, gap.begin < visible ? gap.begin : visible}, which);
+    Accumulate(begin, end, {gap.end, visible}, which);
+  }
+
+  /*! \brief Add the values of some slots, weighted, to the sums of queries [begin, end). */
+  void Accumulate(int begin, int end, SlotRange slots, int which) {
     ForGroups(begin, end, [=, this](auto size, int query) {
       constexpr int kQueries = decltype(size)::value;
       constexpr int kColumns = kRegisters / kQueries < 4 ? kRegisters / kQueries : 4;
       constexpr int kStep = kColumns * Lanes::kWidth;
       int c = 0;
       for (; c + kStep <= tile_.head_dim; c += kStep) {
-        AddValues<kQueries, kColumns, true>(query, c, visible, which);
+        AddValues<kQueries, kColumns, true>(query, c, slots, which);
       }
       for (; c < tile_.head_dim; c += Lanes::kWidth) {
-        AddValues<kQueries, 1, false>(query, c, visible, which);
+        AddValues<kQueries, 1, false>(query, c, slots, which);
       }
     });
   }
 
   template <int kQueries, int kColumns, bool kWhole>
-  void AddValues(int first, int c, int visible, int which) {
+  void AddValues(int first, int c, SlotRange slots, int which) {
     const Element* values = pages_[which] + tile_.value_offset + c;
     const Element* ahead = ahead_[which] + tile_.value_offset + c;
     const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
@@ -212,7 +243,7 @@ class TileAttention {
         sum[i][j] = Lanes::Load(sums + i * width_ + j * Lanes::kWidth);
       }
     }
-    for (int slot = 0; slot < visible; ++slot) {
+    for (int slot = slots.begin; slot < slots.end; ++slot) {
       const int64_t offset = static_cast<int64_t>(slot) * tile_.head_dim;
       Vector value[kColumns];
 #pragma GCC unroll 4
@@ -251,25 +282,35 @@ class TileAttention {
   const AttentionTile& tile_;
   const AttentionScratch& scratch_;
   const int width_;
+  const PageVisits<kWindowed> visits_;
   const Element* pages_[2];  // The pair that is visited.
   const Element* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
 };
 
-template <typename Lanes, typename Element>
+template <typename Lanes, typename Element, bool kWindowed>
 void AttendElements(const AttentionTile& tile, const AttentionScratch& scratch) {
   if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
-    TileAttention<Lanes, Element>(tile, scratch).Run();
+    TileAttention<Lanes, Element, kWindowed>(tile, scratch).Run();
   } else {
-    BlockAttention<Lanes, Element>(tile, scratch).Run();
+    BlockAttention<Lanes, Element, kWindowed>(tile, scratch).Run();
+  }
+}
+
+template <typename Lanes, bool kWindowed>
+void AttendType(const AttentionTile& tile, const AttentionScratch& scratch) {
+  if (tile.type == FloatType::kF16) {
+    AttendElements<Lanes, uint16_t, kWindowed>(tile, scratch);
+  } else {
+    AttendElements<Lanes, float, kWindowed>(tile, scratch);
   }
 }
 
 template <typename Lanes>
 void AttendTile(const AttentionTile& tile, const AttentionScratch& scratch) {
-  if (tile.type == FloatType::kF16) {
-    AttendElements<Lanes, uint16_t>(tile, scratch);
+  if (tile.window > 0) {
+    AttendType<Lanes, true>(tile, scratch);
   } else {
-    AttendElements<Lanes, float>(tile, scratch);
+    AttendType<Lanes, false>(tile, scratch);
   }
 }
 

@@ -50,6 +50,8 @@ struct AttentionTile {
   int64_t value_offset;
   float scale;
   FloatType type;
+  int64_t window;  // positions a row sees, its own the last; 0 is all
+  int64_t sinks;   // first positions that a window never hides
 };
 
 void AttendTilePortable(const AttentionTile& tile, const AttentionScratch& scratch);

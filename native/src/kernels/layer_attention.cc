@@ -171,7 +171,9 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
     rows_.push_back({sequence.row_begin, sequence.row_end - sequence.row_begin,
                      sequence.first_position, sequence.pages.data()});
   }
-  Attend(pool, call_.shape, rows_, call_.queries, call_.output);
+  AttentionShape shape = call_.shape;
+  shape.window = window_;
+  Attend(pool, shape, rows_, call_.queries, call_.output);
 }
 
 /*! \brief Copy the first `filled` slots of a page: the values of these, the keys of all. */
