@@ -33,6 +33,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "EmbeddingResponse",
     "Response",
     "ResponseStream",
+    "PinnedPrefix",
     # Errors
     "AiomlcError",
     "RequestError",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from aiomlc.runtime.conversation_registry import register_conversation_template
     from aiomlc.runtime.core_protocol import CoreStatistics
     from aiomlc.runtime.loaded_model import LoadProgress
+    from aiomlc.runtime.pinned_prefix import PinnedPrefix
     from aiomlc.runtime.statistics import Histogram
     from aiomlc.runtime.text_streamer import TextStreamer
 
@@ -125,6 +127,7 @@ _LAZY = {
     "Response": "aiomlc.api.protocol.response",
     "ResponseStream": "aiomlc.api.responses",
     "SyncMLCEngine": "aiomlc.api.step_engine",
+    "PinnedPrefix": "aiomlc.runtime.pinned_prefix",
     "TextData": "aiomlc.api.step_data",
     "TextStreamer": "aiomlc.runtime.text_streamer",
     "TokenData": "aiomlc.api.step_data",

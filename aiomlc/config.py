@@ -86,6 +86,7 @@ class SequenceOptions:
     timeout: float | None = None  #: Seconds from the submission to the end.
     first_token_timeout: float | None = None  #: Seconds from the submission to the first token.
     inter_token_timeout: float | None = None  #: Seconds between two tokens, as they are computed.
+    is_pinned: bool = False  #: Its tokens stay in the prefix cache when it has ended well.
 
     def of_choice(self, choice: int) -> Self:
         """The same for one of several choices: its seed is the request's plus its number."""

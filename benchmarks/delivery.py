@@ -87,6 +87,9 @@ class PackedCore:
     def cancel(self, sequence_id: int) -> None:
         pass
 
+    def unpin(self, sequence_id: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("AsyncMLCEngine",)
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from aiomlc.api.loader import Loader, Model, complete_config, open_model
 from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions
+from aiomlc.api.pins import pin_prefix
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.responses import AsyncResponses
 from aiomlc.api.session import EncoderSession, ModelSession
@@ -31,6 +32,7 @@ from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -118,6 +120,31 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
         return answer_many(ask, prompts, limit)
 
+    async def pin_prefix(
+        self,
+        messages: Iterable[MessageLike] | None = None,
+        *,
+        prompt: str | Sequence[int] | None = None,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> PinnedPrefix:
+        """Compute what prompts will begin with, and keep it in the KV cache:
+
+            with await engine.pin_prefix([{"role": "system", "content": ...}]):
+                ...
+
+        It is computed when this returns, and is not evicted until it is released, or `reset`, or
+        until a request has no room anywhere else. `prompt` (a text or token ids) is for what
+        `completions` are to begin with. `tools` and `chat_template_kwargs` are to be the chats'.
+
+        Raises:
+            BadRequestError: a field is invalid, or the prefix cache is off.
+            PromptTooLongError: it leaves no room for a completion.
+            EngineError: the engine is closed, dead, or failed on this prefix.
+        """
+        options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        return await pin_prefix(await self._service.session(), messages, prompt, options)
+
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""
         await checkpoint()
@@ -167,7 +194,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         self._service.engine.resume()
 
     async def reset(self) -> None:
-        """End every request, empty the prefix cache and set the counters to 0.
+        """End every request, empty the prefix cache, pins too, and set the counters to 0.
 
         Readers get `RequestAbortedError`; the engine goes on.
         """

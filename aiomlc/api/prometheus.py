@@ -31,6 +31,7 @@ _GAUGES = (
     ("kv_cache_pages", "total_pages", "Pages of the KV cache."),
     ("kv_cache_pages_free", "free_pages", "Pages of the KV cache that no sequence holds."),
     ("prefix_cache_sequences", "num_recycling", "Ended sequences in the prefix cache."),
+    ("prefix_cache_pins", "num_pinned", "Pinned prefixes."),
 )
 _HISTOGRAMS = (
     ("queue_time_seconds", "queue_seconds", "From submission to room in the KV cache."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine", "ResponseIterator")
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, final, overload
@@ -31,6 +31,7 @@ from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
+from aiomlc.runtime.pinned_prefix import PinnedPrefix
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
 CompletionIterator = BlockingStream[Completion]
@@ -103,6 +104,24 @@ class MLCEngine:
     def conv_template(self) -> Conversation | None:
         """The conversation template that makes the prompts; None where a Jinja template does."""
         return self._engine.conv_template
+
+    def pin_prefix(
+        self,
+        messages: Iterable[MessageLike] | None = None,
+        *,
+        prompt: str | Sequence[int] | None = None,
+        tools: Iterable[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> PinnedPrefix:
+        """Keep what prompts will begin with, as `AsyncMLCEngine.pin_prefix`, for a `with` block."""
+        pin = partial(
+            self._engine.pin_prefix,
+            messages,
+            prompt=prompt,
+            tools=tools,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        return self._open_portal().call(pin)
 
     def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""

@@ -235,6 +235,7 @@ class NativeCore:
         self._cancel = _global("aiomlc.core_cancel")
         self._pause = _global("aiomlc.core_pause")
         self._resume = _global("aiomlc.core_resume")
+        self._unpin = _global("aiomlc.core_unpin")
         self._reset = _global("aiomlc.core_reset")
         self._run = _global("aiomlc.core_run")
         self._stop = _global("aiomlc.core_stop")
@@ -280,6 +281,11 @@ class NativeCore:
         """Let a paused sequence go on."""
         if (handle := self._handle) is not None:
             self._resume(handle, sequence_id)
+
+    def unpin(self, sequence_id: int) -> None:
+        """Let go of what a pinned sequence left; an unknown id does nothing."""
+        if (handle := self._handle) is not None:
+            self._unpin(handle, sequence_id)
 
     def reset(self) -> None:
         """Empty the prefix cache and set the counters to 0, after the cancellations so far."""
@@ -378,6 +384,7 @@ def _as_map(options: SequenceOptions) -> dict[str, object]:
         "stop_token_ids": _shape(options.stop_token_ids),
         "grammar": options.grammar,
         "priority": options.priority,
+        "is_pinned": options.is_pinned,
         "timeout": _seconds(options.timeout),
         "first_token_timeout": _seconds(options.first_token_timeout),
         "inter_token_timeout": _seconds(options.inter_token_timeout),

@@ -56,8 +56,9 @@ class CoreStatistics:
     num_running: int  #: Sequences with a row.
     num_waiting: int  #: Sequences that wait for a row or for pages.
     total_pages: int
-    free_pages: int  #: Those that no sequence holds; the prefix cache gives its own up on demand.
-    num_recycling: int  #: Ended sequences in the prefix cache.
+    #: Those that no sequence and no pin holds; the prefix cache gives its own up on demand.
+    free_pages: int
+    num_recycling: int  #: Ended sequences in the prefix cache that give way on demand.
     prompt_tokens: int
     completion_tokens: int
     steps: int
@@ -67,6 +68,7 @@ class CoreStatistics:
     decode_tokens: int
     prefill_seconds: float
     decode_seconds: float
+    num_pinned: int = 0  #: Pinned prefixes.
     num_paused: int = 0  #: Sequences that wait for their readers.
     preemptions: int = 0  #: How often a sequence lost its room in the KV cache to others.
     finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
@@ -105,6 +107,9 @@ class Core(Protocol):
 
     def resume(self, sequence_id: int) -> None:
         """Let a paused sequence go on."""
+
+    def unpin(self, sequence_id: int) -> None:
+        """Let go of what a pinned sequence left; an unknown id does nothing."""
 
     def reset(self) -> None:
         """Empty the prefix cache and set the counters to 0, after the cancellations so far."""

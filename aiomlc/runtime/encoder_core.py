@@ -48,6 +48,9 @@ class EncoderCore:
     def resume(self, sequence_id: int) -> None:
         """Do nothing: there are no sequences."""
 
+    def unpin(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
     def reset(self) -> None:
         """Do nothing: nothing is kept."""
 

@@ -33,6 +33,7 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.step_log import StepLog
 from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
 from aiomlc.runtime.system_task import spawn_system_task
@@ -136,6 +137,28 @@ class Engine(AsyncContextManagerMixin):
 
         self._sequence_ids[label] = sequence_ids
         return DeltaStream(self._core, sequence_ids, label, mailbox)
+
+    async def pin(self, prompt_ids: Sequence[int]) -> PinnedPrefix:
+        """Compute a prompt and keep it in the prefix cache. A call that is cancelled keeps nothing.
+
+        Raises:
+            BadRequestError: the prefix cache is off.
+            RequestAbortedError: the engine was reset in the meantime.
+            EngineError: the engine is closed, dead, or failed on this prompt.
+        """
+        # The first token comes when the prompt is computed, and is not part of what is kept.
+        options = SequenceOptions(max_tokens=1, temperature=0.0, is_pinned=True)
+        stream = self.open_stream(prompt_ids, options)
+        prefix = PinnedPrefix(self._core, stream.sequence_ids[0], len(prompt_ids))
+        try:
+            async with stream:
+                async for _ in stream:
+                    pass
+        except BaseException:
+            prefix.release()  # It may be kept already.
+            raise
+
+        return prefix
 
     def abort(self, request_id: str) -> None:
         """End a request for its reader and in the core; an unknown id does nothing."""

@@ -64,6 +64,7 @@ class FakeCore:
         self.cancelled: list[int] = []  #: Every id that `cancel` was called with.
         self.paused: list[int] = []  #: Every id that `pause` was called with.
         self.resumed: list[int] = []  #: Every id that `resume` was called with.
+        self.pinned: set[int] = set()  #: Sequences that ended well and were to be pinned.
         self.is_running: bool = False  #: A thread is inside `run`.
         self.is_closed: bool = False
         self.is_released: bool = False
@@ -128,9 +129,15 @@ class FakeCore:
             self._held.discard(sequence_id)
             self._changed.notify_all()
 
-    def reset(self) -> None:
-        """Set the counters to 0."""
+    def unpin(self, sequence_id: int) -> None:
+        """Let go of a pinned sequence; an unknown id does nothing."""
         with self._changed:
+            self.pinned.discard(sequence_id)
+
+    def reset(self) -> None:
+        """Forget what is pinned and set the counters to 0."""
+        with self._changed:
+            self.pinned.clear()
             self._steps = self._prompt_tokens = self._completion_tokens = 0
 
     def run(self) -> None:
@@ -203,6 +210,7 @@ class FakeCore:
                 total_pages=_TOTAL_PAGES,
                 free_pages=_TOTAL_PAGES - len(self._live),
                 num_recycling=0,
+                num_pinned=len(self.pinned),
                 prompt_tokens=self._prompt_tokens,
                 completion_tokens=self._completion_tokens,
                 steps=self._steps,
@@ -278,6 +286,9 @@ class FakeCore:
 
         if finish_reason is not None:
             del self._live[sequence_id]
+            if sequence.options.is_pinned and finish_reason in ("stop", "length"):
+                self.pinned.add(sequence_id)
+
             self._doomed.discard(sequence_id)
             reason = _REASONS.index(finish_reason)
             self._record("ended", sequence_id, reason, sequence.num_done)

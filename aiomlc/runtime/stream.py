@@ -204,15 +204,15 @@ class DeltaStream:
         self, core: Core, sequence_ids: Sequence[int], request_id: str, mailbox: Mailbox
     ) -> None:
         self.request_id = request_id
+        self.sequence_ids: tuple[int, ...] = tuple(sequence_ids)  #: The core's, one per choice.
         self._core = core
-        self._sequence_ids = sequence_ids
         self._mailbox = mailbox
         self._reading = False
 
     @property
     def num_choices(self) -> int:
         """How many completions it tells."""
-        return len(self._sequence_ids)
+        return len(self.sequence_ids)
 
     def __repr__(self) -> str:
         state = "ended" if self._mailbox.ended else "open"
@@ -235,7 +235,7 @@ class DeltaStream:
             raise StopAsyncIteration
 
         if self._mailbox.catch_up(delta.choice):
-            self._core.resume(self._sequence_ids[delta.choice])
+            self._core.resume(self.sequence_ids[delta.choice])
 
         return delta
 
@@ -266,5 +266,5 @@ class DeltaStream:
 
     def _cancel(self) -> None:
         if not self._mailbox.ended:
-            for sequence_id in self._sequence_ids:
+            for sequence_id in self.sequence_ids:
                 self._core.cancel(sequence_id)

@@ -37,6 +37,7 @@ class PrefixCacheEngineTest : public ::testing::Test {
     engine_->CheckInvariants();
     EXPECT_EQ(engine_->GetStatistics().free_pages, model_->num_pages());
     EXPECT_EQ(engine_->GetStatistics().num_recycling, 0);
+    EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
     EXPECT_EQ(model_->num_sequences(), 0u);
     EXPECT_EQ(model_->pages_in_use(), 0);
   }
@@ -48,7 +49,7 @@ class PrefixCacheEngineTest : public ::testing::Test {
     const Statistics statistics = engine_->GetStatistics();
     EXPECT_GE(statistics.free_pages, 0);
     EXPECT_EQ(static_cast<int64_t>(model_->num_sequences()),
-              statistics.num_running + statistics.num_recycling);
+              statistics.num_running + statistics.num_recycling + statistics.num_pinned);
     return goes_on;
   }
 
@@ -76,7 +77,8 @@ class PrefixCacheEngineTest : public ::testing::Test {
   }
 
   /*! \brief What a sequence says that has an engine without a cache to itself. */
-  static Tokens Alone(const Tokens& prompt, const SequenceOptions& options) {
+  static Tokens Alone(const Tokens& prompt, SequenceOptions options) {
+    options.is_pinned = false;
     FakeModel model({.num_pages = 1000, .prefill_chunk_size = 64});
     Engine engine(&model, {}, {});
     engine.Submit(prompt, options);
@@ -209,6 +211,113 @@ TEST_F(PrefixCacheEngineTest, TheLimitIsKept) {
   EXPECT_EQ(engine_->GetStatistics().num_recycling, 2);
 }
 
+SequenceOptions Pinned() {
+  SequenceOptions options = Seeded(1, 1);
+  options.is_pinned = true;
+  return options;
+}
+
+TEST_F(PrefixCacheEngineTest, APinnedPromptStaysWhileOthersComeAndGo) {
+  Open({.page_size = 4, .num_pages = 16}, 2);
+  const Tokens prompt = Range(0, 10);
+  Answer(prompt, Pinned());
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 1);
+  EXPECT_EQ(engine_->GetStatistics().free_pages, 13);
+
+  for (int32_t i = 0; i < 20; ++i) Answer({20 + i % 10, 1, 2, 3, 4, 5, 6, 7}, Seeded(1, 30));
+  Tokens longer = prompt;
+  longer.push_back(31);
+  const Record record = Answer(longer, Seeded(2, 5));
+
+  EXPECT_EQ(record.cached_tokens, 10);
+  EXPECT_EQ(record.token_ids, Alone(longer, Seeded(2, 5)));
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 1);
+}
+
+TEST_F(PrefixCacheEngineTest, AReleasedPromptGivesWayLikeAnyOther) {
+  Open({.page_size = 4, .num_pages = 16}, 2);
+  const int64_t id = Answer(Range(0, 10), Pinned()).sequence_id;
+
+  engine_->Unpin(id);
+  StepUntilIdle();
+
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
+  EXPECT_EQ(engine_->GetStatistics().num_recycling, 1);
+  EXPECT_EQ(engine_->GetStatistics().free_pages, 16);
+  engine_->Unpin(id);
+  engine_->Unpin(id + 100);
+  for (int32_t i = 20; i < 23; ++i) Answer({i, 1, 2}, Seeded(1, 4));
+  EXPECT_EQ(Answer(Range(0, 10), Seeded(1, 1)).cached_tokens, 0);
+}
+
+TEST_F(PrefixCacheEngineTest, OnePinEachForTheSamePrompt) {
+  const Tokens prompt = Range(0, 10);
+  const int64_t first = Answer(prompt, Pinned()).sequence_id;
+  Answer(prompt, Pinned());
+
+  engine_->Unpin(first);
+  StepUntilIdle();
+
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 1);
+  EXPECT_EQ(engine_->GetStatistics().num_recycling, 0) << "the other has the same tokens";
+}
+
+TEST_F(PrefixCacheEngineTest, ACancelledPinIsNone) {
+  const int64_t id = engine_->Submit(Range(0, 30), Pinned());
+  Step();
+  engine_->Cancel(id);
+  engine_->Unpin(id);
+  StepUntilIdle();
+
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
+  EXPECT_EQ(engine_->GetStatistics().num_recycling, 1) << "what was computed is of use";
+}
+
+TEST_F(PrefixCacheEngineTest, APinGivesWayToWhomNothingElseHasRoomFor) {
+  Open({.page_size = 4, .num_pages = 16}, 2);
+  Answer(Range(0, 20), Pinned());
+
+  const Record waiting = Answer(Tokens(50, 30), Seeded(1, 5));
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
+  EXPECT_EQ(waiting.token_ids, Alone(Tokens(50, 30), Seeded(1, 5)));
+
+  Answer(Range(0, 20), Pinned());
+  const Record growing = Answer(Tokens(4, 29), Seeded(1, 55));
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
+  EXPECT_EQ(growing.token_ids, Alone(Tokens(4, 29), Seeded(1, 55)));
+}
+
+TEST_F(PrefixCacheEngineTest, APinStaysWhileOthersCanGiveWayInstead) {
+  Open({.page_size = 4, .num_pages = 16, .max_batch_size = 4}, 2);
+  Answer(Range(0, 20), Pinned());
+  std::vector<int64_t> ids;
+  for (int32_t i = 0; i < 3; ++i) ids.push_back(engine_->Submit({25 + i}, Seeded(1, 40)));
+  StepUntilIdle();
+
+  for (int32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(output_[ids[i]].token_ids, Alone({25 + i}, Seeded(1, 40)));
+  }
+  EXPECT_GT(engine_->GetStatistics().preemptions, 0);
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 1);
+}
+
+TEST_F(PrefixCacheEngineTest, AResetEndsPins) {
+  const int64_t id = Answer(Range(0, 10), Pinned()).sequence_id;
+  engine_->Reset();
+  StepUntilIdle();
+
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
+  EXPECT_EQ(engine_->GetStatistics().free_pages, model_->num_pages());
+  engine_->Unpin(id);
+  StepUntilIdle();
+}
+
+TEST_F(PrefixCacheEngineTest, NothingIsPinnedWhereTheCacheIsOff) {
+  Open({}, 0);
+
+  EXPECT_THROW(engine_->Submit(Range(0, 10), Pinned()), EngineError);
+}
+
 TEST_F(PrefixCacheEngineTest, AModelThatThrowsLeavesNothingBehind) {
   Answer(Range(0, 10), Seeded(1, 5));
   model_->ThrowAt(6);
@@ -256,11 +365,15 @@ TEST_F(PrefixCacheEngineTest, UnderRandomLoadNothingLeaksAndEveryAnswerIsWhatItI
     for (int step = 0; step < 1500; ++step) {
       if (random() % 4 == 0) {
         const Tokens prompt = conversations.Next();
-        const SequenceOptions options = Seeded(random(), 1 + random() % 30);
+        SequenceOptions options = Seeded(random(), 1 + random() % 30);
+        options.is_pinned = max_recycling != 0 && random() % 8 == 0;
         requests[engine_->Submit(prompt, options)] = {prompt, options};
       }
       if (random() % 12 == 0 && !requests.empty()) {
         engine_->Cancel(std::next(requests.begin(), random() % requests.size())->first);
+      }
+      if (random() % 16 == 0 && !requests.empty()) {
+        engine_->Unpin(std::next(requests.begin(), random() % requests.size())->first);
       }
       if (random() % 5 != 0) Step();
       Collect();
@@ -283,6 +396,8 @@ TEST_F(PrefixCacheEngineTest, UnderRandomLoadNothingLeaksAndEveryAnswerIsWhatItI
         ASSERT_EQ(record.token_ids.size(), alone.size());
       }
     }
+    for (const auto& [id, request] : requests) engine_->Unpin(id);
+    StepUntilIdle();
     const Statistics statistics = engine_->GetStatistics();
     EXPECT_EQ(statistics.free_pages, model_->num_pages());
     EXPECT_EQ(statistics.prefix_cache_hits > 100, max_recycling != 0) << seed;

@@ -59,8 +59,8 @@ struct EngineOptions {
  * \brief Serves concurrent sequences from one model.
  *
  * Threads: every method may be called from any thread. One thread at a time steps the model;
- * `Submit`, `Cancel`, `Pause`, `Resume`, `Reset`, `Stop`, `Drain` and `GetStatistics` never wait
- * for a step.
+ * `Submit`, `Cancel`, `Pause`, `Resume`, `Unpin`, `Reset`, `Stop`, `Drain` and `GetStatistics`
+ * never wait for a step.
  *
  * Life: `Run` serves until `Stop`, any number of times; `Close` ends the engine for good. When the
  * model throws, every live sequence ends with an error record and the engine is dead: `Run`, `Step`
@@ -100,6 +100,13 @@ class Engine {
    */
   void Pause(int64_t sequence_id);
   void Resume(int64_t sequence_id);
+
+  /*!
+   * \brief Let go of what a sequence with `is_pinned` left in the prefix cache.
+   *
+   * A sequence that lives is not affected, one that is cancelled before is never pinned.
+   */
+  void Unpin(int64_t sequence_id);
 
   /*! \brief Empty the prefix cache and set the counters to 0 before the next step, after the
    * cancellations so far. */

@@ -24,11 +24,15 @@ struct Inbox {
   /*! \brief Sequences to pause or, if false, to let go on; in the order of the calls. */
   std::vector<std::pair<int64_t, bool>> paused;
 
+  /*! \brief May name sequences of `cancelled`, and entries that are gone. */
+  std::vector<int64_t> unpinned;
+
   /*! \brief Whether to forget what ended sequences left. */
   bool is_reset = false;
 
   bool empty() const {
-    return submitted.empty() && cancelled.empty() && paused.empty() && !is_reset;
+    return submitted.empty() && cancelled.empty() && paused.empty() && unpinned.empty() &&
+           !is_reset;
   }
 };
 

@@ -19,6 +19,11 @@ namespace aiomlc {
 enum class FinishReason { kNone, kStop, kLength, kAbort, kError, kTimeout };
 inline constexpr size_t kNumFinishReasons = 6;
 
+/*! \brief Whether a sequence ended as its caller wanted. */
+inline bool IsAnswer(FinishReason reason) {
+  return reason == FinishReason::kStop || reason == FinishReason::kLength;
+}
+
 /*! \brief What a sequence produced since its previous record. */
 struct Record {
   int64_t sequence_id = 0;

@@ -11,6 +11,7 @@
 
 #include "aiomlc/page_budget.h"
 #include "aiomlc/prefix_cache.h"
+#include "aiomlc/scheduler_policy.h"
 #include "aiomlc/sequence.h"
 #include "aiomlc/step_plan.h"
 
@@ -54,6 +55,13 @@ class Scheduler {
    */
   std::vector<int64_t> Recycle(Sequence* sequence);
 
+  /*! \brief As `Recycle`, but keep it until `Unpin`, or until a sequence fits nowhere else. */
+  std::vector<int64_t> Pin(Sequence* sequence);
+
+  /*! \brief Make a pinned entry an ordinary one; an unknown id does nothing. \return As `Recycle`.
+   */
+  std::vector<int64_t> Unpin(int64_t id);
+
   /*! \brief Free the pages that a running sequence took for draft tokens which were wrong. */
   void Trim(Sequence* sequence);
 
@@ -74,7 +82,7 @@ class Scheduler {
 
   const PageBudget& pages() const { return pages_; }
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
-  /*! \brief Pages that no sequence holds: the free ones and those that can be evicted. */
+  /*! \brief Pages that nobody holds: the free ones and those that can be evicted. */
   int64_t available_pages() const { return pages_.free_pages() + prefix_cache_.num_pages(); }
   /*! \brief In the order of priority and arrival. */
   const std::vector<Sequence*>& running() const { return running_; }
@@ -89,6 +97,8 @@ class Scheduler {
   /*! \return How many of the running sequences go on; the others join `plan`. */
   size_t PlanPreemptions(StepPlan* plan) const;
   void PlanAdmissions(StepPlan* plan) const;
+  /*! \brief Who starts, with this many pages for those that wait. */
+  Admissions Admit(size_t num_waiting, int64_t free_pages) const;
   PrefixMatch FindPrefix(const Sequence& sequence) const;
   /*! \brief Whether a sequence that could start had better wait for one that is computed now. */
   bool ShouldWait(const Sequence& sequence, int64_t num_cached, const StepPlan& plan) const;
@@ -97,6 +107,7 @@ class Scheduler {
   /*! \brief Grant drafts what tokens and pages are left; nobody gives way to them. */
   void PlanDrafts(StepPlan* plan) const;
   void Evict(int64_t id);
+  std::vector<int64_t> EvictEach(std::vector<int64_t> ids);
 
   int64_t step_token_budget_;
   int64_t max_running_;

@@ -67,6 +67,7 @@ struct Sequence {
   const int64_t num_prompt_tokens;
   const int64_t max_completion_tokens;
   const int64_t min_tokens;
+  const bool is_pinned;
   const SamplingOptions sampling;
   const uint64_t seed;
   const std::vector<int32_t> stop_token_ids;

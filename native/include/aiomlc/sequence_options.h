@@ -85,6 +85,8 @@ struct SequenceOptions {
   TimeLimits time_limits;
   /*! \brief The lower, the earlier; among equals the order of arrival decides. */
   int64_t priority = 0;
+  /*! \brief Whether its tokens stay in the prefix cache when it has ended well, until `Unpin`. */
+  bool is_pinned = false;
 };
 
 /*! \throws EngineError kBadRequest that names the first option that is out of its range. */

@@ -29,7 +29,7 @@ struct LastAnswer {
   RequestTiming timing;
 };
 
-/*! \brief Counters after the last finished step; all but the first six only grow. */
+/*! \brief Counters after the last finished step; all but the first seven only grow. */
 struct Statistics {
   /*! \brief Sequences that hold pages. */
   int64_t num_running = 0;
@@ -43,6 +43,8 @@ struct Statistics {
   int64_t free_pages = 0;
   /*! \brief Ended sequences in the prefix cache. */
   int64_t num_recycling = 0;
+  /*! \brief Those that are pinned, which are not among the others. */
+  int64_t num_pinned = 0;
 
   /*! \brief Prompt tokens of the sequences that the engine took up. */
   int64_t prompt_tokens = 0;

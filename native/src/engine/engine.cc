@@ -101,6 +101,9 @@ void Engine::Validate(const std::vector<int32_t>& prompt_ids,
                       const SequenceOptions& options) const {
   const int64_t vocab_size = model_->vocab_size();
   ValidateOptions(options, vocab_size);
+  if (options.is_pinned && !scheduler_.prefix_cache().is_on()) {
+    throw EngineError(ErrorKind::kBadRequest, "nothing can be pinned: the prefix cache is off");
+  }
   if (prompt_ids.empty()) throw EngineError(ErrorKind::kBadRequest, "the prompt has no tokens");
   for (int32_t token_id : prompt_ids) {
     if (token_id >= 0 && token_id < vocab_size) continue;
@@ -151,6 +154,15 @@ void Engine::CheckLoad() const {
 void Engine::Pause(int64_t sequence_id) { PutPause(sequence_id, true); }
 
 void Engine::Resume(int64_t sequence_id) { PutPause(sequence_id, false); }
+
+void Engine::Unpin(int64_t sequence_id) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_ || !death_.empty()) return;
+    inbox_.unpinned.push_back(sequence_id);
+  }
+  wake_.notify_one();
+}
 
 void Engine::Reset() {
   {
@@ -283,7 +295,8 @@ void Engine::CheckInvariants() {
   snapshot.page_size = scheduler_.pages().page_size();
   snapshot.max_running = scheduler_.max_running();
   snapshot.max_sequence_tokens = max_sequence_tokens_;
-  snapshot.recycling_pages = scheduler_.prefix_cache().num_pages();
+  snapshot.recycling_pages =
+      scheduler_.prefix_cache().num_pages() + scheduler_.prefix_cache().num_pinned_pages();
   for (const auto& [id, sequence] : sequences_) snapshot.live_ids.push_back(id);
   for (const Sequence* sequence : scheduler_.running()) {
     snapshot.running.push_back(Snapshot(*sequence));
@@ -323,12 +336,14 @@ std::vector<int64_t> Engine::AdoptSubmitted() {
 void Engine::TakeInbox() {
   std::vector<int64_t> cancelled;
   std::vector<std::pair<int64_t, bool>> paused;
+  std::vector<int64_t> unpinned;
   bool is_reset;
   {
     // Before the submissions: a sequence must not be cancelled before it is known.
     std::lock_guard lock(mutex_);
     cancelled.swap(inbox_.cancelled);
     paused.swap(inbox_.paused);
+    unpinned.swap(inbox_.unpinned);
     is_reset = std::exchange(inbox_.is_reset, false);
   }
   for (int64_t sequence_id : AdoptSubmitted()) {
@@ -349,6 +364,7 @@ void Engine::TakeInbox() {
       Unpark(entry->second.get());
     }
   }
+  for (int64_t sequence_id : unpinned) RemoveFromModel(scheduler_.Unpin(sequence_id));
   if (!is_reset) return;
   RemoveFromModel(scheduler_.EvictAll());
   totals_ = Statistics();
@@ -419,7 +435,8 @@ void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
   if (sequence->is_paused) {
     paused_.erase(sequence);
   } else if (is_kept) {
-    removed = scheduler_.Recycle(sequence);
+    const bool is_pinned = sequence->is_pinned && IsAnswer(reason);
+    removed = is_pinned ? scheduler_.Pin(sequence) : scheduler_.Recycle(sequence);
   } else {
     scheduler_.Remove(sequence);
   }
@@ -490,6 +507,7 @@ void Engine::Publish() {
   totals_.total_pages = scheduler_.pages().total_pages();
   totals_.free_pages = scheduler_.available_pages();
   totals_.num_recycling = scheduler_.prefix_cache().num_recycling();
+  totals_.num_pinned = static_cast<int64_t>(scheduler_.prefix_cache().pinned().size());
   std::lock_guard lock(mutex_);
   for (Record& record : records_) outbox_.Put(std::move(record));
   records_.clear();

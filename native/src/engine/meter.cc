@@ -12,10 +12,6 @@ int64_t Nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-bool IsAnswer(FinishReason reason) {
-  return reason == FinishReason::kStop || reason == FinishReason::kLength;
-}
-
 }  // namespace
 
 void Meter::Adopted(const Sequence& sequence) {

@@ -68,11 +68,19 @@ std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
   if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->model_id};
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
   pages_.Reserve(num_pages);
-  const std::vector<int64_t> superfluous = prefix_cache_.Recycle(
-      sequence->model_id, FirstTokens(*sequence, sequence->num_computed), num_pages);
-  for (int64_t id : superfluous) Evict(id);
-  return superfluous;
+  return EvictEach(prefix_cache_.Recycle(
+      sequence->model_id, FirstTokens(*sequence, sequence->num_computed), num_pages));
 }
+
+std::vector<int64_t> Scheduler::Pin(Sequence* sequence) {
+  Remove(sequence);
+  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
+  pages_.Reserve(num_pages);
+  return EvictEach(prefix_cache_.Pin(sequence->model_id,
+                                     FirstTokens(*sequence, sequence->num_computed), num_pages));
+}
+
+std::vector<int64_t> Scheduler::Unpin(int64_t id) { return EvictEach(prefix_cache_.Unpin(id)); }
 
 void Scheduler::Trim(Sequence* sequence) {
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
@@ -92,11 +100,16 @@ void Scheduler::Share(const Sequence& sequence) {
 
 void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
 
-std::vector<int64_t> Scheduler::EvictAll() {
-  const std::list<int64_t>& order = prefix_cache_.eviction_order();
-  const std::vector<int64_t> ids(order.begin(), order.end());
+std::vector<int64_t> Scheduler::EvictEach(std::vector<int64_t> ids) {
   for (int64_t id : ids) Evict(id);
   return ids;
+}
+
+std::vector<int64_t> Scheduler::EvictAll() {
+  const std::list<int64_t>& order = prefix_cache_.eviction_order();
+  std::vector<int64_t> ids(order.begin(), order.end());
+  for (const auto& [id, num_pages] : prefix_cache_.pinned()) ids.push_back(id);
+  return EvictEach(std::move(ids));
 }
 
 int64_t Scheduler::PagesForNextStep(const Sequence& sequence, int64_t num_draft) const {
@@ -109,9 +122,21 @@ size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
   for (const Sequence* sequence : running_) {
     counters.push_back({sequence->num_pages, PagesForNextStep(*sequence)});
   }
-  const size_t survivors = CountSurvivors(counters, available_pages());
+  // A pin gives way where not even the first could go on: alone, it always fits.
+  const size_t survivors =
+      std::max<size_t>(CountSurvivors(counters, available_pages()), running_.empty() ? 0 : 1);
   for (size_t i = running_.size(); i > survivors; --i) plan->preempted.push_back(running_[i - 1]);
   return survivors;
+}
+
+Admissions Scheduler::Admit(size_t num_waiting, int64_t free_pages) const {
+  std::vector<WaitingCounters> counters;
+  counters.reserve(num_waiting);
+  for (size_t i = 0; i < num_waiting; ++i) {
+    counters.push_back({PagesForNextStep(*waiting_[i]), waiting_[i]->times_passed});
+  }
+  return ChooseAdmissions(counters, free_pages, static_cast<int64_t>(running_.size()),
+                          max_running_);
 }
 
 void Scheduler::PlanAdmissions(StepPlan* plan) const {
@@ -121,12 +146,11 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
   for (const Sequence* sequence : running_) {
     free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
   }
-  std::vector<WaitingCounters> counters;
-  counters.reserve(waiting_.size());
-  for (const Sequence* sequence : waiting_) {
-    counters.push_back({PagesForNextStep(*sequence), sequence->times_passed});
+  Admissions admissions = Admit(waiting_.size(), free_pages);
+  if (admissions.admitted.empty() && running_.empty()) {
+    // Nobody is left to end and make room, so pins do.
+    admissions = Admit(1, pages_.total_pages());
   }
-  const Admissions admissions = ChooseAdmissions(counters, free_pages, num_running, max_running_);
   std::vector<size_t> deferred;
   for (size_t index : admissions.admitted) {
     const PrefixMatch prefix = FindPrefix(*waiting_[index]);
@@ -136,7 +160,7 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
       plan->admitted.push_back({waiting_[index], prefix});
     }
   }
-  for (size_t index = 0; index < waiting_.size(); ++index) {
+  for (size_t index = 0; index < admissions.newly_passed.size(); ++index) {
     const auto later = std::upper_bound(deferred.begin(), deferred.end(), index);
     const int64_t times = admissions.newly_passed[index] - (deferred.end() - later);
     if (times > 0) plan->passed.insert(plan->passed.end(), times, waiting_[index]);
@@ -176,6 +200,8 @@ void Scheduler::PlanEvictions(size_t survivors, StepPlan* plan) const {
                              prefix_cache_.eviction_order().end());
   std::stable_partition(order.begin(), order.end(),
                         [&](int64_t id) { return !sources.contains(id); });
+  // Not reached unless the admissions or the preemptions say so.
+  for (const auto& [id, num_pages] : prefix_cache_.pinned()) order.push_back(id);
   std::set<int64_t> evicted;
   for (size_t i = 0; i < order.size() && missing > 0; ++i) {
     evicted.insert(order[i]);

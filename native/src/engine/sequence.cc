@@ -11,6 +11,7 @@ Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& optio
       num_prompt_tokens(static_cast<int64_t>(prompt_ids.size())),
       max_completion_tokens(max_completion_tokens),
       min_tokens(options.min_tokens),
+      is_pinned(options.is_pinned),
       sampling(options.sampling),
       seed(options.seed.value()),
       stop_token_ids(options.stop_token_ids),

@@ -154,6 +154,7 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   if (auto limit = Read<ffi::Optional<int64_t>>(options, "max_tokens")) result.max_tokens = *limit;
   result.min_tokens = Read<int64_t>(options, "min_tokens");
   result.priority = Read<int64_t>(options, "priority");
+  result.is_pinned = Read<bool>(options, "is_pinned");
   result.time_limits.timeout = ReadSeconds(options, "timeout");
   result.time_limits.first_token_timeout = ReadSeconds(options, "first_token_timeout");
   result.time_limits.inter_token_timeout = ReadSeconds(options, "inter_token_timeout");
@@ -274,6 +275,7 @@ Options GetStatistics(const CoreRef& core) {
           {"total_pages", statistics.total_pages},
           {"free_pages", statistics.free_pages},
           {"num_recycling", statistics.num_recycling},
+          {"num_pinned", statistics.num_pinned},
           {"prompt_tokens", statistics.prompt_tokens},
           {"completion_tokens", statistics.completion_tokens},
           {"steps", statistics.steps},
@@ -320,6 +322,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
       .def("aiomlc.core_pause", [](const CoreRef& core, int64_t id) { core->engine.Pause(id); })
       .def("aiomlc.core_resume", [](const CoreRef& core, int64_t id) { core->engine.Resume(id); })
+      .def("aiomlc.core_unpin", [](const CoreRef& core, int64_t id) { core->engine.Unpin(id); })
       .def("aiomlc.core_reset", [](const CoreRef& core) { core->engine.Reset(); })
       .def("aiomlc.core_run", [](const CoreRef& core) { Guarded([&] { core->engine.Run(); }); })
       .def("aiomlc.core_stop", [](const CoreRef& core) { core->engine.Stop(); })
