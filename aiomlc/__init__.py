@@ -52,6 +52,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "EngineOverloadedError",
     "RequestFailedError",
     "ModelLoadError",
+    "ModelNotFoundError",
     "CompileError",
 )
 
@@ -74,6 +75,7 @@ from aiomlc.errors import (
     IncompleteAnswerError,
     InputTooLongError,
     ModelLoadError,
+    ModelNotFoundError,
     PromptTooLongError,
     RequestAbortedError,
     RequestError,

@@ -4,21 +4,23 @@ AiomlcError
 ├── RequestError                the caller can fix it (HTTP 400)
 │   ├── BadRequestError         a field is invalid or not supported; also a ValueError
 │   │   └── GrammarError        a schema, regex or grammar cannot be enforced
-│   ├── PromptTooLongError      the prompt leaves no room for a completion
-│   ├── InputTooLongError       an input has more tokens than an encoder takes
-│   ├── DuplicateRequestError   the request_id belongs to a live request
+│   ├── PromptTooLongError      the prompt leaves no room for a completion; also a ValueError
+│   ├── InputTooLongError       an input has more tokens than an encoder takes; also a ValueError
+│   ├── DuplicateRequestError   the request_id belongs to a live request; also a RuntimeError
 │   ├── DeadlineExceededError   a time limit of the request's own passed; also a TimeoutError
 │   ├── IncompleteAnswerError   the answer is not a value of the type that was asked for
 │   └── RequestAbortedError     somebody else ended the request
-├── EngineError                 the caller cannot fix it (HTTP 5xx)
+├── EngineError                 the caller cannot fix it (HTTP 5xx); also a RuntimeError
 │   ├── EngineOverloadedError   as many requests wait as may; later is another try
 │   ├── EngineDrainingError     the engine takes no more requests for now
-│   ├── EngineClosedError       the engine was terminated or its scope was left
+│   ├── EngineClosedError       the engine was terminated or its scope was left; also a ValueError
 │   ├── EngineDeadError         the engine failed and serves no longer
 │   └── RequestFailedError      this request failed alone; the engine serves on
-└── ModelLoadError              raised while opening an engine, never while serving
+└── ModelLoadError              raised while opening an engine only; also a RuntimeError
+    ├── ModelNotFoundError      a directory or a file is not there; also a FileNotFoundError
     └── CompileError            the model's library could not be compiled
 
+The built-in classes are those that upstream raises, so that its callers' handlers hold.
 The classes that native code raises by name are constructed from their message alone.
 """
 
@@ -39,12 +41,14 @@ __all__ = (
     "IncompleteAnswerError",
     "InputTooLongError",
     "ModelLoadError",
+    "ModelNotFoundError",
     "PromptTooLongError",
     "RequestAbortedError",
     "RequestError",
     "RequestFailedError",
 )
 
+import errno
 from os import PathLike
 
 
@@ -68,7 +72,7 @@ class GrammarError(BadRequestError):
     """A JSON schema, a regular expression or a grammar is none, or uses what is not supported."""
 
 
-class PromptTooLongError(RequestError):
+class PromptTooLongError(RequestError, ValueError):
     """The prompt leaves no room for a completion; both counts are in tokens."""
 
     def __init__(
@@ -85,7 +89,7 @@ class PromptTooLongError(RequestError):
         self.context_window = context_window
 
 
-class InputTooLongError(RequestError):
+class InputTooLongError(RequestError, ValueError):
     """One of the inputs of a request for embeddings is too long; both counts are in tokens."""
 
     def __init__(self, *, index: int, num_tokens: int, max_tokens: int) -> None:
@@ -98,7 +102,7 @@ class InputTooLongError(RequestError):
         self.max_tokens = max_tokens
 
 
-class DuplicateRequestError(RequestError):
+class DuplicateRequestError(RequestError, RuntimeError):
     """The `request_id` is the label of a request that is still running."""
 
     def __init__(self, request_id: str) -> None:
@@ -132,7 +136,7 @@ class RequestAbortedError(RequestError):
         self.request_id = request_id
 
 
-class EngineError(AiomlcError):
+class EngineError(AiomlcError, RuntimeError):
     """The engine cannot serve, whatever the request says."""
 
 
@@ -144,7 +148,7 @@ class EngineDrainingError(EngineError):
     """The engine finishes what it has and takes nothing more, until it is resumed."""
 
 
-class EngineClosedError(EngineError):
+class EngineClosedError(EngineError, ValueError):
     """The engine was terminated, or its scope was left."""
 
 
@@ -156,7 +160,7 @@ class RequestFailedError(EngineError):
     """This request failed inside the engine, alone; the engine serves on."""
 
 
-class ModelLoadError(AiomlcError):
+class ModelLoadError(AiomlcError, RuntimeError):
     """A model could not be opened; the attributes say which file, tensor or field is at fault."""
 
     def __init__(
@@ -171,6 +175,16 @@ class ModelLoadError(AiomlcError):
         self.path = path
         self.tensor = tensor
         self.field = field
+
+
+class ModelNotFoundError(ModelLoadError, FileNotFoundError):
+    """A directory or a file of a model is not there; `path` says which."""
+
+    def __init__(
+        self, message: str, *, path: str | PathLike[str] | None = None, field: str | None = None
+    ) -> None:
+        super().__init__(message, path=path, field=field)
+        self.errno = errno.ENOENT
 
 
 class CompileError(ModelLoadError):

@@ -7,13 +7,14 @@ __all__ = ("Loader", "Model", "complete_config", "open_model")
 import dataclasses
 from collections.abc import Callable
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Protocol
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, ModelNotFoundError
 from aiomlc.runtime.fake_model import ECHO, echo_model
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
@@ -50,6 +51,7 @@ def complete_config(
 
     Raises:
         BadRequestError: an argument is not supported or contradicts the configuration.
+        ModelNotFoundError: `model_lib` is no file.
     """
     config = config or EngineConfig()
     path = None if model is None else fspath(model)
@@ -106,5 +108,14 @@ def _check_supported(device: str, model_lib: Model | None) -> None:
             f"device {device!r} is not supported yet: use 'auto' or 'cpu'", param="device"
         )
 
-    if model_lib is not None:
-        raise BadRequestError("model_lib is not supported yet", param="model_lib")
+    if model_lib is None:
+        return
+
+    if not Path(model_lib).is_file():
+        raise ModelNotFoundError(
+            f"the model_lib you passed in is not a file: {fspath(model_lib)}",
+            path=model_lib,
+            field="model_lib",
+        )
+
+    raise BadRequestError("model_lib is not supported yet", param="model_lib")

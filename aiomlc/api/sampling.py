@@ -12,6 +12,8 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
 
 _T = TypeVar("_T")
+# Below the share of any token, so that the likeliest alone is left.
+_SMALLEST_TOP_P = 1e-9
 
 
 class SamplingChoice(Protocol):
@@ -68,7 +70,7 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
     return SequenceOptions(
         max_tokens=choice.token_limit,
         temperature=_chosen(choice.temperature, defaults.temperature),
-        top_p=_chosen(choice.top_p, defaults.top_p),
+        top_p=max(_SMALLEST_TOP_P, _chosen(choice.top_p, defaults.top_p)),
         top_k=_chosen(choice.top_k, defaults.top_k),
         min_p=_chosen(choice.min_p, defaults.min_p),
         presence_penalty=_chosen(choice.presence_penalty, defaults.presence_penalty),

@@ -29,6 +29,14 @@ from aiomlc.runtime.core_protocol import Record
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "debug_config": (None,),
 }
+_RANGES = {
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "top_logprobs": (0, 20),
+}
+_NUMBERS = ("n", "temperature", "max_tokens", "top_k", "repetition_penalty", *_RANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +97,39 @@ class GenerationConfig:
             if getattr(self, name) not in neutral:
                 raise BadRequestError(f"{name} is not supported yet", param=name)
 
-        temperature, top_p = self.temperature, self.top_p
-        _check(self.n >= 1, "n", "should be at least 1")
-        _check(temperature is None or temperature >= 0, "temperature", "should be non-negative")
-        _check(top_p is None or 0 < top_p <= 1, "top_p", "should be in range (0, 1]")
-        _check(self.max_tokens == -1 or self.max_tokens >= 1, "max_tokens", "should be positive")
-        for name in ("presence_penalty", "frequency_penalty"):
+        for name in _NUMBERS:
             value = getattr(self, name)
-            _check(value is None or -2 <= value <= 2, name, "should be in range [-2, 2]")
+            _check(value is None or _is_number(value), name, "should be a number")
+
+        for name in ("n", "max_tokens"):
+            _check(isinstance(getattr(self, name), int), name, "should be an integer")
+
+        _check(self.n >= 1, "n", "should be at least 1")
+        _check(self.max_tokens == -1 or self.max_tokens >= 1, "max_tokens", "should be positive")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            rule = f"should be in range [{low}, {high}]"
+            _check(value is None or low <= value <= high, name, rule)
+
+        for name in ("temperature", "top_k"):
+            value = getattr(self, name)
+            _check(value is None or value >= 0, name, "should be non-negative")
 
         penalty = self.repetition_penalty
         _check(penalty is None or penalty > 0, "repetition_penalty", "should be positive")
-        biases = (self.logit_bias or {}).values()
-        _check(
-            all(-100 <= b <= 100 for b in biases), "logit_bias", "should be in range [-100, 100]"
-        )
-        _check(self.top_k is None or self.top_k >= 0, "top_k", "should be non-negative")
-        _check(self.min_p is None or 0 <= self.min_p <= 1, "min_p", "should be in range [0, 1]")
-        _check(0 <= self.top_logprobs <= 20, "top_logprobs", "should be in range [0, 20]")
         _check(
             self.logprobs or not self.top_logprobs,
             "logprobs",
             'must be True to support "top_logprobs"',
         )
+        _check(all(self.stop), "stop_strs", "has an empty string: a stop string cannot be empty")
+        self._check_logit_bias()
         _ = self.format
+
+    def _check_logit_bias(self) -> None:
+        for token_id, bias in (self.logit_bias or {}).items():
+            rule = f"should be in range [-100, 100], not {bias!r} for token {token_id!r}"
+            _check(_is_number(bias) and -100 <= bias <= 100, "logit_bias", rule)
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -240,6 +257,10 @@ def one_config_each(
         )
 
     return list(config)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _check(holds: bool, name: str, rule: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import ModelNotFoundError
 from aiomlc.models import bert, llama, mistral, qwen2, qwen3
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.encoder_config import EncoderConfig
@@ -41,7 +41,8 @@ def read_description(directory: Path) -> ModelDescription:
     """Read `mlc-chat-config.json` where there is one, else Hugging Face's `config.json`.
 
     Raises:
-        ModelLoadError: no such file, an unknown `model_type`, or a field at fault.
+        ModelNotFoundError: there is no such file.
+        ModelLoadError: an unknown `model_type`, or a field at fault.
     """
     mlc = directory / "mlc-chat-config.json"
     if mlc.is_file():
@@ -53,7 +54,7 @@ def read_description(directory: Path) -> ModelDescription:
 
     path = directory / "config.json"
     if not path.is_file():
-        raise ModelLoadError(
+        raise ModelNotFoundError(
             f"{directory} has neither mlc-chat-config.json nor config.json", path=directory
         )
 

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.loaded_model import SamplingDefaults
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "pebble"
@@ -28,6 +28,7 @@ _SAMPLING_RANGES: dict[str, tuple[float, float, str]] = {
     "frequency_penalty": (-2.0, 2.0, "in [-2, 2]"),
     "repetition_penalty": (sys.float_info.min, sys.float_info.max, "above 0"),
 }
+_URLS = ("HF://", "http://", "https://")
 _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
 
 
@@ -123,15 +124,19 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
     """The directory of a model; None is the bundled one.
 
     Raises:
-        ModelLoadError: there is no such directory.
+        BadRequestError: it is a URL.
+        ModelNotFoundError: there is no such directory.
     """
     path = BUNDLED if model is None else Path(model).expanduser()
-    if str(model).startswith("HF://"):
-        raise ModelLoadError(
-            f"{model}: downloads are not supported yet; pass a directory", field="model"
+    if str(model).startswith(_URLS):
+        raise BadRequestError(
+            f"model {str(model)!r} is a URL: downloads are not supported yet; pass a directory",
+            param="model",
         )
 
     if not path.is_dir():
-        raise ModelLoadError(f"cannot find model {path}: no such directory", path=path)
+        raise ModelNotFoundError(
+            f"cannot find model {path}: no such directory", path=path, field="model"
+        )
 
     return ModelDirectory(path.resolve())

@@ -14,7 +14,7 @@ from typing import Any, Self, final
 
 import tokenizers
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.byte_pairs import BytePairs, read_byte_pairs
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -41,10 +41,13 @@ class Tokenizer:
         """Read a `tokenizer.json`.
 
         Raises:
-            ModelLoadError: the file is missing or not a tokenizer that can be streamed.
+            ModelNotFoundError: there is no such file.
+            ModelLoadError: the file is not a tokenizer that can be streamed.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise ModelNotFoundError(f"cannot find the tokenizer {path}", path=path) from error
         except (OSError, UnicodeDecodeError) as error:
             raise ModelLoadError(f"the tokenizer cannot be read: {error}", path=path) from error
 

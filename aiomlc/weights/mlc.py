@@ -12,7 +12,14 @@ from typing import Annotated, ClassVar, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aiomlc.weights.source import DTYPE_BYTES, Source, SourceTensor, is_file_name, load_error
+from aiomlc.weights.source import (
+    DTYPE_BYTES,
+    Source,
+    SourceTensor,
+    is_file_name,
+    load_error,
+    missing_error,
+)
 
 INDEX_NAMES: Final = ("tensor-cache.json", "ndarray-cache.json")
 DTYPES: Final = {
@@ -104,7 +111,7 @@ def _read_index(directory: Path) -> tuple[Path, TensorCache]:
         except (orjson.JSONDecodeError, ValidationError) as error:
             raise load_error(f"not a weight index: {error}", path=index) from error
 
-    raise load_error(f"neither {' nor '.join(INDEX_NAMES)} exists", path=directory)
+    raise missing_error(directory, INDEX_NAMES)
 
 
 def _check_shard(index: Path, shard: ShardRecord) -> Path:

@@ -17,6 +17,7 @@ from aiomlc.weights.source import (
     is_file_name,
     is_sizes,
     load_error,
+    missing_error,
 )
 
 SINGLE_NAME: Final = "model.safetensors"
@@ -92,8 +93,7 @@ def _read_weight_map(index: Path) -> dict[str, str]:
     try:
         content = orjson.loads(index.read_bytes())
     except FileNotFoundError as error:
-        message = f"neither {SINGLE_NAME} nor {INDEX_NAME} exists"
-        raise load_error(message, path=index.parent) from error
+        raise missing_error(index.parent, (SINGLE_NAME, INDEX_NAME)) from error
     except OSError as error:
         raise load_error(f"cannot read: {error.strerror}", path=index) from error
     except orjson.JSONDecodeError as error:

@@ -10,13 +10,15 @@ __all__ = (
     "is_size",
     "is_sizes",
     "load_error",
+    "missing_error",
 )
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
 
 # Types we can read. A tensor of another type keeps the file's name for it, and may not be used.
 DTYPE_BYTES: Final = {"f32": 4, "f16": 2, "bf16": 2, "u32": 4}
@@ -63,3 +65,8 @@ def load_error(message: str, *, path: Path, tensor: str | None = None) -> ModelL
     """An error whose text names the file and the tensor, too."""
     place = f"{path}: {tensor}" if tensor else str(path)
     return ModelLoadError(f"{place}: {message}", path=path, tensor=tensor)
+
+
+def missing_error(directory: Path, names: Sequence[str]) -> ModelNotFoundError:
+    """The error of a directory that has none of the files."""
+    return ModelNotFoundError(f"{directory}: neither {' nor '.join(names)} exists", path=directory)

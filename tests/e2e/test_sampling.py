@@ -55,6 +55,15 @@ async def test_a_greedy_token_is_the_most_likely_one() -> None:
         assert sum(map(math.exp, logprobs)) <= 1 + 1e-5
 
 
+async def test_top_p_0_leaves_the_most_likely_token_alone() -> None:
+    async with AsyncMLCEngine() as engine:
+        create = engine.chat.completions.create
+        greedy = await create(**asking(max_tokens=20))
+        nucleus = await create(**asking(max_tokens=20, temperature=2, top_p=0, seed=1))
+
+    assert text_of(nucleus) == text_of(greedy)
+
+
 async def test_a_stream_has_the_same_entries_also_when_a_stop_string_cuts_it() -> None:
     request = asking("Who are you?", logprobs=True, top_logprobs=2)
     async with AsyncMLCEngine() as engine:

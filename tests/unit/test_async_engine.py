@@ -286,7 +286,7 @@ async def test_the_loader_gets_what_the_constructor_was_given(tmp_path: Path) ->
     ("arguments", "param"),
     [
         ({"device": "cuda"}, "device"),
-        ({"model_lib": "lib.so"}, "model_lib"),
+        ({"model_lib": __file__}, "model_lib"),
         ({"model": "a", "engine_config": EngineConfig(model="b")}, "model"),
         ({"mode": "local", "engine_config": EngineConfig(mode="server")}, "mode"),
         ({"mode": "quick"}, "mode"),

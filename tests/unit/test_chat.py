@@ -223,6 +223,14 @@ async def test_a_request_that_says_nothing_gets_the_models_defaults() -> None:
     assert core.options[1] == dataclasses.replace(options, stop_token_ids=())
 
 
+async def test_a_top_p_of_none_of_them_is_that_of_the_likeliest() -> None:
+    core = FakeCore()
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        await engine.chat.completions.create(messages=HELLO, top_p=0)
+
+    assert 0 < core.options[0].top_p < 1e-6
+
+
 async def test_a_request_may_add_tokens_that_end_it_and_take_the_models_away() -> None:
     core = FakeCore()
 

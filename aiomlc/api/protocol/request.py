@@ -36,7 +36,7 @@ class GenerationRequest(WireModel):
 
     model: StrictStr | None = None  #: Echoed in the answer.
     temperature: Annotated[_Float, Field(ge=0, le=2)] | None = None  #: 0 is greedy.
-    top_p: Annotated[_Float, Field(gt=0, le=1)] | None = None
+    top_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: 0 is greedy, too.
     top_k: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; 0 is off.
     min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
     presence_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None

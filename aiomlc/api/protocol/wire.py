@@ -9,10 +9,10 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from aiomlc.api.protocol.reasons import reason
 from aiomlc.errors import BadRequestError
 
 _Model = TypeVar("_Model", bound="WireModel")
-_UNKNOWN = "extra_forbidden"
 # Where a model keeps its state. The models are frozen, so their attributes cannot be assigned.
 _STATE = vars(BaseModel)
 _set_fields = _STATE["__dict__"].__set__
@@ -58,9 +58,7 @@ def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         param = _path(first["loc"])
-        reason = "is not a known field" if first["type"] == _UNKNOWN else first["msg"]
-        reason = reason.removeprefix("Value error, ")
-        raise BadRequestError(f"{param}: {reason}", param=param) from error
+        raise BadRequestError(f"{param}: {reason(first)}", param=param) from error
 
 
 def _path(location: tuple[int | str, ...]) -> str:
