@@ -16,7 +16,7 @@ from aiomlc.api.chat_events import ChatEventStream
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.options import ChatOptions, ParseOptions
-from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer
+from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer, answer_reader
 from aiomlc.api.prompt import render_prompt, with_template_stops
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
@@ -113,22 +113,45 @@ class AsyncCompletions:
         async with await self.open(request) as chunks:
             return answer.read(await aggregate(chunks))
 
+    @overload
+    def stream(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[T],
+        **options: Unpack[ParseOptions],
+    ) -> ChatEventStream[T, ParsedChatCompletion[T]]: ...
+
+    @overload
     def stream(
         self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
-    ) -> ChatEventStream:
+    ) -> ChatEventStream[None, ChatCompletion]: ...
+
+    def stream(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[Any] | Mapping[str, Any] | None = None,
+        **options: Unpack[ParseOptions],
+    ) -> ChatEventStream[Any, Any]:
         """The answer as events, in a scope:
 
             async with engine.chat.completions.stream(messages=[...]) as events:
                 async for event in events:
                     ...
 
-        Entering it submits the request, with the errors of `create`.
+        Entering it submits the request, with the errors of `create`. With a type for
+        `response_format`, as of `parse`, the events of the content have the value, too: `parsed`
+        is what JSON has told of it so far, and at the end the value of the type. A content that
+        is none raises `IncompleteAnswerError` in place of its last event.
         """
+        reader = answer_reader(response_format)
+        fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         async def open_chunks() -> ChatCompletionStream:
-            return await self.open(parse_chat_request({"messages": messages, **options}))
+            return await self.open(parse_chat_request(fields))
 
-        return ChatEventStream(open_chunks)
+        return ChatEventStream(open_chunks, reader)
 
     async def open(self, request: ChatCompletionRequest) -> ChatCompletionStream:
         """The stream of a parsed request, also of one that did not ask for a stream.

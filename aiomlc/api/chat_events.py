@@ -11,20 +11,30 @@ __all__ = (
     "ContentDoneEvent",
     "ToolArgumentsDeltaEvent",
     "ToolArgumentsDoneEvent",
+    "TypedChatEvent",
 )
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self, final
+from typing import Generic, Literal, Self, TypeVar, final
 
 from anyio.lowlevel import checkpoint
+from pydantic_core import from_json
 
 from aiomlc.api.aggregate import ChatSum
 from aiomlc.api.chat_stream import ChatCompletionStream
+from aiomlc.api.parsed import AnswerReader
 from aiomlc.api.portal import BlockingStream
-from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk, ChoiceDeltaToolCall
+from aiomlc.api.protocol.chat import (
+    ChatCompletionChunk,
+    ChoiceDeltaToolCall,
+    ChunkChoice,
+    FinishReason,
+)
+
+T = TypeVar("T")
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +51,30 @@ class ContentDeltaEvent:
 
     delta: str
     snapshot: str  #: The content so far.
+    is_json: bool = False  #: Whether it is the value of a type.
     type: Literal["content.delta"] = "content.delta"
+
+    @property
+    def parsed(self) -> object:
+        """The value so far, of plain JSON: what is whole of it, and texts as far as they go.
+
+        None while nothing is, and for an answer that is no value of a type.
+        """
+        if not self.is_json:
+            return None
+
+        try:
+            return from_json(self.snapshot, allow_partial="trailing-strings")
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
-class ContentDoneEvent:
+class ContentDoneEvent(Generic[T]):
     """The content is whole."""
 
     content: str
+    parsed: T | None = None  #: The value, of an answer that is one of a type.
     type: Literal["content.done"] = "content.done"
 
 
@@ -73,24 +99,28 @@ class ToolArgumentsDoneEvent:
     type: Literal["tool_calls.function.arguments.done"] = "tool_calls.function.arguments.done"
 
 
-ChatEvent = (
+TypedChatEvent = (
     ChunkEvent
     | ContentDeltaEvent
-    | ContentDoneEvent
+    | ContentDoneEvent[T]
     | ToolArgumentsDeltaEvent
     | ToolArgumentsDoneEvent
 )
+ChatEvent = TypedChatEvent[None]
 
 
 @final
-class ChatEventStream:
+class ChatEventStream(Generic[T, C]):
     """The events of one answer. Leaving the scope early cancels the request."""
 
-    def __init__(self, open_chunks: Callable[[], Awaitable[ChatCompletionStream]]) -> None:
+    def __init__(
+        self,
+        open_chunks: Callable[[], Awaitable[ChatCompletionStream]],
+        reader: AnswerReader[T, C],
+    ) -> None:
         self._open_chunks = open_chunks
         self._chunks: ChatCompletionStream | None = None
-        self._answer = _Answer()
-        self._ready: deque[ChatEvent] = deque()
+        self._answer = _Answer(reader)
 
     async def __aenter__(self) -> Self:
         self._chunks = await self._open_chunks()
@@ -108,36 +138,40 @@ class ChatEventStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> ChatEvent:
+    async def __anext__(self) -> TypedChatEvent[T]:
         assert self._chunks is not None, "the stream is a context manager: enter it first"
-        if self._ready:
+        event = self._answer.next_event()
+        if event is not None:
             await checkpoint()
-        else:
-            self._ready.extend(self._answer.events(await self._chunks.__anext__()))
+            return event
 
-        return self._ready.popleft()
+        return self._answer.add(await self._chunks.__anext__())
 
-    async def get_final_completion(self) -> ChatCompletion:
+    async def get_final_completion(self) -> C:
         """The whole answer, once it is there; the events up to its end are skipped.
 
         Raises:
+            IncompleteAnswerError: it was to be of a type, and was cut or refused.
             RequestFailedError: the stream was closed before its end.
         """
         async for _ in self:
             pass
 
-        return self._answer.total.completion()
+        return self._answer.completion()
 
 
 @final
-class ChatEventIterator:
+class ChatEventIterator(Generic[T, C]):
     """The events of one answer, for one thread. Leaving the scope early cancels the request."""
 
-    def __init__(self, open_chunks: Callable[[], BlockingStream[ChatCompletionChunk]]) -> None:
+    def __init__(
+        self,
+        open_chunks: Callable[[], BlockingStream[ChatCompletionChunk]],
+        reader: AnswerReader[T, C],
+    ) -> None:
         self._open_chunks = open_chunks
         self._chunks: BlockingStream[ChatCompletionChunk] | None = None
-        self._answer = _Answer()
-        self._ready: deque[ChatEvent] = deque()
+        self._answer = _Answer(reader)
 
     def __enter__(self) -> Self:
         self._chunks = self._open_chunks()
@@ -155,45 +189,76 @@ class ChatEventIterator:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> ChatEvent:
+    def __next__(self) -> TypedChatEvent[T]:
         assert self._chunks is not None, "the stream is a context manager: enter it first"
-        if not self._ready:
-            self._ready.extend(self._answer.events(next(self._chunks)))
+        event = self._answer.next_event()
+        return self._answer.add(next(self._chunks)) if event is None else event
 
-        return self._ready.popleft()
-
-    def get_final_completion(self) -> ChatCompletion:
+    def get_final_completion(self) -> C:
         """The whole answer, as of `ChatEventStream`."""
         for _ in self:
             pass
 
-        return self._answer.total.completion()
+        return self._answer.completion()
 
 
 @final
-class _Answer:
-    """What one answer has said so far."""
+class _Answer(Generic[T, C]):
+    """What one answer has said so far, and the events of the last chunk that nobody has read."""
 
-    def __init__(self) -> None:
-        self.total = ChatSum()
+    def __init__(self, reader: AnswerReader[T, C]) -> None:
+        self._reader = reader
+        self._total = ChatSum()
+        self._choices: dict[int, _ChoiceSoFar[T]] = {}
+        self._events: Iterator[TypedChatEvent[T]] = iter(())
+
+    def add(self, chunk: ChatCompletionChunk) -> TypedChatEvent[T]:
+        """The first event of the next chunk."""
+        self._total.add(chunk)
+        self._events = self._events_of(chunk.choices)
+        return ChunkEvent(chunk)
+
+    def next_event(self) -> TypedChatEvent[T] | None:
+        """The next event of the chunk; None if all are read.
+
+        Raises:
+            IncompleteAnswerError: a choice was cut, or is no value of the type.
+        """
+        return next(self._events, None)
+
+    def completion(self) -> C:
+        """The whole answer."""
+        return self._reader.read(self._total.completion())
+
+    def _events_of(self, choices: Sequence[ChunkChoice]) -> Iterator[TypedChatEvent[T]]:
+        for choice in choices:
+            if choice.index not in self._choices:
+                self._choices[choice.index] = _ChoiceSoFar(self._reader)
+
+            yield from self._choices[choice.index].events(choice)
+
+
+@final
+class _ChoiceSoFar(Generic[T]):
+    """What one choice of an answer has said so far."""
+
+    def __init__(self, reader: AnswerReader[T, object]) -> None:
+        self._reader = reader
         self._content = ""
         self._calls: list[tuple[str, str]] = []  # The name and the arguments of each.
 
-    def events(self, chunk: ChatCompletionChunk) -> Iterator[ChatEvent]:
-        self.total.add(chunk)
-        yield ChunkEvent(chunk)
-        for choice in chunk.choices:
-            if text := choice.delta.content:
-                self._content += text
-                yield ContentDeltaEvent(text, self._content)
+    def events(self, choice: ChunkChoice) -> Iterator[TypedChatEvent[T]]:
+        if text := choice.delta.content:
+            self._content += text
+            yield ContentDeltaEvent(text, self._content, self._reader.is_json)
 
-            for call in choice.delta.tool_calls or ():
-                yield from self._call_events(call)
+        for call in choice.delta.tool_calls or ():
+            yield from self._call_events(call)
 
-            if choice.finish_reason is not None:
-                yield from self._done_events()
+        if choice.finish_reason is not None:
+            yield from self._done_events(choice.finish_reason)
 
-    def _call_events(self, call: ChoiceDeltaToolCall) -> Iterator[ChatEvent]:
+    def _call_events(self, call: ChoiceDeltaToolCall) -> Iterator[TypedChatEvent[T]]:
         if call.index == len(self._calls):
             yield from self._call_done()
             self._calls.append((call.function.name or "", ""))
@@ -204,13 +269,15 @@ class _Answer:
             self._calls[call.index] = name, arguments
             yield ToolArgumentsDeltaEvent(call.index, name, delta, arguments)
 
-    def _done_events(self) -> Iterator[ChatEvent]:
+    def _done_events(self, finish_reason: FinishReason) -> Iterator[TypedChatEvent[T]]:
         if self._content:
-            yield ContentDoneEvent(self._content)
+            is_value = not self._calls
+            parsed = self._reader.value(self._content, finish_reason) if is_value else None
+            yield ContentDoneEvent(self._content, parsed)
 
         yield from self._call_done()
 
-    def _call_done(self) -> Iterator[ChatEvent]:
+    def _call_done(self) -> Iterator[TypedChatEvent[T]]:
         if self._calls:
             name, arguments = self._calls[-1]
             yield ToolArgumentsDoneEvent(len(self._calls) - 1, name, arguments)

@@ -1,19 +1,33 @@
-"""`engine.chat.completions.parse`: an answer as a value of a Python type."""
+"""An answer as a value of a Python type: `parse`, and `stream` with a type."""
 
 from __future__ import annotations
 
-__all__ = ("ParsedChatCompletion", "ParsedChoice", "ParsedMessage", "TypedAnswer")
+__all__ = (
+    "AnswerReader",
+    "ParsedChatCompletion",
+    "ParsedChoice",
+    "ParsedMessage",
+    "PlainAnswer",
+    "TypedAnswer",
+    "answer_reader",
+)
 
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 
 from aiomlc.api.protocol.chat import ChatCompletion, Choice, ChoiceLogprobs, FinishReason
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import Usage
-from aiomlc.errors import IncompleteAnswerError
+from aiomlc.errors import BadRequestError, IncompleteAnswerError
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+C_co = TypeVar("C_co", covariant=True)
+# What a request's field may be; everything else is a type.
+_JSON = (Mapping, BaseModel, str, int, float, list, type(None))
 
 
 class _Record(BaseModel):
@@ -53,20 +67,94 @@ class ParsedChatCompletion(_Record, Generic[T]):
     system_fingerprint: str | None = None
 
 
+class AnswerReader(Protocol[T_co, C_co]):
+    """What a request says of its answer's type, and how the answer is read."""
+
+    @property
+    def response_format(self) -> object:
+        """The field of the request."""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the text is the JSON of a value."""
+
+    def value(self, text: str, finish_reason: FinishReason) -> T_co | None:
+        """The value of a whole text.
+
+        Raises:
+            IncompleteAnswerError: the text was cut, or a check of the type's own refuses it.
+        """
+
+    def read(self, completion: ChatCompletion) -> C_co:
+        """The whole answer.
+
+        Raises:
+            IncompleteAnswerError: as `value`.
+        """
+
+
+def answer_reader(response_format: object) -> AnswerReader[Any, Any]:
+    """The reader of an answer that has to be of a type, or of the form of a request's field.
+
+    Raises:
+        BadRequestError: it is neither.
+    """
+    if isinstance(response_format, _JSON):
+        return PlainAnswer(response_format)
+
+    answer_type: Any = response_format  # Types that pydantic knows need not be of class `type`.
+    return TypedAnswer(answer_type)
+
+
+@final
+class PlainAnswer:
+    """An answer that is text."""
+
+    def __init__(self, response_format: object) -> None:
+        self.response_format = response_format
+
+    @property
+    def is_json(self) -> bool:
+        """False: nobody said what value it would be."""
+        return False
+
+    def value(self, text: str, finish_reason: FinishReason) -> None:
+        """No value."""
+
+    def read(self, completion: ChatCompletion) -> ChatCompletion:
+        """The answer as it is."""
+        return completion
+
+
+@final
 class TypedAnswer(Generic[T]):
-    """A type as what an answer must be, and the way back."""
+    """A type as what an answer must be, and the way back.
+
+    Raises:
+        BadRequestError: pydantic does not know the type, or JSON has nothing for it.
+    """
 
     def __init__(self, answer_type: type[T]) -> None:
-        self._adapter = TypeAdapter(answer_type)
         self._name = getattr(answer_type, "__name__", "answer")
+        try:
+            self._adapter = TypeAdapter(answer_type)
+            self._schema = _closed(self._adapter.json_schema())
+        except PydanticUserError as error:
+            raise BadRequestError(
+                f"response_format: no answer can be of this type: {error}", param="response_format"
+            ) from error
+
+    @property
+    def is_json(self) -> bool:
+        """True."""
+        return True
 
     @property
     def response_format(self) -> dict[str, Any]:
         """The field of the request."""
-        schema = _closed(self._adapter.json_schema())
         return {
             "type": "json_schema",
-            "json_schema": {"name": self._name, "strict": True, "schema": schema},
+            "json_schema": {"name": self._name, "strict": True, "schema": self._schema},
         }
 
     def read(self, completion: ChatCompletion) -> ParsedChatCompletion[T]:
@@ -78,17 +166,13 @@ class TypedAnswer(Generic[T]):
         choices = [self._choice(choice) for choice in completion.choices]
         return ParsedChatCompletion.model_construct(**{**dict(completion), "choices": choices})
 
-    def _choice(self, choice: Choice) -> ParsedChoice[T]:
-        message = choice.message
-        parsed = None if message.tool_calls else self._parse(choice)
-        told: ParsedMessage[T] = ParsedMessage.model_construct(
-            **{**dict(message), "parsed": parsed}
-        )
-        return ParsedChoice.model_construct(**{**dict(choice), "message": told})
+    def value(self, text: str, finish_reason: FinishReason) -> T:
+        """The value of a whole text.
 
-    def _parse(self, choice: Choice) -> T:
-        text = choice.message.content or ""
-        if choice.finish_reason == "length":
+        Raises:
+            IncompleteAnswerError: the text was cut, or a check of the type's own refuses it.
+        """
+        if finish_reason == "length":
             raise IncompleteAnswerError("the answer was cut at the limit of its tokens", text=text)
 
         try:
@@ -98,6 +182,16 @@ class TypedAnswer(Generic[T]):
                 f"the answer is no {self._name}: {error.errors(include_url=False)[0]['msg']}",
                 text=text,
             ) from error
+
+    def _choice(self, choice: Choice) -> ParsedChoice[T]:
+        message = choice.message
+        parsed = (
+            None if message.tool_calls else self.value(message.content or "", choice.finish_reason)
+        )
+        told: ParsedMessage[T] = ParsedMessage.model_construct(
+            **{**dict(message), "parsed": parsed}
+        )
+        return ParsedChoice.model_construct(**{**dict(choice), "message": told})
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON.

@@ -19,7 +19,7 @@ from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions, CompletionOptions, ParseOptions
-from aiomlc.api.parsed import ParsedChatCompletion
+from aiomlc.api.parsed import ParsedChatCompletion, answer_reader
 from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
@@ -246,15 +246,35 @@ class Completions:
             partial(parse, messages=messages, response_format=response_format, **options)
         )
 
+    @overload
+    def stream(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[T],
+        **options: Unpack[ParseOptions],
+    ) -> ChatEventIterator[T, ParsedChatCompletion[T]]: ...
+
+    @overload
     def stream(
         self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
-    ) -> ChatEventIterator:
+    ) -> ChatEventIterator[None, ChatCompletion]: ...
+
+    def stream(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[Any] | Mapping[str, Any] | None = None,
+        **options: Unpack[ParseOptions],
+    ) -> ChatEventIterator[Any, Any]:
         """The answer as events, in a scope, as `AsyncCompletions.stream`."""
+        reader = answer_reader(response_format)
+        fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         def open_chunks() -> ChatCompletionIterator:
-            return self.open(parse_chat_request({"messages": messages, **options}))
+            return self.open(parse_chat_request(fields))
 
-        return ChatEventIterator(open_chunks)
+        return ChatEventIterator(open_chunks, reader)
 
     def open(self, request: ChatCompletionRequest) -> ChatCompletionIterator:
         """The stream of a parsed request, as `AsyncCompletions.open`."""

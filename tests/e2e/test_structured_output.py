@@ -143,6 +143,21 @@ def test_an_answer_is_a_value_of_the_type(seed: int) -> None:
     assert message.parsed == Person.model_validate_json(message.content or "")
 
 
+def test_a_value_grows_as_it_is_told() -> None:
+    with (
+        MLCEngine() as engine,
+        engine.chat.completions.stream(messages=QUESTION, response_format=Person) as events,
+    ):
+        told = [event for event in events if event.type == "content.delta"]
+        message = events.get_final_completion().choices[0].message
+
+    assert told[-1].parsed == json.loads(message.content or "")
+    assert message.parsed == Person.model_validate(told[-1].parsed)
+    known = [list(event.parsed) for event in told if isinstance(event.parsed, dict)]
+    assert known[-1] == ["name", "age", "city"]
+    assert known == sorted(known, key=len)
+
+
 def test_any_type_that_pydantic_knows_will_do() -> None:
     with MLCEngine() as engine:
         answer = engine.chat.completions.parse(

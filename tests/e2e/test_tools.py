@@ -97,7 +97,7 @@ async def whole_message(engine: AsyncMLCEngine, **options: Any) -> ChatCompletio
 
 async def streamed_message(engine: AsyncMLCEngine, **options: Any) -> ChatCompletionMessage:  # noqa: ANN401
     async with engine.chat.completions.stream(**options) as events:
-        whole = await events.get_final_completion()
+        whole: ChatCompletion = await events.get_final_completion()
     return whole.choices[0].message
 
 

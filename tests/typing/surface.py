@@ -19,9 +19,10 @@ from aiomlc import (
     GenerationConfig,
     JSONFFIEngine,
     MLCEngine,
+    ParsedChatCompletion,
     SyncMLCEngine,
 )
-from aiomlc.api.chat_events import ChatEvent
+from aiomlc.api.chat_events import ChatEvent, TypedChatEvent
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -52,6 +53,17 @@ async def asynchronous(stream: bool) -> None:
             async for event in events:
                 assert_type(event, ChatEvent)
 
+            assert_type(await events.get_final_completion(), ChatCompletion)
+
+        typed = engine.chat.completions.stream(messages=HELLO, response_format=Person)
+        async with typed as values:
+            async for value in values:
+                assert_type(value, TypedChatEvent[Person])
+                if value.type == "content.done":
+                    assert_type(value.parsed, Person | None)
+
+            assert_type(await values.get_final_completion(), ParsedChatCompletion[Person])
+
         assert_type(await engine.completions.create(prompt="a"), Completion)
         assert_type(await engine.completions.create(prompt="a", stream=True), CompletionStream)
         stream_of_chunks: AsyncIterator[ChatCompletionChunk] = await create(
@@ -70,6 +82,14 @@ def blocking() -> None:
         parsed = engine.chat.completions.parse(messages=HELLO, response_format=Person)
         assert_type(parsed.choices[0].message.parsed, Person | None)
         assert_type(engine.completions.create(prompt=[1, 2]), Completion)
+        json_form = {"type": "json_object"}
+        with engine.chat.completions.stream(messages=HELLO, response_format=json_form) as events:
+            assert_type(next(events), ChatEvent)
+            assert_type(events.get_final_completion(), ChatCompletion)
+
+        with engine.chat.completions.stream(messages=HELLO, response_format=Person) as values:
+            assert_type(next(values), TypedChatEvent[Person])
+            assert_type(values.get_final_completion(), ParsedChatCompletion[Person])
 
     with SyncMLCEngine() as steps:
         texts, logprobs = steps.generate("a", GenerationConfig(n=2))
