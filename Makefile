@@ -56,6 +56,9 @@ lint: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/basedpyright
+	@mkdir -p build && PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)" \
+	  basedpyright --verifytypes aiomlc --ignoreexternal >build/types.log \
+	  && grep 'Type completeness score: 100%' build/types.log || { cat build/types.log; exit 1; }
 	$(BIN)/lint-imports
 	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format --dry-run -Werror
 

@@ -184,7 +184,7 @@ class ModelNotFoundError(ModelLoadError, FileNotFoundError):
         self, message: str, *, path: str | PathLike[str] | None = None, field: str | None = None
     ) -> None:
         super().__init__(message, path=path, field=field)
-        self.errno = errno.ENOENT
+        self.errno: int | None = errno.ENOENT
 
 
 class CompileError(ModelLoadError):

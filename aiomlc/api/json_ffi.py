@@ -170,7 +170,7 @@ class _Chunks:
     def __init__(
         self, engine: MLCEngine, request: str | Mapping[str, Any], request_id: str | None
     ) -> None:
-        self.request_id = request_id or f"chatcmpl-{uuid.uuid4().hex}"
+        self.request_id: str = request_id or f"chatcmpl-{uuid.uuid4().hex}"
         self._stream: ChatCompletionIterator | None = None
         self._error: list[ChatCompletionChunk] = []
         try:

@@ -44,6 +44,7 @@ from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
 from aiomlc.runtime.step_log import StepLog
+from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.trace import chrome_trace
 
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
@@ -112,7 +113,7 @@ class SyncMLCEngine:
             raise BadRequestError("the model is an encoder, which has no steps", param="model")
 
         self._model = loaded
-        self.tokenizer = self._model.tokenizer
+        self.tokenizer: Tokenizer = self._model.tokenizer
         template = self._model.chat_template
         self.conv_template: Conversation | None = (
             template if isinstance(template, Conversation) else None

@@ -27,6 +27,7 @@ from aiomlc.models.layers import (
     SiluMul,
     TakeRows,
 )
+from aiomlc.models.module import Mutator
 
 _KERNELS = "aiomlc.cpu."
 _ROPE_NORMAL = 1  # TVM's RopeMode: rotate before a key enters the cache.
@@ -140,7 +141,7 @@ class _CpuWindowedAttention(nn.Module):  # type: ignore[misc]
         return self.layer.call(name, qkv, kv, self.layer.window, self.layer.sinks)
 
 
-class CpuLowering(nn.Mutator):  # type: ignore[misc]
+class CpuLowering(Mutator):
     """Replaces the layers that decoders and encoders share."""
 
     def __init__(self, quantization: Quantization) -> None:

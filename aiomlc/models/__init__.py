@@ -1,6 +1,6 @@
 """Model architectures: what a config means, which weights it needs, and the graph it stands for.
 
-Nothing that is imported here imports tvm; only `decoder`, `encoder` and `layers` do.
+Nothing that is imported here imports tvm; only `decoder`, `encoder`, `layers` and `module` do.
 """
 
 from __future__ import annotations

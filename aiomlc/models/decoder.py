@@ -23,11 +23,12 @@ from aiomlc.models.layers import (
     SiluMul,
     TakeRows,
 )
+from aiomlc.models.module import Module
 
 CreateCache = Callable[..., Any]
 
 
-class Decoder(nn.Module):  # type: ignore[misc]
+class Decoder(Module):
     """A causal language model. Its public methods are the functions of the compiled library."""
 
     def __init__(self, config: DecoderConfig, kv_dtype: str, create_cache: CreateCache) -> None:
@@ -85,11 +86,11 @@ class Decoder(nn.Module):  # type: ignore[misc]
         return self.lm_head(x)
 
 
-class _Layers(nn.Module):  # type: ignore[misc]
+class _Layers(Module):
     def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
         super().__init__()
         self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(
+        self.layers: nn.ModuleList = nn.ModuleList(
             [_Block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
         self.norm: RMSNorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -102,7 +103,7 @@ class _Layers(nn.Module):  # type: ignore[misc]
         return update, x
 
 
-class _Block(nn.Module):  # type: ignore[misc]
+class _Block(Module):
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -122,7 +123,7 @@ class _Block(nn.Module):  # type: ignore[misc]
         return self.mlp(x), residual
 
 
-class _Attention(nn.Module):  # type: ignore[misc]
+class _Attention(Module):
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
@@ -167,7 +168,7 @@ class _Attention(nn.Module):  # type: ignore[misc]
         return self.o_proj(self.attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
 
 
-class _Mlp(nn.Module):  # type: ignore[misc]
+class _Mlp(Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size

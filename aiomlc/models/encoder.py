@@ -14,19 +14,20 @@ from tvm.relax.frontend.nn import op
 
 from aiomlc.models.encoder_config import EncoderConfig
 from aiomlc.models.layers import Embedding, Linear
+from aiomlc.models.module import Module
 
 Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
 """qkv `[n, 3 * hidden]`, the texts' lengths int32 `[b]` and the heads -> `[n, hidden]`."""
 
 
-class LayerNorm(nn.Module):  # type: ignore[misc]
+class LayerNorm(Module):
     """Layer normalisation over the last axis, in float32."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter((size,), "float32")
-        self.bias = nn.Parameter((size,), "float32")
+        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
+        self.bias: nn.Parameter = nn.Parameter((size,), "float32")
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.layer_norm(x, None, self.weight, self.bias, axes=[-1], eps=self.eps)
@@ -36,21 +37,21 @@ class LayerNorm(nn.Module):  # type: ignore[misc]
         return self.forward(op.add(x, residual))
 
 
-class Gelu(nn.Module):  # type: ignore[misc]
+class Gelu(Module):
     """The exact GELU, by the error function."""
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.gelu(x)
 
 
-class Sum(nn.Module):  # type: ignore[misc]
+class Sum(Module):
     """The sum of two tensors of one shape."""
 
     def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
         return op.add(a, b)
 
 
-class Encoder(nn.Module):  # type: ignore[misc]
+class Encoder(Module):
     """A bidirectional encoder. Its public method is the function of the compiled library."""
 
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
@@ -65,7 +66,7 @@ class Encoder(nn.Module):  # type: ignore[misc]
         return self.encoder(self.embeddings(ids, positions, types), lengths)
 
 
-class _Embeddings(nn.Module):  # type: ignore[misc]
+class _Embeddings(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         hidden = config.hidden_size
@@ -80,11 +81,11 @@ class _Embeddings(nn.Module):  # type: ignore[misc]
         return self.LayerNorm.add(x, self.position_embeddings(positions))
 
 
-class _Layers(nn.Module):  # type: ignore[misc]
+class _Layers(Module):
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
         super().__init__()
         layers = range(config.num_hidden_layers)
-        self.layer = nn.ModuleList([_Block(config, attend) for _ in layers])
+        self.layer: nn.ModuleList = nn.ModuleList([_Block(config, attend) for _ in layers])
 
     def forward(self, x: nn.Tensor, lengths: nn.Tensor) -> nn.Tensor:
         for layer in self.layer:
@@ -92,7 +93,7 @@ class _Layers(nn.Module):  # type: ignore[misc]
         return x
 
 
-class _Block(nn.Module):  # type: ignore[misc]
+class _Block(Module):
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
         super().__init__()
         self.attention = _Attention(config, attend)
@@ -104,7 +105,7 @@ class _Block(nn.Module):  # type: ignore[misc]
         return self.output(self.intermediate(x), x)
 
 
-class _Attention(nn.Module):  # type: ignore[misc]
+class _Attention(Module):
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
         super().__init__()
         self.self = _SelfAttention(config, attend)
@@ -114,7 +115,7 @@ class _Attention(nn.Module):  # type: ignore[misc]
         return self.output(self.self(x, lengths), x)
 
 
-class _SelfAttention(nn.Module):  # type: ignore[misc]
+class _SelfAttention(Module):
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
         super().__init__()
         hidden = config.hidden_size
@@ -126,7 +127,7 @@ class _SelfAttention(nn.Module):  # type: ignore[misc]
         return self.attend(self.qkv(x), lengths, self.num_heads)
 
 
-class _Intermediate(nn.Module):  # type: ignore[misc]
+class _Intermediate(Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -137,7 +138,7 @@ class _Intermediate(nn.Module):  # type: ignore[misc]
         return self.activation(self.dense(x))
 
 
-class _Output(nn.Module):  # type: ignore[misc]
+class _Output(Module):
     def __init__(self, inputs: int, config: EncoderConfig) -> None:
         super().__init__()
         self.dense = Linear(inputs, config.hidden_size, bias=True, out_dtype="float32")

@@ -8,8 +8,10 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
+from aiomlc.models.module import Module
 
-class Linear(nn.Module):  # type: ignore[misc]
+
+class Linear(Module):
     """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, out_dtype: str) -> None:
@@ -17,8 +19,8 @@ class Linear(nn.Module):  # type: ignore[misc]
         self.inputs = inputs
         self.outputs = outputs
         self.out_dtype = out_dtype
-        self.weight = nn.Parameter((outputs, inputs), "float32")
-        self.bias = nn.Parameter((outputs,), "float32") if bias else None
+        self.weight: nn.Parameter = nn.Parameter((outputs, inputs), "float32")
+        self.bias: nn.Parameter | None = nn.Parameter((outputs,), "float32") if bias else None
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         y = op.matmul(x.astype("float32"), op.permute_dims(self.weight))
@@ -27,14 +29,14 @@ class Linear(nn.Module):  # type: ignore[misc]
         return y.astype(self.out_dtype)
 
 
-class Embedding(nn.Module):  # type: ignore[misc]
+class Embedding(Module):
     """A row per token id; `project` is the head that shares its weights."""
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
         super().__init__()
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
-        self.weight = nn.Parameter((vocab_size, hidden_size), "float32")
+        self.weight: nn.Parameter = nn.Parameter((vocab_size, hidden_size), "float32")
 
     def forward(self, ids: nn.Tensor) -> nn.Tensor:
         return op.take(self.weight, ids, axis=0)
@@ -43,13 +45,13 @@ class Embedding(nn.Module):  # type: ignore[misc]
         return op.matmul(x, op.permute_dims(self.weight))
 
 
-class RMSNorm(nn.Module):  # type: ignore[misc]
+class RMSNorm(Module):
     """Root-mean-square normalisation over the last axis, in float32."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter((size,), "float32")
+        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.rms_norm(x, self.weight, axes=[-1], epsilon=self.eps)
@@ -60,7 +62,7 @@ class RMSNorm(nn.Module):  # type: ignore[misc]
         return self.forward(total), total
 
 
-class QKNorm(nn.Module):  # type: ignore[misc]
+class QKNorm(Module):
     """Normalises every query head and every key head of fused qkv `[n, heads, d]`."""
 
     def __init__(self, num_q_heads: int, num_kv_heads: int, *, eps: float, out_dtype: str) -> None:
@@ -78,7 +80,7 @@ class QKNorm(nn.Module):  # type: ignore[misc]
         return op.concat([q, k, v], dim=1).astype(self.out_dtype)
 
 
-class CacheAttention(nn.Module):  # type: ignore[misc]
+class CacheAttention(Module):
     """Rotate fused qkv `[n, heads, d]`, append to the cache and attend: TVM's cache does all three.
 
     With a `window`, which the cache alone does not know, rows see as many positions, and the first
@@ -97,8 +99,8 @@ class CacheAttention(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.layer = layer
-        self.shape = (num_heads, head_dim)
-        self.scale = head_dim**-0.5
+        self.shape: tuple[int, int] = (num_heads, head_dim)
+        self.scale: float = head_dim**-0.5
         self.dtype = dtype
         self.window = window
         self.sinks = sinks
@@ -120,7 +122,7 @@ class CacheAttention(nn.Module):  # type: ignore[misc]
         return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
 
 
-class SiluMul(nn.Module):  # type: ignore[misc]
+class SiluMul(Module):
     """`silu(gate) * up` of a fused `[n, 2 * size]`, gate first."""
 
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
@@ -128,7 +130,7 @@ class SiluMul(nn.Module):  # type: ignore[misc]
         return op.multiply(op.silu(gate), up)
 
 
-class TakeRows(nn.Module):  # type: ignore[misc]
+class TakeRows(Module):
     """Rows of `[n, size]` by position."""
 
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
