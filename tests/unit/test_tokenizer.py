@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -72,6 +72,7 @@ def text_of(tokenizer: Tokenizer, token_ids: list[int]) -> str:
 
 @given(st.text())
 def test_byte_level_bytes_are_the_text(text: str) -> None:
+    assume("<|end|>" not in text)  # A special token adds nothing.
     tokenizer = Tokenizer(BYTE_LEVEL)
 
     token_ids = tokenizer.encode(text)
@@ -89,6 +90,7 @@ def test_byte_level_bytes_of_any_tokens_are_what_tokenizers_decodes(token_ids: l
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="▁\0")))
 def test_sentence_piece_bytes_are_the_text_after_a_space(text: str) -> None:
+    assume("<s>" not in text)  # A special token adds nothing.
     tokenizer = Tokenizer(SENTENCE_PIECE)
 
     token_ids = tokenizer.encode(text)
