@@ -4,26 +4,25 @@ from __future__ import annotations
 
 __all__ = ("JSONFFIEngine", "JSONStream")
 
-import json
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat import MessageLike
+from aiomlc.api.json_chunks import (
+    check_stream,
+    error_chunks,
+    new_request_id,
+    parse_json_request,
+)
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions
-from aiomlc.api.protocol.chat import ChatCompletionChunk, Usage
-from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.sync_engine import ChatCompletionIterator, MLCEngine
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import AiomlcError, BadRequestError
+from aiomlc.errors import AiomlcError
 from aiomlc.runtime.loaded_model import LoadProgress
-
-# Every answer is a stream that ends with the usage, whatever the request says.
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 @final
@@ -123,7 +122,7 @@ class JSONFFICompletions:
         Raises:
             BadRequestError: `stream` is false. Every other error is a chunk.
         """
-        _check_stream(stream)
+        check_stream(stream)
         asked = options.get("stream_options") or {}
         chunks = _Chunks(self._engine, {"messages": messages, **options}, None)
         return _flatten(chunks, include_usage=bool(asked.get("include_usage")))
@@ -170,17 +169,15 @@ class _Chunks:
     def __init__(
         self, engine: MLCEngine, request: str | Mapping[str, Any], request_id: str | None
     ) -> None:
-        self.request_id: str = request_id or f"chatcmpl-{uuid.uuid4().hex}"
+        self.request_id: str = request_id or new_request_id()
         self._stream: ChatCompletionIterator | None = None
         self._error: list[ChatCompletionChunk] = []
         try:
-            fields = {**_fields(request), **_STREAMED}
-            fields["request_id"] = request_id or fields.get("request_id") or self.request_id
-            parsed = parse_chat_request(fields)
+            parsed = parse_json_request(request, request_id, self.request_id)
             self.request_id = parsed.request_id or self.request_id
             self._stream = engine.chat.completions.open(parsed)
         except AiomlcError as error:
-            self._error = _error_chunks(self.request_id, error)
+            self._error = error_chunks(self.request_id, error)
 
     def receive_batch(self) -> list[ChatCompletionChunk]:
         """Wait for a chunk, and take all that are there; an empty list is the end."""
@@ -189,10 +186,10 @@ class _Chunks:
                 return self._stream.receive_batch()
             except AiomlcError as error:
                 self._stream = None
-                return _error_chunks(self.request_id, error)
+                return error_chunks(self.request_id, error)
 
-        error_chunks, self._error = self._error, []
-        return error_chunks
+        chunks, self._error = self._error, []
+        return chunks
 
     def close(self) -> None:
         """Cancel what is unfinished."""
@@ -201,43 +198,9 @@ class _Chunks:
             self._stream.close()
 
 
-def _fields(request: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(request, str):
-        return request
-
-    try:
-        fields = json.loads(request)
-    except (ValueError, RecursionError) as error:
-        raise BadRequestError(f"the request is not JSON: {error}") from error
-
-    if not isinstance(fields, dict):
-        raise BadRequestError("the request is not a JSON object")
-
-    _check_stream(fields.get("stream", True))
-    return fields
-
-
-def _check_stream(stream: object) -> None:
-    if stream is False:
-        raise BadRequestError("JSONFFIEngine only support stream=True", param="stream")
-
-
 def _flatten(chunks: _Chunks, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
     try:
         while batch := chunks.receive_batch():
             yield from (chunk for chunk in batch if include_usage or chunk.usage is None)
     finally:
         chunks.close()
-
-
-def _error_chunks(request_id: str, error: AiomlcError) -> list[ChatCompletionChunk]:
-    common = {"id": request_id, "created": int(time.time()), "model": ""}
-    delta = {"role": "assistant", "content": str(error)}
-    choice = {"index": 0, "delta": delta, "finish_reason": "error"}
-    return [
-        ChatCompletionChunk.model_validate({**common, **rest})
-        for rest in (
-            {"choices": [choice], "usage": None},
-            {"choices": [], "usage": Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)},
-        )
-    ]

@@ -9,6 +9,7 @@ __all__ = (
     "encode_by_pairs",
     "load_native",
     "physical_cores",
+    "register_global",
 )
 
 import array
@@ -18,7 +19,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from aiomlc.runtime.grammar import Grammar
     from aiomlc.runtime.tokenizer import Tokenizer
 
-_RAISED_BY_NATIVE_CODE = (
+_CROSS_THE_FFI = (
     errors.BadRequestError,
+    errors.EngineError,
     errors.GrammarError,
     errors.PromptTooLongError,
     errors.EngineClosedError,
@@ -89,17 +91,23 @@ def _import_tvm_ffi() -> None:
 
 
 @functools.cache
+def _register_errors() -> None:
+    """Let our errors cross the FFI as themselves."""
+    _import_tvm_ffi()
+    import tvm_ffi
+
+    for error in _CROSS_THE_FFI:
+        tvm_ffi.register_error(error.__name__, error)
+
+
+@functools.cache
 def load_native() -> None:
     """Load TVM's runtime and our library into the process, without importing `tvm`.
 
     Raises:
         ModelLoadError: one of the libraries is missing or does not load.
     """
-    _import_tvm_ffi()
-    import tvm_ffi
-
-    for error in _RAISED_BY_NATIVE_CODE:
-        tvm_ffi.register_error(error.__name__, error)
+    _register_errors()
     try:
         for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
             ctypes.CDLL(str(_tvm_library(name)), ctypes.RTLD_GLOBAL)
@@ -111,6 +119,17 @@ def load_native() -> None:
 def physical_cores() -> int:
     """Physical cores that this process may use."""
     return int(_global("aiomlc.physical_cores")())
+
+
+def register_global(name: str, function: Callable[..., object]) -> None:
+    """Let every language in the process find a function by its name.
+
+    What it returns is converted: a dict of functions becomes a map of FFI functions.
+    """
+    _register_errors()
+    import tvm_ffi
+
+    tvm_ffi.register_global_func(name, function)
 
 
 def _global(name: str) -> Any:  # noqa: ANN401 - an FFI function has no static signature.

@@ -1,0 +1,76 @@
+"""Between JSON text and chunks: requests are read, errors are put in a chunk's form."""
+
+from __future__ import annotations
+
+__all__ = ("check_stream", "error_chunks", "new_request_id", "parse_json_request")
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from aiomlc.api.protocol.chat import ChatCompletionChunk, Usage
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.errors import AiomlcError, BadRequestError
+
+# Every answer is a stream that ends with the usage, whatever the request says.
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+
+
+def new_request_id() -> str:
+    """An id for a request that has none."""
+    return f"chatcmpl-{uuid.uuid4().hex}"
+
+
+def parse_json_request(
+    request: str | Mapping[str, Any], request_id: str | None, default_id: str
+) -> ChatCompletionRequest:
+    """Read a request, JSON text or its fields; its own id gives way to `request_id`.
+
+    Raises:
+        BadRequestError: no JSON object, or a field is refused.
+    """
+    fields = {**_fields(request), **_STREAMED}
+    fields["request_id"] = request_id or fields.get("request_id") or default_id
+    return parse_chat_request(fields)
+
+
+def error_chunks(request_id: str, error: AiomlcError) -> list[ChatCompletionChunk]:
+    """A chunk with the finish reason `error`, and the usage that ends every answer."""
+    common = {"id": request_id, "created": int(time.time()), "model": ""}
+    delta = {"role": "assistant", "content": str(error)}
+    choice = {"index": 0, "delta": delta, "finish_reason": "error"}
+    return [
+        ChatCompletionChunk.model_validate({**common, **rest})
+        for rest in (
+            {"choices": [choice], "usage": None},
+            {"choices": [], "usage": Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)},
+        )
+    ]
+
+
+def check_stream(stream: object) -> None:
+    """Refuse whole answers.
+
+    Raises:
+        BadRequestError: `stream` is false.
+    """
+    if stream is False:
+        raise BadRequestError("JSONFFIEngine only support stream=True", param="stream")
+
+
+def _fields(request: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(request, str):
+        return request
+
+    try:
+        fields = json.loads(request)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the request is not JSON: {error}") from error
+
+    if not isinstance(fields, dict):
+        raise BadRequestError("the request is not a JSON object")
+
+    check_stream(fields.get("stream", True))
+    return fields

@@ -1,0 +1,78 @@
+"""A chat with the bundled model through nothing but functions that the FFI finds by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import tvm_ffi
+
+import aiomlc.api.json_ffi_functions  # noqa: F401 - registers them.
+from tests.json_answers import JSONAnswers
+
+SUM = {"messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0}
+STORY = {"messages": [{"role": "user", "content": "Tell me a story about a fox called Rosa."}]}
+
+
+@pytest.fixture
+def answers() -> JSONAnswers:
+    return JSONAnswers()
+
+
+@pytest.fixture
+def functions(answers: JSONAnswers) -> Iterator[Any]:
+    table: Any = tvm_ffi.get_global_func("aiomlc.json_ffi.create")()
+    table["init_background_engine"](1, 0, answers)
+    with ThreadPoolExecutor(2) as threads:
+        loops = [
+            threads.submit(table["run_background_loop"]),
+            threads.submit(table["run_background_stream_back_loop"]),
+        ]
+        try:
+            table["reload"](json.dumps({"mode": "local"}))
+            yield table
+        finally:
+            table["exit_background_loop"]()
+
+        for loop in loops:
+            loop.result()
+
+
+def test_a_chat(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
+    assert functions["chat_completion"](json.dumps(SUM), "sum") is True
+    assert functions["chat_completion"]('{"messages": ', "malformed") is False
+    answers.wait("sum", seconds=60)
+
+    assert "42" in answers.text("sum")
+    assert answers.reason("sum") == "stop"
+    assert answers.wait("sum")[-1]["usage"]["completion_tokens"] > 0
+    assert functions["get_last_error"]() == answers.text("malformed")
+    assert answers.reason("malformed") == "error"
+
+
+def test_an_aborted_request_ends_and_the_others_do_not_notice(
+    functions: Any,  # noqa: ANN401
+    answers: JSONAnswers,
+) -> None:
+    endless = json.dumps({**STORY, "ignore_eos": True, "max_tokens": 2000})
+    assert functions["chat_completion"](endless, "aborted")
+    assert functions["chat_completion"](json.dumps(SUM), "sum")
+    answers.wait("aborted", chunks=3, seconds=60)
+    functions["abort"]("aborted")
+
+    assert answers.reason("aborted") == "error"
+    assert "42" in answers.text("sum")
+
+
+def test_unloading_and_loading_again(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
+    functions["unload"]()
+    assert functions["chat_completion"](json.dumps(SUM), "early") is False
+    assert "no model is loaded" in answers.text("early")
+    functions["reload"](json.dumps({"mode": "interactive"}))
+    functions["chat_completion"](json.dumps(SUM), "late")
+    answers.wait("late", seconds=60)
+
+    assert "42" in answers.text("late")
