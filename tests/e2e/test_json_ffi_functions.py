@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tvm_ffi
+import tvm_ffi.cpp
 
 import aiomlc.api.json_ffi_functions  # noqa: F401 - registers them.
 from tests.json_answers import JSONAnswers
@@ -76,3 +80,20 @@ def test_unloading_and_loading_again(functions: Any, answers: JSONAnswers) -> No
     answers.wait("late", seconds=60)
 
     assert "42" in answers.text("late")
+
+
+def test_a_chat_from_cpp(
+    answers: JSONAnswers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = str(Path(sys.executable).parent)  # Ninja is in the environment.
+    monkeypatch.setenv("PATH", os.pathsep.join((tools, os.environ["PATH"])))
+    module: Any = tvm_ffi.cpp.load_inline(
+        "json_chat",
+        cpp_sources=(Path(__file__).parent / "json_chat.cc").read_text(encoding="utf-8"),
+        functions=["chat"],
+        build_directory=str(tmp_path),
+    )
+    for line in module.chat(json.dumps(SUM)).splitlines():
+        answers(line)
+
+    assert "42" in answers.text("mine")
