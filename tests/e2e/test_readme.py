@@ -12,6 +12,11 @@ BLOCKS = re.findall(
 )
 
 
+def test_every_example_is_listed() -> None:
+    files = [path.name for path in (ROOT / "examples").iterdir() if path.is_file()]
+    assert [name for name in files if f"(examples/{name})" not in README] == ["__init__.py"]
+
+
 def test_every_block_of_python_has_a_title_and_is_run() -> None:
     assert len(BLOCKS) == README.count("```python") == 5
 

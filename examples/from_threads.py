@@ -1,0 +1,36 @@
+"""Threads of an async program ask the engine of its event loop, through a portal."""
+
+from __future__ import annotations
+
+import anyio
+from anyio import to_thread
+from anyio.from_thread import BlockingPortal
+
+from aiomlc import AsyncMLCEngine
+
+
+async def ask(engine: AsyncMLCEngine, question: str) -> str | None:
+    answer = await engine.chat.completions.create(
+        messages=[{"role": "user", "content": question}], temperature=0
+    )
+    return answer.choices[0].message.content
+
+
+def work(portal: BlockingPortal, engine: AsyncMLCEngine, question: str) -> None:
+    """Code that may block: it runs in a thread of its own."""
+    print(question, portal.call(ask, engine, question))
+
+
+async def main() -> None:
+    async with (
+        AsyncMLCEngine() as engine,
+        BlockingPortal() as portal,
+        anyio.create_task_group() as tasks,
+    ):
+        for number in range(8):
+            question = f"What is {number} plus 5?"
+            tasks.start_soon(to_thread.run_sync, work, portal, engine, question)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

@@ -1,0 +1,86 @@
+"""A web application that streams its answers as server-sent events.
+
+    pip install 'aiomlc[serve]' && uvicorn examples.web_app:app
+
+A client that goes away in the middle of an answer ends it, and what it held is free. Run as a
+program, this file serves one request to itself, without a socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from json import JSONDecodeError
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+
+from aiomlc import AiomlcError, AsyncMLCEngine, ChatCompletionStream, RequestError
+
+
+class EventStream(StreamingResponse):
+    """The chunks of an answer as events."""
+
+    def __init__(self, chunks: ChatCompletionStream) -> None:
+        self._chunks = chunks
+        self._events = self._read()
+        super().__init__(self._events, media_type="text/event-stream")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # However the response ends, its request ends with it.
+        async with self._chunks, aclosing(self._events):
+            await super().__call__(scope, receive, send)
+
+    async def _read(self) -> AsyncGenerator[str]:
+        try:
+            async for chunk in self._chunks:
+                yield f"data: {chunk.model_dump_json()}\n\n"
+        except AiomlcError as error:
+            yield f"event: error\ndata: {error}\n\n"
+
+        yield "data: [DONE]\n\n"
+
+
+def create_app(engine: AsyncMLCEngine) -> Starlette:
+    """The application; the engine opens and closes with it."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with engine:
+            yield
+
+    async def chat(request: Request) -> Response:
+        body = await request.json()
+        return EventStream(
+            await engine.chat.completions.create(
+                messages=body.get("messages", []), max_tokens=body.get("max_tokens"), stream=True
+            )
+        )
+
+    async def refuse(_: Request, error: Exception) -> Response:
+        status = 400 if isinstance(error, (RequestError, JSONDecodeError)) else 503
+        return JSONResponse({"error": {"message": str(error)}}, status)
+
+    return Starlette(
+        routes=[Route("/chat", chat, methods=["POST"])],
+        exception_handlers={AiomlcError: refuse, JSONDecodeError: refuse},
+        lifespan=lifespan,
+    )
+
+
+app = create_app(AsyncMLCEngine())
+
+
+def main() -> None:
+    body = {"messages": [{"role": "user", "content": "Who are you?"}]}
+    with TestClient(app) as client, client.stream("POST", "/chat", json=body) as response:
+        for line in response.iter_lines():
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
