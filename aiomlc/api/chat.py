@@ -23,9 +23,9 @@ from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_r
 from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.session import Service
 from aiomlc.api.structure import answer_grammar
+from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
-from aiomlc.runtime.tool_format import ToolFormat
 
 MessageLike = Mapping[str, Any] | BaseModel
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class AsyncCompletions:
             AiomlcError: as `create`.
         """
         session = await self._service.session()
-        tool_format = _tool_format(request, session.model)
+        open_calls = _tool_calls(request, session.model)
         answer = answer_grammar(request, session.model)
         prompt = render_prompt(request, session.model)
         prompt_ids = await session.encode_chat(prompt)
@@ -177,7 +177,7 @@ class AsyncCompletions:
             deltas,
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
-            tool_format=tool_format,
+            open_calls=open_calls,
             open_reasoning=_reasoning(request, session.model, prompt),
             logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             owner=self._service,
@@ -204,10 +204,18 @@ def _reasoning(
     return partial(ReasoningParser, reasoning_format, begins_inside=is_open)
 
 
-def _tool_format(request: ChatCompletionRequest, model: LoadedModel) -> ToolFormat | None:
-    if request.offered_tools and model.tool_format is None:
+def _tool_calls(
+    request: ChatCompletionRequest, model: LoadedModel
+) -> Callable[[], ToolCallParser] | None:
+    """What reads the calls of a choice; None where no tools are offered."""
+    if not request.offered_tools:
+        return None
+
+    if model.tool_format is None:
         raise BadRequestError(
             "the model's chat template teaches no form of tool calls that we know", param="tools"
         )
 
-    return model.tool_format if request.offered_tools else None
+    functions = [tool.function for tool in request.offered_tools]
+    parameters = {function.name: function.parameters or {} for function in functions}
+    return partial(ToolCallParser, model.tool_format, parameters)

@@ -17,7 +17,6 @@ from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.stream import Delta, DeltaStream
-from aiomlc.runtime.tool_format import ToolFormat
 
 _TEXT = {"content"}
 _CHOICE = {"index", "delta", "finish_reason"}
@@ -33,14 +32,14 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         *,
         model: str,
         include_usage: bool,
-        tool_format: ToolFormat | None,
+        open_calls: Callable[[], ToolCallParser] | None,
         open_reasoning: Callable[[], ReasoningParser] | None,
         logprobs: LogprobsWriter | None,
         owner: object,
     ) -> None:
         super().__init__(deltas.request_id, owner)
         self._deltas = deltas
-        self._tool_format = tool_format  # None: no tools are offered.
+        self._open_calls = open_calls  # None: no tools are offered.
         self._tool_parsers: dict[int, ToolCallParser] = {}
         self._open_reasoning = open_reasoning  # None: thoughts are not looked for.
         self._reasoning_parsers: dict[int, ReasoningParser] = {}
@@ -131,11 +130,11 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         return thought, text
 
     def _answer_deltas(self, delta: Delta, text: str) -> list[dict[str, Any]]:
-        if self._tool_format is None:
+        if self._open_calls is None:
             return [{"content": text}] if text else []
 
         if delta.choice not in self._tool_parsers:
-            self._tool_parsers[delta.choice] = ToolCallParser(self._tool_format)
+            self._tool_parsers[delta.choice] = self._open_calls()
 
         parser = self._tool_parsers[delta.choice]
         choice_deltas = parser.put(text)

@@ -20,7 +20,8 @@ from aiomlc.api.protocol.tools import FunctionDefinition
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.grammar import Grammar, json_grammar, tagged_grammar
 from aiomlc.runtime.loaded_model import LoadedModel
-from aiomlc.runtime.tool_grammar import ToolSchema, tool_grammar
+from aiomlc.runtime.tool_grammar import tool_grammar
+from aiomlc.runtime.tool_syntax.syntax import ToolSchema
 
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 __all__ = ("ToolCallParser",)
 
-import json
-import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 from aiomlc.runtime.tool_format import ToolFormat
+from aiomlc.runtime.tool_syntax.json_object import ObjectScanner
+from aiomlc.runtime.tool_syntax.syntax import CallHead, CallPlace, CallReader, NoCall
 
 Delta = dict[str, Any]
 
-# The order in which models write a call: from here its arguments can be passed on as they come.
-_HEADER = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
+_NO_PARAMETERS: Mapping[str, Mapping[str, Any]] = {}
 
 
 @final
@@ -24,14 +23,22 @@ class ToolCallParser:
 
     Nothing that may turn out to be a mark is passed on as content, nor is the whitespace that
     separates a call from content. What stands between marks and is no call is content, with its
-    marks: the model did say it. Arguments are passed on as the model writes them.
+    marks: the model did say it. Arguments that are written as JSON are passed on as they come.
     """
 
-    def __init__(self, tool_format: ToolFormat) -> None:
+    def __init__(
+        self,
+        tool_format: ToolFormat,
+        parameters: Mapping[str, Mapping[str, Any]] = _NO_PARAMETERS,
+    ) -> None:
+        """`parameters` are the schemas of the functions' arguments, by the functions' names."""
         self._format = tool_format
+        self._parameters = parameters
         self._waiting = ""  # What is undecided.
         self._at = 0  # How far into it a call has been looked for.
-        self._scanner = _ObjectScanner()
+        self._reader: CallReader
+        self._arguments = ObjectScanner()
+        self._find_tail_end: Callable[[str], int | None]
         self._state: Callable[[list[Delta]], bool] = self._begin_answer
         self._is_marked = False
         self._in_body = False  # The marks that are open held a call already.
@@ -57,7 +64,7 @@ class ToolCallParser:
             is_half = is_cut and self._waiting.strip() != ""
             length = _length_of_content(self._waiting, self._format.begin)
             self._say(deltas, length if is_half else len(self._waiting))
-        elif self._state == self._read_header or not self._in_body:
+        elif self._state == self._read_call or not self._in_body:
             is_dropped = is_cut and (self._is_marked or self._in_body)
             self._say(deltas, 0 if is_dropped else len(self._waiting))
 
@@ -68,7 +75,7 @@ class ToolCallParser:
         if not start:
             return False
 
-        if self._format.bare and start.startswith("{"):
+        if self._format.bare and start.startswith(self._format.syntax.opens):
             self._open_body(len(self._waiting) - len(start), is_marked=False)
         else:
             self._state = self._read_content
@@ -91,86 +98,83 @@ class ToolCallParser:
         self._at = at
         self._is_marked = is_marked
         self._in_body = False
-        self._state = self._find_object
+        self._state = self._find_call
 
-    def _find_object(self, deltas: list[Delta]) -> bool:
-        rest = self._waiting[self._at :].lstrip(self._format.between + " \t\r\n")
+    def _find_call(self, deltas: list[Delta]) -> bool:
+        syntax, end = self._format.syntax, self._format.end
+        rest = self._waiting[self._at :].lstrip(syntax.between + " \t\r\n")
         self._at = len(self._waiting) - len(rest)
-        end = self._format.end
-        if rest.startswith("{"):
-            self._scanner = _ObjectScanner(position=self._at)
-            self._state = self._read_header
-            return True
-
-        if not rest or (end.startswith(rest) and rest != end):
+        may_call = syntax.repeats or not self._in_body
+        marks = (end, syntax.opens) if may_call else (end,)
+        if not rest or any(mark.startswith(rest) and mark != rest for mark in marks):
             return False
 
-        if not self._in_body:
+        is_end = end != "" and rest.startswith(end)
+        if may_call and not is_end and rest.startswith(syntax.opens):
+            place = CallPlace(end, self._is_marked, self._parameters)
+            self._reader = syntax.open_call(self._at, place)
+            self._state = self._read_call
+        elif self._in_body:
+            self._waiting = self._waiting[self._at :].removeprefix(end)
+            self._state = self._read_content
+        else:
             self._give_up(deltas, self._at)
-            return True
 
-        self._waiting = self._waiting[self._at :].removeprefix(end)
-        self._state = self._read_content
         return True
 
     def _give_up(self, deltas: list[Delta], length: int) -> None:
         self._say(deltas, length)
         self._state = self._read_content
 
-    def _read_header(self, deltas: list[Delta]) -> bool:
-        header = _HEADER.match(self._waiting, self._at)
-        if header is not None:
-            self._start_call(deltas, header[1])
-            self._waiting = self._waiting[header.end() :]
-            self._scanner = _ObjectScanner()
-            self._state = self._read_arguments
-            return True
-
-        end = self._scanner.find_end(self._waiting)
-        if end is None:
+    def _read_call(self, deltas: list[Delta]) -> bool:
+        reading = self._reader.read(self._waiting)
+        if reading is None:
             return False
 
-        call = _read_call(self._waiting[self._at : end], lenient=self._is_marked)
-        if call is None:
-            self._give_up(deltas, end)
-            return True
+        if isinstance(reading, NoCall):
+            self._give_up(deltas, reading.end)
+        elif isinstance(reading, CallHead):
+            self._start_call(deltas, reading.name, reading.call_id)
+            self._waiting = self._waiting[reading.end :]
+            self._arguments = ObjectScanner()
+            self._find_tail_end = reading.find_tail_end
+            self._state = self._read_arguments
+        else:
+            for call in reading.calls:
+                self._start_call(deltas, call.name)
+                self._argue(deltas, call.arguments)
 
-        self._start_call(deltas, call[0])
-        self._argue(deltas, call[1])
-        self._end_call(end)
+            self._end_call(reading.end)
+
         return True
 
     def _read_arguments(self, deltas: list[Delta]) -> bool:
-        end = self._scanner.find_end(self._waiting)
+        end = self._arguments.find_end(self._waiting)
         self._argue(deltas, self._waiting[:end])
         if end is None:
             self._waiting = ""
-            self._scanner.position = 0
+            self._arguments.position = 0
             return False
 
         self._waiting = self._waiting[end:]
-        self._scanner = _ObjectScanner(depth=1)
         self._state = self._read_tail
         return True
 
     def _read_tail(self, deltas: list[Delta]) -> bool:
-        """What follows the arguments within the object, up to its brace or a mark without one."""
-        end = self._scanner.find_end(self._waiting)
-        mark = self._format.end
-        marked = self._waiting.find(mark) if mark else -1
-        if marked >= 0 and (end is None or marked < end):
-            end = marked
-
+        """What follows the arguments and still belongs to the call."""
+        del deltas
+        end = self._find_tail_end(self._waiting)
         if end is None:
             return False
 
         self._end_call(end)
         return True
 
-    def _start_call(self, deltas: list[Delta], name: str) -> None:
+    def _start_call(self, deltas: list[Delta], name: str, call_id: str | None = None) -> None:
+        new_id = self._format.id_prefix + uuid.uuid4().hex[: self._format.id_length]
         call = {
             "index": self.num_calls,
-            "id": self._format.id_prefix + uuid.uuid4().hex[: self._format.id_length],
+            "id": call_id or new_id,
             "type": "function",
             "function": {"name": name, "arguments": ""},
         }
@@ -187,7 +191,7 @@ class ToolCallParser:
     def _end_call(self, at: int) -> None:
         self._waiting = self._waiting[at:]
         self._at = 0
-        self._state = self._find_object
+        self._state = self._find_call
 
     def _say(self, deltas: list[Delta], length: int) -> None:
         text, self._waiting = self._waiting[:length], self._waiting[length:]
@@ -199,44 +203,6 @@ class ToolCallParser:
             deltas.append({"content": text})
 
 
-@final
-class _ObjectScanner:
-    """Find where a JSON object ends, in a text that grows."""
-
-    def __init__(self, *, position: int = 0, depth: int = 0) -> None:
-        self.position = position
-        self._depth = depth
-        self._in_string = False
-        self._is_escaped = False
-
-    def find_end(self, text: str) -> int | None:
-        """The position behind the object's last brace; None while that is to come."""
-        for position in range(self.position, len(text)):
-            if self._closes(text[position]):
-                return position + 1
-
-        self.position = len(text)
-        return None
-
-    def _closes(self, character: str) -> bool:
-        if self._in_string:
-            if self._is_escaped:
-                self._is_escaped = False
-            elif character == "\\":
-                self._is_escaped = True
-            elif character == '"':
-                self._in_string = False
-        elif character == '"':
-            self._in_string = True
-        elif character in "{[":
-            self._depth += 1
-        elif character in "]}":
-            self._depth -= 1
-            return self._depth == 0
-
-        return False
-
-
 def _length_of_content(text: str, mark: str) -> int:
     """How much of `text` cannot be the whitespace and the beginning of a mark."""
     for length in range(min(len(mark) - 1, len(text)), 0, -1):
@@ -245,24 +211,3 @@ def _length_of_content(text: str, mark: str) -> int:
             break
 
     return len(text.rstrip())
-
-
-def _read_call(text: str, *, lenient: bool) -> tuple[str, str] | None:
-    """A call's name and its arguments as JSON; None if the object is no call."""
-    try:
-        call = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-    name = call.get("name")
-    missing: dict[str, Any] | None = (
-        {} if lenient else None
-    )  # A function without parameters needs no arguments.
-    arguments = call.get("arguments", call.get("parameters", missing))
-    if not isinstance(name, str) or not name:
-        return None
-
-    if isinstance(arguments, dict):
-        return name, json.dumps(arguments, ensure_ascii=False)
-
-    return (name, arguments) if isinstance(arguments, str) else None

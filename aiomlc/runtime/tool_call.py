@@ -10,6 +10,7 @@ from typing import Any
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.tool_format import ToolFormat
+from aiomlc.runtime.tool_syntax.syntax import PastCall
 
 
 def with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,18 +38,8 @@ def write_tool_calls(tool_format: ToolFormat, calls: Sequence[Mapping[str, Any]]
     Raises:
         BadRequestError: the arguments of a call are not JSON.
     """
-    key = "parameters" if any('"parameters"' in text for text in tool_format.shown) else "arguments"
-    objects = []
-    for call in calls:
-        function = with_arguments(call)["function"]
-        fields = {"name": function["name"], key: function["arguments"]}
-        objects.append(json.dumps(fields, ensure_ascii=False))
-
+    functions = [with_arguments(call)["function"] for call in calls]
+    past = [PastCall(function["name"], function["arguments"]) for function in functions]
     begin, end = tool_format.begin, tool_format.end
-    if end:
-        return "\n".join(f"{begin}\n{text}\n{end}" for text in objects)
-
-    if "[" in tool_format.between:
-        return f"{begin}[{', '.join(objects)}]"
-
-    return begin + "; ".join(objects)
+    bodies = tool_format.syntax.write(past)
+    return (tool_format.joint or "").join(f"{begin}{body}{end}" for body in bodies)

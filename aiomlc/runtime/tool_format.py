@@ -1,15 +1,21 @@
 """The forms in which models write calls of tools: data, by which one parser reads them all."""
 
+# ruff: noqa: RUF001 - DeepSeek's marks look like ASCII.
+
 from __future__ import annotations
 
 __all__ = ("TOOL_FORMATS", "ToolFormat", "find_tool_format")
 
 from dataclasses import dataclass
 
+from aiomlc.runtime.tool_syntax.json_calls import JsonCalls
+from aiomlc.runtime.tool_syntax.named_json import NamedJsonCalls
+from aiomlc.runtime.tool_syntax.syntax import ToolSyntax
+
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """Calls are JSON objects with `name` and `arguments` (or `parameters`), between two marks.
+    """Calls in a syntax, between two marks.
 
     The format of a model is the first whose `shown` are all in its chat template and whose
     `absent` are not.
@@ -18,9 +24,10 @@ class ToolFormat:
     name: str
     begin: str
     end: str  #: Empty: the calls last to the end of the answer.
+    syntax: ToolSyntax
     shown: tuple[str, ...]
     absent: tuple[str, ...] = ()
-    between: str = ""  #: Characters, besides whitespace, that may stand around the objects.
+    joint: str | None = None  #: Between calls with marks of their own; None: there is one pair.
     bare: bool = False  #: An answer may also begin with a call, without the mark.
     id_prefix: str = "call_"
     id_length: int = 24  #: Characters after the prefix.
@@ -28,8 +35,13 @@ class ToolFormat:
     @property
     def marks(self) -> tuple[str, ...]:
         """The marks, which the text must show even where the vocabulary calls them special."""
-        return tuple(mark for mark in (self.begin, self.end) if mark)
+        return tuple(mark for mark in (self.begin, self.end, *self.syntax.marks) if mark)
 
+
+# DeepSeek's.
+_CALL_BEGIN = "<｜tool▁call▁begin｜>"
+_CALL_END = "<｜tool▁call▁end｜>"
+_SEPARATOR = "<｜tool▁sep｜>"
 
 TOOL_FORMATS = (
     # Hermes, Qwen 2.5 and 3, and the bundled model. Others put XML between the same marks.
@@ -37,17 +49,30 @@ TOOL_FORMATS = (
         name="hermes",
         begin="<tool_call>",
         end="</tool_call>",
+        syntax=JsonCalls(before="\n", after="\n"),
         shown=("<tool_call>",),
         absent=("<function=", "<arg_key>"),
+        joint="\n",
     ),
     # Mistral's first form, a JSON list; its template refuses ids of another length.
     ToolFormat(
         name="mistral",
         begin="[TOOL_CALLS]",
         end="",
+        syntax=JsonCalls(between="[,]", before=" [", separator=", ", after="]"),
         shown=("[TOOL_CALLS]",),
         absent=("[ARGS]", "[CALL_ID]"),
-        between="[,]",
+        id_prefix="",
+        id_length=9,
+    ),
+    # Mistral's later forms, with the mark before every call.
+    ToolFormat(
+        name="mistral_named",
+        begin="[TOOL_CALLS]",
+        end="",
+        syntax=NamedJsonCalls("[ARGS]", id_mark="[CALL_ID]", marks=("[ARGS]", "[CALL_ID]")),
+        shown=("[TOOL_CALLS]", "[ARGS]"),
+        joint="",
         id_prefix="",
         id_length=9,
     ),
@@ -55,9 +80,39 @@ TOOL_FORMATS = (
         name="llama3",
         begin="<|python_tag|>",
         end="",
+        syntax=JsonCalls(between=";", separator="; ", arguments_key="parameters"),
         shown=('{"name": function name, "parameters":',),
-        between=";",
         bare=True,
+    ),
+    # DeepSeek V3 and R1.
+    ToolFormat(
+        name="deepseek_v3",
+        begin="<｜tool▁calls▁begin｜>",
+        end="<｜tool▁calls▁end｜>",
+        syntax=NamedJsonCalls(
+            "\n```json\n",
+            opens=f"{_CALL_BEGIN}function{_SEPARATOR}",
+            arguments_end="\n```",
+            closes=_CALL_END,
+            separator="\n",
+            repeats=True,
+            marks=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
+        ),
+        shown=("<｜tool▁calls▁begin｜>", "```json"),
+    ),
+    ToolFormat(
+        name="deepseek_v3.1",
+        begin="<｜tool▁calls▁begin｜>",
+        end="<｜tool▁calls▁end｜>",
+        syntax=NamedJsonCalls(
+            _SEPARATOR,
+            opens=_CALL_BEGIN,
+            closes=_CALL_END,
+            repeats=True,
+            marks=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
+        ),
+        shown=("<｜tool▁calls▁begin｜>", _SEPARATOR),
+        absent=("```json",),
     ),
 )
 

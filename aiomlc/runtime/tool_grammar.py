@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ("ToolSchema", "tool_grammar")
+__all__ = ("tool_grammar",)
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Sequence
+from typing import final
 
-from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar import Grammar, lark_json, lark_text
+from aiomlc.runtime.grammar import Grammar, lark_text
 from aiomlc.runtime.tool_format import ToolFormat
-
-
-class _Layout(NamedTuple):
-    """How the JSON of calls is written between the marks."""
-
-    before: str
-    between: str  #: Empty: every call has marks of its own.
-    after: str
-    arguments_key: str
-
-
-_LAYOUTS = {
-    "hermes": _Layout("\n", "", "\n", "arguments"),
-    "mistral": _Layout(" [", ", ", "]", "arguments"),
-    "llama3": _Layout("", "; ", "", "parameters"),
-}
-
-
-class ToolSchema(NamedTuple):
-    """A function, and the JSON schema of its arguments."""
-
-    name: str
-    parameters: Mapping[str, Any]
+from aiomlc.runtime.tool_syntax.syntax import ToolSchema
 
 
 def tool_grammar(
@@ -54,46 +31,36 @@ def tool_grammar(
     Raises:
         BadRequestError: calls in the model's form cannot be enforced.
     """
-    layout = _LAYOUTS.get(tool_format.name)
-    if layout is None:
-        raise BadRequestError(
-            f"calls of tools in the form {tool_format.name!r} cannot be enforced", param="tools"
-        )
-
-    rules = [
-        rule for number, tool in enumerate(tools) for rule in _tool_rules(number, tool, layout)
-    ]
-    rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
-    begin = lark_text(tool_format.begin, special_id(tool_format.begin))
-    end = lark_text(tool_format.end, special_id(tool_format.end)) if tool_format.end else ""
-    rules.append(f"body: {_body(layout, may_repeat=may_repeat)} {end}")
-    rules.append(f"call: {'' if tool_format.bare else begin} body")
-    repeats = may_repeat and bool(tool_format.end)
-    rules.append('more: ("\\n" call)*' if repeats else 'more: ""')
+    writer = _Writer(tool_format.marks, special_id)
+    begin = writer.write(tool_format.begin)
+    rules = tool_format.syntax.rules(tools, writer.write, may_repeat=may_repeat)
+    rules.append(f"marked: body {writer.write(tool_format.end)}")
+    rules.append(f"call: {'' if tool_format.bare else begin} marked")
+    joint = tool_format.joint if may_repeat else None
+    rules.append('more: ""' if joint is None else f"more: ({writer.write(joint)} call)*")
     if must_call:
         rules.append("start: call more")
     elif tool_format.bare:
-        rules += [r"TEXT: /([^{](.|\n)*)?/", "start: call | TEXT"]
+        first = re.escape(tool_format.syntax.opens[0])
+        rules += [rf"TEXT: /([^{first}](.|\n)*)?/", "start: call | TEXT"]
     else:
         rules += _rules_of_text(begin)
-        rules.append("start: head body more | TEXT")
+        rules.append("start: head marked more | TEXT")
 
     return Grammar("lark", "\n".join(reversed(rules)))
 
 
-def _tool_rules(number: int, tool: ToolSchema, layout: _Layout) -> list[str]:
-    # The name is text of its own, so that references within the parameters stay what they are.
-    head = f'{{"name": {json.dumps(tool.name)}, "{layout.arguments_key}": '
-    return [
-        f"arguments_{number}: {lark_json(tool.parameters)}",
-        f'object_{number}: {lark_text(head)} arguments_{number} "}}"',
-    ]
+@final
+class _Writer:
+    """Writes fixed text as parts of a rule, and the marks in it as tokens where they are such."""
 
+    def __init__(self, marks: Sequence[str], special_id: Callable[[str], int | None]) -> None:
+        self._marks = re.compile("(" + "|".join(map(re.escape, marks)) + ")")
+        self._special_id = special_id
 
-def _body(layout: _Layout, *, may_repeat: bool) -> str:
-    """What stands between the marks."""
-    more = f"({lark_text(layout.between)} object)*" if may_repeat and layout.between else ""
-    return f"{lark_text(layout.before)} object {more} {lark_text(layout.after)}"
+    def write(self, text: str) -> str:
+        parts = (part for part in self._marks.split(text) if part)
+        return " ".join(lark_text(part, self._special_id(part)) for part in parts)
 
 
 def _rules_of_text(begin: str) -> list[str]:

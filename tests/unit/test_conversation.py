@@ -274,7 +274,7 @@ def test_calls_are_written_in_the_form_the_template_shows() -> None:
 @pytest.mark.parametrize(
     ("shown", "written"),
     [
-        ("[TOOL_CALLS]", '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Rom"}}]'),
+        ("[TOOL_CALLS]", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rom"}}]'),
         (
             '{"name": function name, "parameters": dictionary}',
             '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Rom"}}',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,35 +11,12 @@ from hypothesis import strategies as st
 
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.tool_format import TOOL_FORMATS, find_tool_format
+from tests.unit.tool_answer import Read
 
 FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
 WEATHER = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 TIME = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
 ROME = ("get_weather", '{"city": "Rome"}')
-
-
-class Read:
-    """What an answer says, put together from its deltas."""
-
-    def __init__(self, deltas: list[dict[str, Any]]) -> None:
-        self.content = "".join(delta.get("content", "") for delta in deltas)
-        self.calls: list[tuple[str, str]] = []
-        self.ids: list[str] = []
-        for delta in deltas:
-            for call in delta.get("tool_calls", ()):
-                self._add(call)
-
-    def _add(self, call: dict[str, Any]) -> None:
-        function = call["function"]
-        if "id" in call:
-            assert call["index"] == len(self.calls)
-            assert call["type"] == "function"
-            self.ids.append(call["id"])
-            self.calls.append((function["name"], function["arguments"]))
-        else:
-            assert call["index"] == len(self.calls) - 1
-            name, arguments = self.calls[-1]
-            self.calls[-1] = name, arguments + function["arguments"]
 
 
 def read(answer: str, name: str = "hermes", size: int = 1, *, is_cut: bool = False) -> Read:
@@ -232,5 +208,4 @@ def test_the_format_of_a_model_is_what_its_template_teaches() -> None:
     assert find_tool_format("... <tool_call> ...") == FORMATS["hermes"]
     assert find_tool_format("[TOOL_CALLS]") == FORMATS["mistral"]
     assert find_tool_format(llama) == FORMATS["llama3"]
-    assert find_tool_format("<tool_call><function=name>") is None
     assert find_tool_format("{{ messages }}") is None

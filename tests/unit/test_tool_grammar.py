@@ -1,0 +1,104 @@
+"""What a grammar of calls lets a model say, asked of llguidance itself."""
+
+# ruff: noqa: RUF001 - DeepSeek's marks look like ASCII.
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from aiomlc.runtime.tool_format import TOOL_FORMATS
+from aiomlc.runtime.tool_grammar import tool_grammar
+from aiomlc.runtime.tool_syntax.syntax import ToolSchema
+
+FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
+F = ToolSchema(
+    "f",
+    {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    },
+)
+G = ToolSchema("g", {"type": "object", "properties": {}, "additionalProperties": False})
+
+
+def allows(
+    text: str, name: str, tools: Sequence[ToolSchema] = (F, G), *, must: bool, repeat: bool
+) -> bool:
+    """Whether `text` is a whole answer by the grammar; every mark is text here."""
+    grammar = tool_grammar(tools, FORMATS[name], lambda _: None, must_call=must, may_repeat=repeat)
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar.source))
+    assert not matcher.get_error()
+    tokens = tokenizer.tokenize_bytes(text.encode())
+    consumed: int = matcher.try_consume_tokens(tokens)
+    return consumed == len(tokens) and bool(matcher.is_accepting())
+
+
+HERMES_F = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+V3_F = '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```<｜tool▁call▁end｜>'
+V3_G = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>"
+V31_F = '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'
+V31_G = "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+CALLS = {
+    "hermes": (
+        HERMES_F,
+        f'{HERMES_F}\n<tool_call>\n{{"name": "g", "arguments": {{}}}}\n</tool_call>',
+    ),
+    "mistral": (
+        '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]',
+        '[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]',
+    ),
+    "llama3": (
+        '{"name": "f", "parameters": {"a": 1}}',
+        '{"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}',
+    ),
+    "mistral_named": (
+        '[TOOL_CALLS]f[ARGS]{"a": 1}',
+        '[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}',
+    ),
+    "deepseek_v3": (
+        f"<｜tool▁calls▁begin｜>{V3_F}<｜tool▁calls▁end｜>",
+        f"<｜tool▁calls▁begin｜>{V3_F}\n{V3_G}<｜tool▁calls▁end｜>",
+    ),
+    "deepseek_v3.1": (
+        f"<｜tool▁calls▁begin｜>{V31_F}<｜tool▁calls▁end｜>",
+        f"<｜tool▁calls▁begin｜>{V31_F}{V31_G}<｜tool▁calls▁end｜>",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_of_the_tools_and_nothing_else_can_be_made(name: str) -> None:
+    one, two = CALLS[name]
+
+    assert allows(one, name, must=True, repeat=True)
+    assert allows(two, name, must=True, repeat=True)
+    assert allows(one, name, must=True, repeat=False)
+    assert not allows(two, name, must=True, repeat=False)
+    assert not allows(one, name, [G], must=True, repeat=True)
+    assert not allows(one.replace("1", '"x"'), name, must=True, repeat=True)
+    assert not allows("Hello.", name, must=True, repeat=True)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_where_no_tool_must_be_called_text_may_stand_before_and_alone(name: str) -> None:
+    one, two = CALLS[name]
+    before = "" if FORMATS[name].bare else "Wait.\n"
+
+    assert allows("Hello.", name, must=False, repeat=True)
+    assert allows(before + one, name, must=False, repeat=True)
+    assert allows(before + two, name, must=False, repeat=True)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_marks_that_are_tokens_are_asked_for_as_such(name: str) -> None:
+    marks = dict(zip(FORMATS[name].marks, range(100, 200), strict=False))
+
+    grammar = tool_grammar([F], FORMATS[name], marks.get, must_call=False, may_repeat=True)
+
+    assert not any(mark in grammar.source for mark in marks)
