@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aiomlc.runtime.tool_syntax.json_calls import JsonCalls
 from aiomlc.runtime.tool_syntax.named_json import NamedJsonCalls
 from aiomlc.runtime.tool_syntax.syntax import ToolSyntax
+from aiomlc.runtime.tool_syntax.tagged_calls import TaggedCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,38 @@ TOOL_FORMATS = (
         syntax=JsonCalls(before="\n", after="\n"),
         shown=("<tool_call>",),
         absent=("<function=", "<arg_key>"),
+        joint="\n",
+    ),
+    ToolFormat(
+        name="qwen3_coder",
+        begin="<tool_call>",
+        end="</tool_call>",
+        syntax=TaggedCalls(
+            opens="<function=",
+            name_end=">",
+            key_begin="<parameter=",
+            key_end=">",
+            value_end="</parameter>",
+            closes="</function>",
+            padding="\n",
+            before="\n",
+            after="\n",
+        ),
+        shown=("<tool_call>", "<function=", "<parameter="),
+        joint="\n",
+    ),
+    ToolFormat(
+        name="glm4",
+        begin="<tool_call>",
+        end="</tool_call>",
+        syntax=TaggedCalls(
+            key_begin="<arg_key>",
+            key_end="</arg_key>",
+            value_begin="<arg_value>",
+            value_end="</arg_value>",
+            marks=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        ),
+        shown=("<tool_call>", "<arg_key>"),
         joint="\n",
     ),
     # Mistral's first form, a JSON list; its template refuses ids of another length.

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -15,12 +16,27 @@ from hypothesis import strategies as st
 
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.runtime.tool_format import TOOL_FORMATS, find_tool_format
-from tests.unit.tool_answer import Read
+from tests.unit.tool_answer import Read, glm, qwen
 
 FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
 SIZES = [1, 2, 3, 7, 1000]
 Calls = Sequence[tuple[str, Mapping[str, Any]]]
-PARAMETERS: dict[str, dict[str, Any]] = {}
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "typed": {
+        "$defs": {"Unit": {"enum": ["C", "F"]}, "Loop": {"$ref": "#/$defs/Loop"}},
+        "properties": {
+            "text": {"type": "string"},
+            "count": {"type": "integer"},
+            "flag": {"type": "boolean"},
+            "items": {"type": "array"},
+            "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "unit": {"$ref": "#/$defs/Unit"},
+            "loop": {"$ref": "#/$defs/Loop"},
+            "lost": {"$ref": "#/$defs/Lost"},
+            "either": {"type": ["integer", "string"]},
+        },
+    },
+}
 V3_CALL = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```<｜tool▁call▁end｜>"
 V31_CALL = "<｜tool▁call▁begin｜>{}<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
 
@@ -70,6 +86,17 @@ CALLS = [
         "",
         [F, G],
     ),
+    ("qwen3_coder", qwen("f", a="1"), "", [F]),
+    ("qwen3_coder", f"Wait.\n{qwen('f', a='1')}\n{qwen('g')}\nDone.", "Wait.Done.", [F, G]),
+    ("qwen3_coder", qwen("f", a="1").removesuffix("</tool_call>"), "", [F]),
+    ("qwen3_coder", qwen("f", a="1").replace("\n", ""), "", [F]),
+    ("qwen3_coder", qwen("f", a="x </parameter> y"), "", [("f", '{"a": "x </parameter> y"}')]),
+    ("qwen3_coder", qwen("f", a=" <b>\n"), "", [("f", '{"a": " <b>\\n"}')]),
+    ("glm4", glm("f", a="1"), "", [F]),
+    ("glm4", f"Wait.\n{glm('f', a='1')}\n{glm('g')}\nDone.", "Wait.Done.", [F, G]),
+    ("glm4", glm("f", a="1").replace("\n", ""), "", [F]),
+    ("glm4", glm("f", a="</arg_value>"), "", [("f", '{"a": "</arg_value>"}')]),
+    ("glm4", "<tool_call>g</tool_call>", "", [G]),
 ]
 
 
@@ -96,6 +123,16 @@ NO_CALLS = [
     ("deepseek_v3.1", v31()),
     ("deepseek_v3.1", v31(V31_CALL.format("f g", "{}"))),
     ("deepseek_v3.1", v31("<｜tool▁call▁begin｜>f")),
+    ("qwen3_coder", "<tool_call></tool_call>"),
+    ("qwen3_coder", '<tool_call>{"name": "f", "arguments": {}}</tool_call>'),
+    ("qwen3_coder", qwen("f g")),
+    ("qwen3_coder", qwen("f", **{"": "1"})),
+    ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</function>\n</tool_call>"),
+    ("qwen3_coder", "<tool_call>\n<function=f>\nHello\n</function>\n</tool_call>"),
+    ("glm4", "<tool_call></tool_call>"),
+    ("glm4", "<tool_call>\nWhat is it?</tool_call>"),
+    ("glm4", "<tool_call>f\n<arg_key>a</arg_key>1</tool_call>"),
+    ("glm4", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1"),
 ]
 
 
@@ -157,6 +194,49 @@ def test_a_call_keeps_the_id_that_the_model_gave_it() -> None:
     assert result.ids == ["abc123def"]
 
 
+@pytest.mark.parametrize("write", [qwen, glm])
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("text", "5", "5"),
+        ("text", "null", "null"),
+        ("text", "True", "True"),
+        ("text", '"x"', '"x"'),
+        ("count", "5", 5),
+        ("count", "five", "five"),
+        ("count", "NaN", "NaN"),
+        ("count", "1e999", "1e999"),
+        ("count", "[" * 100_000, "[" * 100_000),
+        ("flag", "true", True),
+        ("flag", "False", False),
+        ("items", '[1, {"a": "b"}]', [1, {"a": "b"}]),
+        ("maybe", "null", None),
+        ("maybe", "5", "5"),
+        ("unit", "C", "C"),
+        ("loop", "5", 5),
+        ("lost", "5", 5),
+        ("either", "5", "5"),
+        ("unknown", "5", 5),
+        ("unknown", "text", "text"),
+    ],
+)
+def test_bare_text_is_what_the_schema_says(
+    write: Callable[..., str], key: str, text: str, value: object
+) -> None:
+    name = "qwen3_coder" if write is qwen else "glm4"
+
+    result = read(write("typed", **{key: text}), name, [1000])
+
+    assert [json.loads(arguments) for _, arguments in result.calls] == [{key: value}]
+
+
+def write_tagged(write: Callable[..., str], calls: Calls) -> str:
+    return "\n".join(
+        write(name, **{key: json.dumps(value) for key, value in given.items()})
+        for name, given in calls
+    )
+
+
 def write_mistral(calls: Calls) -> str:
     return "".join(f"[TOOL_CALLS]{name}[ARGS]{json.dumps(given)}" for name, given in calls)
 
@@ -169,7 +249,9 @@ def write_v31(calls: Calls) -> str:
     return v31(*(V31_CALL.format(name, json.dumps(given)) for name, given in calls))
 
 
-WRITERS = {
+WRITERS: dict[str, Callable[[Calls], str]] = {
+    "qwen3_coder": partial(write_tagged, qwen),
+    "glm4": partial(write_tagged, glm),
     "mistral_named": write_mistral,
     "deepseek_v3": write_v3,
     "deepseek_v3.1": write_v31,
@@ -206,6 +288,14 @@ FRAGMENTS = {
     "mistral": ["[TOOL_CALLS]", "[", "]", ",", '{"name": "f", "arguments": ', "{", "}", '"'],
     "llama3": ["<|python_tag|>", ";", '{"name": "f", "parameters": ', "{}", "}", '"'],
     "mistral_named": ["[TOOL_CALLS]", "f", "[CALL_ID]", "[ARGS]", "{", "}", '"', "["],
+    "qwen3_coder": [
+        *("<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=a>"),
+        *("</parameter>", "<parameter=", "<", "\n", "1"),
+    ],
+    "glm4": [
+        *("<tool_call>", "</tool_call>", "f", "<arg_key>", "</arg_key>", "<arg_value>"),
+        *("</arg_value>", "<", "\n", "1", "<arg_key>a</arg_key><arg_value>"),
+    ],
     "deepseek_v3": [
         *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", "{}", "{", "}"),
         *("<｜tool▁call▁begin｜>", "function<｜tool▁sep｜>f\n```json\n", "\n```", "<｜tool"),

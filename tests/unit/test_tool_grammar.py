@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.tool_format import TOOL_FORMATS
 from aiomlc.runtime.tool_grammar import tool_grammar
 from aiomlc.runtime.tool_syntax.syntax import ToolSchema
+from tests.unit.tool_answer import glm, qwen
 
 FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
 F = ToolSchema(
@@ -23,6 +26,7 @@ F = ToolSchema(
         "additionalProperties": False,
     },
 )
+LONG = {"type": "string", "maxLength": 3}
 G = ToolSchema("g", {"type": "object", "properties": {}, "additionalProperties": False})
 
 
@@ -44,6 +48,8 @@ V3_F = '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1
 V3_G = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>"
 V31_F = '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'
 V31_G = "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+QWEN_F = qwen("f", a="1", b="x\ny")
+GLM_F = glm("f", a="1", b="x\ny")
 CALLS = {
     "hermes": (
         HERMES_F,
@@ -61,6 +67,8 @@ CALLS = {
         '[TOOL_CALLS]f[ARGS]{"a": 1}',
         '[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}',
     ),
+    "qwen3_coder": (QWEN_F, f"{QWEN_F}\n{qwen('g')}"),
+    "glm4": (GLM_F, f"{GLM_F}\n{glm('g')}"),
     "deepseek_v3": (
         f"<｜tool▁calls▁begin｜>{V3_F}<｜tool▁calls▁end｜>",
         f"<｜tool▁calls▁begin｜>{V3_F}\n{V3_G}<｜tool▁calls▁end｜>",
@@ -102,3 +110,66 @@ def test_marks_that_are_tokens_are_asked_for_as_such(name: str) -> None:
     grammar = tool_grammar([F], FORMATS[name], marks.get, must_call=False, may_repeat=True)
 
     assert not any(mark in grammar.source for mark in marks)
+
+
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "$defs": {"Unit": {"enum": ["C", "F"], "type": "string"}, "Size": {"type": "integer"}},
+    "properties": {
+        "unit": {"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}], "default": None},
+        "size": {"type": "array", "items": {"$ref": "#/$defs/Size"}},
+        "any": {},
+        "const": {"const": "x"},
+        "maybe": {"type": ["string", "null"]},
+    },
+    "required": ["size"],
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_allowed"),
+    [
+        ({"size": "[1, 2]"}, True),
+        ({}, False),
+        ({"size": '["x"]'}, False),
+        ({"unit": "C", "size": "[]"}, True),
+        ({"unit": "null", "size": "[]"}, True),
+        ({"unit": "K", "size": "[]"}, False),
+        ({"size": "[]", "unit": "C"}, False),
+        ({"size": "[]", "any": '{"a": 1}', "const": "x"}, True),
+        ({"size": "[]", "const": "y"}, False),
+        ({"size": "[]", "maybe": "null"}, True),
+        ({"size": "[]", "maybe": "nullify </p"}, True),
+        ({"size": "[]", "other": "1"}, False),
+    ],
+)
+@pytest.mark.parametrize(("name", "write"), [("qwen3_coder", qwen), ("glm4", glm)])
+def test_bare_text_is_held_to_its_schema(
+    name: str, write: Callable[..., str], arguments: dict[str, str], *, is_allowed: bool
+) -> None:
+    tool = ToolSchema("f", PARAMETERS)
+
+    assert allows(write("f", **arguments), name, [tool], must=True, repeat=True) is is_allowed
+
+
+@pytest.mark.parametrize(("name", "write"), [("qwen3_coder", qwen), ("glm4", glm)])
+def test_where_no_schema_is_given_arguments_are_free(name: str, write: Callable[..., str]) -> None:
+    tool = ToolSchema("f", {"type": "object"})
+
+    for arguments in ({}, {"a": "1"}, {"a": "x\ny", "b": "[]"}):
+        assert allows(write("f", **arguments), name, [tool], must=True, repeat=True)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "anyOf": [{}]},
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "a+"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": LONG}},
+    ],
+)
+def test_what_bare_text_cannot_be_held_to_is_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(BadRequestError, match="bare text") as caught:
+        allows("", "qwen3_coder", [ToolSchema("f", parameters)], must=True, repeat=True)
+
+    assert caught.value.param == "tool_choice"

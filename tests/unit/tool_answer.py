@@ -1,4 +1,4 @@
-"""An answer with calls of tools, put together from its deltas."""
+"""Answers with calls of tools: put together from their deltas, and as models write them."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ class Read:
             assert call["index"] == len(self.calls) - 1
             name, arguments = self.calls[-1]
             self.calls[-1] = name, arguments + function["arguments"]
+
+
+def qwen(name: str, **arguments: str) -> str:
+    given = "".join(
+        f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items()
+    )
+    return f"<tool_call>\n<function={name}>\n{given}</function>\n</tool_call>"
+
+
+def glm(name: str, **arguments: str) -> str:
+    given = "".join(
+        f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n"
+        for key, value in arguments.items()
+    )
+    return f"<tool_call>{name}\n{given}</tool_call>"
