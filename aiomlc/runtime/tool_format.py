@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from aiomlc.runtime.tool_syntax.json_calls import JsonCalls
 from aiomlc.runtime.tool_syntax.named_json import NamedJsonCalls
+from aiomlc.runtime.tool_syntax.pythonic_calls import PythonicCalls
 from aiomlc.runtime.tool_syntax.syntax import ToolSyntax
 from aiomlc.runtime.tool_syntax.tagged_calls import TaggedCalls
 
@@ -115,6 +116,26 @@ TOOL_FORMATS = (
         end="",
         syntax=JsonCalls(between=";", separator="; ", arguments_key="parameters"),
         shown=('{"name": function name, "parameters":',),
+        bare=True,
+    ),
+    # LFM 2, whose template shows the marks of tools only, and 2.5, which shows those of calls.
+    *(
+        ToolFormat(
+            name=name,
+            begin="<|tool_call_start|>",
+            end="<|tool_call_end|>",
+            syntax=PythonicCalls(),
+            shown=(mark,),
+        )
+        for name, mark in (("lfm2", "<|tool_list_start|>"), ("lfm2.5", "<|tool_call_start|>"))
+    ),
+    # Llama 3.2 and 4 and ToolACE, where the template asks for it.
+    ToolFormat(
+        name="pythonic",
+        begin="<|python_start|>",
+        end="<|python_end|>",
+        syntax=PythonicCalls(),
+        shown=("[func_name1(",),
         bare=True,
     ),
     # DeepSeek V3 and R1.

@@ -92,6 +92,16 @@ CALLS = [
     ("qwen3_coder", qwen("f", a="1").replace("\n", ""), "", [F]),
     ("qwen3_coder", qwen("f", a="x </parameter> y"), "", [("f", '{"a": "x </parameter> y"}')]),
     ("qwen3_coder", qwen("f", a=" <b>\n"), "", [("f", '{"a": " <b>\\n"}')]),
+    ("lfm2", "<|tool_call_start|>[f(a=1), g()]<|tool_call_end|>", "", [F, G]),
+    ("lfm2", "Wait. <|tool_call_start|>[f(a=1)]<|tool_call_end|>\nDone.", "Wait.Done.", [F]),
+    ("lfm2", "See [f(a=1)].", "See [f(a=1)].", []),
+    ("lfm2.5", "<|tool_call_start|>[f(a=1)]", "", [F]),
+    ("pythonic", "[f(a=1), g()]", "", [F, G]),
+    ("pythonic", "\n[ f( a = 1 ,), ]", "", [F]),
+    ("pythonic", "<|python_start|>[f(a=1)]<|python_end|>", "", [F]),
+    ("pythonic", "[f(a=1)] and so on", "and so on", [F]),
+    ("pythonic", "See [f(a=1)].", "See [f(a=1)].", []),
+    ("pythonic", "[maps.find(a=1)]", "", [("maps.find", '{"a": 1}')]),
     ("glm4", glm("f", a="1"), "", [F]),
     ("glm4", f"Wait.\n{glm('f', a='1')}\n{glm('g')}\nDone.", "Wait.Done.", [F, G]),
     ("glm4", glm("f", a="1").replace("\n", ""), "", [F]),
@@ -129,6 +139,28 @@ NO_CALLS = [
     ("qwen3_coder", qwen("f", **{"": "1"})),
     ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</function>\n</tool_call>"),
     ("qwen3_coder", "<tool_call>\n<function=f>\nHello\n</function>\n</tool_call>"),
+    ("lfm2", "<|tool_call_start|><|tool_call_end|>"),
+    ("lfm2", "<|tool_call_start|>f(a=1)<|tool_call_end|>"),
+    ("pythonic", "[]"),
+    ("pythonic", "[1, 2]"),
+    ("pythonic", "[f]"),
+    ("pythonic", "[f(1)]"),
+    ("pythonic", "[f(a=b)]"),
+    ("pythonic", "[f(a=g())]"),
+    ("pythonic", "[f(a=1 + 1)]"),
+    ("pythonic", "[f(a={1})]"),
+    ("pythonic", "[f(a=b'x')]"),
+    ("pythonic", "[f(a=1e999)]"),
+    ("pythonic", "[f(a=f'{1}')]"),
+    ("pythonic", "[f(**{'a': 1})]"),
+    ("pythonic", "[f()(a=1)]"),
+    ("pythonic", "[f(a=1), 2]"),
+    ("pythonic", "[f(a=1}]"),
+    ("pythonic", "[f(a=1"),
+    ("pythonic", "[f(a='it's')]"),
+    pytest.param("pythonic", f"[f(a={'(' * 3000}1{')' * 3000})]", id="deep brackets"),
+    pytest.param("pythonic", f"[f(a={'-' * 30_000}1)]", id="deep operators"),
+    pytest.param("pythonic", f"[f(a={'1' * 5000})]", id="a long number"),
     ("glm4", "<tool_call></tool_call>"),
     ("glm4", "<tool_call>\nWhat is it?</tool_call>"),
     ("glm4", "<tool_call>f\n<arg_key>a</arg_key>1</tool_call>"),
@@ -230,6 +262,42 @@ def test_bare_text_is_what_the_schema_says(
     assert [json.loads(arguments) for _, arguments in result.calls] == [{key: value}]
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("-1.5", -1.5),
+        ("True", True),
+        ("None", None),
+        ("[true, false, null]", [True, False, None]),
+        ("(1, 2)", [1, 2]),
+        ("{'a': {'b': ()}}", {"a": {"b": []}}),
+        (r"'it\'s'", "it's"),
+        ("\"a\" 'b'", "ab"),
+        ("'''it's ] [ ''' ", "it's ] [ "),
+        ('""', ""),
+        (r"'\d+\n'", "\\d+\n"),
+        (r"r'\d'", r"\d"),
+        (r"'\777'", r"\777"),
+        (r"'\141\9'", r"a\9"),
+        ("'two\nlines'", "two\nlines"),
+        (r"'\ud800'", "\ud800"),
+        ("'é ]'", "é ]"),
+    ],
+)
+@pytest.mark.parametrize("size", SIZES)
+def test_literals_of_python_become_json(text: str, value: object, size: int) -> None:
+    result = read(f"[f(a={text}, b=1)]", "pythonic", [size])
+
+    assert [json.loads(arguments) for _, arguments in result.calls] == [{"a": value, "b": 1}]
+
+
+def write_pythonic(calls: Calls) -> str:
+    return ", ".join(
+        f"{name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"
+        for name, given in calls
+    )
+
+
 def write_tagged(write: Callable[..., str], calls: Calls) -> str:
     return "\n".join(
         write(name, **{key: json.dumps(value) for key, value in given.items()})
@@ -250,6 +318,8 @@ def write_v31(calls: Calls) -> str:
 
 
 WRITERS: dict[str, Callable[[Calls], str]] = {
+    "lfm2": lambda calls: f"<|tool_call_start|>[{write_pythonic(calls)}]<|tool_call_end|>",
+    "pythonic": lambda calls: f"<|python_start|>[{write_pythonic(calls)}]",
     "qwen3_coder": partial(write_tagged, qwen),
     "glm4": partial(write_tagged, glm),
     "mistral_named": write_mistral,
@@ -283,6 +353,7 @@ def test_what_a_model_calls_is_what_is_read(
     assert [(name, json.loads(arguments)) for name, arguments in result.calls] == calls
 
 
+PYTHONIC = ["[", "[f(", "a=", ")", "]", ",", "'", "'''", '"', "\\", "1", "\n"]
 FRAGMENTS = {
     "hermes": ["<tool_call>", "</tool_call>", '{"name": "f", "arguments": ', "{}", "}", '"', "\n"],
     "mistral": ["[TOOL_CALLS]", "[", "]", ",", '{"name": "f", "arguments": ', "{", "}", '"'],
@@ -292,6 +363,9 @@ FRAGMENTS = {
         *("<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=a>"),
         *("</parameter>", "<parameter=", "<", "\n", "1"),
     ],
+    "lfm2": ["<|tool_call_start|>", "<|tool_call_end|>", *PYTHONIC],
+    "lfm2.5": ["<|tool_call_start|>", "<|tool_call_end|>", *PYTHONIC],
+    "pythonic": ["<|python_start|>", "<|python_end|>", *PYTHONIC],
     "glm4": [
         *("<tool_call>", "</tool_call>", "f", "<arg_key>", "</arg_key>", "<arg_value>"),
         *("</arg_value>", "<", "\n", "1", "<arg_key>a</arg_key><arg_value>"),

@@ -173,3 +173,11 @@ def test_what_bare_text_cannot_be_held_to_is_refused(parameters: dict[str, Any])
         allows("", "qwen3_coder", [ToolSchema("f", parameters)], must=True, repeat=True)
 
     assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("name", ["lfm2", "lfm2.5", "pythonic"])
+def test_a_form_that_cannot_be_enforced_is_refused_by_the_field(name: str) -> None:
+    with pytest.raises(BadRequestError, match="cannot be enforced") as caught:
+        allows("", name, must=True, repeat=True)
+
+    assert caught.value.param == "tool_choice"
