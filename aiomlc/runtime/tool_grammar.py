@@ -32,15 +32,18 @@ def tool_grammar(
         BadRequestError: calls in the model's form cannot be enforced.
     """
     writer = _Writer(tool_format.marks, special_id)
-    begin = writer.write(tool_format.begin)
+    is_bare = tool_format.bare
+    begin, end = (
+        writer.write("" if is_bare else mark) for mark in (tool_format.begin, tool_format.end)
+    )
     rules = tool_format.syntax.rules(tools, writer.write, may_repeat=may_repeat)
-    rules.append(f"marked: body {writer.write(tool_format.end)}")
-    rules.append(f"call: {'' if tool_format.bare else begin} marked")
+    rules.append(f"marked: body {end}")
+    rules.append(f"call: {begin} marked")
     joint = tool_format.joint if may_repeat else None
     rules.append('more: ""' if joint is None else f"more: ({writer.write(joint)} call)*")
     if must_call:
         rules.append("start: call more")
-    elif tool_format.bare:
+    elif is_bare:
         first = re.escape(tool_format.syntax.opens[0])
         rules += [rf"TEXT: /([^{first}](.|\n)*)?/", "start: call | TEXT"]
     else:

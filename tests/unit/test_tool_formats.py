@@ -101,6 +101,7 @@ CALLS = [
     ("pythonic", "<|python_start|>[f(a=1)]<|python_end|>", "", [F]),
     ("pythonic", "[f(a=1)] and so on", "and so on", [F]),
     ("pythonic", "See [f(a=1)].", "See [f(a=1)].", []),
+    ("pythonic", "[f(from='to=1', in =2)]", "", [("f", '{"from": "to=1", "in": 2}')]),
     ("pythonic", "[maps.find(a=1)]", "", [("maps.find", '{"a": 1}')]),
     ("glm4", glm("f", a="1"), "", [F]),
     ("glm4", f"Wait.\n{glm('f', a='1')}\n{glm('g')}\nDone.", "Wait.Done.", [F, G]),

@@ -4,17 +4,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.tool_format import TOOL_FORMATS
 from aiomlc.runtime.tool_grammar import tool_grammar
 from aiomlc.runtime.tool_syntax.syntax import ToolSchema
-from tests.unit.tool_answer import glm, qwen
+from tests.unit.tool_answer import Read, glm, qwen
 
 FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
 F = ToolSchema(
@@ -69,6 +71,11 @@ CALLS = {
     ),
     "qwen3_coder": (QWEN_F, f"{QWEN_F}\n{qwen('g')}"),
     "glm4": (GLM_F, f"{GLM_F}\n{glm('g')}"),
+    "lfm2": (
+        '<|tool_call_start|>[f(a=1, b="x")]<|tool_call_end|>',
+        "<|tool_call_start|>[f(a=1), g()]<|tool_call_end|>",
+    ),
+    "pythonic": ("[f(a=1)]", '[f(a=1, b="x"), g()]'),
     "deepseek_v3": (
         f"<｜tool▁calls▁begin｜>{V3_F}<｜tool▁calls▁end｜>",
         f"<｜tool▁calls▁begin｜>{V3_F}\n{V3_G}<｜tool▁calls▁end｜>",
@@ -101,6 +108,17 @@ def test_where_no_tool_must_be_called_text_may_stand_before_and_alone(name: str)
     assert allows("Hello.", name, must=False, repeat=True)
     assert allows(before + one, name, must=False, repeat=True)
     assert allows(before + two, name, must=False, repeat=True)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_a_grammar_allows_is_read_as_calls(name: str) -> None:
+    parser = ToolCallParser(FORMATS[name], {tool.name: tool.parameters for tool in (F, G)})
+
+    result = Read([*parser.put(CALLS[name][1]), *parser.finish(is_cut=False)])
+
+    assert result.content == ""
+    assert [call[0] for call in result.calls] == ["f", "g"]
+    assert json.loads(result.calls[0][1])["a"] == 1
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -175,9 +193,47 @@ def test_what_bare_text_cannot_be_held_to_is_refused(parameters: dict[str, Any])
     assert caught.value.param == "tool_choice"
 
 
-@pytest.mark.parametrize("name", ["lfm2", "lfm2.5", "pythonic"])
-def test_a_form_that_cannot_be_enforced_is_refused_by_the_field(name: str) -> None:
-    with pytest.raises(BadRequestError, match="cannot be enforced") as caught:
-        allows("", name, must=True, repeat=True)
+@pytest.mark.parametrize(
+    ("arguments", "is_allowed"),
+    [
+        ("size=[1, 2]", True),
+        ("", False),
+        ('size=["x"]', False),
+        ('unit="C", size=[]', True),
+        ("unit=None, size=[]", True),
+        ('unit="K", size=[]', False),
+        ('size=[], unit="C"', False),
+        ('size=[], any={"a": true}, const="x"', True),
+        ('size=[], maybe="it\'s ] \\n"', True),
+        ("size=[], maybe=None", True),
+        ("size=[], maybe=True", False),
+        ("size=[], other=1", False),
+    ],
+)
+def test_arguments_of_pythons_are_held_to_their_schema(arguments: str, *, is_allowed: bool) -> None:
+    tool = ToolSchema("f", PARAMETERS)
+    text = f"[f({arguments})]"
+
+    assert allows(text, "pythonic", [tool], must=True, repeat=True) is is_allowed
+
+
+@pytest.mark.parametrize("arguments", ["", "a=1", 'a="x", b=[{}]'])
+def test_where_no_schema_is_given_arguments_of_pythons_are_free(arguments: str) -> None:
+    tool = ToolSchema("f", {"type": "object"})
+
+    assert allows(f"[f({arguments})]", "pythonic", [tool], must=True, repeat=True)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        ToolSchema("f-g", {"type": "object"}),
+        ToolSchema("f", {"type": "object", "properties": {"a b": {}}}),
+        ToolSchema("f", {"type": "object", "oneOf": [{}]}),
+    ],
+)
+def test_what_is_no_call_of_pythons_is_refused(tool: ToolSchema) -> None:
+    with pytest.raises(BadRequestError, match="Python's") as caught:
+        allows("", "pythonic", [tool], must=True, repeat=True)
 
     assert caught.value.param == "tool_choice"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from aiomlc import AsyncMLCEngine, ChatCompletion, ChatCompletionChunk
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.tool_format import find_tool_format
 from aiomlc.testing import FakeCore, fake_loader, fake_model
 
 pytestmark = pytest.mark.timeout(20)
@@ -153,3 +155,25 @@ async def test_a_model_that_knows_no_form_of_calls_refuses_tools() -> None:
 
     assert caught.value.param == "tools"
     assert len(core.prompts) == 1
+
+
+async def test_bare_text_in_a_call_is_what_the_tool_says() -> None:
+    call = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>".format(
+        "".join(f"<parameter={key}>\n5\n</parameter>\n" for key in ("text", "count"))
+    )
+    core = FakeCore([call])
+    properties = {"text": {"type": "string"}, "count": {"type": "integer"}}
+    function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
+
+    async def load(model: object, **_: object) -> LoadedModel:
+        tool_format = find_tool_format("<tool_call><function=x><parameter=y>")
+        return dataclasses.replace(fake_model(core), tool_format=tool_format)
+
+    async with AsyncMLCEngine(loader=load) as engine:
+        answer = await engine.chat.completions.create(
+            messages=ASK, tools=[{"type": "function", "function": function}]
+        )
+
+    calls = answer.choices[0].message.tool_calls
+    assert calls is not None
+    assert json.loads(calls[0].function.arguments) == {"text": "5", "count": 5}

@@ -8,9 +8,10 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from keyword import kwlist
 from typing import final
 
-from aiomlc.errors import BadRequestError
+from aiomlc.runtime.tool_syntax.pythonic_rules import PythonicRules
 from aiomlc.runtime.tool_syntax.syntax import (
     Call,
     CallPlace,
@@ -24,13 +25,16 @@ from aiomlc.runtime.tool_syntax.syntax import (
 
 _HEAD = re.compile(r"\s*[^\W\d][\w.]{0,127}\s*\(")
 _HALF_A_HEAD = re.compile(r"\s*([^\W\d][\w.]{0,127}\s*)?")
-_STRING = re.compile(
+_KEYWORDS = "|".join(kwlist)
+_STRING_OR_KEYWORD = re.compile(
+    rf"""\b(?P<keyword>{_KEYWORDS})(?=\s*=)|"""
     r"""(?P<prefix>\b[a-zA-Z]{1,2})?(?P<quote>'''|\"\"\"|'|")"""
     r"""(?P<body>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)""",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|(.))|\n", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\n\\'\"abfnrtvxNuU")
+_ESCAPED_KEYWORD = "__keyword__"
 _NAMES_OF_JSON = {"true": True, "false": False, "null": None}
 
 
@@ -67,10 +71,14 @@ class PythonicCalls:
         self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
     ) -> list[str]:
         """See `ToolSyntax`."""
-        raise BadRequestError(
-            "tool_choice: this model calls tools in Python's syntax, which cannot be enforced",
-            param="tool_choice",
-        )
+        rules = []
+        for number, tool in enumerate(tools):
+            call, more = PythonicRules(f"c{number}", tool, write).call()
+            rules += [*more, f"object_{number}: {call}"]
+
+        rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
+        others = '(", " object)*' if may_repeat else ""
+        return [*rules, f'body: "[" object {others} "]"']
 
     def write(self, calls: Sequence[PastCall]) -> list[str]:
         """See `ToolSyntax`."""
@@ -155,7 +163,7 @@ class _ListScanner:
 def _read_calls(text: str) -> tuple[Call, ...] | None:
     """The calls of a list; None if it holds anything else."""
     try:
-        tree = ast.parse(_STRING.sub(_repair, text), mode="eval")
+        tree = ast.parse(_STRING_OR_KEYWORD.sub(_repair, text), mode="eval")
         listed = _NamesOfJson().visit(tree).body
         return tuple(_read_call(item) for item in listed.elts)
     except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError, MemoryError):
@@ -171,7 +179,7 @@ def _read_call(node: ast.expr) -> Call:
         if keyword.arg is None:
             raise ValueError("arguments without names")
 
-        arguments[keyword.arg] = ast.literal_eval(keyword.value)
+        arguments[keyword.arg.removeprefix(_ESCAPED_KEYWORD)] = ast.literal_eval(keyword.value)
 
     return Call(_dotted_name(node.func), write_arguments(arguments))
 
@@ -196,11 +204,18 @@ class _NamesOfJson(ast.NodeTransformer):
         return ast.copy_location(ast.Constant(_NAMES_OF_JSON[node.id]), node)
 
 
-def _repair(string: re.Match[str]) -> str:
-    """Escapes that Python does not know are backslashes, of which it would warn; and line ends."""
-    prefix, quote = string["prefix"] or "", string["quote"]
+def _repair(found: re.Match[str]) -> str:
+    """What models take for Python and Python does not.
+
+    Arguments may be named as keywords are. Escapes that Python does not know are backslashes, as
+    it reads them with a warning. Strings may last longer than a line.
+    """
+    if found["keyword"]:
+        return _ESCAPED_KEYWORD + found["keyword"]
+
+    prefix, quote = found["prefix"] or "", found["quote"]
     if "r" in prefix.lower():
-        return string[0]
+        return found[0]
 
     def repair(escape: re.Match[str]) -> str:
         if escape[0] == "\n":
@@ -209,4 +224,4 @@ def _repair(string: re.Match[str]) -> str:
         is_known = int(escape[1], 8) < 0o400 if escape[1] else escape[2] in _KNOWN_ESCAPES
         return escape[0] if is_known else "\\" + escape[0]
 
-    return f"{prefix}{quote}{_ESCAPE.sub(repair, string['body'])}{quote}"
+    return f"{prefix}{quote}{_ESCAPE.sub(repair, found['body'])}{quote}"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 __all__ = ("TaggedRules",)
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, final
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.grammar import lark_json
 from aiomlc.runtime.tool_syntax.syntax import ToolSchema
-from aiomlc.runtime.tool_syntax.typed_value import Schema, resolve, types_of
+from aiomlc.runtime.tool_syntax.typed_value import (
+    ROOT_KEYWORDS,
+    Schema,
+    resolve,
+    types_of,
+    with_definitions,
+)
 
-_OF_OBJECTS = {
-    *("$defs", "$schema", "additionalProperties", "definitions", "description"),
-    *("properties", "required", "strict", "title", "type"),
-}
 _OF_BARE_TEXT = {
     *("const", "default", "deprecated", "description", "enum", "examples", "title", "type"),
 }
@@ -52,7 +54,7 @@ class TaggedRules:
         Raises:
             BadRequestError: the schema says what bare text cannot be held to.
         """
-        unknown = self._root.keys() - _OF_OBJECTS
+        unknown = self._root.keys() - ROOT_KEYWORDS
         if unknown:
             raise self._error(", ".join(sorted(unknown)))
 
@@ -124,11 +126,8 @@ class TaggedRules:
         return self._write(f"{text}{self._layout.after_json}")
 
     def _json(self, schema: object) -> str:
-        definitions = {
-            name: self._root[name] for name in ("$defs", "definitions") if name in self._root
-        }
         rule = f"{self._prefix}_json_{len(self._rules)}"
-        self._rules.append(f"{rule}: {lark_json({**definitions, **_as_mapping(schema)})}")
+        self._rules.append(f"{rule}: {lark_json(with_definitions(schema, self._root))}")
         return f"{rule} {self._write(self._layout.after_json)}"
 
     def _bare_text(self) -> str:
@@ -144,7 +143,3 @@ class TaggedRules:
             f"in which values are bare text: {what}",
             param="tool_choice",
         )
-
-
-def _as_mapping(schema: object) -> Mapping[str, Any]:
-    return schema if isinstance(schema, Mapping) else {}

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ("Schema", "read_value", "resolve", "schema_of", "types_of")
+__all__ = (
+    "ROOT_KEYWORDS",
+    "Schema",
+    "read_value",
+    "resolve",
+    "schema_of",
+    "types_of",
+    "with_definitions",
+)
 
 import json
 from collections.abc import Mapping
@@ -11,6 +19,13 @@ from typing import Any, NoReturn
 
 Schema = Mapping[str, Any]
 
+#: What the schema of a function's arguments says besides or about its properties.
+ROOT_KEYWORDS = frozenset(
+    (
+        *("$defs", "$schema", "additionalProperties", "definitions", "description"),
+        *("properties", "required", "strict", "title", "type"),
+    )
+)
 # Templates write the values of Python, and models repeat them.
 _WORDS = {"True": True, "False": False, "None": None}
 _NAMES = {str: "string", bool: "boolean", type(None): "null", dict: "object", list: "array"}
@@ -73,6 +88,12 @@ def _own_types(schema: Schema) -> frozenset[str]:
 
     values = schema.get("enum", [schema.get("const")])
     return frozenset(_NAMES.get(type(value), "number") for value in values)
+
+
+def with_definitions(schema: object, root: Schema) -> Schema:
+    """The schema of a part of `root` as one of its own."""
+    definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
+    return {**definitions, **schema} if isinstance(schema, Mapping) else definitions
 
 
 def _union(parts: list[frozenset[str] | None]) -> frozenset[str] | None:
