@@ -262,6 +262,7 @@ class NativeCore:
         self._step = _global("aiomlc.core_step")
         self._drain = _global("aiomlc.core_drain")
         self._failure = _global("aiomlc.core_failure")
+        self._check_invariants = _global("aiomlc.core_check_invariants")
         self._statistics = _global("aiomlc.core_statistics")
         self._enable_trace = _global("aiomlc.core_enable_trace")
         self._read_trace = _global("aiomlc.core_read_trace")
@@ -358,6 +359,15 @@ class NativeCore:
 
         assert self._last_statistics is not None, "set by release"
         return self._last_statistics
+
+    def check_invariants(self) -> None:
+        """Compare everything that is counted in two places; waits for the step in progress.
+
+        Raises:
+            RuntimeError: the core contradicts itself; the message lists every contradiction.
+        """
+        if (handle := self._handle) is not None:
+            self._check_invariants(handle)
 
     def enable_trace(self) -> None:
         """Record events from now on; the last 65,536 are kept, in 4 MB."""

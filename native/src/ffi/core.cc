@@ -333,6 +333,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_wake_fd", [](const CoreRef& core) { return core->engine.wake_fd(); })
       .def("aiomlc.core_failure",
            [](const CoreRef& core) { return ffi::String(core->engine.Failure()); })
+      .def("aiomlc.core_check_invariants",
+           [](const CoreRef& core) { core->engine.CheckInvariants(); })
       .def("aiomlc.core_statistics", GetStatistics)
       .def("aiomlc.core_enable_trace", [](const CoreRef& core) { core->engine.EnableTrace(); })
       .def("aiomlc.core_read_trace", ReadTrace);
