@@ -78,6 +78,7 @@ class SequenceOptions:
     logit_bias: tuple[tuple[int, float], ...] = ()  #: Token ids, each once, and -100 to 100.
     min_tokens: int = 0  #: Nothing but `max_tokens` ends the sequence before.
     top_logprobs: int | None = None  #: Alternatives per token, to 20; None is no logprobs.
+    prompt_logprobs: int | None = None  #: The same for the tokens of the prompt.
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: Never part of the text.
     stop_token_ids: tuple[int, ...] = ()
@@ -89,12 +90,17 @@ class SequenceOptions:
     is_pinned: bool = False  #: Its tokens stay in the prefix cache when it has ended well.
 
     def of_choice(self, choice: int) -> Self:
-        """The same for one of several choices: its seed is the request's plus its number."""
-        if self.seed is None or choice == 0:
+        """The same for one of several choices: its seed is the request's plus its number.
+
+        The prompt that they share is scored for the first.
+        """
+        if choice == 0 or (self.seed is None and self.prompt_logprobs is None):
             return self
 
         # In 64 bits with a sign.
-        return replace(self, seed=(self.seed + choice + (1 << 63)) % (1 << 64) - (1 << 63))
+        seed = self.seed
+        own = None if seed is None else (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)
+        return replace(self, seed=own, prompt_logprobs=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from aiomlc.api.protocol.chat import (
     ChoiceLogprobs,
     ChunkChoice,
     FinishReason,
+    PromptLogprobs,
     TokenLogprob,
     Usage,
 )
@@ -44,11 +45,13 @@ class ChatSum:
         self._choices: dict[int, _ChoiceSum] = {}
         self._usage: Usage | None = None
         self._last: ChatCompletionChunk | None = None
+        self._prompt_logprobs: PromptLogprobs = None
 
     def add(self, chunk: ChatCompletionChunk) -> None:
         """Add the next chunk."""
         self._last = chunk
         self._usage = chunk.usage or self._usage
+        self._prompt_logprobs = chunk.prompt_logprobs or self._prompt_logprobs
         for choice in chunk.choices:
             self._choices.setdefault(choice.index, _ChoiceSum()).add(choice)
 
@@ -68,6 +71,7 @@ class ChatSum:
             choices=[self._choices[index].choice(index) for index in sorted(self._choices)],
             usage=self._usage,
             system_fingerprint=self._last.system_fingerprint,
+            prompt_logprobs=self._prompt_logprobs,
         )
 
 

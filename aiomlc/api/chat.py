@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from aiomlc.api.aggregate import aggregate
 from aiomlc.api.chat_events import ChatEventStream
 from aiomlc.api.chat_stream import ChatCompletionStream
-from aiomlc.api.logprobs import LogprobsWriter
+from aiomlc.api.logprobs import LogprobsWriter, prompt_writer
 from aiomlc.api.options import ChatOptions, ParseOptions
 from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer, answer_reader
 from aiomlc.api.prompt import render_prompt, with_template_stops
@@ -180,6 +180,7 @@ class AsyncCompletions:
             open_calls=open_calls,
             open_reasoning=_reasoning(request, session.model, prompt),
             logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
+            write_prompt=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
         )
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 __all__ = ("ChatCompletionStream",)
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
-from aiomlc.api.logprobs import LogprobsWriter
+from aiomlc.api.logprobs import LogprobsWriter, PromptWriter
 from aiomlc.api.metrics import usage_extra
+from aiomlc.api.prompt_gate import PromptGate
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.protocol.wire import trusted
 from aiomlc.api.reasoning_parser import ReasoningParser
@@ -35,6 +37,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         open_calls: Callable[[], ToolCallParser] | None,
         open_reasoning: Callable[[], ReasoningParser] | None,
         logprobs: LogprobsWriter | None,
+        write_prompt: PromptWriter | None,
         owner: object,
     ) -> None:
         super().__init__(deltas.request_id, owner)
@@ -44,6 +47,8 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._open_reasoning = open_reasoning  # None: thoughts are not looked for.
         self._reasoning_parsers: dict[int, ReasoningParser] = {}
         self._logprobs = logprobs  # None: the request does not ask for them.
+        self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
+        self._prompt_gate = None if write_prompt is None else PromptGate()
         self._include_usage = include_usage
         self._started: set[int] = set()
         self._last_deltas: dict[int, Delta] = {}  # Of the choices that ended.
@@ -69,6 +74,12 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._deltas.close()
 
     def _chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        if self._prompt_gate is None:
+            return self._chunks_of(delta)
+
+        return chain.from_iterable(map(self._chunks_of, self._prompt_gate.put(delta)))
+
+    def _chunks_of(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
         choice_deltas = self._choice_deltas(delta)
         if (
             len(choice_deltas) == 1
@@ -86,8 +97,9 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     ) -> Iterator[ChatCompletionChunk]:
         index = delta.choice
         if index not in self._started:
+            more = {} if self._started else self._prompt_fields(delta)
             self._started.add(index)
-            yield self._chunk(index, {"role": "assistant", "content": ""}, logprobs=())
+            yield self._chunk(index, {"role": "assistant", "content": ""}, logprobs=(), more=more)
 
         if delta.logprobs and not choice_deltas:
             choice_deltas = [{"content": ""}]  # The entry is told now; its text later, or never.
@@ -106,6 +118,13 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             yield ChatCompletionChunk.model_validate(
                 {**self._common, "choices": [], "usage": self._usage()}
             )
+
+    def _prompt_fields(self, delta: Delta) -> dict[str, Any]:
+        # A time limit may have ended it before its prompt was computed.
+        if self._write_prompt is None or len(delta.prompt_logprobs) != delta.prompt_tokens - 1:
+            return {}
+
+        return {"prompt_logprobs": self._write_prompt(delta.prompt_logprobs)}
 
     def _choice_deltas(self, delta: Delta) -> list[dict[str, Any]]:
         if self._open_reasoning is None:
@@ -175,13 +194,16 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         *,
         logprobs: tuple[TokenLogprob, ...] | None = None,
         finish_reason: str | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> ChatCompletionChunk:
         # One call that validates a dict is twice as fast as a constructor per nested model.
         choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": finish_reason}
         if self._logprobs is not None and logprobs is not None:
             choice["logprobs"] = self._logprobs.write(logprobs)
 
-        return ChatCompletionChunk.model_validate({**self._common, "choices": [choice]})
+        return ChatCompletionChunk.model_validate(
+            {**self._common, "choices": [choice], **(more or {})}
+        )
 
     def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
         # Nearly every chunk is one of these, so they are put together without validation.

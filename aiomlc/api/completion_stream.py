@@ -5,14 +5,18 @@ from __future__ import annotations
 __all__ = ("CompletionStream", "sum_completion")
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
-from aiomlc.api.completion_logprobs import CompletionLogprobsWriter
+from aiomlc.api.completion_logprobs import CompletionLogprobsWriter, Echo
+from aiomlc.api.logprobs import PromptWriter
 from aiomlc.api.metrics import usage_extra
+from aiomlc.api.prompt_gate import PromptGate
 from aiomlc.api.protocol.completion import Completion, CompletionChoice, CompletionLogprobs
 from aiomlc.errors import AiomlcError, RequestFailedError
+from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.statistics import RequestTiming
 from aiomlc.runtime.stream import Delta, DeltaStream
 
@@ -26,9 +30,10 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         request_id: str,
         streams: Sequence[DeltaStream],
         *,
-        echoes: Sequence[str],
+        echoes: Sequence[Echo],
         model: str,
         include_usage: bool,
+        write_prompt: PromptWriter | None,
         open_logprobs: Callable[[], CompletionLogprobsWriter] | None,
         owner: object,
     ) -> None:
@@ -40,6 +45,9 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         self._writers: dict[int, CompletionLogprobsWriter] = {}
         self._index = 0  # Of the prompt that is told.
         self._begun: set[int] = set()
+        self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
+        self._prompt_gate = self._new_gate()
+        self.echoed_tokens: list[int] = []  #: Of each prompt, once it is told.
         self._num_ended = 0  # Of that prompt's choices.
         self._prompt_tokens = 0
         self._completion_tokens = 0
@@ -71,12 +79,28 @@ class CompletionStream(ChunkStream[Delta, Completion]):
     def _stream(self) -> DeltaStream:
         return self._streams[min(self._index, len(self._streams) - 1)]
 
-    def _chunks(self, delta: Delta) -> Iterator[Completion]:
+    def _new_gate(self) -> PromptGate | None:
+        is_scored = self._write_prompt is not None or (self._echoes and self._open_logprobs)
+        return PromptGate() if is_scored else None
+
+    def _chunks(self, delta: Delta) -> Iterable[Completion]:
+        if self._prompt_gate is None:
+            return self._chunks_of(delta)
+
+        return chain.from_iterable(map(self._chunks_of, self._prompt_gate.put(delta)))
+
+    def _chunks_of(self, delta: Delta) -> Iterator[Completion]:
         num_choices = self._stream.num_choices
         index = self._index * num_choices + delta.choice
-        text = self._echo(index) + delta.text
-        if text or delta.logprobs:
-            yield self._chunk({"index": index, "text": text, **self._logprobs(index, delta)})
+        is_first = index not in self._begun
+        self._begun.add(index)
+        text = (
+            self._echoes[self._index].text + delta.text if is_first and self._echoes else delta.text
+        )
+        more = self._prompt_fields(delta) if is_first else {}
+        if text or delta.logprobs or more:
+            logprobs = self._logprobs(index, delta, is_first=is_first)
+            yield self._chunk({"index": index, "text": text, **logprobs, **more})
 
         if delta.finish_reason is None:
             return
@@ -95,21 +119,33 @@ class CompletionStream(ChunkStream[Delta, Completion]):
             }
             yield Completion.model_validate({**self._common, "choices": [], "usage": counts})
 
-    def _echo(self, index: int) -> str:
-        if not self._echoes or index in self._begun:
-            return ""
+    def _scored_prompt(self, delta: Delta) -> tuple[TokenLogprob, ...] | None:
+        """The prompt's tokens from the second on; None if it was not computed in time."""
+        prompt = None if self._prompt_gate is None else self._prompt_gate.prompt
+        return prompt if prompt is not None and len(prompt) == delta.prompt_tokens - 1 else None
 
-        self._begun.add(index)
-        return self._echoes[self._index]
+    def _prompt_fields(self, delta: Delta) -> dict[str, Any]:
+        prompt = self._scored_prompt(delta)
+        if self._write_prompt is None or prompt is None:
+            return {}
 
-    def _logprobs(self, index: int, delta: Delta) -> dict[str, Any]:
+        return {"prompt_logprobs": self._write_prompt(prompt)}
+
+    def _logprobs(self, index: int, delta: Delta, *, is_first: bool) -> dict[str, Any]:
         if self._open_logprobs is None:
             return {}
 
         if index not in self._writers:
             self._writers[index] = self._open_logprobs()
 
-        return {"logprobs": self._writers[index].write(delta.logprobs)}
+        writer = self._writers[index]
+        prompt = self._scored_prompt(delta) if is_first and self._echoes else None
+        if prompt is None:
+            return {"logprobs": writer.write(delta.logprobs)}
+
+        echoed = writer.write_prompt(self._echoes[self._index], prompt)
+        answer = writer.write(delta.logprobs)
+        return {"logprobs": {name: echoed[name] + answer[name] for name in echoed}}
 
     def _count(self, delta: Delta, num_choices: int) -> None:
         if delta.timing is not None:
@@ -119,12 +155,14 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         if delta.choice == 0:
             self._prompt_tokens += delta.prompt_tokens
             self._cached_tokens += delta.cached_tokens
+            self.echoed_tokens.append(delta.prompt_tokens if self._echoes else 0)
 
         self._completion_tokens += delta.completion_tokens
         self._num_ended += 1
         if self._num_ended == num_choices:
             self._num_ended = 0
             self._index += 1
+            self._prompt_gate = self._new_gate()
 
     def _chunk(self, choice: dict[str, Any]) -> Completion:
         return Completion.model_validate({**self._common, "choices": [choice]})
@@ -157,6 +195,7 @@ def _whole(pieces: Sequence[CompletionChoice]) -> CompletionChoice:
         text="".join(piece.text for piece in pieces),
         logprobs=_joined(logprobs) if logprobs else None,
         finish_reason=pieces[-1].finish_reason,
+        prompt_logprobs=next(filter(None, (piece.prompt_logprobs for piece in pieces)), None),
     )
 
 

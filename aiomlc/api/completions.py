@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal, Unpack, final, overload
 
-from aiomlc.api.completion_logprobs import CompletionLogprobsWriter
+from aiomlc.api.completion_logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.completion_stream import CompletionStream, sum_completion
+from aiomlc.api.logprobs import prompt_writer
 from aiomlc.api.options import CompletionOptions
 from aiomlc.api.protocol.completion import (
     Completion,
@@ -83,7 +84,7 @@ class AsyncTextCompletions:
         async with chunks:
             answer = await sum_completion(chunks)
 
-        return _best(answer, request) if request.is_selective else answer
+        return _best(answer, request, chunks.echoed_tokens) if request.is_selective else answer
 
     async def open(self, request: CompletionRequest) -> CompletionStream:
         """The stream of a parsed request, also of one that did not ask for a stream.
@@ -104,13 +105,18 @@ class AsyncTextCompletions:
         return CompletionStream(
             request_id,
             _open_all(session, prompts, request, request_id),
-            echoes=_echoes(session, request) if request.echo else [],
+            echoes=_echoes(session, request, prompts) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
+            write_prompt=prompt_writer(request, session.model.tokenizer),
             open_logprobs=(
                 None
                 if request.logprobs_wanted is None
-                else partial(CompletionLogprobsWriter, session.model.tokenizer)
+                else partial(
+                    CompletionLogprobsWriter,
+                    session.model.tokenizer,
+                    num_top=request.logprobs_wanted,
+                )
             ),
             owner=self._service,
         )
@@ -165,13 +171,17 @@ async def _with_suffix(
     )
 
 
-def _best(answer: Completion, request: CompletionRequest) -> Completion:
+def _best(
+    answer: Completion, request: CompletionRequest, echoed_tokens: Sequence[int]
+) -> Completion:
     """Of each prompt's choices those whose tokens are the likeliest, on average."""
     wanted = request.n or 1
     best: list[CompletionChoice] = []
     for first in range(0, len(answer.choices), request.num_choices):
         choices = answer.choices[first : first + request.num_choices]
-        best.extend(sorted(choices, key=_mean_logprob, reverse=True)[:wanted])
+        skipped = echoed_tokens[first // request.num_choices]
+        mean_logprob = partial(_mean_logprob, skipped=skipped)
+        best.extend(sorted(choices, key=mean_logprob, reverse=True)[:wanted])
 
     hidden: dict[str, object] = {} if request.logprobs is not None else {"logprobs": None}
     told = [
@@ -180,11 +190,17 @@ def _best(answer: Completion, request: CompletionRequest) -> Completion:
     return answer.model_copy(update={"choices": told})
 
 
-def _mean_logprob(choice: CompletionChoice) -> float:
-    logprobs = [] if choice.logprobs is None else choice.logprobs.token_logprobs
+def _mean_logprob(choice: CompletionChoice, skipped: int) -> float:
+    told = [] if choice.logprobs is None else choice.logprobs.token_logprobs[skipped:]
+    logprobs = [logprob for logprob in told if logprob is not None]
     return sum(logprobs) / len(logprobs) if logprobs else -math.inf
 
 
-def _echoes(session: ModelSession, request: CompletionRequest) -> list[str]:
+def _echoes(
+    session: ModelSession, request: CompletionRequest, prompts: Sequence[Sequence[int]]
+) -> list[Echo]:
     decode = session.model.tokenizer.decode
-    return [prompt if isinstance(prompt, str) else decode(prompt) for prompt in request.prompt]
+    return [
+        Echo(prompt if isinstance(prompt, str) else decode(prompt), prompt_ids[0])
+        for prompt, prompt_ids in zip(request.prompt, prompts, strict=True)
+    ]

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ("LogprobsWriter",)
+__all__ = ("LogprobsWriter", "PromptWriter", "prompt_writer")
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, final
 
+from aiomlc.api.protocol.request import GenerationRequest
 from aiomlc.runtime.core_protocol import TokenLogprob
 from aiomlc.runtime.tokenizer import Tokenizer
+
+#: From the scored tokens of a prompt to its field `prompt_logprobs`.
+PromptWriter = Callable[[Iterable[TokenLogprob]], list[Any]]
+
+
+def prompt_writer(request: GenerationRequest, tokenizer: Tokenizer) -> PromptWriter | None:
+    """What writes the field; None where it is not asked for."""
+    num_top = request.prompt_logprobs
+    if num_top is None:
+        return None
+
+    return partial(LogprobsWriter(tokenizer).write_prompt, num_top=num_top)
 
 
 @final
@@ -22,6 +36,10 @@ class LogprobsWriter:
     def write(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
         """One entry for each token, in order."""
         return {"content": [self._entry(token) for token in tokens]}
+
+    def write_prompt(self, tokens: Iterable[TokenLogprob], num_top: int) -> list[Any]:
+        """One entry for each token of a prompt, None for the first, which follows nothing."""
+        return [None, *(self._entry(token._replace(top=token.top[:num_top])) for token in tokens)]
 
     def write_json(self, tokens: Iterable[TokenLogprob]) -> list[str]:
         """The same entries as JSON texts, as upstream's engine of steps tells them."""

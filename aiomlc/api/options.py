@@ -23,6 +23,7 @@ class GenerationOptions(TypedDict, total=False):
     frequency_penalty: float | None
     repetition_penalty: float | None
     logit_bias: Mapping[str, float] | Mapping[int, float] | None
+    prompt_logprobs: int | None
     max_tokens: int | None
     min_tokens: int | None
     stop: str | Sequence[str] | None

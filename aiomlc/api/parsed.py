@@ -18,7 +18,13 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from aiomlc.api.protocol.chat import ChatCompletion, Choice, ChoiceLogprobs, FinishReason
+from aiomlc.api.protocol.chat import (
+    ChatCompletion,
+    Choice,
+    ChoiceLogprobs,
+    FinishReason,
+    PromptLogprobs,
+)
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import Usage
 from aiomlc.errors import BadRequestError, IncompleteAnswerError
@@ -65,6 +71,7 @@ class ParsedChatCompletion(_Record, Generic[T]):
     choices: list[ParsedChoice[T]]
     usage: Usage | None = None
     system_fingerprint: str | None = None
+    prompt_logprobs: PromptLogprobs = None
 
 
 class AnswerReader(Protocol[T_co, C_co]):

@@ -40,6 +40,8 @@ class SamplingChoice(Protocol):
     @property
     def logprobs_wanted(self) -> int | None: ...
     @property
+    def prompt_logprobs_wanted(self) -> int | None: ...
+    @property
     def priority(self) -> int | None: ...
     @property
     def timeout(self) -> float | None: ...
@@ -79,6 +81,7 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
         logit_bias=_logit_bias(choice, model),
         min_tokens=choice.min_tokens or 0,
         top_logprobs=choice.logprobs_wanted,
+        prompt_logprobs=choice.prompt_logprobs_wanted,
         priority=choice.priority or 0,
         timeout=choice.timeout,
         first_token_timeout=choice.first_token_timeout,

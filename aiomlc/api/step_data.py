@@ -142,6 +142,11 @@ class GenerationConfig:
         return self.top_logprobs if self.logprobs else None
 
     @property
+    def prompt_logprobs_wanted(self) -> int | None:
+        """Nothing: an output of a step has no place for the prompt's."""
+        return None
+
+    @property
     def format(self) -> ResponseFormat | None:
         """What the text must be; None is any text."""
         wanted = self.response_format

@@ -408,6 +408,7 @@ def _as_map(options: SequenceOptions) -> dict[str, object]:
         "logit_bias": {token_id: float(bias) for token_id, bias in options.logit_bias},
         "min_tokens": options.min_tokens,
         "top_logprobs": options.top_logprobs,
+        "prompt_logprobs": options.prompt_logprobs,
         "seed": None if options.seed is None else _as_int64(options.seed),
         "stop": list(options.stop),
         "stop_token_ids": _shape(options.stop_token_ids),

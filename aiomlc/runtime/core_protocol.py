@@ -20,7 +20,7 @@ from aiomlc.runtime.trace import TraceEvent
 
 
 class TokenLogprob(NamedTuple):
-    """How likely a generated token was before any bias, penalty, temperature or filter.
+    """How likely a token was in its place, before any bias, penalty, temperature or filter.
 
     Natural logarithms; what is below -9999 is reported as that.
     """
@@ -43,6 +43,8 @@ class Record(NamedTuple):
     cached_tokens: int = 0  #: Prompt tokens that were in the KV cache already.
     logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if asked for.
     timing: RequestTiming | None = None  #: In the last record.
+    #: Of each prompt token but the first, if asked for: with the first token of the answer.
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,6 +275,7 @@ class FakeCore:
     def _advance(self, sequence_id: int) -> Record:
         sequence = self._live[sequence_id]
         text, finish_reason, error = "", None, self._failures.get(sequence_id)
+        prompt: tuple[TokenLogprob, ...] = ()
         if sequence_id in self._doomed:
             finish_reason, error = "abort", None
         elif error is not None:
@@ -282,6 +283,7 @@ class FakeCore:
         elif sequence.num_done == 1 and sequence_id in self._timeouts:
             finish_reason, error = "timeout", self._timeouts[sequence_id]
         else:
+            prompt = self._prompt_logprobs(sequence_id, sequence)
             text, finish_reason = self._next_character(sequence)
 
         if finish_reason is not None:
@@ -302,6 +304,7 @@ class FakeCore:
             sequence.num_prompt,
             sequence.num_done,
             logprobs=self._logprobs(sequence, text),
+            prompt_logprobs=prompt,
         )
 
     def _record(self, kind: EventKind, sequence_id: int, *values: int) -> None:
@@ -311,6 +314,13 @@ class FakeCore:
     def _logprobs(self, sequence: _Sequence, text: str) -> tuple[TokenLogprob, ...]:
         num_top = sequence.options.top_logprobs
         return () if num_top is None else tuple(_made_up(ord(each), num_top) for each in text)
+
+    def _prompt_logprobs(self, sequence_id: int, sequence: _Sequence) -> tuple[TokenLogprob, ...]:
+        num_top = sequence.options.prompt_logprobs
+        if num_top is None or sequence.num_done > 0:
+            return ()
+
+        return tuple(_made_up(each, num_top) for each in self.prompts[sequence_id - 1][1:])
 
     def _die(self) -> NoReturn:
         self._failure = "the script says so"

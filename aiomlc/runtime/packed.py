@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("EMPTY_TRACE", "read_statistics", "unpack_records", "unpack_trace")
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
@@ -16,13 +16,13 @@ EMPTY_TRACE = struct.pack("<q", 0)  # The number of the first event, and no even
 
 _FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
 # One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
-# logprobs, of text and of error, finish reason. The token ids and those bytes follow each record,
-# and the times of its life where there is a finish reason.
-_RECORD = struct.Struct("<qqqqIIIII")
+# logprobs, of the prompt's logprobs, of text and of error, finish reason. The token ids and those
+# bytes follow each record, and the times of its life where there is a finish reason.
+_RECORD = struct.Struct("<qqqqIIIIII")
 _ONE_ID = struct.Struct("<i")  # By far the most frequent number.
 _TIMING = struct.Struct("<ddd")
-# A token's logprob and the number of alternatives that follow it; one of these.
-_LOGPROB = struct.Struct("<fI")
+# A token's id, its logprob and the number of alternatives that follow it; one of these.
+_LOGPROB = struct.Struct("<ifI")
 _ALTERNATIVE = struct.Struct("<if")
 # An event: sequence id, start and duration in nanoseconds, kind, six values.
 _EVENT = struct.Struct("<qqq7i")
@@ -50,13 +50,15 @@ def unpack_records(packed: bytes) -> list[Record]:
             cached_tokens,
             num_ids,
             logprobs_size,
+            prompt_size,
             text_size,
             error_size,
             finish_reason,
         ) = _RECORD.unpack_from(packed, offset)
         ids_at = offset + _RECORD.size
         logprobs_at = ids_at + 4 * num_ids
-        text_at = logprobs_at + logprobs_size
+        prompt_at = logprobs_at + logprobs_size
+        text_at = prompt_at + prompt_size
         error_at = text_at + text_size
         end = error_at + error_size
         offset = end + _TIMING.size if finish_reason else end
@@ -75,8 +77,9 @@ def unpack_records(packed: bytes) -> list[Record]:
                 prompt_tokens,
                 completion_tokens,
                 cached_tokens,
-                tuple(_logprobs(packed, logprobs_at, token_ids)) if logprobs_size else (),
+                tuple(_logprobs(packed, logprobs_at, prompt_at)) if logprobs_size else (),
                 _timing(*_TIMING.unpack_from(packed, end)) if finish_reason else None,
+                tuple(_logprobs(packed, prompt_at, text_at)) if prompt_size else (),
             )
         )
     return records
@@ -118,9 +121,9 @@ def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
     )
 
 
-def _logprobs(packed: bytes, offset: int, token_ids: Iterable[int]) -> Iterator[TokenLogprob]:
-    for token_id in token_ids:
-        logprob, num_top = _LOGPROB.unpack_from(packed, offset)
+def _logprobs(packed: bytes, offset: int, end: int) -> Iterator[TokenLogprob]:
+    while offset < end:
+        token_id, logprob, num_top = _LOGPROB.unpack_from(packed, offset)
         top_at = offset + _LOGPROB.size
         offset = top_at + num_top * _ALTERNATIVE.size
         top = tuple(_ALTERNATIVE.iter_unpack(packed[top_at:offset]))

@@ -31,6 +31,8 @@ class Delta(NamedTuple):
     cached_tokens: int  #: Prompt tokens that were in the KV cache already.
     choice: int = 0  #: Which of the request's choices.
     timing: RequestTiming | None = None  #: In the last delta, if the core tells it.
+    #: Of each prompt token but the first, if asked for: in the first delta of the first choice.
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Watcher(Protocol):
@@ -179,6 +181,7 @@ class Mailbox:
             last.cached_tokens,
             choice,
             last.timing,
+            records[0].prompt_logprobs,
         )
 
     def _end(self, error: AiomlcError | None) -> None:

@@ -45,7 +45,8 @@ TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
   Outbox outbox;
   for (int32_t i = 1; i <= 100; ++i) {
     Record delta = Delta(7, "x", {i}, i);
-    delta.logprobs.push_back({-static_cast<float>(i), {{i, -1.0f}}});
+    delta.logprobs.push_back({i, -static_cast<float>(i), {{i, -1.0f}}});
+    if (i == 2) delta.prompt_logprobs.push_back({3, -0.5f, {}});
     outbox.Put(std::move(delta));
     outbox.Put(Delta(5, "y", {i, i}, 2 * i));
   }
@@ -64,6 +65,8 @@ TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
   EXPECT_EQ(records[0].logprobs.size(), 100u);
   EXPECT_EQ(records[0].logprobs.back().logprob, -100.0f);
   EXPECT_EQ(records[0].logprobs.back().top.at(0).token_id, 100);
+  ASSERT_EQ(records[0].prompt_logprobs.size(), 1u);
+  EXPECT_EQ(records[0].prompt_logprobs[0].token_id, 3);
   EXPECT_EQ(records[0].finish_reason, FinishReason::kError);
   EXPECT_EQ(records[0].error, "lost");
   EXPECT_EQ(records[0].prompt_tokens, 3);

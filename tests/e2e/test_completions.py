@@ -37,7 +37,8 @@ async def test_the_best_of_several_is_the_likeliest_of_the_same_choices() -> Non
 
     def mean(choice: CompletionChoice) -> float:
         assert choice.logprobs is not None
-        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+        logprobs = [logprob for logprob in choice.logprobs.token_logprobs if logprob is not None]
+        return sum(logprobs) / len(logprobs)
 
     ranked = sorted(all_of_them.choices, key=mean, reverse=True)
     assert len({choice.text for choice in ranked}) > 1

@@ -76,7 +76,7 @@ async def test_a_stream_gives_the_text_and_the_counts_of_its_sequence() -> None:
 
     assert "".join(delta.text for delta in deltas) == "Hello!"
     assert [token for delta in deltas for token in delta.token_ids] == list(map(ord, "Hello!"))
-    assert deltas[-1][2:] == ("stop", 3, 6, (), 0, 0, None)
+    assert deltas[-1][2:] == ("stop", 3, 6, (), 0, 0, None, ())
 
 
 async def test_concurrent_streams_get_their_own_text() -> None:

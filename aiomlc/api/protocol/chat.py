@@ -13,6 +13,7 @@ __all__ = (
     "ChunkChoice",
     "FinishReason",
     "FunctionDelta",
+    "PromptLogprobs",
     "TokenLogprob",
     "TopLogprob",
     "Usage",
@@ -54,7 +55,7 @@ class TopLogprob(WireModel):
 
 
 class TokenLogprob(TopLogprob):
-    """A token of the answer and what else was likely in its place."""
+    """A token of the answer, or of the prompt, and what else was likely in its place."""
 
     top_logprobs: list[TopLogprob]
 
@@ -64,6 +65,10 @@ class ChoiceLogprobs(WireModel):
 
     content: list[TokenLogprob]
     refusal: None = None
+
+
+#: An entry for each token of the prompt, None for the first; not OpenAI's, and there if asked for.
+PromptLogprobs = Annotated[list[TokenLogprob | None] | None, Field(exclude_if=_is_none)]
 
 
 class Choice(WireModel):
@@ -85,6 +90,7 @@ class ChatCompletion(WireModel):
     choices: list[Choice]
     usage: Usage | None = None
     system_fingerprint: str | None = None
+    prompt_logprobs: PromptLogprobs = None
 
 
 class FunctionDelta(WireModel):
@@ -130,3 +136,4 @@ class ChatCompletionChunk(StreamedWithUsage):
     model: str
     choices: list[ChunkChoice]
     system_fingerprint: str | None = None
+    prompt_logprobs: PromptLogprobs = None  #: On the first chunk.

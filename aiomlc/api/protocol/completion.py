@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
+from aiomlc.api.protocol.chat import PromptLogprobs
 from aiomlc.api.protocol.request import GenerationRequest, parse_request
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.api.protocol.wire import WireModel
@@ -71,14 +72,23 @@ class CompletionRequest(GenerationRequest):
         """How many alternatives are told with each token; the best need log-probabilities."""
         return 0 if self.logprobs is None and self.is_selective else self.logprobs
 
+    @property
+    def prompt_logprobs_wanted(self) -> int | None:
+        """How many alternatives are told with each token of the prompt; None: nothing is told."""
+        echoed = self.logprobs if self.echo else None
+        return max(
+            (number for number in (self.prompt_logprobs, echoed) if number is not None),
+            default=None,
+        )
+
 
 class CompletionLogprobs(WireModel):
     """Parallel lists with an entry for each token; their text may come with a later event."""
 
     text_offset: list[int]  #: Characters before the token.
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]  #: None for the first token of a prompt that is echoed.
     tokens: list[str]
-    top_logprobs: list[dict[str, float]]  #: The chosen token among them.
+    top_logprobs: list[dict[str, float] | None]  #: The chosen token among them; None as above.
 
 
 class CompletionChoice(WireModel):
@@ -88,6 +98,7 @@ class CompletionChoice(WireModel):
     text: str
     logprobs: CompletionLogprobs | None = None  #: If they were asked for.
     finish_reason: Literal["stop", "length"] | None = None  #: None while it goes on.
+    prompt_logprobs: PromptLogprobs = None  #: On its first event.
 
 
 class Completion(StreamedWithUsage):
@@ -114,9 +125,9 @@ def parse_completion_request(fields: Mapping[str, Any]) -> CompletionRequest:
     if request.is_selective and request.stream:
         raise BadRequestError("best_of: a stream cannot tell the best", param="best_of")
 
-    if request.echo and request.logprobs is not None:
+    if request.echo and request.logprobs is not None and request.suffix is not None:
         raise BadRequestError(
-            "logprobs: not with echo, as a prompt's own are not computed", param="logprobs"
+            "logprobs: not with echo and suffix, as the prompt is not the model's", param="logprobs"
         )
 
     return request

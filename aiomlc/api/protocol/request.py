@@ -43,6 +43,7 @@ class GenerationRequest(WireModel):
     frequency_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[_Float, Field(gt=0)] | None = None  #: Ours; 1 is off.
     logit_bias: dict[_TokenId, _Bias] | None = None  #: By token id, which JSON writes as text.
+    prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: As vLLM names it.
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; nothing stops before.
     stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
@@ -65,6 +66,11 @@ class GenerationRequest(WireModel):
     def token_limit(self) -> int | None:
         """The completion's tokens at most."""
         return self.max_tokens
+
+    @property
+    def prompt_logprobs_wanted(self) -> int | None:
+        """How many alternatives are told with each token of the prompt; None: nothing is told."""
+        return self.prompt_logprobs
 
     @property
     def include_usage(self) -> bool:

@@ -178,6 +178,8 @@ class Engine {
   void ChangeSequences(const StepPlan& plan);
   const float* Forward(const StepPlan& plan);
   void Commit(const StepPlan& plan, const float* logits);
+  /*! \brief Score a row's part of its prompt. \return Whether the sequence goes on. */
+  bool Score(const StepRow& row, const float* logits);
   /*! \param logits Of the row's last token, and of each of its draft tokens. */
   void CommitRow(const StepRow& row, const float* logits);
   /*! \brief Go on by one token after the other, as long as they are those of the draft. */

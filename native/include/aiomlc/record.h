@@ -38,6 +38,8 @@ struct Record {
   std::vector<int32_t> token_ids;
   /*! \brief One for each of `token_ids` where they were asked for, else empty. */
   std::vector<TokenLogprobs> logprobs;
+  /*! \brief Of each prompt token but the first, if asked for: with the first token. */
+  std::vector<TokenLogprobs> prompt_logprobs;
   /*! \brief Set on the last record of a sequence, and only there. */
   FinishReason finish_reason = FinishReason::kNone;
   /*! \brief What went wrong if finish_reason is kError, the name of the limit if it is kTimeout. */

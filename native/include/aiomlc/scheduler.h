@@ -17,7 +17,7 @@
 
 namespace aiomlc {
 
-/*! \brief The limits of a scheduler, at least 1 but for the last. */
+/*! \brief The limits of a scheduler, at least 1 but for max_recycling. */
 struct SchedulerLimits {
   int64_t total_pages = 1;
   int64_t page_size = 1;
@@ -25,6 +25,8 @@ struct SchedulerLimits {
   int64_t step_token_budget = 1;
   /*! \brief See PrefixCache. */
   int64_t max_recycling = 0;
+  /*! \brief Logits of a step that score prompts: with a large vocabulary they take much room. */
+  int64_t max_scored = 128;
 };
 
 /*!
@@ -110,6 +112,7 @@ class Scheduler {
   std::vector<int64_t> EvictEach(std::vector<int64_t> ids);
 
   int64_t step_token_budget_;
+  int64_t max_scored_;
   int64_t max_running_;
   PageBudget pages_;
   PrefixCache prefix_cache_;

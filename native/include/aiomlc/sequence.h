@@ -15,6 +15,7 @@
 #include "aiomlc/constraint.h"
 #include "aiomlc/deadline_queue.h"
 #include "aiomlc/logit_adjuster.h"
+#include "aiomlc/prompt_scorer.h"
 #include "aiomlc/request_times.h"
 #include "aiomlc/sequence_options.h"
 #include "aiomlc/stop_matcher.h"
@@ -45,6 +46,13 @@ struct Sequence {
   int64_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
   /*! \brief Tokens that the model has yet to see before it can give the next one. */
   int64_t num_uncomputed() const { return num_tokens() - num_computed; }
+  /*!
+   * \brief Tokens that it may take from another sequence: not the last, whose logits it needs, and
+   * none whose logits its prompt's scores need.
+   */
+  int64_t num_forkable() const {
+    return prompt_scorer.is_done() ? num_tokens() - 1 : prompt_scorer.num_scored();
+  }
   /*! \brief Whether the next step gives it its next token for the price of one. */
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
   /*! \brief Whether its next token is only waiting for the grammar's mask. */
@@ -97,6 +105,7 @@ struct Sequence {
   /*! \brief float32[vocab_size] of its next token, whose mask was late; else empty. */
   std::vector<float> held_logits;
   RequestTimes times;
+  PromptScorer prompt_scorer;
   LogitAdjuster logit_adjuster;
   StreamingDetokenizer detokenizer;
   StopMatcher stop_matcher;

@@ -80,6 +80,8 @@ struct SequenceOptions {
    * kMaxTopLogprobs; without it no log-probability is computed.
    */
   std::optional<int64_t> top_logprobs;
+  /*! \brief The same for the tokens of the prompt, which is then not taken from the cache. */
+  std::optional<int64_t> prompt_logprobs;
   /*! \brief What the completion must be, at its beginning; without it any text may come. */
   std::shared_ptr<const GrammarMatcher> grammar;
   TimeLimits time_limits;

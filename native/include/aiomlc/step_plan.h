@@ -22,6 +22,8 @@ struct StepRow {
   bool needs_logits;
   /*! \brief Tokens of the sequence's draft to append after them; 0 unless it is decoding. */
   int64_t num_draft = 0;
+  /*! \brief Logits of its tokens that score its prompt. */
+  int64_t num_scored = 0;
 };
 
 /*! \brief A waiting sequence that gets pages. */

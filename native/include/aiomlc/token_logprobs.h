@@ -19,8 +19,9 @@ struct Alternative {
   float logprob;
 };
 
-/*! \brief The log-probability of one generated token. */
+/*! \brief The log-probability of one token in its place. */
 struct TokenLogprobs {
+  int32_t token_id = 0;
   float logprob = 0;
   /*! \brief The most likely tokens in descending order, of equals the lowest id first. */
   std::vector<Alternative> top;

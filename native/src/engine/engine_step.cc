@@ -12,6 +12,8 @@ namespace aiomlc {
 
 namespace {
 
+constexpr const char* kNotFinite = "the model's logits are not finite numbers";
+
 std::string GrammarFailure(const GrammarError& error) {
   return std::string("the grammar cannot go on: ") + error.what();
 }
@@ -65,7 +67,13 @@ void Engine::ChangeSequences(const StepPlan& plan) {
 const float* Engine::Forward(const StepPlan& plan) {
   ForwardInput input;
   for (const StepRow& row : plan.rows) {
-    const auto first = row.sequence->token_ids.begin() + row.sequence->num_computed;
+    const int64_t num_computed = row.sequence->num_computed;
+    const auto first = row.sequence->token_ids.begin() + num_computed;
+    const int64_t to_score = std::max(num_computed, row.sequence->prompt_scorer.num_scored());
+    const int64_t offset = static_cast<int64_t>(input.token_ids.size()) - num_computed + to_score;
+    for (int64_t i = 0; i < row.num_scored; ++i) {
+      input.logit_positions.push_back(static_cast<int32_t>(offset + i));
+    }
     input.sequence_ids.push_back(row.sequence->model_id);
     input.append_lengths.push_back(static_cast<int32_t>(row.num_tokens));
     input.token_ids.insert(input.token_ids.end(), first, first + row.num_tokens);
@@ -84,10 +92,20 @@ void Engine::Commit(const StepPlan& plan, const float* logits) {
   const int64_t vocab_size = model_->vocab_size();
   for (const StepRow& row : plan.rows) {
     row.sequence->num_computed += row.num_tokens;
-    if (!row.needs_logits) continue;
-    CommitRow(row, logits);
-    logits += (1 + row.num_draft) * vocab_size;
+    const float* row_logits = logits + row.num_scored * vocab_size;
+    const float* end = row_logits + (row.needs_logits ? 1 + row.num_draft : 0) * vocab_size;
+    if (Score(row, std::exchange(logits, end)) && row.needs_logits) CommitRow(row, row_logits);
   }
+}
+
+bool Engine::Score(const StepRow& row, const float* logits) {
+  Sequence* sequence = row.sequence;
+  if (sequence->prompt_scorer.Put(logits, row.num_scored, model_->vocab_size(),
+                                  sequence->token_ids)) {
+    return true;
+  }
+  Fail(sequence, kNotFinite);
+  return false;
 }
 
 void Engine::CommitRow(const StepRow& row, const float* logits) {
@@ -162,7 +180,7 @@ bool Engine::Settle(Sequence* sequence, const float* logits) {
       return Accept(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || FollowGrammar(sequence));
     }
-    Fail(sequence, "the model's logits are not finite numbers");
+    Fail(sequence, kNotFinite);
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
   }
@@ -216,6 +234,7 @@ bool Engine::Accept(Sequence* sequence, int32_t token_id, const float* logits) {
   ++totals_.completion_tokens;
   meter_.Sampled(sequence);
   Record record = NewRecord(*sequence);
+  record.prompt_logprobs = sequence->prompt_scorer.Take();
   if (is_stop_token) {
     record.text = FlushText(sequence);
     End(sequence, std::move(record), FinishReason::kStop);

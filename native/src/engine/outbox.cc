@@ -18,6 +18,8 @@ void Outbox::Put(Record&& record) {
                            record.token_ids.end());
   waiting.logprobs.insert(waiting.logprobs.end(), std::make_move_iterator(record.logprobs.begin()),
                           std::make_move_iterator(record.logprobs.end()));
+  // They come once, and with the first token.
+  if (!record.prompt_logprobs.empty()) waiting.prompt_logprobs = std::move(record.prompt_logprobs);
   waiting.finish_reason = record.finish_reason;
   waiting.error = std::move(record.error);
   waiting.prompt_tokens = record.prompt_tokens;

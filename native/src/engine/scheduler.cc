@@ -18,9 +18,8 @@ std::span<const int32_t> FirstTokens(const Sequence& sequence, int64_t count) {
   return std::span(sequence.token_ids).first(static_cast<size_t>(count));
 }
 
-/*! \brief What a sequence can take from others: its last token it computes in any case. */
 std::span<const int32_t> ForkableTokens(const Sequence& sequence) {
-  return FirstTokens(sequence, sequence.num_tokens() - 1);
+  return FirstTokens(sequence, sequence.num_forkable());
 }
 
 int64_t CountCommon(const Sequence& sequence, const Sequence& other) {
@@ -37,12 +36,19 @@ struct Participant {
 
   int64_t num_wanted() const { return sequence->num_tokens() - num_computed; }
   bool is_decoding() const { return sequence->num_completion_tokens() > 0 && num_wanted() == 1; }
+  int64_t Within(int64_t max_scored) const {
+    return sequence->prompt_scorer.CountWithin(num_computed, max_scored);
+  }
+  int64_t CountScored(int64_t num_tokens) const {
+    return sequence->prompt_scorer.CountNeeded(num_computed, num_computed + num_tokens);
+  }
 };
 
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : step_token_budget_(limits.step_token_budget),
+      max_scored_(limits.max_scored),
       // With no more sequences than tokens, decodes always leave one for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
       pages_(limits.total_pages, limits.page_size),
@@ -230,11 +236,18 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
   plan->decode_tokens = first_prefill - order.begin();
   std::vector<int64_t> wanted;
   wanted.reserve(order.size());
-  for (const Participant& participant : order) wanted.push_back(participant.num_wanted());
+  int64_t max_scored = max_scored_;
+  for (const Participant& participant : order) {
+    const int64_t num_tokens = std::min(participant.num_wanted(), participant.Within(max_scored));
+    max_scored -= participant.CountScored(num_tokens);
+    wanted.push_back(num_tokens);
+  }
   const std::vector<int64_t> shares = ShareBudget(wanted, step_token_budget_);
   for (size_t i = 0; i < order.size(); ++i) {
     if (shares[i] == 0) continue;
-    plan->rows.push_back({order[i].sequence, shares[i], shares[i] == wanted[i]});
+    const bool needs_logits = shares[i] == order[i].num_wanted();
+    plan->rows.push_back(
+        {order[i].sequence, shares[i], needs_logits, 0, order[i].CountScored(shares[i])});
     plan->prefill_tokens += shares[i];
   }
   plan->prefill_tokens -= plan->decode_tokens;

@@ -18,6 +18,7 @@ Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& optio
       top_logprobs(options.top_logprobs),
       token_ids(std::move(prompt_ids)),
       timer(options.time_limits, submitted),
+      prompt_scorer(options.prompt_logprobs, num_prompt_tokens),
       logit_adjuster(options),
       detokenizer(vocabulary),
       stop_matcher(options.stop) {}

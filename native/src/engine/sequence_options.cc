@@ -66,6 +66,12 @@ void ValidateTimeLimits(const TimeLimits& limits) {
   ValidateTimeLimit(limits.inter_token_timeout, "inter_token_timeout");
 }
 
+void ValidateTop(const std::optional<int64_t>& num_top, const char* name) {
+  if (!num_top.has_value()) return;
+  RequireOption(*num_top >= 0 && *num_top <= kMaxTopLogprobs, name, std::to_string(*num_top),
+                "from 0 to 20");
+}
+
 void ValidateCounts(const SequenceOptions& options) {
   const std::string min_tokens = std::to_string(options.min_tokens);
   RequireOption(options.min_tokens >= 0, "min_tokens", min_tokens, "at least 0");
@@ -75,10 +81,8 @@ void ValidateCounts(const SequenceOptions& options) {
     RequireOption(options.min_tokens <= *options.max_tokens, "min_tokens", min_tokens,
                   "at most max_tokens");
   }
-  if (options.top_logprobs.has_value()) {
-    RequireOption(*options.top_logprobs >= 0 && *options.top_logprobs <= kMaxTopLogprobs,
-                  "top_logprobs", std::to_string(*options.top_logprobs), "from 0 to 20");
-  }
+  ValidateTop(options.top_logprobs, "top_logprobs");
+  ValidateTop(options.prompt_logprobs, "prompt_logprobs");
 }
 
 }  // namespace

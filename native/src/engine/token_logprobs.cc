@@ -35,7 +35,8 @@ TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t t
   const auto logprob = [&](float logit) {
     return std::max(static_cast<float>(logit - log_total), kLowestLogprob);
   };
-  TokenLogprobs result{logprob(logits[token_id]), LargestLogits(logits, vocab_size, num_top)};
+  TokenLogprobs result{token_id, logprob(logits[token_id]),
+                       LargestLogits(logits, vocab_size, num_top)};
   for (Alternative& alternative : result.top) alternative.logprob = logprob(alternative.logprob);
   return result;
 }

@@ -170,6 +170,9 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   if (auto count = Read<ffi::Optional<int64_t>>(options, "top_logprobs")) {
     result.top_logprobs = *count;
   }
+  if (auto count = Read<ffi::Optional<int64_t>>(options, "prompt_logprobs")) {
+    result.prompt_logprobs = *count;
+  }
   if (auto grammar = Read<ffi::Optional<GrammarRef>>(options, "grammar")) {
     result.grammar = (*grammar)->matcher;
   }
@@ -189,10 +192,11 @@ void Put(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/*! \brief For each token its log-probability, then the number and the list of alternatives. */
+/*! \brief For each token its id and log-probability, then the number and list of alternatives. */
 std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   std::string out;
   for (const TokenLogprobs& token : logprobs) {
+    Put(&out, token.token_id);
     Put(&out, token.logprob);
     Put(&out, static_cast<uint32_t>(token.top.size()));
     for (const Alternative& alternative : token.top) {
@@ -208,18 +212,21 @@ ffi::Bytes Drain(const CoreRef& core) {
   std::string out;
   for (const Record& record : core->engine.Drain()) {
     const std::string logprobs = PackLogprobs(record.logprobs);
+    const std::string prompt_logprobs = PackLogprobs(record.prompt_logprobs);
     Put<int64_t>(&out, record.sequence_id);
     Put<int64_t>(&out, record.prompt_tokens);
     Put<int64_t>(&out, record.completion_tokens);
     Put<int64_t>(&out, record.cached_tokens);
     Put(&out, static_cast<uint32_t>(record.token_ids.size()));
     Put(&out, static_cast<uint32_t>(logprobs.size()));
+    Put(&out, static_cast<uint32_t>(prompt_logprobs.size()));
     Put(&out, static_cast<uint32_t>(record.text.size()));
     Put(&out, static_cast<uint32_t>(record.error.size()));
     Put(&out, static_cast<uint32_t>(record.finish_reason));
     out.append(reinterpret_cast<const char*>(record.token_ids.data()),
                record.token_ids.size() * sizeof(int32_t));
     out.append(logprobs);
+    out.append(prompt_logprobs);
     out.append(record.text);
     out.append(record.error);
     if (record.finish_reason != FinishReason::kNone) Put(&out, record.timing);
