@@ -1,10 +1,9 @@
-"""Threads of an async program ask the engine of its event loop, through a portal."""
+"""Threads of an async program ask the engine of its event loop, through its portal."""
 
 from __future__ import annotations
 
 import anyio
 from anyio import to_thread
-from anyio.from_thread import BlockingPortal
 
 from aiomlc import AsyncMLCEngine
 
@@ -16,20 +15,16 @@ async def ask(engine: AsyncMLCEngine, question: str) -> str | None:
     return answer.choices[0].message.content
 
 
-def work(portal: BlockingPortal, engine: AsyncMLCEngine, question: str) -> None:
+def work(engine: AsyncMLCEngine, question: str) -> None:
     """Code that may block: it runs in a thread of its own."""
-    print(question, portal.call(ask, engine, question))
+    print(question, engine.portal.call(ask, engine, question))
 
 
 async def main() -> None:
-    async with (
-        AsyncMLCEngine() as engine,
-        BlockingPortal() as portal,
-        anyio.create_task_group() as tasks,
-    ):
+    async with AsyncMLCEngine() as engine, anyio.create_task_group() as tasks:
         for number in range(8):
             question = f"What is {number} plus 5?"
-            tasks.start_soon(to_thread.run_sync, work, portal, engine, question)
+            tasks.start_soon(to_thread.run_sync, work, engine, question)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from os import fspath
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin, Lock
+from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.chat import AsyncChat, MessageLike
@@ -22,6 +23,7 @@ from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.options import ChatOptions
 from aiomlc.api.pins import pin_prefix
+from aiomlc.api.portal import open_portal
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.responses import AsyncResponses
 from aiomlc.api.session import EncoderSession, ModelSession
@@ -74,6 +76,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             enable_tracing=enable_tracing,
         )
         self._service = _Service(device, self.engine_config, on_progress, loader)
+        self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._service)
         self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)
         self.embeddings: AsyncEmbeddings = AsyncEmbeddings(self._service)
@@ -84,8 +87,28 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
-        async with self._service.scope():
-            yield self
+        async with self._service.scope(), open_portal() as self._portal:
+            try:
+                yield self
+            finally:
+                self._portal = None
+
+    @property
+    def portal(self) -> BlockingPortal:
+        """The way for other threads to the engine's event loop, open as long as its scope:
+
+            answer = engine.portal.call(ask, "What is 3 plus 5?")  # `ask` is a coroutine function.
+
+        Another event loop runs that in a thread of its own. Calls that are not done when the scope
+        is left are cancelled.
+
+        Raises:
+            EngineClosedError: the engine is not open by `async with`.
+        """
+        if self._portal is None:
+            raise EngineClosedError("the engine has a portal inside of `async with` only")
+
+        return self._portal
 
     @property
     def conv_template(self) -> Conversation | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ("BlockingStream", "EnginePortal")
+__all__ = ("BlockingStream", "EnginePortal", "open_portal")
 
 import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, ExitStack, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
@@ -74,6 +74,22 @@ class BlockingStream(Generic[_T]):
         except KeyboardInterrupt:
             self.close()
             raise
+
+
+@asynccontextmanager
+async def open_portal() -> AsyncIterator[BlockingPortal]:
+    """A portal to the running event loop. Calls that are not done at its end are cancelled."""
+    raised: BaseException | None = None
+    async with BlockingPortal() as portal:
+        try:
+            yield portal
+        except BaseException as error:  # noqa: BLE001 - raised again where no group wraps it.
+            raised = error
+        finally:
+            await portal.stop(cancel_remaining=True)
+
+    if raised is not None:
+        raise raised
 
 
 @final

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from anyio import create_task_group, to_thread, wait_all_tasks_blocked
+from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
 
 from aiomlc import AsyncMLCEngine, EngineConfig
@@ -322,3 +325,49 @@ def test_a_program_that_forgets_terminate_ends(backend: str) -> None:
 
     assert core.is_closed
     assert not core.is_running
+
+
+async def test_other_threads_ask_through_the_portal() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"]))) as engine:
+        answers = [await to_thread.run_sync(engine.portal.call, ask, engine) for _ in range(2)]
+
+    assert answers == ["Hi!", "Hi!"]
+    with pytest.raises(EngineClosedError, match="portal"):
+        _ = engine.portal
+
+
+async def test_there_is_no_portal_without_a_scope() -> None:
+    engine = AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"])))
+    await ask(engine)
+
+    with pytest.raises(EngineClosedError, match="portal"):
+        _ = engine.portal
+
+    engine.terminate()
+
+
+async def test_leaving_the_scope_cancels_what_threads_still_wait_for() -> None:
+    loader = fake_loader(FakeCore())
+    started, ended = anyio.Event(), threading.Event()
+
+    async def wait_for_ever() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    def work(portal: BlockingPortal) -> None:
+        with pytest.raises(CancelledError):
+            portal.call(wait_for_ever)
+
+        ended.set()
+
+    async with create_task_group() as tasks, AsyncMLCEngine(loader=loader) as engine:
+        tasks.start_soon(to_thread.run_sync, work, engine.portal)
+        await started.wait()
+
+    assert ended.is_set()
+
+
+async def test_an_error_in_the_scope_comes_out_as_itself() -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with AsyncMLCEngine(loader=fake_loader(FakeCore())):
+            raise KeyError("mine")
