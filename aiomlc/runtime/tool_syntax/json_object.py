@@ -12,7 +12,7 @@ class ObjectScanner:
     """Find where a JSON object ends; each character is looked at once."""
 
     def __init__(self, *, position: int = 0, depth: int = 0) -> None:
-        self.position = position
+        self.position: int = position
         self._depth = depth
         self._in_string = False
         self._is_escaped = False
