@@ -82,6 +82,7 @@ class SequenceOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()  #: Never part of the text.
     stop_token_ids: tuple[int, ...] = ()
+    logits_processors: object = None  #: A `LogitsProcessors`, or None.
     grammar: object = None  #: What the text must be, as `GrammarCache` compiled it.
     priority: int = 0  #: The lower, the earlier; among equals the order of arrival decides.
     timeout: float | None = None  #: Seconds from the submission to the end.

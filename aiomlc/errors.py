@@ -8,6 +8,7 @@ AiomlcError
 │   ├── InputTooLongError       an input has more tokens than an encoder takes; also a ValueError
 │   ├── DuplicateRequestError   the request_id belongs to a live request; also a RuntimeError
 │   ├── DeadlineExceededError   a time limit of the request's own passed; also a TimeoutError
+│   ├── LogitsProcessorError    a logits processor of the request raised an exception
 │   ├── IncompleteAnswerError   the answer is not a value of the type that was asked for
 │   └── RequestAbortedError     somebody else ended the request
 ├── EngineError                 the caller cannot fix it (HTTP 5xx); also a RuntimeError
@@ -40,6 +41,7 @@ __all__ = (
     "GrammarError",
     "IncompleteAnswerError",
     "InputTooLongError",
+    "LogitsProcessorError",
     "ModelLoadError",
     "ModelNotFoundError",
     "PromptTooLongError",
@@ -118,6 +120,14 @@ class DeadlineExceededError(RequestError, TimeoutError):
         self.request_id = request_id
         self.limit = limit  #: "timeout", "first_token_timeout" or "inter_token_timeout".
         self.seconds = seconds
+
+
+class LogitsProcessorError(RequestError):
+    """A logits processor of the request raised what `__cause__` is; no other request noticed."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"a logits processor of request {request_id!r} failed")
+        self.request_id = request_id
 
 
 class IncompleteAnswerError(RequestError):

@@ -249,6 +249,11 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """
         self._service.terminate()
 
+    def is_stepping_here(self) -> bool:
+        """Whether the calling thread steps the model, as it does in a logits processor: then it
+        must not wait for this engine."""
+        return self._service.is_stepping_here()
+
 
 @final
 class _Service:
@@ -388,6 +393,9 @@ class _Service:
         self._terminated = True
         if self._session is not None:
             self._session.engine.terminate()
+
+    def is_stepping_here(self) -> bool:
+        return self._session is not None and self._session.engine.is_stepping_here()
 
     async def _load(self) -> ModelSession | EncoderSession:
         if self._terminated:

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from aiomlc.api.protocol.chat_request import ReasoningEffort
 from aiomlc.api.protocol.tools import ToolChoice
+from aiomlc.runtime.logits_processors import LogitsProcessor
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -24,6 +25,7 @@ class GenerationOptions(TypedDict, total=False):
     repetition_penalty: float | None
     logit_bias: Mapping[str, float] | Mapping[int, float] | None
     prompt_logprobs: int | None
+    logits_processors: Sequence[LogitsProcessor] | None  #: Not JSON.
     max_tokens: int | None
     min_tokens: int | None
     stop: str | Sequence[str] | None

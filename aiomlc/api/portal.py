@@ -10,16 +10,19 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.errors import EngineClosedError, EngineDeadError
+
+if TYPE_CHECKING:
+    from aiomlc.api.async_engine import AsyncMLCEngine
 
 _T = TypeVar("_T")
 
@@ -96,13 +99,15 @@ async def open_portal() -> AsyncIterator[BlockingPortal]:
 class EnginePortal:
     """The event loop's thread that hosts one engine."""
 
-    def __init__(self, engine: AbstractAsyncContextManager[object]) -> None:
+    def __init__(self, engine: AsyncMLCEngine) -> None:
+        self._engine = engine
         self._closing = threading.Lock()
         with ExitStack() as stack:
             self._portal: BlockingPortal = stack.enter_context(
                 start_blocking_portal(name="aiomlc engine")
             )
             stack.enter_context(self._portal.wrap_async_context_manager(engine))
+            self._thread_id = self._portal.call(threading.get_ident)
             self._stack: ExitStack | None = stack.pop_all()
 
         # For a program that forgets `terminate`: no native loop may outlive the interpreter.
@@ -134,7 +139,17 @@ class EnginePortal:
             self.call(function)
 
     def close(self) -> None:
-        """Leave the engine's scope and end its thread. The second caller waits for the first."""
+        """Leave the engine's scope and end its thread. The second caller waits for the first.
+
+        The engine's own threads, in a logits processor or when the last reference to the engine
+        was a processor's, cannot wait for themselves: then the requests end and the model is
+        freed, and the thread ends with the next call, or with the interpreter.
+        """
+        if threading.get_ident() == self._thread_id or self._engine.is_stepping_here():
+            self._engine.terminate()
+            atexit.register(self.close_quietly)
+            return
+
         with self._closing:
             stack, self._stack = self._stack, None
             if stack is not None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.logits_processors import LogitsProcessor, LogitsProcessors
 
 _T = TypeVar("_T")
 # Below the share of any token, so that the likeliest alone is left.
@@ -41,6 +42,8 @@ class SamplingChoice(Protocol):
     def logprobs_wanted(self) -> int | None: ...
     @property
     def prompt_logprobs_wanted(self) -> int | None: ...
+    @property
+    def logits_processors(self) -> Sequence[LogitsProcessor]: ...
     @property
     def priority(self) -> int | None: ...
     @property
@@ -82,6 +85,7 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
         min_tokens=choice.min_tokens or 0,
         top_logprobs=choice.logprobs_wanted,
         prompt_logprobs=choice.prompt_logprobs_wanted,
+        logits_processors=_processors(choice),
         priority=choice.priority or 0,
         timeout=choice.timeout,
         first_token_timeout=choice.first_token_timeout,
@@ -94,6 +98,11 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
 
 def _chosen(choice: _T | None, default: _T) -> _T:
     return default if choice is None else choice
+
+
+def _processors(choice: SamplingChoice) -> LogitsProcessors | None:
+    functions = choice.logits_processors
+    return LogitsProcessors(functions) if functions else None
 
 
 def _logit_bias(choice: SamplingChoice, model: LoadedModel) -> tuple[tuple[int, float], ...]:

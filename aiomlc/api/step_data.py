@@ -147,6 +147,11 @@ class GenerationConfig:
         return None
 
     @property
+    def logits_processors(self) -> tuple[()]:
+        """None: only the engines that serve streams have a place for their errors."""
+        return ()
+
+    @property
     def format(self) -> ResponseFormat | None:
         """What the text must be; None is any text."""
         wanted = self.response_format

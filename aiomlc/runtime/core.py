@@ -27,6 +27,7 @@ import numpy as np
 
 from aiomlc import errors
 from aiomlc.runtime.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.logits_processors import LogitsProcessors, ProcessedSequence
 from aiomlc.runtime.packed import EMPTY_TRACE, read_statistics, unpack_records, unpack_trace
 from aiomlc.runtime.trace import TraceEvent
 
@@ -162,6 +163,7 @@ class NativeModel:
             ModelLoadError: the library cannot be loaded or lacks a function.
         """
         module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
+        self.vocab_size = shape["vocab_size"]
         self.handle: Any = _global("aiomlc.model_open")(
             module, list(params), dict(shape), num_threads
         )
@@ -247,6 +249,7 @@ class NativeCore:
         self._handle = _global("aiomlc.core_create")(
             model.handle, None if draft is None else draft.handle, list(vocabulary), dict(options)
         )
+        self._vocab_size = model.vocab_size
         self._last_statistics: CoreStatistics | None = None
         self._last_trace = EMPTY_TRACE
         # Looked up now: a core may be stopped while the interpreter ends, when imports fail.
@@ -285,7 +288,8 @@ class NativeCore:
         except OverflowError as error:
             raise errors.BadRequestError("a token id does not fit 32 bits") from error
 
-        return int(self._submit(handle, prompt, _as_map(options)))
+        fields = {**_as_map(options), **_processed(options, self._vocab_size)}
+        return int(self._submit(handle, prompt, fields))
 
     def cancel(self, sequence_id: int) -> None:
         """End a sequence; an unknown or finished id does nothing."""
@@ -419,6 +423,18 @@ def _as_map(options: SequenceOptions) -> dict[str, object]:
         "first_token_timeout": _seconds(options.first_token_timeout),
         "inter_token_timeout": _seconds(options.inter_token_timeout),
     }
+
+
+def _processed(options: SequenceOptions, vocab_size: int) -> dict[str, object]:
+    processors = options.logits_processors
+    if not isinstance(processors, LogitsProcessors):
+        return {"logits_processor": None}
+
+    import tvm_ffi
+
+    sequence = ProcessedSequence(processors, vocab_size)
+    buffer = tvm_ffi.from_dlpack(sequence.logits)
+    return {"logits_processor": tvm_ffi.convert(sequence), "logits_buffer": buffer}
 
 
 def _seconds(limit: float | None) -> float | None:

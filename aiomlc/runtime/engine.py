@@ -29,10 +29,12 @@ from aiomlc.errors import (
     EngineClosedError,
     EngineDeadError,
     EngineDrainingError,
+    LogitsProcessorError,
     RequestAbortedError,
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.logits_processors import LogitsProcessors
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.step_log import StepLog
 from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
@@ -71,6 +73,7 @@ class Engine(AsyncContextManagerMixin):
         self._death: EngineDeadError | None = None
         self._step_log = StepLog(core)
         self._running = Lock()  # Held while a thread is inside `core.run`.
+        self._step_thread_id: int | None = None  # Which thread that is.
         self._loop: object = None
         self._thread_id: int | None = None
         self._system_task: object = None
@@ -223,14 +226,22 @@ class Engine(AsyncContextManagerMixin):
         """End every request and the core's loop, and free its pages. From any thread.
 
         Returns when the core's loop has: it blocks for at most the step that is running. Every
-        waiting reader gets `EngineClosedError`. Calling it again does nothing.
+        waiting reader gets `EngineClosedError`. Calling it again does nothing. The core's own
+        thread, in a logits processor, cannot wait for itself: its call returns at once.
         """
         self.stop()
+        if self.is_stepping_here():
+            return
+
         with self._running:
             pass
 
         if self._thread_id is None or self._thread_id == get_ident():
             self._finish()
+
+    def is_stepping_here(self) -> bool:
+        """Whether the calling thread is the one inside the core's loop."""
+        return self._step_thread_id == get_ident()
 
     async def _serve(self) -> None:
         try:
@@ -267,6 +278,7 @@ class Engine(AsyncContextManagerMixin):
             if self._closing:
                 return
 
+            self._step_thread_id = get_ident()
             try:
                 self._core.run()
             except EngineDeadError as error:
@@ -274,6 +286,8 @@ class Engine(AsyncContextManagerMixin):
             except Exception as error:  # noqa: BLE001 - `_serve` raises it on the loop's side.
                 self._death = EngineDeadError(f"the engine failed: {error}")
                 self._death.__cause__ = error
+            finally:
+                self._step_thread_id = None
 
     async def _deliver(self) -> None:
         while True:
@@ -299,7 +313,7 @@ class Engine(AsyncContextManagerMixin):
     def _hand_over(self, record: Record, addressee: _Addressee) -> None:
         mailbox = addressee.mailbox
         if record.finish_reason == "error":
-            self._fail(mailbox, RequestFailedError(record.error or "the request failed"))
+            self._fail(mailbox, _failure(addressee, record.error or "the request failed"))
         elif record.finish_reason == "abort":
             self._fail(mailbox, RequestAbortedError(addressee.label))
         elif record.finish_reason == "timeout":
@@ -412,6 +426,17 @@ class Engine(AsyncContextManagerMixin):
             return all(self._follows_death(inner) for inner in error.exceptions)
 
         return self._death is not None and error.__cause__ is self._death
+
+
+def _failure(addressee: _Addressee, reason: str) -> AiomlcError:
+    processors = addressee.options.logits_processors
+    cause = processors.take_failure() if isinstance(processors, LogitsProcessors) else None
+    if cause is None:
+        return RequestFailedError(reason)
+
+    error = LogitsProcessorError(addressee.label)
+    error.__cause__ = cause
+    return error
 
 
 def _timeout(addressee: _Addressee, limit: str) -> DeadlineExceededError:

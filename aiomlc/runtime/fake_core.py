@@ -15,6 +15,7 @@ from typing import NoReturn, final
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineOverloadedError
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.logits_processors import LogitsProcessors
 from aiomlc.runtime.trace import EventKind, TraceEvent
 
 _TOTAL_PAGES = 64
@@ -38,6 +39,7 @@ class FakeCore:
     is readable while records wait. The n-th request gets the n-th reply, over and over; each
     live sequence holds one page. No option changes what the script says; log-probabilities, if
     asked for, are made up: each token had one half, its successors a quarter, an eighth and so on.
+    Logits processors are called, with zeros, and change nothing unless they raise.
 
     Args:
         replies: What the sequences say; or a function of a prompt's ids.
@@ -280,6 +282,8 @@ class FakeCore:
             finish_reason, error = "abort", None
         elif error is not None:
             finish_reason = "error"
+        elif not self._process(sequence_id, sequence):
+            finish_reason, error = "error", "a logits processor failed"
         elif sequence.num_done == 1 and sequence_id in self._timeouts:
             finish_reason, error = "timeout", self._timeouts[sequence_id]
         else:
@@ -314,6 +318,17 @@ class FakeCore:
     def _logprobs(self, sequence: _Sequence, text: str) -> tuple[TokenLogprob, ...]:
         num_top = sequence.options.top_logprobs
         return () if num_top is None else tuple(_made_up(ord(each), num_top) for each in text)
+
+    def _process(self, sequence_id: int, sequence: _Sequence) -> bool:
+        processors = sequence.options.logits_processors
+        if not isinstance(processors, LogitsProcessors):
+            return True
+
+        import numpy as np
+
+        said = map(ord, sequence.reply[: sequence.num_done])
+        token_ids = (*self.prompts[sequence_id - 1], *said)
+        return processors.run(token_ids, np.zeros(_VOCAB_SIZE, np.float32))
 
     def _prompt_logprobs(self, sequence_id: int, sequence: _Sequence) -> tuple[TokenLogprob, ...]:
         num_top = sequence.options.prompt_logprobs

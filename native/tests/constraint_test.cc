@@ -190,6 +190,19 @@ TEST_F(ConstrainedEngine, ASequenceThatAwaitsItsMaskCanBeCancelled) {
   EXPECT_EQ(outputs_.at(late).finish_reason, FinishReason::kAbort);
 }
 
+TEST_F(ConstrainedEngine, AMaskComesAfterTheLogitsProcessor) {
+  SequenceOptions options = Constrained(FakeGrammar({{4, 5}, {6, 7}}));
+  options.sampling.temperature = 0;
+  options.logits_processor = [](std::span<const int32_t>, std::span<float> logits) {
+    logits[5] = logits[7] = 100;
+    logits[9] = 1000;
+  };
+  const int64_t id = engine_.Submit({1, 2}, options);
+  StepUntilIdle();
+
+  EXPECT_THAT(outputs_.at(id).token_ids, ElementsAre(5, 7));
+}
+
 TEST_F(ConstrainedEngine, ABrokenModelIsNotHiddenByAMask) {
   model_.PoisonToken(9);
   const int64_t id = engine_.Submit({9}, Constrained(FakeGrammar({{4}, {5}})));

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Literal, assert_type
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from aiomlc import (
@@ -30,6 +32,10 @@ HELLO = [{"role": "user", "content": "Hello"}]
 class Person(BaseModel):
     name: str
     mood: Literal["happy", "sad"]
+
+
+def favour(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
+    logits[token_ids[-1]] += 1
 
 
 async def asynchronous(stream: bool) -> None:
@@ -66,6 +72,7 @@ async def asynchronous(stream: bool) -> None:
 
         assert_type(await engine.completions.create(prompt="a"), Completion)
         assert_type(await engine.completions.create(prompt="a", stream=True), CompletionStream)
+        await create(messages=HELLO, prompt_logprobs=1, logits_processors=[favour])
         stream_of_chunks: AsyncIterator[ChatCompletionChunk] = await create(
             messages=HELLO, stream=True
         )

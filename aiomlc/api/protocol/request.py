@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("GenerationRequest", "StreamOptions", "parse_request", "with_extra_body")
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
@@ -44,6 +44,8 @@ class GenerationRequest(WireModel):
     repetition_penalty: Annotated[_Float, Field(gt=0)] | None = None  #: Ours; 1 is off.
     logit_bias: dict[_TokenId, _Bias] | None = None  #: By token id, which JSON writes as text.
     prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: As vLLM names it.
+    #: Python functions, so not of JSON: see `LogitsProcessor`.
+    logits_processors: Annotated[tuple[Callable[..., object], ...], NONE_IS_EMPTY] = ()
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; nothing stops before.
     stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()

@@ -78,6 +78,8 @@ struct Sequence {
   const bool is_pinned;
   const SamplingOptions sampling;
   const uint64_t seed;
+  /*! \brief May be empty. */
+  const LogitsProcessor logits_processor;
   const std::vector<int32_t> stop_token_ids;
   const std::optional<int64_t> top_logprobs;
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aiomlc/grammar.h"
+#include "aiomlc/logits_processor.h"
 
 namespace aiomlc {
 
@@ -84,6 +85,8 @@ struct SequenceOptions {
   std::optional<int64_t> prompt_logprobs;
   /*! \brief What the completion must be, at its beginning; without it any text may come. */
   std::shared_ptr<const GrammarMatcher> grammar;
+  /*! \brief May be empty. A sequence that has one gets no drafts. */
+  LogitsProcessor logits_processor;
   TimeLimits time_limits;
   /*! \brief The lower, the earlier; among equals the order of arrival decides. */
   int64_t priority = 0;

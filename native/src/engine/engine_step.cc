@@ -13,6 +13,7 @@ namespace aiomlc {
 namespace {
 
 constexpr const char* kNotFinite = "the model's logits are not finite numbers";
+constexpr const char* kNoneLeft = "the logits processors left no finite number";
 
 std::string GrammarFailure(const GrammarError& error) {
   return std::string("the grammar cannot go on: ") + error.what();
@@ -180,9 +181,11 @@ bool Engine::Settle(Sequence* sequence, const float* logits) {
       return Accept(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || FollowGrammar(sequence));
     }
-    Fail(sequence, kNotFinite);
+    Fail(sequence, sequence->logits_processor ? kNoneLeft : kNotFinite);
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
+  } catch (const LogitsProcessorError& error) {
+    Fail(sequence, error.what());
   }
   return false;
 }
@@ -211,8 +214,10 @@ void Engine::Fail(Sequence* sequence, std::string error) {
 
 std::optional<int32_t> Engine::Choose(const Sequence& sequence, const float* logits) {
   const int64_t vocab_size = model_->vocab_size();
-  if (sequence.logit_adjuster.is_active() || sequence.constraint != nullptr) {
+  if (sequence.logits_processor || sequence.logit_adjuster.is_active() ||
+      sequence.constraint != nullptr) {
     adjusted_logits_.assign(logits, logits + vocab_size);
+    if (sequence.logits_processor) sequence.logits_processor(sequence.token_ids, adjusted_logits_);
     sequence.logit_adjuster.Apply(adjusted_logits_.data(), vocab_size);
     if (sequence.constraint != nullptr) {
       sequence.constraint->Apply(adjusted_logits_.data(), vocab_size);

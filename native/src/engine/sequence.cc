@@ -14,6 +14,7 @@ Sequence::Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& optio
       is_pinned(options.is_pinned),
       sampling(options.sampling),
       seed(options.seed.value()),
+      logits_processor(options.logits_processor),
       stop_token_ids(options.stop_token_ids),
       top_logprobs(options.top_logprobs),
       token_ids(std::move(prompt_ids)),

@@ -11,6 +11,8 @@ void Speculation::Propose(const std::vector<Sequence*>& running, int64_t room) {
     sequence->draft_ids.clear();
     if (!sequence->is_decoding()) continue;
     ++num_decoding;
+    // It would be asked about tokens that may never come.
+    if (sequence->logits_processor) continue;
     DraftDepth& depth =
         depths_.try_emplace(sequence->id, draft_length_, drafter_->habits()).first->second;
     // A step gives one token more than the draft has.

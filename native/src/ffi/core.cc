@@ -9,10 +9,12 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -144,6 +146,30 @@ std::optional<double> ReadSeconds(const Options& options, const char* key) {
   return seconds.has_value() ? std::optional(*seconds) : std::nullopt;
 }
 
+/*!
+ * \brief A processor in Python.
+ * \param call Gets the token ids since its last call, and changes `buffer`. \return Whether it
+ * could.
+ * \param buffer float32[vocab_size] that Python owns: whatever a caller keeps stays memory.
+ */
+LogitsProcessor ToLogitsProcessor(const ffi::Function& call, const ffi::Tensor& buffer) {
+  return [call, buffer, num_told = size_t{0}](std::span<const int32_t> token_ids,
+                                              std::span<float> logits) mutable {
+    float* shared = static_cast<float*>(buffer.data_ptr());
+    std::copy(logits.begin(), logits.end(), shared);
+    const std::span<const int32_t> fresh = token_ids.subspan(num_told);
+    num_told = token_ids.size();
+    try {
+      if (!call(ffi::Shape(fresh.begin(), fresh.end())).cast<bool>()) {
+        throw LogitsProcessorError("a logits processor failed");
+      }
+    } catch (const ffi::Error& error) {
+      throw LogitsProcessorError(error.what());
+    }
+    std::copy_n(shared, logits.size(), logits.begin());
+  };
+}
+
 SequenceOptions ToSequenceOptions(const Options& options) {
   SequenceOptions result;
   result.sampling.temperature = Read<double>(options, "temperature");
@@ -172,6 +198,9 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   }
   if (auto count = Read<ffi::Optional<int64_t>>(options, "prompt_logprobs")) {
     result.prompt_logprobs = *count;
+  }
+  if (auto call = Read<ffi::Optional<ffi::Function>>(options, "logits_processor")) {
+    result.logits_processor = ToLogitsProcessor(*call, Read<ffi::Tensor>(options, "logits_buffer"));
   }
   if (auto grammar = Read<ffi::Optional<GrammarRef>>(options, "grammar")) {
     result.grammar = (*grammar)->matcher;
