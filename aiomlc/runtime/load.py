@@ -37,9 +37,8 @@ from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.memory import available_memory
 from aiomlc.runtime.model_directory import BUNDLED, BUNDLED_DRAFT, ModelDirectory, find_model
 from aiomlc.runtime.prompt_template import load_prompt_template, template_stop_ids
-from aiomlc.runtime.reasoning_format import find_reasoning_format
+from aiomlc.runtime.response_template import find_answer_formats
 from aiomlc.runtime.tokenizer import Tokenizer
-from aiomlc.runtime.tool_format import find_tool_format
 from aiomlc.weights import PackedWeights, map_weights, prepare_weights
 
 if TYPE_CHECKING:
@@ -261,14 +260,12 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     template = load_prompt_template(directory.path, opened.vocab_size)
     chat_stop_token_ids = template_stop_ids(template, tokenizer)
     ends = sorted({*stop_token_ids, *chat_stop_token_ids})
-    tool_format = None if template is None else find_tool_format(template.source)
-    reasoning_format = None if template is None else find_reasoning_format(template.source)
-    marks = [
-        mark
-        for marked in (tool_format, reasoning_format)
-        if marked is not None
-        for mark in marked.marks
-    ]
+    formats = find_answer_formats(
+        None if template is None else template.source,
+        directory.response_template(),
+        lambda text: tokenizer.token_id(text) in ends,
+    )
+    marks = [mark for found in formats if found is not None for mark in found.marks]
     if opened.draft_directory is not None:
         _check_tokenizer(tokenizer, opened.draft_directory)
 
@@ -294,8 +291,8 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
         default_options=directory.sampling_defaults(),
         stop_token_ids=stop_token_ids,
         chat_stop_token_ids=chat_stop_token_ids,
-        tool_format=tool_format,
-        reasoning_format=reasoning_format,
+        tool_format=formats.tool_format,
+        reasoning_format=formats.reasoning_format,
         # Not with `opened`: that would keep the native model for as long as the cache.
         grammars=GrammarCache(partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, ends)),
     )

@@ -85,6 +85,14 @@ class ModelDirectory:
         text = token.get("content") if isinstance(token, dict) else token
         return text if isinstance(text, str) else None
 
+    def response_template(self) -> object:
+        """What the tokenizer's configuration says of the form of answers; None if nothing.
+
+        Raises:
+            ModelLoadError: the file is not JSON.
+        """
+        return self._read("tokenizer_config.json").get("response_template")
+
     def _read(self, name: str) -> dict[str, Any]:
         """A JSON object; empty when there is no such file."""
         path = self.path / name

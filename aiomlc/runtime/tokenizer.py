@@ -97,7 +97,7 @@ class Tokenizer:
     ) -> list[bytes]:
         """What each id adds to a text, by id: empty for special tokens and for ids without one.
 
-        `visible` names special tokens that are text all the same.
+        Special tokens that stand in one of the texts `visible` are text all the same.
 
         The bytes of a completion's tokens, joined, are its UTF-8 text. A leading space stays,
         which `decode` of a SentencePiece model drops: here the text continues a prompt.
@@ -111,7 +111,12 @@ class Tokenizer:
                 f"the tokenizer has {size} tokens, the model {vocab_size}", field="vocab_size"
             )
 
-        hidden = self._special_ids - {self.token_id(token) for token in visible}
+        added = self._backend.get_added_tokens_decoder()
+        hidden = {
+            token_id
+            for token_id in self._special_ids
+            if not any(added[token_id].content in text for text in visible)
+        }
         table = [b""] * (vocab_size or size)
         for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
             if token_id not in hidden:

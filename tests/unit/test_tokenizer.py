@@ -121,6 +121,8 @@ def test_a_special_token_can_be_made_text() -> None:
 
     assert special is not None
     assert tokenizer.token_bytes(visible=["<|end|>"])[special] == b"<|end|>"
+    assert tokenizer.token_bytes(visible=["<|end|>function"])[special] == b"<|end|>"
+    assert tokenizer.token_bytes(visible=["<|end"])[special] == b""
 
 
 def test_a_token_is_described_by_its_bytes_or_a_special_one_by_its_name() -> None:

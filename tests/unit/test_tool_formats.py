@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiomlc.api.tool_parser import ToolCallParser
+from aiomlc.runtime.tool_call import write_tool_calls
 from aiomlc.runtime.tool_format import TOOL_FORMATS, find_tool_format
 from tests.unit.tool_answer import Read, glm, qwen
 
@@ -355,6 +356,19 @@ def test_what_a_model_calls_is_what_is_read(
 
 
 PYTHONIC = ["[", "[f(", "a=", ")", "]", ",", "'", "'''", '"', "\\", "1", "\n"]
+PAST = [("typed", {"text": "it's\n5", "count": 5, "items": [True, {"a": None}]}), ("g", {})]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_calls_of_a_history_are_written_as_a_model_would(name: str) -> None:
+    functions = [{"function": {"name": name, "arguments": given}} for name, given in PAST]
+
+    result = read(write_tool_calls(FORMATS[name], functions), name, [5])
+
+    assert result.content == ""
+    assert [(name, json.loads(arguments)) for name, arguments in result.calls] == PAST
+
+
 FRAGMENTS = {
     "hermes": ["<tool_call>", "</tool_call>", '{"name": "f", "arguments": ', "{}", "}", '"', "\n"],
     "mistral": ["[TOOL_CALLS]", "[", "]", ",", '{"name": "f", "arguments": ', "{", "}", '"'],

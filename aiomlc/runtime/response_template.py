@@ -1,0 +1,181 @@
+"""The response template of a tokenizer's configuration, as our formats of calls and thoughts."""
+
+from __future__ import annotations
+
+__all__ = ("AnswerFormats", "find_answer_formats", "read_response_template")
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from aiomlc.runtime.reasoning_format import ReasoningFormat, find_reasoning_format
+from aiomlc.runtime.tool_format import ToolFormat, find_tool_format
+from aiomlc.runtime.tool_syntax.json_calls import JsonCalls
+from aiomlc.runtime.tool_syntax.templated_calls import TemplatedCalls
+
+_THOUGHTS = ("thinking", "reasoning_content", "reasoning")
+_END = "eos"  # Of the answer, which we learn from the engine.
+# What asks for more than one placeholder in a whole string, or for a path.
+_BAD_PLACEHOLDER = re.compile(r"(?!\{\w+\}$).*[{}].*", re.DOTALL)
+_KEYS = {
+    *("open", "open_pattern", "close", "content", "content_args", "repeats", "optional"),
+    *("transform", "transform_each"),
+}
+_OPENAI = {"type": "function", "function": "{content}"}
+# The characters that a pattern repeats, chooses or takes as anything end the text it begins with.
+_LITERAL = re.compile(r"(?:\\\W|[^\\.^$*+?{}\[\]|()])(?![*?{])")
+
+
+IsEnd = Callable[[str], bool]
+
+
+def _is_never(text: str) -> bool:
+    del text
+    return False
+
+
+class AnswerFormats(NamedTuple):
+    """How an answer shows calls of tools and thoughts; None: not at all, or not as we know."""
+
+    tool_format: ToolFormat | None
+    reasoning_format: ReasoningFormat | None
+
+
+def find_answer_formats(
+    chat_template: str | None, response_template: object, is_end: IsEnd = _is_never
+) -> AnswerFormats:
+    """The formats that a model's chat template teaches, or else those of its response template.
+
+    A form that the chat template shows is read as it comes and can be enforced, so it goes first;
+    but not where the response template has patterns for what only looks like a list of JSON.
+    """
+    declared = read_response_template(response_template, is_end)
+    if chat_template is None:
+        return declared
+
+    calls, told = find_tool_format(chat_template), declared.tool_format
+    if calls is None or (told is not None and _differ(calls, told)):
+        calls = told
+
+    return AnswerFormats(calls, find_reasoning_format(chat_template) or declared.reasoning_format)
+
+
+def _differ(shown: ToolFormat, declared: ToolFormat) -> bool:
+    is_other_syntax = isinstance(shown.syntax, JsonCalls) != isinstance(declared.syntax, JsonCalls)
+    is_guess = isinstance(shown.syntax, JsonCalls) and is_other_syntax
+    return is_guess or not declared.begin.startswith(shown.begin)
+
+
+def read_response_template(template: object, is_end: IsEnd = _is_never) -> AnswerFormats:
+    """What a template says of calls and thoughts; nothing, where it needs more than we know.
+
+    Args:
+        is_end: Whether a text is a token that ends an answer, and is never seen in it.
+    """
+    fields = template.get("fields") if isinstance(template, Mapping) else None
+    if not isinstance(fields, Mapping) or not all(
+        isinstance(given, Mapping) for given in fields.values()
+    ):
+        return AnswerFormats(None, None)
+
+    # An answer that has marks of its own is told apart in another way than ours.
+    content = fields.get("content", {})
+    if "open" in content or "open_pattern" in content:
+        return AnswerFormats(None, None)
+
+    thoughts = next((fields[name] for name in _THOUGHTS if name in fields), None)
+    calls = fields.get("tool_calls")
+    return AnswerFormats(
+        None if calls is None else _tool_format(calls, is_end),
+        None if thoughts is None else _reasoning_format(thoughts),
+    )
+
+
+def _reasoning_format(field: Mapping[str, Any]) -> ReasoningFormat | None:
+    match field:
+        case {"open": str(begin), "close": str(end)} if begin and end and end != _END:
+            return ReasoningFormat(begin, end)
+        case _:
+            return None
+
+
+def _tool_format(field: Mapping[str, Any], is_end: IsEnd) -> ToolFormat | None:
+    closes = tuple(text for text in _texts(field.get("close")) if not is_end(text))
+    if field.keys() - _KEYS or not closes or not _is_plain(field.get("transform")):
+        return None
+
+    begin = field.get("open")
+    if isinstance(begin, str) and begin and _is_json_of_openai(field):
+        syntax = JsonCalls()
+        return ToolFormat("response_template", begin, closes[0], syntax, (), joint="")
+
+    return _by_patterns(field, closes)
+
+
+def _is_json_of_openai(field: Mapping[str, Any]) -> bool:
+    """Whether the calls are in the form whose arguments are streamed, and that is enforced."""
+    is_bare = field.get("transform") in (None, _OPENAI) and not field.get("transform_each")
+    return is_bare and field.get("content") == "json" and not field.get("content_args")
+
+
+def _by_patterns(field: Mapping[str, Any], closes: tuple[str, ...]) -> ToolFormat | None:
+    opens = field.get("open")
+    source = field.get("open_pattern", re.escape(opens) if isinstance(opens, str) else None)
+    arguments = field.get("content_args") or {}
+    kind = field.get("content")
+    try:
+        pattern = re.compile(source.removeprefix(r"\s*"), re.DOTALL)
+        tags = re.compile(arguments["tag_pattern"], re.DOTALL) if kind == "xml-inline" else None
+    except (re.error, AttributeError, KeyError, TypeError):
+        return None
+
+    begin = _beginning(pattern.pattern)
+    is_known = kind == "xml-inline" or (kind == "json" and not arguments)
+    if not is_known or not begin or (tags and not {"key", "value"} <= tags.groupindex.keys()):
+        return None
+
+    syntax = TemplatedCalls(
+        begin,
+        pattern,
+        closes,
+        transform=field.get("transform"),
+        of_each=bool(field.get("transform_each")),
+        tag_pattern=tags,
+        json_values=(arguments.get("value_parser") or {}).get("name") == "json",
+        marks=(_unescaped(pattern.pattern), *closes, _unescaped(tags.pattern if tags else "")),
+    )
+    return ToolFormat("response_template", begin, "", syntax, ())
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else [value]
+    return tuple(text for text in texts if isinstance(text, str) and text not in ("", _END))
+
+
+def _is_plain(transform: object) -> bool:
+    """Whether every placeholder is the name of a value and a whole string."""
+    if isinstance(transform, Mapping):
+        return all(map(_is_plain, transform.values()))
+
+    if isinstance(transform, list):
+        return all(map(_is_plain, transform))
+
+    return not isinstance(transform, str) or _BAD_PLACEHOLDER.match(transform) is None
+
+
+def _beginning(pattern: str) -> str:
+    """The text that whatever matches begins with; empty where there may be several."""
+    if "|" in re.sub(r"\\.|\(.*\)", "", pattern):
+        return ""
+
+    parts = []
+    at = 0
+    while (literal := _LITERAL.match(pattern, at)) is not None:
+        parts.append(literal[0].removeprefix("\\"))
+        at = literal.end()
+
+    return "".join(parts)
+
+
+def _unescaped(pattern: str) -> str:
+    return re.sub(r"\\(\W)", r"\1", pattern)

@@ -1,0 +1,212 @@
+"""Response templates of tokenizers, as formats of calls and thoughts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aiomlc.api.tool_parser import ToolCallParser
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.reasoning_format import ReasoningFormat
+from aiomlc.runtime.response_template import find_answer_formats, read_response_template
+from aiomlc.runtime.tool_call import write_tool_calls
+from aiomlc.runtime.tool_format import ToolFormat
+from aiomlc.runtime.tool_grammar import tool_grammar
+from aiomlc.runtime.tool_syntax.syntax import ToolSchema
+from tests.unit.tool_answer import Read
+
+OPENAI = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
+SMALL = {
+    "open": "<call>",
+    "close": "</call>",
+    "repeats": True,
+    "content": "json",
+    "transform": {"type": "function", "function": "{content}"},
+}
+TAGGED = {
+    "open_pattern": r"<call>\s*<do=(?P<name>\w+)>",
+    "close": ["</call>", "eos"],
+    "repeats": True,
+    "content": "xml-inline",
+    "content_args": {
+        "tag_pattern": r"<arg=(?P<key>\w+)>\s*(?P<value>.*?)\s*</arg>",
+        "value_parser": {"name": "json", "args": {"allow_non_json": True}},
+    },
+    "transform": OPENAI,
+}
+NAMED = {
+    "open_pattern": r"<\|call\|>to=functions\.(?P<name>\w+).*?<\|message\|>",
+    "close": "<|done|>",
+    "repeats": True,
+    "content": "json",
+    "transform": OPENAI,
+}
+LISTED = {
+    "open": "<|ACTION|>",
+    "close": "<|END|>",
+    "content": "json",
+    "transform_each": True,
+    "transform": {
+        "type": "function",
+        "function": {"name": "{tool_name}", "arguments": "{parameters}"},
+    },
+}
+LIST = [{"tool_name": "f", "parameters": {"a": 1}}, {"tool_name": "g", "parameters": {}}]
+PARAMETERS = {"f": {"properties": {"text": {"type": "string"}}}}
+
+
+def format_of(calls: dict[str, Any]) -> ToolFormat:
+    found = read_response_template({"fields": {"tool_calls": calls}}).tool_format
+    assert found is not None
+    return found
+
+
+def read(answer: str, calls: dict[str, Any], size: int) -> Read:
+    parser = ToolCallParser(format_of(calls), PARAMETERS)
+    pieces = [answer[start : start + size] for start in range(0, len(answer), size)]
+    deltas = [delta for piece in pieces for delta in parser.put(piece)]
+    return Read([*deltas, *parser.finish(is_cut=False)])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+@pytest.mark.parametrize(
+    ("calls", "answer", "content", "expected"),
+    [
+        (
+            SMALL,
+            'Wait. <call>{"name": "f", "arguments": {"a": 1}}</call>\n<call>{"name": "g"}</call>',
+            "Wait.",
+            [("f", {"a": 1}), ("g", {})],
+        ),
+        (
+            TAGGED,
+            "Wait.\n<call>\n<do=f>\n<arg=text>\n5\n</arg>\n<arg=n>\n5\n</arg></call>\nDone.",
+            "Wait.Done.",
+            [("f", {"text": "5", "n": 5})],
+        ),
+        (
+            NAMED,
+            '<|call|>to=functions.f x<|message|>{"a": 1}<|done|>',
+            "",
+            [("f", {"a": 1})],
+        ),
+        (
+            LISTED,
+            f"<|ACTION|>{json.dumps(LIST)}<|END|>",
+            "",
+            [("f", {"a": 1}), ("g", {})],
+        ),
+        (LISTED, '<|ACTION|>[{"name": "f"}]<|END|>', '<|ACTION|>[{"name": "f"}]<|END|>', []),
+        (NAMED, "<|call|>to=functions.f<|message|>{<|done|>", None, []),
+        (NAMED, "<|call|>to=functions.<|done|>", None, []),
+        (NAMED, '<|call|>to=functions.f<|message|>{"a": 1}', None, []),
+    ],
+)
+def test_calls_are_read_as_the_template_says(
+    calls: dict[str, Any],
+    answer: str,
+    content: str | None,
+    expected: list[tuple[str, dict[str, Any]]],
+    size: int,
+) -> None:
+    result = read(answer, calls, size)
+
+    assert result.content == (answer if content is None else content)
+    assert [(name, json.loads(arguments)) for name, arguments in result.calls] == expected
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {**SMALL, "close": "eos"},
+        {**SMALL, "close": None, "close_pattern": "</call>"},
+        {**SMALL, "content": "kv-lines"},
+        {**SMALL, "content_args": {"unquoted_keys": True}},
+        {**SMALL, "transform": {"function": "a {content}"}},
+        {**SMALL, "join": "x"},
+        {**TAGGED, "content_args": {}},
+        {**TAGGED, "content_args": {"tag_pattern": "("}},
+        {**TAGGED, "content_args": {"tag_pattern": "a"}},
+        {**TAGGED, "open_pattern": "<a>|<b>"},
+        {**TAGGED, "open_pattern": r"\w+"},
+        {**TAGGED, "open_pattern": 3},
+    ],
+)
+def test_a_template_that_needs_more_is_left_alone(calls: dict[str, Any]) -> None:
+    assert read_response_template({"fields": {"tool_calls": calls}}).tool_format is None
+
+
+@pytest.mark.parametrize("template", [None, "x", {}, {"fields": []}, {"fields": {"content": 1}}])
+def test_what_is_no_template_says_nothing(template: object) -> None:
+    assert find_answer_formats(None, template) == (None, None)
+
+
+def test_a_call_that_only_the_end_of_the_answer_closes_is_left_alone() -> None:
+    template = {"fields": {"tool_calls": {**NAMED, "close": ["<|done|>", "<|end|>"]}}}
+
+    found = read_response_template(template, {"<|done|>"}.__contains__).tool_format
+    assert found is not None
+    assert "<|end|>" in found.marks
+    assert "<|done|>" not in found.marks
+    ends = {"<|done|>", "<|end|>"}
+    assert read_response_template(template, ends.__contains__).tool_format is None
+
+
+def test_an_answer_in_marks_of_its_own_is_left_alone() -> None:
+    fields = {"tool_calls": SMALL, "content": {"open": "<answer>", "close": "</answer>"}}
+
+    assert read_response_template({"fields": fields}) == (None, None)
+
+
+def test_thoughts_are_between_the_marks_of_the_template() -> None:
+    thoughts = {"open": "<|thought|>", "close": "<|answer|>", "content": "text"}
+    template = {"fields": {"thinking": thoughts, "content": {"content": "text"}}}
+
+    assert find_answer_formats("{{ messages }}", template) == (
+        None,
+        ReasoningFormat("<|thought|>", "<|answer|>"),
+    )
+    assert find_answer_formats("<think>", template)[1] == ReasoningFormat("<think>", "</think>")
+
+
+def test_what_the_chat_template_shows_goes_first() -> None:
+    same = {"fields": {"tool_calls": {**SMALL, "open": "<tool_call>"}}}
+    tagged = {**TAGGED, "open_pattern": r"\s*<tool_call>\s*<do=(?P<name>\w+)>"}
+    other = {"fields": {"tool_calls": SMALL}}
+
+    names = [
+        found.name if found is not None else None
+        for found, _ in (
+            find_answer_formats("<tool_call>", same),
+            find_answer_formats("<tool_call>", {"fields": {"tool_calls": tagged}}),
+            find_answer_formats("<tool_call>", other),
+            find_answer_formats("<tool_call>", None),
+        )
+    ]
+
+    assert names == ["hermes", "response_template", "response_template", "hermes"]
+
+
+def test_special_tokens_in_patterns_are_shown() -> None:
+    marks = format_of(NAMED).marks
+
+    assert all(any(token in mark for mark in marks) for token in ("<|call|>", "<|message|>"))
+
+
+def test_json_between_marks_is_enforced_and_patterns_are_not() -> None:
+    tool = ToolSchema("f", {"type": "object"})
+    call = {"function": {"name": "f", "arguments": "{}"}}
+
+    assert "<call>" in write_tool_calls(format_of(SMALL), [call])
+    grammar = tool_grammar(
+        [tool], format_of(SMALL), lambda _: None, must_call=True, may_repeat=True
+    )
+    assert "<call>" in grammar.source
+    with pytest.raises(BadRequestError) as caught:
+        tool_grammar([tool], format_of(NAMED), lambda _: None, must_call=True, may_repeat=True)
+
+    assert caught.value.param == "tool_choice"
+    with pytest.raises(BadRequestError, match="how calls are written"):
+        write_tool_calls(format_of(NAMED), [call])
