@@ -15,6 +15,8 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "Histogram",
     "prometheus_text",
     "LoadProgress",
+    "MemoryPlan",
+    "plan_memory",
     # Prompts
     "Conversation",
     "register_conversation_template",
@@ -54,6 +56,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "RequestFailedError",
     "ModelLoadError",
     "ModelNotFoundError",
+    "InsufficientMemoryError",
     "CompileError",
 )
 
@@ -75,6 +78,7 @@ from aiomlc.errors import (
     GrammarError,
     IncompleteAnswerError,
     InputTooLongError,
+    InsufficientMemoryError,
     LogitsProcessorError,
     ModelLoadError,
     ModelNotFoundError,
@@ -92,6 +96,7 @@ if TYPE_CHECKING:
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.parsed import ParsedChatCompletion
+    from aiomlc.api.planning import plan_memory
     from aiomlc.api.prometheus import prometheus_text
     from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
     from aiomlc.api.protocol.completion import Completion
@@ -105,6 +110,7 @@ if TYPE_CHECKING:
     from aiomlc.runtime.conversation_registry import register_conversation_template
     from aiomlc.runtime.core_protocol import CoreStatistics
     from aiomlc.runtime.loaded_model import LoadProgress
+    from aiomlc.runtime.memory_plan import MemoryPlan
     from aiomlc.runtime.pinned_prefix import PinnedPrefix
     from aiomlc.runtime.statistics import Histogram
     from aiomlc.runtime.text_streamer import TextStreamer
@@ -127,6 +133,7 @@ _LAZY = {
     "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",
+    "MemoryPlan": "aiomlc.runtime.memory_plan",
     "ParsedChatCompletion": "aiomlc.api.parsed",
     "Response": "aiomlc.api.protocol.response",
     "ResponseStream": "aiomlc.api.responses",
@@ -135,6 +142,7 @@ _LAZY = {
     "TextData": "aiomlc.api.step_data",
     "TextStreamer": "aiomlc.runtime.text_streamer",
     "TokenData": "aiomlc.api.step_data",
+    "plan_memory": "aiomlc.api.planning",
     "prometheus_text": "aiomlc.api.prometheus",
     "register_conversation_template": "aiomlc.runtime.conversation_registry",
 }

@@ -9,9 +9,11 @@ __all__ = (
     "SequenceOptions",
     "ServingLimits",
     "SpeculativeMode",
+    "StepSizes",
     "cache_home",
     "remove_leftovers",
     "serving_limits",
+    "step_sizes",
 )
 
 import json
@@ -45,12 +47,10 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "opt": (None,),
-    "gpu_memory_utilization": (None,),
     "max_history_size": (None, 0),
     "kv_state_kind": (None, "kv_cache"),
     "spec_tree_width": (1,),
     "prefill_mode": ("hybrid",),
-    "verbose": (False,),
 }
 _POSITIVE = (
     "max_num_sequence",
@@ -108,7 +108,7 @@ class SequenceOptions:
 class EngineConfig:
     """Everything about an engine that is fixed while it is open.
 
-    The fields are upstream's. Those from `model_lib` to `verbose` exist so that a configuration
+    The fields are upstream's. Those from `model_lib` on exist so that a configuration
     of upstream's can be read; a value that asks for something this engine does not do yet is
     refused, never ignored.
 
@@ -135,6 +135,7 @@ class EngineConfig:
     max_single_sequence_length: int | None = None  #: Prompt and completion of one sequence.
     prefill_chunk_size: int | None = None  #: Tokens one forward pass can take.
     step_token_budget: int | None = None  #: Tokens one step is given: decodes first.
+    gpu_memory_utilization: float | None = None  #: Share of the free memory to plan with; 0.85.
     num_threads: int | None = None  #: None: the physical cores this process may use.
     max_queue_size: int | None = 4096  #: Sequences that may wait; None is no limit.
     #: Unread tokens of an answer at which it pauses until its reader has caught up.
@@ -149,17 +150,16 @@ class EngineConfig:
     sliding_window_size: int | None = None
     #: First positions that it sees besides, in place of the model's own; -1 is none.
     attention_sink_size: int | None = None
+    verbose: bool = False  #: Log the memory plan at level INFO instead of DEBUG.
     enable_tracing: bool = False  #: Record events, for `engine.trace()`.
     model_lib: str | None = None
     tensor_parallel_shards: int | None = None
     pipeline_parallel_stages: int | None = None
     opt: str | None = None
-    gpu_memory_utilization: float | None = None
     max_history_size: int | None = None
     kv_state_kind: str | None = None
     spec_tree_width: int = 1
     prefill_mode: str = "hybrid"
-    verbose: bool = False
 
     def __post_init__(self) -> None:
         if self.kv_cache_page_size != PAGE_SIZE:
@@ -188,6 +188,7 @@ class EngineConfig:
         for name in ("sliding_window_size", "attention_sink_size"):
             _check_integer(name, getattr(self, name), at_least=-1, rule="an integer from -1")
 
+        _check_share("gpu_memory_utilization", self.gpu_memory_utilization)
         self._check_speculation()
         for name, neutral in _NEUTRAL.items():
             value = getattr(self, name)
@@ -258,6 +259,15 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSizes:
+    """What one step can take. It depends on the configuration alone, not on the memory."""
+
+    max_batch_size: int
+    prefill_chunk_size: int
+    step_token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
 class ServingLimits:
     """What an engine reserves for: rows, and tokens in the KV cache."""
 
@@ -268,6 +278,25 @@ class ServingLimits:
     step_token_budget: int
     max_recycling_sequences: int  #: Ended ones in the prefix cache; -1 is no limit, 0 is off.
     max_queue_size: int  #: Sequences that may wait.
+
+
+def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> StepSizes:
+    """Rows and tokens of a step; the configuration's own values come first.
+
+    Raises:
+        BadRequestError: a forward pass would not hold a token of every row.
+    """
+    single = min(context_window, config.max_single_sequence_length or context_window)
+    rows = config.max_num_sequence or _MAX_SEQUENCES[mode]
+    chunk = config.prefill_chunk_size or max(rows, min(_PREFILL_CHUNK, single))
+    budget = config.step_token_budget or max(rows, min(_STEP_BUDGET, chunk))
+    if chunk < rows:
+        raise BadRequestError(
+            f"prefill_chunk_size is {chunk}, below max_num_sequence {rows}",
+            param="prefill_chunk_size",
+        )
+
+    return StepSizes(rows, chunk, min(budget, chunk))
 
 
 def serving_limits(
@@ -287,24 +316,16 @@ def serving_limits(
     Raises:
         ModelLoadError: the memory does not hold the tokens.
     """
+    sizes = step_sizes(config, mode=mode, context_window=context_window)
+    rows = sizes.max_batch_size
     single = min(context_window, config.max_single_sequence_length or context_window)
-    rows = config.max_num_sequence or _MAX_SEQUENCES[mode]
     total = _total_tokens(config, mode, rows, single, memory_bytes // max(1, kv_bytes_per_token))
-    chunk = config.prefill_chunk_size or max(rows, min(_PREFILL_CHUNK, single))
-    budget = config.step_token_budget or max(rows, min(_STEP_BUDGET, chunk))
-
-    if chunk < rows:
-        raise BadRequestError(
-            f"prefill_chunk_size is {chunk}, below max_num_sequence {rows}",
-            param="prefill_chunk_size",
-        )
-
     return ServingLimits(
         max_batch_size=rows,
         context_window=min(single, total),
         max_total_tokens=total,
-        prefill_chunk_size=chunk,
-        step_token_budget=min(budget, chunk),
+        prefill_chunk_size=sizes.prefill_chunk_size,
+        step_token_budget=sizes.step_token_budget,
         max_recycling_sequences=_max_recycling(config, rows),
         max_queue_size=_NO_LIMIT if config.max_queue_size is None else config.max_queue_size,
     )
@@ -372,6 +393,16 @@ def _max_recycling(config: EngineConfig, rows: int) -> int:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise BadRequestError(f"{name} is {value!r}, not one of {', '.join(choices)}", param=name)
+
+
+def _check_share(name: str, value: object) -> None:
+    if value is None:
+        return
+
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+        raise BadRequestError(
+            f"engine_config.{name} is {value!r}, not above 0 and up to 1", param=name
+        )
 
 
 def _check_integer(name: str, value: object, *, at_least: int, rule: str) -> None:

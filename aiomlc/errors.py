@@ -19,6 +19,8 @@ AiomlcError
 │   └── RequestFailedError      this request failed alone; the engine serves on
 └── ModelLoadError              raised while opening an engine only; also a RuntimeError
     ├── ModelNotFoundError      a directory or a file is not there; also a FileNotFoundError
+└── ModelLoadError              raised while opening an engine, never while serving
+    ├── InsufficientMemoryError the memory does not hold what was asked for
     └── CompileError            the model's library could not be compiled
 
 The built-in classes are those that upstream raises, so that its callers' handlers hold.
@@ -41,6 +43,7 @@ __all__ = (
     "GrammarError",
     "IncompleteAnswerError",
     "InputTooLongError",
+    "InsufficientMemoryError",
     "LogitsProcessorError",
     "ModelLoadError",
     "ModelNotFoundError",
@@ -52,6 +55,10 @@ __all__ = (
 
 import errno
 from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.memory_plan import MemoryPlan
 
 
 class AiomlcError(Exception):
@@ -195,6 +202,14 @@ class ModelNotFoundError(ModelLoadError, FileNotFoundError):
     ) -> None:
         super().__init__(message, path=path, field=field)
         self.errno: int | None = errno.ENOENT
+
+
+class InsufficientMemoryError(ModelLoadError):
+    """The memory does not hold what was asked for; `plan` says what would take how much."""
+
+    def __init__(self, message: str, *, plan: MemoryPlan) -> None:
+        super().__init__(message, field="max_total_sequence_length")
+        self.plan: MemoryPlan = plan
 
 
 class CompileError(ModelLoadError):

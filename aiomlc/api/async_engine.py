@@ -39,6 +39,7 @@ from aiomlc.runtime.trace import chrome_trace
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedder import Embedder
+    from aiomlc.runtime.memory_plan import MemoryPlan
 
 
 @final
@@ -84,6 +85,15 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """What the open model takes; None for an encoder, and for one without files.
+
+        Raises:
+            EngineClosedError: the engine is not open.
+        """
+        return self._service.memory_plan
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
@@ -306,6 +316,13 @@ class _Service:
 
         template = session.model.chat_template if isinstance(session, ModelSession) else None
         return template if isinstance(template, Conversation) else None
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        if self._session is None:
+            raise EngineClosedError("the engine is not open")
+
+        return self._session.model.memory_plan if isinstance(self._session, ModelSession) else None
 
     async def session(self) -> ModelSession:
         """The open session of a model that generates; the first call opens it."""

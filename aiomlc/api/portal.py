@@ -10,19 +10,16 @@ import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, Protocol, Self, TypeVar, final
 
 from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.errors import EngineClosedError, EngineDeadError
-
-if TYPE_CHECKING:
-    from aiomlc.api.async_engine import AsyncMLCEngine
 
 _T = TypeVar("_T")
 
@@ -95,11 +92,23 @@ async def open_portal() -> AsyncIterator[BlockingPortal]:
         raise raised
 
 
+class Hosted(AbstractAsyncContextManager[object], Protocol):
+    """What a portal can host: an engine, or something that has one."""
+
+    def is_stepping_here(self) -> bool:
+        """Whether the calling thread is in a step of the engine."""
+        ...
+
+    def terminate(self) -> None:
+        """End every request and free the model, without waiting."""
+        ...
+
+
 @final
 class EnginePortal:
     """The event loop's thread that hosts one engine."""
 
-    def __init__(self, engine: AsyncMLCEngine) -> None:
+    def __init__(self, engine: Hosted) -> None:
         self._engine = engine
         self._closing = threading.Lock()
         with ExitStack() as stack:

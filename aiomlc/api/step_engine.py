@@ -43,6 +43,7 @@ from aiomlc.errors import (
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
+from aiomlc.runtime.memory_plan import MemoryPlan
 from aiomlc.runtime.step_log import StepLog
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.trace import chrome_trace
@@ -131,6 +132,11 @@ class SyncMLCEngine:
 
     def __repr__(self) -> str:
         return f"<SyncMLCEngine {self.engine_config.model or 'bundled model'}>"
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """What the model takes; None for one without files."""
+        return self._model.memory_plan
 
     def __enter__(self) -> Self:
         return self

@@ -31,6 +31,7 @@ from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
+from aiomlc.runtime.memory_plan import MemoryPlan
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
@@ -122,6 +123,11 @@ class MLCEngine:
             chat_template_kwargs=chat_template_kwargs,
         )
         return self._open_portal().call(pin)
+
+    @property
+    def memory_plan(self) -> MemoryPlan | None:
+        """What the open model takes, as of `AsyncMLCEngine.memory_plan`."""
+        return self._engine.memory_plan
 
     def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""

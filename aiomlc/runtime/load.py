@@ -12,6 +12,7 @@ __all__ = (
 )
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from anyio import to_thread
 
 from aiomlc.compiler import CompileProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
-from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home, serving_limits
+from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home
 from aiomlc.errors import BadRequestError
 from aiomlc.models import EncoderConfig, ModelConfig, read_description
 from aiomlc.runtime.core import (
@@ -34,8 +35,13 @@ from aiomlc.runtime.core import (
 )
 from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
-from aiomlc.runtime.memory import available_memory
-from aiomlc.runtime.model_directory import BUNDLED, BUNDLED_DRAFT, ModelDirectory, find_model
+from aiomlc.runtime.memory_plan import MemoryPlan, plan_memory
+from aiomlc.runtime.model_directory import (
+    ModelDirectory,
+    choose_quantization,
+    find_draft,
+    find_model,
+)
 from aiomlc.runtime.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.response_template import find_answer_formats
 from aiomlc.runtime.tokenizer import Tokenizer
@@ -48,9 +54,7 @@ OnProgress = Callable[[LoadProgress], None]
 
 # In the order of the native enumeration.
 _SPECULATIVE_MODES = ("disable", "prompt_lookup", "small_draft")
-_DEFAULT_QUANTIZATION = "q4f16_1"
-_ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
-_VALUE_BYTES = {"float16": 2, "float32": 4}
+_logger = logging.getLogger("aiomlc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class OpenedModel:
     """A native model and the plan it was opened with."""
 
     native: NativeModel
-    limits: ServingLimits
+    plan: MemoryPlan
     vocab_size: int
     draft: NativeModel | None = None
     draft_directory: ModelDirectory | None = None
@@ -71,12 +75,6 @@ class PreparedModel:
     library: CompiledLibrary
     weights: PackedWeights
     num_threads: int
-
-    def kv_bytes_per_token(self) -> int:
-        """Bytes that a token takes in the KV cache of a model that generates."""
-        metadata = self.library.metadata
-        num_heads = metadata["num_hidden_layers"] * metadata["num_key_value_heads"]
-        return int(2 * num_heads * metadata["head_dim"] * _VALUE_BYTES[metadata["kv_dtype"]])
 
 
 async def load_model(
@@ -107,9 +105,14 @@ async def open_native(
     config: EngineConfig,
     report: OnProgress,
 ) -> OpenedModel:
-    """Compile and pack where the cache has nothing, then open the library and its weights."""
+    """Compile and pack where the cache has nothing, then open the library and its weights.
+
+    Whether the memory holds it is known before all of that.
+    """
+    plan = await to_thread.run_sync(plan_memory, directory, mode, config)
+    _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
     prepared = await prepare_model(directory, device, config, report)
-    draft_directory = _draft_directory(directory, config)
+    draft_directory = find_draft(directory, config)
     draft: PreparedModel | None = None
     if draft_directory is not None:
         own = dataclasses.replace(
@@ -119,8 +122,7 @@ async def open_native(
         _check_vocabulary(prepared, draft)
 
     report(LoadProgress("load", None, "opening the model"))
-    limits = _limits(prepared, draft, mode, config)
-    return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, limits)
+    return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, plan)
 
 
 async def prepare_model(
@@ -141,35 +143,9 @@ async def prepare_model(
     return PreparedModel(library, weights, threads)
 
 
-def _draft_directory(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:
-    if config.speculative_mode != "small_draft":
-        return None
-
-    for model in config.additional_models:
-        assert isinstance(model, str), "checked by the configuration"
-        return find_model(model)
-
-    if directory.path == BUNDLED.resolve():
-        return find_model(BUNDLED_DRAFT)
-
-    raise BadRequestError(
-        "engine_config.additional_models has no model, small_draft needs one",
-        param="additional_models",
-    )
-
-
 def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
     description = read_description(directory.path)
-    packed, wanted = description.quantization, config.quantization
-    if packed is not None and wanted not in (None, packed):
-        raise BadRequestError(
-            f"{directory.path} is quantized as {packed} and cannot be opened as {wanted}",
-            param="quantization",
-        )
-
-    is_encoder = isinstance(description.config, EncoderConfig)
-    default = _ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION
-    quantization = packed or wanted or default
+    quantization = choose_quantization(directory, description, config.quantization)
     return CompileJob(
         config=_with_window(description.config, config),
         quantization=quantization,
@@ -192,19 +168,6 @@ def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
         )
 
     return model.with_window(config.sliding_window_size, config.attention_sink_size)
-
-
-def _limits(
-    model: PreparedModel, draft: PreparedModel | None, mode: Mode, config: EngineConfig
-) -> ServingLimits:
-    both = [model] if draft is None else [model, draft]
-    return serving_limits(
-        config,
-        mode=mode,
-        context_window=model.library.metadata["context_window_size"],
-        kv_bytes_per_token=sum(one.kv_bytes_per_token() for one in both),
-        memory_bytes=max(0, available_memory() - sum(one.weights.nbytes for one in both)),
-    )
 
 
 def _shape(metadata: Any, limits: ServingLimits) -> dict[str, int]:  # noqa: ANN401 - JSON.
@@ -231,16 +194,17 @@ def _open_both(
     model: PreparedModel,
     draft: PreparedModel | None,
     draft_directory: ModelDirectory | None,
-    limits: ServingLimits,
+    plan: MemoryPlan,
 ) -> OpenedModel:
+    limits = plan.limits
     native = _open(model, limits)
     vocab_size = model.library.metadata["vocab_size"]
     if draft is None:
-        return OpenedModel(native, limits, vocab_size)
+        return OpenedModel(native, plan, vocab_size)
 
     context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
     guessing = _open(draft, dataclasses.replace(limits, context_window=context_window))
-    return OpenedModel(native, limits, vocab_size, guessing, draft_directory)
+    return OpenedModel(native, plan, vocab_size, guessing, draft_directory)
 
 
 def _open(prepared: PreparedModel, limits: ServingLimits) -> NativeModel:
@@ -273,9 +237,9 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
         opened.native,
         tokenizer.token_bytes(opened.vocab_size, visible=marks),
         {
-            "step_token_budget": opened.limits.step_token_budget,
-            "max_recycling_sequences": opened.limits.max_recycling_sequences,
-            "max_queue_size": opened.limits.max_queue_size,
+            "step_token_budget": opened.plan.limits.step_token_budget,
+            "max_recycling_sequences": opened.plan.limits.max_recycling_sequences,
+            "max_queue_size": opened.plan.limits.max_queue_size,
             "speculative_mode": _SPECULATIVE_MODES.index(config.speculative_mode),
             "draft_length": config.spec_draft_length,
         },
@@ -286,13 +250,14 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
         tokenizer=tokenizer,
         chat_template=template,
         model_name=directory.path.name,
-        context_window=opened.limits.context_window,
+        context_window=opened.plan.limits.context_window,
         vocab_size=opened.vocab_size,
         default_options=directory.sampling_defaults(),
         stop_token_ids=stop_token_ids,
         chat_stop_token_ids=chat_stop_token_ids,
         tool_format=formats.tool_format,
         reasoning_format=formats.reasoning_format,
+        memory_plan=opened.plan,
         # Not with `opened`: that would keep the native model for as long as the cache.
         grammars=GrammarCache(partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, ends)),
     )

@@ -16,6 +16,7 @@ from aiomlc.runtime.tool_format import ToolFormat
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedder import Embedder
+    from aiomlc.runtime.memory_plan import MemoryPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class LoadedModel:
     tool_format: ToolFormat | None = None
     reasoning_format: ReasoningFormat | None = None  #: None: it does not think aloud.
     grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.
+    memory_plan: MemoryPlan | None = None  #: None: it takes none worth a plan.
 
 
 @dataclass(frozen=True, slots=True)

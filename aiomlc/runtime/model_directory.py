@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("BUNDLED", "BUNDLED_DRAFT", "ModelDirectory", "find_model")
+__all__ = (
+    "BUNDLED",
+    "BUNDLED_DRAFT",
+    "ModelDirectory",
+    "choose_quantization",
+    "find_draft",
+    "find_model",
+)
 
 import json
 import sys
@@ -12,12 +19,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
+from aiomlc.models import EncoderConfig, ModelDescription
 from aiomlc.runtime.loaded_model import SamplingDefaults
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "pebble"
 BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
 
+_DEFAULT_QUANTIZATION = "q4f16_1"
+_ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
 # What each option may be: at least, at most, in words.
 _SAMPLING_RANGES: dict[str, tuple[float, float, str]] = {
@@ -148,3 +159,45 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
         )
 
     return ModelDirectory(path.resolve())
+
+
+def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:
+    """The directory of the model that guesses for another; the bundled one has its own.
+
+    Raises:
+        ModelLoadError: there is no such directory.
+        BadRequestError: `small_draft` is wanted, and no model is named.
+    """
+    if config.speculative_mode != "small_draft":
+        return None
+
+    for model in config.additional_models:
+        assert isinstance(model, str), "checked by the configuration"
+        return find_model(model)
+
+    if directory.path == BUNDLED.resolve():
+        return find_model(BUNDLED_DRAFT)
+
+    raise BadRequestError(
+        "engine_config.additional_models has no model, small_draft needs one",
+        param="additional_models",
+    )
+
+
+def choose_quantization(
+    directory: ModelDirectory, description: ModelDescription, wanted: str | None
+) -> str:
+    """The name of the quantization to open a model in: its own, the wanted one or a default.
+
+    Raises:
+        BadRequestError: the weights are quantized already, and otherwise.
+    """
+    packed = description.quantization
+    if packed is not None and wanted not in (None, packed):
+        raise BadRequestError(
+            f"{directory.path} is quantized as {packed} and cannot be opened as {wanted}",
+            param="quantization",
+        )
+
+    is_encoder = isinstance(description.config, EncoderConfig)
+    return packed or wanted or (_ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION)

@@ -10,6 +10,7 @@ __all__ = (
     "Slice",
     "make_plan",
     "packed_bytes",
+    "packed_file_bytes",
     "parse_params",
 )
 
@@ -106,6 +107,14 @@ def packed_bytes(param: Param) -> int:
     return tiles * TILE_ROWS * cols * (2 if param.format == "bf16" else 4)
 
 
+def packed_file_bytes(params: Iterable[Param]) -> int:
+    """Bytes of the packed file of these parameters, in this order."""
+    end = 0
+    for param in params:
+        end = _aligned(end, param) + packed_bytes(param)
+    return end
+
+
 def make_plan(params: Iterable[Param], source: Source) -> ConversionPlan:
     """Find the sources of every parameter and lay out the packed file.
 
@@ -117,8 +126,7 @@ def make_plan(params: Iterable[Param], source: Source) -> ConversionPlan:
     plans = []
     end = 0
     for param in params:
-        alignment = MATRIX_ALIGNMENT if param.kind == "matrix" else VECTOR_ALIGNMENT
-        offset = -(-end // alignment) * alignment
+        offset = _aligned(end, param)
         nbytes = packed_bytes(param)
         plans.append(ParamPlan(param, offset, nbytes, finder.find(param)))
         end = offset + nbytes
@@ -128,6 +136,11 @@ def make_plan(params: Iterable[Param], source: Source) -> ConversionPlan:
         logger.debug("%s: %d tensors are not used: %s", source.index, len(unused), sorted(unused))
 
     return ConversionPlan(files, tuple(plans), end)
+
+
+def _aligned(end: int, param: Param) -> int:
+    alignment = MATRIX_ALIGNMENT if param.kind == "matrix" else VECTOR_ALIGNMENT
+    return -(-end // alignment) * alignment
 
 
 class _Finder:

@@ -266,6 +266,28 @@ def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(result.exception, ModelLoadError)
 
 
+def test_plan_prints_the_table_and_what_was_given() -> None:
+    result = CliRunner().invoke(app, ["plan", "--max-num-sequence", "3", "--mode", "server"])
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("pebble (q4f16_1), mode server\n")
+    assert "max_num_sequence                     3      given" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--max-total-sequence-length", f"{2**40}"], 1, "MORE THAN THE BUDGET"),
+        (["--mode", "tiny"], 2, "mode is 'tiny'"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_an_error(arguments: list[str], code: int, words: str) -> None:
+    result = CliRunner().invoke(app, ["plan", *arguments])
+
+    assert result.exit_code == code
+    assert words in result.stderr
+
+
 def test_version_names_what_a_bug_report_needs() -> None:
     result = CliRunner().invoke(app, ["version"])
 

@@ -24,14 +24,12 @@ GIB = 2**30
         ("tensor_parallel_shards", 2),
         ("pipeline_parallel_stages", 2),
         ("opt", "O3"),
-        ("gpu_memory_utilization", 0.5),
         ("max_history_size", 1),
         ("kv_state_kind", "rnn_state"),
         ("speculative_mode", "eagle"),
         ("speculative_mode", "medusa"),
         ("spec_tree_width", 2),
         ("prefill_mode", "chunked"),
-        ("verbose", True),
     ],
 )
 def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any) -> None:  # noqa: ANN401

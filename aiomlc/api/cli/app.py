@@ -6,10 +6,13 @@ __all__ = ("app",)
 
 import importlib.metadata
 import platform
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
+from aiomlc.config import EngineConfig
 from aiomlc.errors import AiomlcError, RequestError
 
 app: typer.Typer = typer.Typer(
@@ -58,9 +61,55 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         options={name: value for name, value in options.items() if value is not None},
     )
     try:
-        run_chat(settings, prompt)
+        with _reported(debug=debug):
+            run_chat(settings, prompt)
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
+
+
+@app.command()
+def plan(  # noqa: PLR0913 - one parameter per option.
+    model: Annotated[
+        str | None, typer.Argument(help="A model's directory; the bundled model if absent.")
+    ] = None,
+    *,
+    mode: Annotated[str, typer.Option(help="local, interactive or server.")] = "local",
+    quantization: Annotated[
+        str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
+    ] = None,
+    max_num_sequence: Annotated[int | None, typer.Option(help="Concurrent sequences.")] = None,
+    max_total_sequence_length: Annotated[
+        int | None, typer.Option(help="Tokens that the KV cache holds.")
+    ] = None,
+    max_single_sequence_length: Annotated[
+        int | None, typer.Option(help="Prompt and completion of one sequence.")
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="Share of the free memory to plan with.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Print how much memory a model would take, and why. Nothing is loaded."""
+    from aiomlc.api.planning import plan_memory
+
+    fields: dict[str, Any] = {
+        "mode": mode,
+        "quantization": quantization,
+        "max_num_sequence": max_num_sequence,
+        "max_total_sequence_length": max_total_sequence_length,
+        "max_single_sequence_length": max_single_sequence_length,
+        "gpu_memory_utilization": gpu_memory_utilization,
+    }
+    with _reported(debug=debug):
+        config = EngineConfig(**fields)
+        typer.echo(plan_memory(model, mode=config.mode or "local", engine_config=config))
+
+
+@contextmanager
+def _reported(*, debug: bool) -> Iterator[None]:
+    """End the process with one line and the exit code of an error of ours."""
+    try:
+        yield
     except AiomlcError as error:
         if debug:
             raise
