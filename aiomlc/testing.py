@@ -1,12 +1,22 @@
-"""Doubles for tests of programs that use the library: an engine without a model."""
+"""Doubles for tests of programs that use the library: an engine without a model, and a real one
+in which something goes wrong on purpose."""
 
 from __future__ import annotations
 
-__all__ = ("FakeCore", "FakeEncoder", "fake_encoder", "fake_loader", "fake_model")
+__all__ = (
+    "FakeCore",
+    "FakeEncoder",
+    "Faults",
+    "fake_encoder",
+    "fake_loader",
+    "fake_model",
+    "faulty_loader",
+)
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.loader import Loader, Model
@@ -15,6 +25,7 @@ from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.fake_core import FakeCore
 from aiomlc.runtime.fake_encoder import FakeEncoder, fake_encoder
 from aiomlc.runtime.fake_model import fake_model
+from aiomlc.runtime.faults import Faults
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
 
@@ -42,3 +53,37 @@ def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loade
         return fake_model(FakeCore(**options) if core is None else core)
 
     return load
+
+
+def faulty_loader(*faults: Faults | None) -> Loader:
+    """A `loader` of real models that generate, the n-th of which has the n-th faults.
+
+    Those that are opened later (`reload`, another engine with the same loader) have none.
+    """
+    left = list(faults)
+
+    async def load(
+        model: Model | None,
+        *,
+        device: str,
+        mode: Mode,
+        engine_config: EngineConfig,
+        on_progress: Callable[[LoadProgress], None] | None,
+    ) -> LoadedModel:
+        load_model = await to_thread.run_sync(_import_load_model)
+        return await load_model(
+            model,
+            device=device,
+            mode=mode,
+            engine_config=engine_config,
+            on_progress=on_progress,
+            faults=left.pop(0) if left else None,
+        )
+
+    return load
+
+
+def _import_load_model() -> Callable[..., Awaitable[LoadedModel]]:
+    from aiomlc.runtime.load import load_model  # It imports half a second of what only it needs.
+
+    return load_model

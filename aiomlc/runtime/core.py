@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from aiomlc.config import SequenceOptions
     from aiomlc.runtime.byte_pairs import BytePairs
+    from aiomlc.runtime.faults import Faults
     from aiomlc.runtime.grammar import Grammar
     from aiomlc.runtime.tokenizer import Tokenizer
 
@@ -48,6 +49,7 @@ _CROSS_THE_FFI = (
     errors.EngineDeadError,
     errors.EngineOverloadedError,
     errors.ModelLoadError,
+    MemoryError,
 )
 
 
@@ -148,7 +150,12 @@ class NativeModel:
     """
 
     def __init__(
-        self, library: Path, params: Sequence[object], shape: Mapping[str, int], num_threads: int
+        self,
+        library: Path,
+        params: Sequence[object],
+        shape: Mapping[str, int],
+        num_threads: int,
+        faults: Faults | None = None,
     ) -> None:
         """Load the library and allocate the KV cache. Blocks.
 
@@ -158,14 +165,20 @@ class NativeModel:
             shape: `vocab_size`, `context_window`, `max_batch_size`, `prefill_chunk_size` and
                 `max_total_tokens`.
             num_threads: Threads of every kernel.
+            faults: What is to go wrong when an engine drives it.
 
         Raises:
             ModelLoadError: the library cannot be loaded or lacks a function.
+            MemoryError: the KV cache cannot be allocated.
         """
         module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
         self.vocab_size = shape["vocab_size"]
         self.handle: Any = _global("aiomlc.model_open")(
-            module, list(params), dict(shape), num_threads
+            module,
+            list(params),
+            dict(shape),
+            num_threads,
+            None if faults is None else faults.as_map(),
         )
 
     def add_sequence(self, sequence_id: int) -> None:
@@ -289,7 +302,10 @@ class NativeCore:
             raise errors.BadRequestError("a token id does not fit 32 bits") from error
 
         fields = {**_as_map(options), **_processed(options, self._vocab_size)}
-        return int(self._submit(handle, prompt, fields))
+        try:
+            return int(self._submit(handle, prompt, fields))
+        finally:
+            del handle  # As in `run`.
 
     def cancel(self, sequence_id: int) -> None:
         """End a sequence; an unknown or finished id does nothing."""
@@ -323,7 +339,10 @@ class NativeCore:
             EngineDeadError: the model failed.
         """
         if (handle := self._handle) is not None:
-            self._run(handle)
+            try:
+                self._run(handle)
+            finally:
+                del handle  # Whoever keeps the error would keep the model, by its traceback.
 
     def stop(self) -> None:
         """Make `run` return after the step it is in."""
@@ -333,7 +352,10 @@ class NativeCore:
     def close(self) -> None:
         """End every sequence and free its pages. Call it when `run` has returned."""
         if (handle := self._handle) is not None:
-            self._close(handle)
+            try:
+                self._close(handle)
+            finally:
+                del handle  # As in `run`.
 
     def release(self) -> None:
         """Free the model and the wake fd. Call it when nobody waits on that any more."""
@@ -343,8 +365,13 @@ class NativeCore:
 
     def step(self) -> bool:
         """Run one step by hand; false when there was nothing to do."""
-        handle = self._handle
-        return handle is not None and bool(self._step(handle))
+        if (handle := self._handle) is None:
+            return False
+
+        try:
+            return bool(self._step(handle))
+        finally:
+            del handle  # As in `run`.
 
     def drain(self) -> list[Record]:
         """Everything that happened since the last call."""

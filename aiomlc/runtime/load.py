@@ -24,7 +24,7 @@ from anyio import to_thread
 from aiomlc.compiler import CompileProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, InsufficientMemoryError
 from aiomlc.models import EncoderConfig, ModelConfig, read_description
 from aiomlc.runtime.core import (
     NativeCore,
@@ -33,6 +33,7 @@ from aiomlc.runtime.core import (
     load_native,
     physical_cores,
 )
+from aiomlc.runtime.faults import Faults
 from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.memory_plan import MemoryPlan, plan_memory
@@ -84,16 +85,20 @@ async def load_model(
     mode: Mode,
     engine_config: EngineConfig,
     on_progress: OnProgress | None,
+    faults: Faults | None = None,
 ) -> LoadedModel:
     """Open a model directory for serving; None is the bundled model.
 
+    `faults` is for tests: what is to go wrong while the model serves.
+
     Raises:
-        ModelLoadError: a file, a tensor or a field is at fault, or the memory is too small.
+        ModelLoadError: a file, a tensor or a field is at fault.
+        InsufficientMemoryError: the memory does not hold it, or did not when it was asked for.
         CompileError: the library could not be compiled.
     """
     report = on_progress or _ignore
     directory = find_model(model)
-    opened = await open_native(directory, device, mode, engine_config, report)
+    opened = await open_native(directory, device, mode, engine_config, report, faults)
     report(LoadProgress("load", None, "reading the tokenizer"))
     return await to_thread.run_sync(_assemble, directory, opened, engine_config)
 
@@ -104,6 +109,7 @@ async def open_native(
     mode: Mode,
     config: EngineConfig,
     report: OnProgress,
+    faults: Faults | None = None,
 ) -> OpenedModel:
     """Compile and pack where the cache has nothing, then open the library and its weights.
 
@@ -122,7 +128,10 @@ async def open_native(
         _check_vocabulary(prepared, draft)
 
     report(LoadProgress("load", None, "opening the model"))
-    return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, plan)
+    try:
+        return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, plan, faults)
+    except MemoryError as error:
+        raise InsufficientMemoryError(f"{error}\n{plan}", plan=plan) from error
 
 
 async def prepare_model(
@@ -195,9 +204,10 @@ def _open_both(
     draft: PreparedModel | None,
     draft_directory: ModelDirectory | None,
     plan: MemoryPlan,
+    faults: Faults | None,
 ) -> OpenedModel:
     limits = plan.limits
-    native = _open(model, limits)
+    native = _open(model, limits, faults)
     vocab_size = model.library.metadata["vocab_size"]
     if draft is None:
         return OpenedModel(native, plan, vocab_size)
@@ -207,11 +217,13 @@ def _open_both(
     return OpenedModel(native, plan, vocab_size, guessing, draft_directory)
 
 
-def _open(prepared: PreparedModel, limits: ServingLimits) -> NativeModel:
+def _open(
+    prepared: PreparedModel, limits: ServingLimits, faults: Faults | None = None
+) -> NativeModel:
     weights, library = prepared.weights, prepared.library
     params = map_weights(weights.path, weights.nbytes, weights.params)
     shape = _shape(library.metadata, limits)
-    return NativeModel(library.path, params, shape, prepared.num_threads)
+    return NativeModel(library.path, params, shape, prepared.num_threads, faults)
 
 
 def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConfig) -> LoadedModel:

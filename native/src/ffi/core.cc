@@ -22,6 +22,7 @@
 #include "../model/tvm_model.h"
 #include "aiomlc/cpu_info.h"
 #include "aiomlc/engine.h"
+#include "aiomlc/faulty_model.h"
 #include "grammar.h"
 
 namespace aiomlc {
@@ -34,16 +35,26 @@ using Options = ffi::Map<ffi::String, ffi::Any>;
 
 class ModelObj : public ffi::Object {
  public:
-  explicit ModelObj(std::unique_ptr<TvmModel> model) : model(std::move(model)) {}
+  ModelObj(std::unique_ptr<TvmModel> model, const std::optional<Faults>& faults)
+      : model(std::move(model)) {
+    if (faults.has_value()) faulty_ = std::make_unique<FaultyModel>(this->model.get(), *faults);
+  }
+  /*! \brief What an engine is to use. */
+  Model* served() const {
+    return faulty_ == nullptr ? static_cast<Model*>(model.get()) : faulty_.get();
+  }
   std::unique_ptr<TvmModel> model;
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Model", ModelObj, ffi::Object);
+
+ private:
+  std::unique_ptr<FaultyModel> faulty_;
 };
 
 class ModelRef : public ffi::ObjectRef {
  public:
-  explicit ModelRef(std::unique_ptr<TvmModel> model)
-      : ObjectRef(ffi::make_object<ModelObj>(std::move(model))) {}
+  ModelRef(std::unique_ptr<TvmModel> model, const std::optional<Faults>& faults)
+      : ObjectRef(ffi::make_object<ModelObj>(std::move(model), faults)) {}
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(ModelRef, ffi::ObjectRef, ModelObj);
 };
 
@@ -54,7 +65,7 @@ class CoreObj : public ffi::Object {
           const EngineOptions& options)
       : model_(std::move(model)),
         draft_model_(std::move(draft_model)),
-        engine(model_->model.get(), std::move(vocabulary), options) {}
+        engine(model_->served(), std::move(vocabulary), options) {}
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Core", CoreObj, ffi::Object);
 
@@ -90,15 +101,28 @@ auto Guarded(Call call) -> decltype(call()) {
   }
 }
 
+std::optional<Faults> ReadFaults(const ffi::Optional<Options>& faults) {
+  if (!faults.has_value()) return std::nullopt;
+  return Faults{.fail_at_step = Read<int64_t>(*faults, "fail_at_step"),
+                .allocation_fails_at_step = Read<int64_t>(*faults, "allocation_fails_at_step"),
+                .nan_at_step = Read<int64_t>(*faults, "nan_at_step"),
+                .nan_every = Read<int64_t>(*faults, "nan_every")};
+}
+
+/*! \param faults Of tests only: what is to go wrong. */
 ModelRef OpenModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& params,
-                   const Options& sizes, int num_threads) {
+                   const Options& sizes, int num_threads, const ffi::Optional<Options>& faults) {
   ModelShape shape;
   shape.vocab_size = Read<int64_t>(sizes, "vocab_size");
   shape.context_window = Read<int64_t>(sizes, "context_window");
   shape.max_batch_size = Read<int64_t>(sizes, "max_batch_size");
   shape.prefill_chunk_size = Read<int64_t>(sizes, "prefill_chunk_size");
   shape.max_total_tokens = Read<int64_t>(sizes, "max_total_tokens");
-  return ModelRef(std::make_unique<TvmModel>(library, params, shape, num_threads));
+  auto model = std::make_unique<TvmModel>(library, params, shape, num_threads);
+  if (faults.has_value() && Read<bool>(*faults, "allocation_fails_at_load")) {
+    ThrowNoRoom(shape, "a fault on purpose");
+  }
+  return ModelRef(std::move(model), ReadFaults(faults));
 }
 
 /*! \brief The logits of each row's last token, a view that the next call overwrites. */
@@ -126,7 +150,7 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_m
   engine_options.speculative_mode =
       static_cast<SpeculativeMode>(Read<int64_t>(options, "speculative_mode"));
   engine_options.draft_length = Read<int64_t>(options, "draft_length");
-  if (draft_model.has_value()) engine_options.draft_model = draft_model.value()->model.get();
+  if (draft_model.has_value()) engine_options.draft_model = draft_model.value()->served();
   return Guarded([&] { return CoreRef(model, draft_model, std::move(tokens), engine_options); });
 }
 

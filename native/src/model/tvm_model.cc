@@ -1,5 +1,6 @@
 #include "tvm_model.h"
 
+#include <string>
 #include <utility>
 
 #include "virtual_machine.h"
@@ -22,6 +23,13 @@ ffi::Shape ToShape(const std::vector<int32_t>& values) {
 
 }  // namespace
 
+void ThrowNoRoom(const ModelShape& shape, const char* cause) {
+  throw ffi::Error("MemoryError",
+                   "a KV cache of " + std::to_string(shape.max_total_tokens) +
+                       " tokens cannot be allocated: " + cause,
+                   "");
+}
+
 TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
                    int num_threads)
     : shape_(shape),
@@ -40,9 +48,14 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
   free_pages_ =
       ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_get_num_available_pages");
   reshape_ = ffi::Function::GetGlobalRequired("vm.builtin.reshape");
-  kv_cache_ = RequireFunction(vm_, "create_tir_paged_kv_cache")(
-      ffi::Shape{shape_.max_batch_size}, ffi::Shape{shape_.max_total_tokens},
-      ffi::Shape{shape_.prefill_chunk_size}, ffi::Shape{kPageSize}, ffi::Shape{0});
+  const ffi::Function create_cache = RequireFunction(vm_, "create_tir_paged_kv_cache");
+  try {
+    kv_cache_ =
+        create_cache(ffi::Shape{shape_.max_batch_size}, ffi::Shape{shape_.max_total_tokens},
+                     ffi::Shape{shape_.prefill_chunk_size}, ffi::Shape{kPageSize}, ffi::Shape{0});
+  } catch (const std::exception& error) {
+    ThrowNoRoom(shape_, error.what());
+  }
   num_pages_ = FreePages();
 }
 

@@ -24,6 +24,9 @@ struct ModelShape {
   int64_t max_total_tokens = 0;
 };
 
+/*! \brief Say that the KV cache cannot be had, as a MemoryError. */
+[[noreturn]] void ThrowNoRoom(const ModelShape& shape, const char* cause);
+
 /*!
  * \brief Runs a compiled library in TVM's virtual machine over TVM's paged KV cache.
  *

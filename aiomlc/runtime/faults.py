@@ -1,0 +1,32 @@
+"""What is to go wrong in a native model, on purpose."""
+
+from __future__ import annotations
+
+__all__ = ("Faults",)
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Faults of a model that is otherwise the real one; None is never.
+
+    Steps are forward passes, counted from 1 for each model that is opened. A pass without logits
+    (a piece of a prompt that is not its last) is none of those that the NaN fields count.
+    """
+
+    fail_at_step: int | None = None  #: The model fails, and the engine with it.
+    allocation_fails_at_load: bool = False  #: There is no room for the KV cache.
+    allocation_fails_at_step: int | None = None  #: The model runs out of memory.
+    nan_at_step: int | None = None  #: A kernel returns NaN for one row.
+    nan_every: int | None = None  #: It does so every so many steps.
+
+    def as_map(self) -> dict[str, int | bool]:
+        """The form in which it crosses the border: 0 is never."""
+        return {
+            "fail_at_step": self.fail_at_step or 0,
+            "allocation_fails_at_load": self.allocation_fails_at_load,
+            "allocation_fails_at_step": self.allocation_fails_at_step or 0,
+            "nan_at_step": self.nan_at_step or 0,
+            "nan_every": self.nan_every or 0,
+        }
