@@ -2,6 +2,7 @@
 #   make chat            one answer from the bundled model (PROMPT="..." asks another, PROMPT= converses)
 #   make test            everything that has to pass before a change is merged
 #   make lint native native-sanitize pytest wheel bench clean   the parts
+#   make soak soak-sanitize SECONDS=600   clients that behave badly
 
 PROMPT = Tell me a story about a fox called Rosa.
 PYTHON ?= python3
@@ -23,7 +24,7 @@ NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')
 REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; \
 	p = tomllib.load(open("pyproject.toml", "rb")); print(*eval(sys.argv[1]), sep="\n")'
 
-.PHONY: chat test dev lint format native native-sanitize pytest wheel soak bench clean
+.PHONY: chat test dev lint format native native-sanitize pytest wheel soak soak-sanitize bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
@@ -103,6 +104,20 @@ SECONDS = 60
 soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode prompt_lookup
+
+# The same against the library that Python loads, built with sanitizers. The interpreter, TVM's libraries
+# and llguidance are not instrumented, so what they leak says nothing; what is freed is kept for a while.
+SANITIZED = $(CURDIR)/build/library-sanitize
+soak-sanitize: dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S native -B $(SANITIZED) -G Ninja \
+	  -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" -DCMAKE_CXX_COMPILER=$(CXX) \
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+	  -DAIOMLC_SANITIZE=address$(comma)undefined >/dev/null
+	$(BIN)/cmake --build $(SANITIZED)
+	AIOMLC_LIBRARY=$(SANITIZED)/libaiomlc.so \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	  $(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --allowed-growth-mb 400
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy

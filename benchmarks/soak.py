@@ -2,9 +2,10 @@
 
     python -m benchmarks.soak --seconds 60
 
-Every request must end in a defined way: with an answer, by its client's own leaving, or with an
-error of ours. Afterwards no request may be left, every page must be free and the memory must be
-what it was. Ends with the exit status 1 if it is not so, and prints the outcomes.
+Now and then a row of logits is NaN, and some grammars cannot continue. Every request must end in
+a defined way: with an answer, by its client's own leaving, or with an error of ours. Afterwards no
+request may be left, every page must be free and the memory must be what it was. Ends with the exit
+status 1 if it is not so, and prints the outcomes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import anyio
 from anyio import create_task_group, fail_after, move_on_after, sleep
 
 from aiomlc import AiomlcError, AsyncMLCEngine, CoreStatistics, EngineConfig, EngineOverloadedError
+from aiomlc.testing import Faults, faulty_loader
 
 _PROMPTS = (
     "Tell me a story about a fox called Rosa.",
@@ -38,6 +40,12 @@ _FORMATS: tuple[dict[str, Any] | None, ...] = (
     {"type": "json_object", "schema": {"type": "array", "items": {"type": "integer"}}},
     {"type": "grammar", "syntax": "regex", "definition": "(yes|no)( (yes|no)){2,40}"},
 )
+# Begins, and then no text can follow.
+_DEAD_END: dict[str, Any] = {
+    "type": "grammar",
+    "syntax": "lark",
+    "definition": 'start: /[a-z]{1,9}/ "!" NOTHING\nNOTHING: /b/ & /c/',
+}
 _BAD: tuple[dict[str, Any], ...] = (
     {"temperature": -1},
     {"messages": []},
@@ -45,8 +53,19 @@ _BAD: tuple[dict[str, Any], ...] = (
     {"response_format": {"type": "grammar", "syntax": "regex", "definition": "("}},
     {"unknown": 1},
 )
-# Of resident memory, for what allocators and caches keep.
-_ALLOWED_GROWTH_MB = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asked for."""
+
+    seconds: float
+    clients: int
+    seed: int
+    backend: str
+    mode: str
+    nan_every: int | None
+    allowed_growth_mb: float
 
 
 @dataclass
@@ -98,9 +117,9 @@ async def leave_early(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes
 
 
 async def never_read(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Hold a stream for a while and drop it."""
+    """Hold a stream for a while, perhaps until it pauses, and drop it."""
     stream = await engine.chat.completions.create(**_options(random), stream=True)
-    await sleep(random.random() * 0.2)
+    await sleep(random.random() * random.choice((0.2, 2.0)))
     stream.close()
     return "stream, never read"
 
@@ -129,6 +148,16 @@ async def bad(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str
     raise AssertionError("a bad request was answered")
 
 
+async def dead_end(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Ask for what begins well and cannot continue."""
+    options = _options(random) | {"response_format": _DEAD_END, "ignore_eos": False}
+    answer = await engine.chat.completions.create(**options)
+    if any(choice.finish_reason == "stop" for choice in answer.choices):
+        raise AssertionError("an answer came to an end that cannot be reached")
+
+    return "answer, cut before the dead end"
+
+
 _Behaviour = Callable[[AsyncMLCEngine, Random, Outcomes], Awaitable[str]]
 _BEHAVIOURS: tuple[_Behaviour, ...] = (
     whole,
@@ -140,6 +169,7 @@ _BEHAVIOURS: tuple[_Behaviour, ...] = (
     cancelled,
     aborted,
     bad,
+    dead_end,
 )
 
 
@@ -188,10 +218,12 @@ async def _client(engine: AsyncMLCEngine, seed: int, until: float, outcomes: Out
         outcomes.counts[outcome] += 1
 
 
-async def soak(seconds: float, clients: int, seed: int, mode: str) -> list[str]:
+async def soak(settings: Settings) -> list[str]:
     """Run the clients; returns what was not as it has to be."""
+    seconds, clients, seed = settings.seconds, settings.clients, settings.seed
     outcomes = Outcomes()
-    async with AsyncMLCEngine(engine_config=engine_config(mode)) as engine:
+    loader = faulty_loader(Faults(nan_every=settings.nan_every))
+    async with AsyncMLCEngine(engine_config=engine_config(settings.mode), loader=loader) as engine:
         # What is made once and kept, such as compiled grammars, is there before it is measured.
         await _run(engine, clients, seed, min(2.0, seconds), Outcomes())
         before = _resident_mb()
@@ -212,7 +244,7 @@ async def soak(seconds: float, clients: int, seed: int, mode: str) -> list[str]:
     if left.free_pages != left.total_pages:
         violations.append(f"{left.free_pages} of {left.total_pages} pages are free")
 
-    if after > before + _ALLOWED_GROWTH_MB:
+    if after > before + settings.allowed_growth_mb:
         violations.append("the memory grew")
 
     return violations
@@ -253,16 +285,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
     parser.add_argument("--mode", choices=("disable", "prompt_lookup"), default="disable")
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}")
-    violations = anyio.run(
-        soak,
-        arguments.seconds,
-        arguments.clients,
-        arguments.seed,
-        arguments.mode,
-        backend=arguments.backend,
+    parser.add_argument("--nan-every", type=int, default=500, help="steps; the row of one is NaN")
+    parser.add_argument(
+        "--allowed-growth-mb",
+        type=float,
+        default=64,
+        help="of resident memory, for what allocators and caches keep",
     )
+    settings = Settings(**vars(parser.parse_args()))
+    print(f"seed {settings.seed}")
+    violations = anyio.run(soak, settings, backend=settings.backend)
     for violation in violations:
         print(violation, file=sys.stderr)
 

@@ -18,6 +18,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,10 @@ _CROSS_THE_FFI = (
 
 
 def _library_path() -> Path:
-    """The shared library, beside the package or where the installer put it."""
+    """The shared library: `$AIOMLC_LIBRARY`, beside the package or where the installer put it."""
+    if chosen := os.environ.get("AIOMLC_LIBRARY"):
+        return Path(chosen)
+
     beside = Path(__file__).parents[1] / "lib" / "libaiomlc.so"
     if beside.is_file():
         return beside

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -235,7 +234,8 @@ SequenceOptions ToSequenceOptions(const Options& options) {
 /*! \brief Queue a prompt of int32 token ids in the machine's byte order. */
 int64_t Submit(const CoreRef& core, const ffi::Bytes& prompt, const Options& options) {
   std::vector<int32_t> prompt_ids(prompt.size() / sizeof(int32_t));
-  std::memcpy(prompt_ids.data(), prompt.data(), prompt_ids.size() * sizeof(int32_t));
+  std::copy_n(prompt.data(), prompt_ids.size() * sizeof(int32_t),
+              reinterpret_cast<char*>(prompt_ids.data()));
   return Guarded(
       [&] { return core->engine.Submit(std::move(prompt_ids), ToSequenceOptions(options)); });
 }

@@ -8,7 +8,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -44,7 +44,8 @@ EncoderRef OpenEncoder(const ffi::Module& library, const ffi::Array<ffi::Tensor>
 /*! \brief int32 values in the machine's byte order. */
 std::vector<int32_t> ToIntegers(const ffi::Bytes& bytes) {
   std::vector<int32_t> values(bytes.size() / sizeof(int32_t));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(int32_t));
+  std::copy_n(bytes.data(), values.size() * sizeof(int32_t),
+              reinterpret_cast<char*>(values.data()));
   return values;
 }
 

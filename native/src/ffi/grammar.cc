@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -52,7 +51,9 @@ auto Guarded(Call call) -> decltype(call()) {
 
 std::vector<int32_t> ToInt32(const ffi::Bytes& packed) {
   std::vector<int32_t> values(packed.size() / sizeof(int32_t));
-  std::memcpy(values.data(), packed.data(), values.size() * sizeof(int32_t));
+  // Not memcpy, here and below: its arguments must not be null, which those of nothing may be.
+  std::copy_n(packed.data(), values.size() * sizeof(int32_t),
+              reinterpret_cast<char*>(values.data()));
   return values;
 }
 
@@ -60,7 +61,7 @@ std::vector<int32_t> ToInt32(const ffi::Bytes& packed) {
 BytePairEncoder ToEncoder(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, int64_t>& characters,
                           const ffi::Bytes& bytes) {
   std::vector<Merge> rules(merges.size() / sizeof(Merge));
-  std::memcpy(rules.data(), merges.data(), rules.size() * sizeof(Merge));
+  std::copy_n(merges.data(), rules.size() * sizeof(Merge), reinterpret_cast<char*>(rules.data()));
   std::unordered_map<std::string, int32_t> character_ids;
   for (const auto& [character, token_id] : characters) {
     character_ids.emplace(std::string(character.data(), character.size()),

@@ -1,6 +1,6 @@
 #include "virtual_machine.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace aiomlc {
 
@@ -36,7 +36,7 @@ ffi::Tensor HostTensor(const std::vector<int32_t>& values) {
   const int64_t size = static_cast<int64_t>(values.size());
   ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(HostAllocation(), ffi::Shape{size},
                                                 DLDataType{kDLInt, 32, 1}, DLDevice{kDLCPU, 0});
-  std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(int32_t));
+  std::copy(values.begin(), values.end(), static_cast<int32_t*>(tensor.data_ptr()));
   return tensor;
 }
 
