@@ -130,6 +130,26 @@ INSTANTIATE_TEST_SUITE_P(Modes, SpoiledRow,
                          ::testing::Values(SpeculativeMode::kDisable,
                                            SpeculativeMode::kPromptLookup));
 
+TEST(FaultyModel, NothingIsKeptThatMayHaveSpoiledARow) {
+  FakeModel model({});
+  FaultyModel faulty(&model, {.nan_at_step = 5});
+  Engine engine(&faulty, Vocabulary(), {.max_recycling_sequences = 4});
+  SequenceOptions options;
+  options.max_tokens = 3;
+  std::vector<int64_t> kept;
+  for (int32_t last : {6, 7, 8}) {
+    engine.Submit({1, 2, 3, 4, 5, last}, options);
+    while (engine.Step()) engine.CheckInvariants();
+    engine.CheckInvariants();
+    kept.push_back(engine.GetStatistics().num_recycling);
+  }
+
+  EXPECT_THAT(kept, ::testing::ElementsAre(1, 0, 1));
+  EXPECT_EQ(engine.GetStatistics().free_pages, model.num_pages());
+  engine.Close();
+  EXPECT_EQ(model.num_sequences(), 0u);
+}
+
 TEST(FaultyModel, RowsCanBeSpoiledNowAndThen) {
   const Trial trial({.nan_every = 2});
 

@@ -141,7 +141,7 @@ async def test_nan_ends_the_request_whose_row_it_is_and_changes_no_other(
 
 
 async def test_readers_that_fail_and_never_read_leave_nothing(make_engine: MakeEngine) -> None:
-    async with make_engine(Faults(nan_every=3), max_unread_tokens=2) as engine:
+    async with make_engine(Faults(nan_every=2), max_unread_tokens=4) as engine:
         streams = [
             await engine.chat.completions.create(
                 messages=[{"role": "user", "content": f"Say {seed}."}],

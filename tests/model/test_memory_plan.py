@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from aiomlc import (
     EngineConfig,
     InsufficientMemoryError,
     MLCEngine,
+    SyncMLCEngine,
 )
 from aiomlc import plan_memory as plan_engine
 from aiomlc.runtime.load import prepare_model
@@ -129,6 +131,25 @@ def test_what_does_not_fit_is_told_before_anything_is_compiled(
 
     assert caught.value.plan.max_total_sequence_length == 2**40
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("verbose", "level"), [(True, logging.INFO), (False, logging.DEBUG)])
+def test_the_plan_is_logged_and_every_engine_has_it(
+    tiny_directory: Directory,
+    caplog: pytest.LogCaptureFixture,
+    verbose: bool,
+    level: int,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="aiomlc")
+    config = EngineConfig(verbose=verbose, num_threads=1)
+
+    for make in (MLCEngine, SyncMLCEngine):
+        caplog.clear()
+        with make(tiny_directory("llama"), engine_config=config) as engine:
+            plan = engine.memory_plan
+
+        logged = [(r.levelno, r.message) for r in caplog.records if "memory plan" in r.message]
+        assert logged == [(level, f"memory plan\n{plan}")]
 
 
 def test_planning_compiles_and_converts_nothing(

@@ -19,10 +19,13 @@ from aiomlc import (
     Conversation,
     EngineConfig,
     GenerationConfig,
+    InsufficientMemoryError,
     JSONFFIEngine,
+    MemoryPlan,
     MLCEngine,
     ParsedChatCompletion,
     SyncMLCEngine,
+    plan_memory,
 )
 from aiomlc.api.chat_events import ChatEvent, TypedChatEvent
 
@@ -38,10 +41,18 @@ def favour(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
     logits[token_ids[-1]] += 1
 
 
+def planned() -> MemoryPlan:
+    try:
+        return plan_memory(mode="server", engine_config=EngineConfig(max_num_sequence=2))
+    except InsufficientMemoryError as error:
+        return assert_type(error.plan, MemoryPlan)
+
+
 async def asynchronous(stream: bool) -> None:
     async with AsyncMLCEngine(engine_config=EngineConfig(max_num_sequence=2)) as engine:
         assert_type(engine, AsyncMLCEngine)
         assert_type(engine.conv_template, Conversation | None)
+        assert_type(engine.memory_plan, MemoryPlan | None)
         create = engine.chat.completions.create
         assert_type(await create(messages=HELLO), ChatCompletion)
         assert_type(await create(messages=HELLO, stream=False), ChatCompletion)

@@ -181,7 +181,10 @@ bool Engine::Settle(Sequence* sequence, const float* logits) {
       return Accept(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || FollowGrammar(sequence));
     }
-    Fail(sequence, sequence->logits_processor ? kNoneLeft : kNotFinite);
+    const bool is_of_model = sequence->logits_processor == nullptr;
+    Fail(sequence, is_of_model ? kNotFinite : kNoneLeft);
+    // What it was forked from may be the cause, and would be the next one's.
+    if (is_of_model) RemoveFromModel(scheduler_.EvictAll());
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
   } catch (const LogitsProcessorError& error) {
