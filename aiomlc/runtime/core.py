@@ -176,7 +176,7 @@ class NativeModel:
             MemoryError: the KV cache cannot be allocated.
         """
         module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
-        self.vocab_size = shape["vocab_size"]
+        self.vocab_size: int = shape["vocab_size"]
         self.handle: Any = _global("aiomlc.model_open")(
             module,
             list(params),
