@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jsonschema
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.grammar import Grammar
 from aiomlc.runtime.tool_format import TOOL_FORMATS
 from aiomlc.runtime.tool_grammar import tool_grammar
 from aiomlc.runtime.tool_syntax.syntax import ToolSchema
@@ -28,6 +31,21 @@ F = ToolSchema(
         "additionalProperties": False,
     },
 )
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "$defs": {"Unit": {"enum": ["C", "F"], "type": "string"}, "Size": {"type": "integer"}},
+    "properties": {
+        "unit": {"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}], "default": None},
+        "size": {"type": "array", "items": {"$ref": "#/$defs/Size"}},
+        "any": {},
+        "const": {"const": "x"},
+        "maybe": {"type": ["string", "null"]},
+        "yes": {"type": ["boolean", "null"], "enum": [True]},
+        "word": {"type": ["string", "null"], "enum": ["a"]},
+    },
+    "required": ["size"],
+}
+SAMPLED = b"""ab1"\'/<>[]{}(),\n =-:"]})<"""
 LONG = {"type": "string", "maxLength": 3}
 G = ToolSchema("g", {"type": "object", "properties": {}, "additionalProperties": False})
 
@@ -121,6 +139,51 @@ def test_what_a_grammar_allows_is_read_as_calls(name: str) -> None:
     assert json.loads(result.calls[0][1])["a"] == 1
 
 
+def sampled(grammar: Grammar, rng: random.Random) -> str:
+    """A random answer that a grammar allows; empty where none was found soon."""
+    matcher = LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_lark(grammar.source))
+    answer = bytearray()
+    while len(answer) < 600:
+        if matcher.is_accepting() and rng.random() < 0.5:
+            return answer.decode()
+
+        tried = [*rng.choices(SAMPLED, k=20), *rng.sample(range(32, 127), 95)]
+        candidates = matcher.compute_ff_bytes()[:1] or tried
+        token = next((item for item in candidates if matcher.validate_tokens([item]) == 1), None)
+        if token is None:
+            break
+
+        matcher.consume_token(token)
+        answer.append(token)
+
+    return ""
+
+
+@pytest.mark.parametrize("may_repeat", [True, False])
+@pytest.mark.parametrize("name", FORMATS)
+def test_whatever_a_grammar_allows_is_read_as_calls_of_its_tools(
+    name: str, *, may_repeat: bool
+) -> None:
+    rng = random.Random(1)
+    tools = {tool.name: tool.parameters for tool in (F, G, ToolSchema("h", PARAMETERS))}
+    schemas = [ToolSchema(*item) for item in tools.items()]
+    grammar = tool_grammar(
+        schemas, FORMATS[name], lambda _: None, must_call=True, may_repeat=may_repeat
+    )
+
+    answers = list(filter(None, (sampled(grammar, rng) for _ in range(40))))
+
+    assert answers
+    for answer in answers:
+        parser = ToolCallParser(FORMATS[name], tools)
+        result = Read([*parser.put(answer), *parser.finish(is_cut=False)])
+        assert result.content == ""
+        assert result.calls
+        assert may_repeat or len(result.calls) == 1
+        for function, arguments in result.calls:
+            jsonschema.validate(json.loads(arguments), tools[function])
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_marks_that_are_tokens_are_asked_for_as_such(name: str) -> None:
     marks = dict(zip(FORMATS[name].marks, range(100, 200), strict=False))
@@ -128,20 +191,6 @@ def test_marks_that_are_tokens_are_asked_for_as_such(name: str) -> None:
     grammar = tool_grammar([F], FORMATS[name], marks.get, must_call=False, may_repeat=True)
 
     assert not any(mark in grammar.source for mark in marks)
-
-
-PARAMETERS: dict[str, Any] = {
-    "type": "object",
-    "$defs": {"Unit": {"enum": ["C", "F"], "type": "string"}, "Size": {"type": "integer"}},
-    "properties": {
-        "unit": {"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}], "default": None},
-        "size": {"type": "array", "items": {"$ref": "#/$defs/Size"}},
-        "any": {},
-        "const": {"const": "x"},
-        "maybe": {"type": ["string", "null"]},
-    },
-    "required": ["size"],
-}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +206,9 @@ PARAMETERS: dict[str, Any] = {
         ({"size": "[]", "any": '{"a": 1}', "const": "x"}, True),
         ({"size": "[]", "const": "y"}, False),
         ({"size": "[]", "maybe": "null"}, True),
+        ({"size": "[]", "yes": "true", "word": "a"}, True),
+        ({"size": "[]", "yes": "false"}, False),
+        ({"size": "[]", "word": "null"}, False),
         ({"size": "[]", "maybe": "nullify </p"}, True),
         ({"size": "[]", "other": "1"}, False),
     ],
@@ -206,6 +258,9 @@ def test_what_bare_text_cannot_be_held_to_is_refused(parameters: dict[str, Any])
         ('size=[], any={"a": true}, const="x"', True),
         ('size=[], maybe="it\'s ] \\n"', True),
         ("size=[], maybe=None", True),
+        ('size=[], yes=true, word="a"', True),
+        ("size=[], yes=False", False),
+        ("size=[], word=None", False),
         ("size=[], maybe=True", False),
         ("size=[], other=1", False),
     ],

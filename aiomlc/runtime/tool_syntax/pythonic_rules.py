@@ -90,6 +90,8 @@ class PythonicRules:
 
     def _values(self, schema: Any, depth: int = 0) -> Iterator[str]:  # noqa: ANN401 - any JSON.
         match schema:
+            case {"enum": _} | {"const": _}:
+                yield self._json(schema)
             case {"type": "boolean" | "null" as name}:
                 yield from map(self._write, _WORDS[name])
             case {"type": [*names]}:

@@ -94,11 +94,14 @@ class TaggedRules:
         # Beside a string, what is read as anything else is null alone.
         for choice in self._choices(schema):
             types = types_of(choice, self._root) or frozenset()
-            if "null" in types:
+            values = choice.get("enum", [choice["const"]] if "const" in choice else None)
+            if "null" in types and (values is None or None in values):
                 yield self._fixed(_NULL)
 
-            if "string" in types:
-                yield from self._strings(key, choice)
+            if values is not None:
+                yield from (self._fixed(value) for value in values if isinstance(value, str))
+            elif "string" in types:
+                yield self._free_string(key, choice)
 
     def _choices(self, schema: Any) -> Iterator[Schema]:  # noqa: ANN401 - any JSON.
         match schema:
@@ -110,17 +113,12 @@ class TaggedRules:
                 for choice in choices:
                     yield from self._choices(choice)
 
-    def _strings(self, key: str, schema: Schema) -> Iterator[str]:
-        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if values is not None:
-            yield from (self._fixed(value) for value in values if isinstance(value, str))
-            return
-
+    def _free_string(self, key: str, schema: Schema) -> str:
         unknown = schema.keys() - _OF_BARE_TEXT
         if unknown:
             raise self._error(f"{', '.join(sorted(unknown))} of {key!r}")
 
-        yield self._bare_text()
+        return self._bare_text()
 
     def _fixed(self, text: str) -> str:
         return self._write(f"{text}{self._layout.after_json}")
