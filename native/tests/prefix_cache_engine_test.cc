@@ -262,6 +262,24 @@ TEST_F(PrefixCacheEngineTest, OnePinEachForTheSamePrompt) {
   EXPECT_EQ(engine_->GetStatistics().num_recycling, 0) << "the other has the same tokens";
 }
 
+TEST_F(PrefixCacheEngineTest, APinThatWasPausedIsReleasedByItsId) {
+  SequenceOptions options = Pinned();
+  options.max_tokens = 3;
+  const int64_t id = engine_->Submit(Range(0, 10), options);
+  Step();
+  engine_->Pause(id);
+  Step();
+  engine_->Resume(id);
+  StepUntilIdle();
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 1);
+
+  engine_->Unpin(id);
+  StepUntilIdle();
+
+  EXPECT_EQ(engine_->GetStatistics().num_pinned, 0);
+  EXPECT_EQ(engine_->GetStatistics().free_pages, model_->num_pages());
+}
+
 TEST_F(PrefixCacheEngineTest, ACancelledPinIsNone) {
   const int64_t id = engine_->Submit(Range(0, 30), Pinned());
   Step();

@@ -251,6 +251,8 @@ class Engine {
   /*! \brief Sequences that have everything but the mask of their next token. */
   std::vector<Sequence*> held_;
   std::unordered_set<Sequence*> paused_;
+  /*! \brief The entries of pinned sequences whose own id is the name of another, after a pause. */
+  std::unordered_map<int64_t, int64_t> pin_names_;
   DeadlineQueue deadlines_;
   MaskWorker mask_worker_;
   Meter meter_{&totals_};

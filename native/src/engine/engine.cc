@@ -364,8 +364,12 @@ void Engine::TakeInbox() {
       Unpark(entry->second.get());
     }
   }
-  for (int64_t sequence_id : unpinned) RemoveFromModel(scheduler_.Unpin(sequence_id));
+  for (int64_t sequence_id : unpinned) {
+    const auto name = pin_names_.extract(sequence_id);
+    RemoveFromModel(scheduler_.Unpin(name.empty() ? sequence_id : name.mapped()));
+  }
   if (!is_reset) return;
+  pin_names_.clear();
   RemoveFromModel(scheduler_.EvictAll());
   totals_ = Statistics();
 }
@@ -436,6 +440,9 @@ void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
     paused_.erase(sequence);
   } else if (is_kept) {
     const bool is_pinned = sequence->is_pinned && IsAnswer(reason);
+    if (is_pinned && sequence->model_id != sequence_id) {
+      pin_names_[sequence_id] = sequence->model_id;
+    }
     removed = is_pinned ? scheduler_.Pin(sequence) : scheduler_.Recycle(sequence);
   } else {
     scheduler_.Remove(sequence);
