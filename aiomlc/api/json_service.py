@@ -58,15 +58,6 @@ class JSONService(AsyncContextManagerMixin):
             self._tasks = None
             self._outbox.close()
 
-    def is_stepping_here(self) -> bool:
-        """Whether the calling thread is in a step of the engine."""
-        return self._engine is not None and self._engine.is_stepping_here()
-
-    def terminate(self) -> None:
-        """End every request and free the model, without waiting."""
-        if self._engine is not None:
-            self._engine.terminate()
-
     async def load(self, config: EngineConfig) -> None:
         """Free the model that is loaded, if there is one, and load another.
 

@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, final
+from typing import Any, Generic, Self, TypeVar, final
 
 from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -92,24 +92,11 @@ async def open_portal() -> AsyncIterator[BlockingPortal]:
         raise raised
 
 
-class Hosted(AbstractAsyncContextManager[object], Protocol):
-    """What a portal can host: an engine, or something that has one."""
-
-    def is_stepping_here(self) -> bool:
-        """Whether the calling thread is in a step of the engine."""
-        ...
-
-    def terminate(self) -> None:
-        """End every request and free the model, without waiting."""
-        ...
-
-
 @final
 class EnginePortal:
     """The event loop's thread that hosts one engine."""
 
-    def __init__(self, engine: Hosted) -> None:
-        self._engine = engine
+    def __init__(self, engine: AbstractAsyncContextManager[object]) -> None:
         self._closing = threading.Lock()
         with ExitStack() as stack:
             self._portal: BlockingPortal = stack.enter_context(
@@ -148,22 +135,20 @@ class EnginePortal:
             self.call(function)
 
     def close(self) -> None:
-        """Leave the engine's scope and end its thread. The second caller waits for the first.
-
-        The engine's own threads, in a logits processor or when the last reference to the engine
-        was a processor's, cannot wait for themselves: then the requests end and the model is
-        freed, and the thread ends with the next call, or with the interpreter.
-        """
-        if threading.get_ident() == self._thread_id or self._engine.is_stepping_here():
-            self._engine.terminate()
-            atexit.register(self.close_quietly)
-            return
-
+        """Leave the engine's scope and end its thread. The second caller waits for the first."""
         with self._closing:
             stack, self._stack = self._stack, None
             if stack is not None:
                 atexit.unregister(self._exit_hook)
                 stack.close()
+
+    def runs_here(self) -> bool:
+        """Whether the calling thread is the engine's."""
+        return self._thread_id == threading.get_ident()
+
+    def close_at_exit(self) -> None:
+        """Close when the interpreter ends, for a caller that must not wait for this thread."""
+        atexit.register(self.close_quietly)
 
     def close_quietly(self) -> None:
         """Close where nobody could take the engine's own failure."""

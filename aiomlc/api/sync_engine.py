@@ -98,7 +98,7 @@ class MLCEngine:
 
     def __del__(self) -> None:
         portal = getattr(self, "_portal", None)
-        if portal is not None:
+        if portal is not None and not self._ends_from_inside(portal):
             portal.close_quietly()
 
     @property
@@ -169,10 +169,25 @@ class MLCEngine:
     def terminate(self) -> None:
         """End every request and the engine's thread, and free the model. Idempotent.
 
+        In a logits processor it returns at once, and the thread ends with the next call or with
+        the interpreter.
+
         Raises:
             EngineDeadError: the engine had failed before.
         """
-        self._open_portal().close()
+        portal = self._open_portal()
+        if not self._ends_from_inside(portal):
+            portal.close()
+
+    def _ends_from_inside(self, portal: EnginePortal) -> bool:
+        # A logits processor runs in one of the engine's threads, and the last reference to the
+        # engine may have been a processor's: such a thread cannot wait for itself.
+        if not portal.runs_here() and not self._engine.is_stepping_here():
+            return False
+
+        self._engine.terminate()
+        portal.close_at_exit()
+        return True
 
     def _open_portal(self) -> EnginePortal:
         assert self._portal is not None, "set by the constructor"
