@@ -26,6 +26,9 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "TokenData",
     "TextStreamer",
     # Answers
+    "TokenStream",
+    "Delta",
+    "TokenLogprob",
     "ChatCompletion",
     "ChatCompletionChunk",
     "ChatCompletionStream",
@@ -106,13 +109,15 @@ if TYPE_CHECKING:
     from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
+    from aiomlc.api.tokens import TokenStream
     from aiomlc.runtime.conversation import Conversation
     from aiomlc.runtime.conversation_registry import register_conversation_template
-    from aiomlc.runtime.core_protocol import CoreStatistics
+    from aiomlc.runtime.core_protocol import CoreStatistics, TokenLogprob
     from aiomlc.runtime.loaded_model import LoadProgress
     from aiomlc.runtime.memory_plan import MemoryPlan
     from aiomlc.runtime.pinned_prefix import PinnedPrefix
     from aiomlc.runtime.statistics import Histogram
+    from aiomlc.runtime.stream import Delta
     from aiomlc.runtime.text_streamer import TextStreamer
 
 # Pydantic and tokenizers cost most of an import; a program that only catches errors pays nothing.
@@ -127,6 +132,7 @@ _LAZY = {
     "Conversation": "aiomlc.runtime.conversation",
     "EmbeddingResponse": "aiomlc.api.protocol.embedding",
     "CoreStatistics": "aiomlc.runtime.core_protocol",
+    "Delta": "aiomlc.runtime.stream",
     "EngineMetrics": "aiomlc.api.metrics",
     "Histogram": "aiomlc.runtime.statistics",
     "GenerationConfig": "aiomlc.api.step_data",
@@ -142,6 +148,8 @@ _LAZY = {
     "TextData": "aiomlc.api.step_data",
     "TextStreamer": "aiomlc.runtime.text_streamer",
     "TokenData": "aiomlc.api.step_data",
+    "TokenLogprob": "aiomlc.runtime.core_protocol",
+    "TokenStream": "aiomlc.api.tokens",
     "plan_memory": "aiomlc.api.planning",
     "prometheus_text": "aiomlc.api.prometheus",
     "register_conversation_template": "aiomlc.runtime.conversation_registry",

@@ -18,15 +18,17 @@ from anyio.lowlevel import checkpoint
 from aiomlc.api.chat import AsyncChat, MessageLike
 from aiomlc.api.completions import AsyncTextCompletions
 from aiomlc.api.embeddings import AsyncEmbeddings
-from aiomlc.api.loader import Loader, Model, complete_config, open_model
+from aiomlc.api.former import FormerOptions, with_former_options
+from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
-from aiomlc.api.options import ChatOptions
+from aiomlc.api.options import ChatOptions, TokenOptions
 from aiomlc.api.pins import pin_prefix
 from aiomlc.api.portal import open_portal
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.responses import AsyncResponses
 from aiomlc.api.session import EncoderSession, ModelSession
+from aiomlc.api.tokens import TokenStream, open_token_stream
 from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
@@ -35,6 +37,7 @@ from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
+from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     Leaving the scope ends every request and frees everything. Without a scope, the first request
     opens the model and `terminate` ends it. `model` is a directory; None is the bundled model.
+    `former` are keywords of upstream's earlier releases, now fields of `engine_config`.
 
     Raises:
         BadRequestError: an argument is invalid or not supported; `param` names it.
@@ -67,9 +71,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         enable_tracing: bool = False,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
+        **former: Unpack[FormerOptions],
     ) -> None:
         self.engine_config: EngineConfig = complete_config(
-            engine_config,
+            with_former_options(engine_config, former),
             model=model,
             device=device,
             model_lib=model_lib,
@@ -121,6 +126,35 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         return self._portal
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the open model: `encode`, `decode` and the bytes of each token.
+
+        Raises:
+            EngineClosedError: the engine is not open.
+            BadRequestError: its model is an encoder.
+        """
+        return self._service.model.tokenizer
+
+    @property
+    def model_config_dicts(self) -> list[dict[str, Any]]:
+        """The configuration files of the model, and of the one that guesses for it.
+
+        Raises:
+            ModelLoadError: a file is missing or is not JSON.
+        """
+        return model_configs(self.engine_config)
+
+    @property
+    def max_input_sequence_length(self) -> int:
+        """Tokens of one sequence, prompt and completion.
+
+        Raises:
+            EngineClosedError: the engine is not open.
+            BadRequestError: its model is an encoder.
+        """
+        return self._service.model.context_window
+
+    @property
     def conv_template(self) -> Conversation | None:
         """The conversation template that makes the prompts; None where a Jinja template does.
 
@@ -128,6 +162,26 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             EngineClosedError: the engine is not open.
         """
         return self._service.conv_template
+
+    async def generate(
+        self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
+    ) -> TokenStream:
+        """Go on with a text or with token ids, told as the core tells it:
+
+            async with await engine.generate("Once", max_tokens=20, logprobs=0) as stream:
+                async for delta in stream:
+                    print(delta.token_ids, delta.text, delta.logprobs)
+
+        No chat template, no chunks of OpenAI's. `logprobs` is the number of alternatives.
+
+        Raises:
+            BadRequestError: a field is invalid, unknown or not supported; `param` names it.
+            PromptTooLongError: the prompt leaves no room for a completion.
+            DuplicateRequestError: `request_id` belongs to a request that is still running.
+            EngineError: the engine is closed, dead, or failed on this request.
+            ModelLoadError: this was the first request, and the model could not be opened.
+        """
+        return await open_token_stream(self._service, prompt, options)
 
     def generate_many(
         self,
@@ -316,6 +370,17 @@ class _Service:
 
         template = session.model.chat_template if isinstance(session, ModelSession) else None
         return template if isinstance(template, Conversation) else None
+
+    @property
+    def model(self) -> LoadedModel:
+        session = self._session
+        if session is None:
+            raise EngineClosedError("the engine is not open")
+
+        if isinstance(session, EncoderSession):
+            raise BadRequestError("the model is an encoder, which generates nothing", param="model")
+
+        return session.model
 
     @property
     def memory_plan(self) -> MemoryPlan | None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat import MessageLike
+from aiomlc.api.former import FormerOptions
 from aiomlc.api.json_chunks import (
     check_stream,
     error_chunks,
@@ -47,6 +48,7 @@ class JSONFFIEngine:
         engine_config: EngineConfig | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
+        **former: Unpack[FormerOptions],
     ) -> None:
         self._engine = MLCEngine(
             model,
@@ -56,6 +58,7 @@ class JSONFFIEngine:
             engine_config=engine_config,
             on_progress=on_progress,
             loader=loader,
+            **former,
         )
         self.engine_config: EngineConfig = self._engine.engine_config
         self.chat: JSONFFIChat = JSONFFIChat(self._engine)

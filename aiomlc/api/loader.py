@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("Loader", "Model", "complete_config", "open_model")
+__all__ = ("Loader", "Model", "complete_config", "model_configs", "open_model")
 
 import dataclasses
 from collections.abc import Callable
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
@@ -45,7 +45,7 @@ def complete_config(
     device: str,
     model_lib: Model | None,
     mode: Mode,
-    enable_tracing: bool,
+    enable_tracing: bool = False,
 ) -> EngineConfig:
     """The configuration with a constructor's arguments in it.
 
@@ -84,6 +84,22 @@ async def open_model(
     return await load(
         model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
     )
+
+
+def model_configs(config: EngineConfig) -> list[dict[str, Any]]:
+    """The configuration files of the model, and of the one that guesses for it.
+
+    Raises:
+        ModelLoadError: a file is missing or is not JSON.
+    """
+    if config.model == ECHO:
+        return []
+
+    from aiomlc.runtime.model_directory import find_draft, find_model  # As the loader.
+
+    directory = find_model(config.model)
+    draft = find_draft(directory, config)
+    return [one.config() for one in (directory, draft) if one is not None]
 
 
 def _import_loader() -> Loader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions", "ParseOptions")
+__all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions", "ParseOptions", "TokenOptions")
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -67,11 +67,16 @@ class ChatOptions(ParseOptions, total=False):
     response_format: Mapping[str, Any] | None
 
 
-class CompletionOptions(GenerationOptions, total=False):
+class TokenOptions(GenerationOptions, total=False):
+    """The optional fields of a stream of tokens."""
+
+    n: int | None
+    logprobs: int | None
+
+
+class CompletionOptions(TokenOptions, total=False):
     """The optional fields of a plain completion."""
 
     echo: bool | None
-    n: int | None
     best_of: int | None
-    logprobs: int | None
     suffix: str | None

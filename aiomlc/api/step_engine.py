@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, Unpack, final
 
 from anyio.from_thread import start_blocking_portal
 
-from aiomlc.api.loader import Loader, Model, complete_config, open_model
+from aiomlc.api.former import FormerOptions, with_former_options
+from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.sampling import sequence_options
@@ -88,9 +89,10 @@ class SyncMLCEngine:
         request_stream_callback: StreamCallback | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
+        **former: Unpack[FormerOptions],
     ) -> None:
         self.engine_config: EngineConfig = complete_config(
-            engine_config,
+            with_former_options(engine_config, former),
             model=model,
             device=device,
             model_lib=model_lib,
@@ -115,6 +117,8 @@ class SyncMLCEngine:
 
         self._model = loaded
         self.tokenizer: Tokenizer = self._model.tokenizer
+        #: Tokens of one sequence, prompt and completion.
+        self.max_input_sequence_length: int = self._model.context_window
         template = self._model.chat_template
         self.conv_template: Conversation | None = (
             template if isinstance(template, Conversation) else None
@@ -129,6 +133,11 @@ class SyncMLCEngine:
         self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice.
         self._logprobs = LogprobsWriter(self.tokenizer)
         self._closed = False
+
+    @property
+    def model_config_dicts(self) -> list[dict[str, Any]]:
+        """The configuration files of the model, and of the one that guesses for it."""
+        return model_configs(self.engine_config)
 
     def __repr__(self) -> str:
         return f"<SyncMLCEngine {self.engine_config.model or 'bundled model'}>"

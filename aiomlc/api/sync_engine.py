@@ -16,9 +16,10 @@ from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.completion_stream import CompletionStream
 from aiomlc.api.completions import Prompt
 from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
+from aiomlc.api.former import FormerOptions
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.metrics import EngineMetrics
-from aiomlc.api.options import ChatOptions, CompletionOptions, ParseOptions
+from aiomlc.api.options import ChatOptions, CompletionOptions, ParseOptions, TokenOptions
 from aiomlc.api.parsed import ParsedChatCompletion, answer_reader
 from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
@@ -33,10 +34,13 @@ from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.loaded_model import LoadProgress
 from aiomlc.runtime.memory_plan import MemoryPlan
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
+from aiomlc.runtime.stream import Delta
+from aiomlc.runtime.tokenizer import Tokenizer
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
 CompletionIterator = BlockingStream[Completion]
 ResponseIterator = BlockingStream[ResponseEvent]
+TokenIterator = BlockingStream[Delta]
 T = TypeVar("T")
 
 
@@ -63,6 +67,7 @@ class MLCEngine:
         enable_tracing: bool = False,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
+        **former: Unpack[FormerOptions],
     ) -> None:
         self._portal: EnginePortal | None = None
         self._engine = AsyncMLCEngine(
@@ -74,6 +79,7 @@ class MLCEngine:
             enable_tracing=enable_tracing,
             on_progress=on_progress,
             loader=loader,
+            **former,
         )
         self._portal = EnginePortal(self._engine)
         self.engine_config: EngineConfig = self._engine.engine_config
@@ -100,6 +106,29 @@ class MLCEngine:
         portal = getattr(self, "_portal", None)
         if portal is not None and not self._ends_from_inside(portal):
             portal.close_quietly()
+
+    def generate(
+        self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
+    ) -> TokenIterator:
+        """Go on with a text or with token ids, as `AsyncMLCEngine.generate`."""
+        portal = self._open_portal()
+        generate = partial(self._engine.generate, prompt, **options)
+        return BlockingStream(portal.call(generate), portal)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the open model."""
+        return self._engine.tokenizer
+
+    @property
+    def model_config_dicts(self) -> list[dict[str, Any]]:
+        """The configuration files of the model, and of the one that guesses for it."""
+        return self._engine.model_config_dicts
+
+    @property
+    def max_input_sequence_length(self) -> int:
+        """Tokens of one sequence, prompt and completion."""
+        return self._engine.max_input_sequence_length
 
     @property
     def conv_template(self) -> Conversation | None:

@@ -29,6 +29,7 @@ BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
 
 _DEFAULT_QUANTIZATION = "q4f16_1"
 _ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
+_CONFIG_FILES = ("mlc-chat-config.json", "config.json")
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
 # What each option may be: at least, at most, in words.
 _SAMPLING_RANGES: dict[str, tuple[float, float, str]] = {
@@ -48,6 +49,20 @@ class ModelDirectory:
     """A directory in Hugging Face's or MLC's form."""
 
     path: Path
+
+    def config(self) -> dict[str, Any]:
+        """The model's own configuration: of MLC's form, else of Hugging Face's.
+
+        Raises:
+            ModelLoadError: there is none, or it is not a JSON object.
+        """
+        for name in _CONFIG_FILES:
+            if config := self._read(name):
+                return config
+
+        raise ModelNotFoundError(
+            f"cannot find {' or '.join(_CONFIG_FILES)} in {self.path}", path=self.path
+        )
 
     def sampling_defaults(self) -> SamplingDefaults:
         """The model's own way to sample; what several files say is taken from the first.

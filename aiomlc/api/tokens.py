@@ -1,0 +1,66 @@
+"""`engine.generate`: what the core says of a sequence, token by token."""
+
+from __future__ import annotations
+
+__all__ = ("TokenStream", "open_token_stream")
+
+import uuid
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+from aiomlc.api.chunk_stream import ChunkStream
+from aiomlc.api.protocol.completion import parse_completion_request
+from aiomlc.api.session import Service
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.stream import Delta, DeltaStream
+
+
+@final
+class TokenStream(ChunkStream[Delta, Delta]):
+    """The deltas of one request: text, token ids and log-probabilities of each choice, in order.
+
+    Text lags behind the ids where a token ends in the middle of a character, or where a stop
+    string may have begun. When the reader is slow, the deltas it missed come merged as one.
+    """
+
+    def __init__(self, stream: DeltaStream, owner: object) -> None:
+        super().__init__(stream.request_id, owner)
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"<TokenStream {self.request_id!r}>"
+
+    def _next_delta(self) -> Awaitable[Delta]:
+        return self._stream.__anext__()
+
+    def _chunks(self, delta: Delta) -> Iterable[Delta]:
+        return (delta,)
+
+    def _cancel(self) -> None:
+        self._stream.close()
+
+
+async def open_token_stream(
+    service: Service, prompt: str | Sequence[int], options: Mapping[str, Any]
+) -> TokenStream:
+    """The stream of one prompt; `options` are those of a plain completion.
+
+    Raises:
+        AiomlcError: as `AsyncMLCEngine.generate`.
+    """
+    request = parse_completion_request({"prompt": prompt, "stream": True, **options})
+    if len(request.prompt) != 1:
+        raise BadRequestError("prompt: one text, or the token ids of one", param="prompt")
+
+    session = await service.session()
+    (only,) = request.prompt
+    prompt_ids = await session.encode(only) if isinstance(only, str) else list(only)
+    # No await from here on: a cancelled caller leaves nothing behind.
+    stream = session.open_stream(
+        prompt_ids,
+        request,
+        request.request_id or f"gen-{uuid.uuid4().hex}",
+        request.num_choices,
+        operation="text_completion",
+    )
+    return TokenStream(stream, service)

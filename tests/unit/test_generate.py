@@ -1,0 +1,72 @@
+"""Streams of tokens, without chat or chunks of OpenAI's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiomlc import AsyncMLCEngine, BadRequestError, MLCEngine, PromptTooLongError
+from aiomlc.testing import FakeCore, fake_loader
+
+
+async def test_every_delta_has_its_text_and_its_tokens() -> None:
+    core = FakeCore(["Hello you"])
+    async with (
+        AsyncMLCEngine(loader=fake_loader(core)) as engine,
+        await engine.generate("Say hello", max_tokens=50, temperature=0.5, seed=3) as stream,
+    ):
+        deltas = [delta async for delta in stream]
+
+    assert "".join(delta.text for delta in deltas) == "Hello you"
+    token_ids = [token_id for delta in deltas for token_id in delta.token_ids]
+    assert len(token_ids) == deltas[-1].completion_tokens > 0
+    assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
+    assert deltas[-1].finish_reason == "stop"
+    (options,) = core.options
+    assert (options.max_tokens, options.temperature, options.seed) == (50, 0.5, 3)
+
+
+async def test_token_ids_are_a_prompt_and_the_request_has_its_name() -> None:
+    core = FakeCore(["Hi"])
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        stream = await engine.generate([1, 2, 3], request_id="mine")
+        assert stream.request_id == "mine"
+        assert "mine" in repr(stream)
+        await stream.aclose()
+
+    assert core.prompts == [[1, 2, 3]]
+
+
+async def test_leaving_early_cancels() -> None:
+    core = FakeCore(["a long answer that nobody reads to its end"], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        async with await engine.generate("Go on") as stream:
+            core.step()
+            delta = await stream.__anext__()
+
+        assert delta.finish_reason is None
+        assert len(core.cancelled) == 1
+
+
+@pytest.mark.parametrize("prompt", [["one", "two"], [[1], [2]], []])
+async def test_it_takes_one_prompt(prompt: Any) -> None:  # noqa: ANN401
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        with pytest.raises(BadRequestError) as caught:
+            await engine.generate(prompt)
+
+    assert caught.value.param == "prompt"
+
+
+async def test_a_prompt_that_leaves_no_room_is_refused() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        with pytest.raises(PromptTooLongError):
+            await engine.generate([1] * engine.max_input_sequence_length)
+
+
+def test_blocking_code_reads_the_same() -> None:
+    with MLCEngine(loader=fake_loader(FakeCore(["Hello you"]))) as engine:
+        text = "".join(delta.text for delta in engine.generate("Say hello"))
+        again = engine.tokenizer.decode(engine.tokenizer.encode("Hello you"))
+
+    assert text == again == "Hello you"
