@@ -105,6 +105,14 @@ TEST(LogitsProcessor, AFailureEndsItsSequenceAlone) {
   EXPECT_EQ(engine.Failure(), "");
 }
 
+TEST(LogitsProcessor, IsNotBlamedForTheModel) {
+  FakeModel model({});
+  model.PoisonToken(9);
+  Engine engine(&model, {}, {});
+  const int64_t id = engine.Submit({9}, Processed(3, [](auto, auto) {}));
+  EXPECT_THAT(Finish(&engine).at(id).error, HasSubstr("the model's logits"));
+}
+
 TEST(LogitsProcessor, MayCallTheEngineBack) {
   FakeModel model({});
   Engine engine(&model, {}, {});

@@ -177,6 +177,19 @@ TEST(PromptLogprobsEngine, APromptWithoutNumbersFailsAloneInTheMiddle) {
   ExpectEqual(last.at(sound).prompt_logprobs, Oracle(Prompt(40), 0));
 }
 
+TEST(PromptLogprobsEngine, APromptWithoutNumbersEmptiesThePrefixCache) {
+  FakeModel model({});
+  model.PoisonToken(Prompt(40, 1)[0]);
+  Engine engine(&model, {}, {.max_recycling_sequences = 8});
+  engine.Submit(Prompt(30), Scored(0));
+  Finish(&engine);
+  EXPECT_EQ(engine.GetStatistics().num_recycling, 1);
+  engine.Submit(Prompt(40, 1), Scored(0));
+  Finish(&engine);
+  EXPECT_EQ(engine.GetStatistics().num_recycling, 0);
+  EXPECT_EQ(model.num_sequences(), 0u);
+}
+
 // Few pages and little budget; prompts with common beginnings; pauses and cancellations.
 TEST(PromptLogprobsEngine, AreTheSameInAnyCompany) {
   std::mt19937 random(20260101);

@@ -206,6 +206,8 @@ class Engine {
    */
   bool FollowGrammar(Sequence* sequence);
   void Fail(Sequence* sequence, std::string error);
+  /*! \brief End a sequence whose row of logits is not finite, and empty the prefix cache. */
+  void FailOfModel(Sequence* sequence);
   /*! \brief Take a sequence out of the schedule, or put it back. */
   void Park(Sequence* sequence);
   void Unpark(Sequence* sequence);

@@ -27,9 +27,12 @@ struct TokenLogprobs {
   std::vector<Alternative> top;
 };
 
+/*! \brief Whether a row has a largest number: none is NaN or infinity, not all minus infinity. */
+bool AreFinite(const float* logits, int64_t vocab_size);
+
 /*!
  * \brief Log-probabilities under the softmax of the logits as they are, with sums in float64.
- * \param logits float32[vocab_size]: no NaN, the largest finite.
+ * \param logits float32[vocab_size], finite.
  * \param num_top How many alternatives to list, at most; the chosen token is one like any other.
  */
 TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,

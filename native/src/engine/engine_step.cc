@@ -105,7 +105,7 @@ bool Engine::Score(const StepRow& row, const float* logits) {
                                   sequence->token_ids)) {
     return true;
   }
-  Fail(sequence, kNotFinite);
+  FailOfModel(sequence);
   return false;
 }
 
@@ -181,10 +181,11 @@ bool Engine::Settle(Sequence* sequence, const float* logits) {
       return Accept(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || FollowGrammar(sequence));
     }
-    const bool is_of_model = sequence->logits_processor == nullptr;
-    Fail(sequence, is_of_model ? kNotFinite : kNoneLeft);
-    // What it was forked from may be the cause, and would be the next one's.
-    if (is_of_model) RemoveFromModel(scheduler_.EvictAll());
+    if (sequence->logits_processor && AreFinite(logits, model_->vocab_size())) {
+      Fail(sequence, kNoneLeft);
+    } else {
+      FailOfModel(sequence);
+    }
   } catch (const GrammarError& error) {
     Fail(sequence, GrammarFailure(error));
   } catch (const LogitsProcessorError& error) {
@@ -213,6 +214,12 @@ void Engine::Fail(Sequence* sequence, std::string error) {
   Record record = NewRecord(*sequence);
   record.error = std::move(error);
   End(sequence, std::move(record), FinishReason::kError);
+}
+
+void Engine::FailOfModel(Sequence* sequence) {
+  Fail(sequence, kNotFinite);
+  // What it was forked from may be the cause, and would be the next one's.
+  RemoveFromModel(scheduler_.EvictAll());
 }
 
 std::optional<int32_t> Engine::Choose(const Sequence& sequence, const float* logits) {

@@ -1,25 +1,10 @@
 #include "aiomlc/prompt_scorer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
 namespace aiomlc {
-
-namespace {
-
-bool AreUsable(const float* logits, int64_t vocab_size) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  bool has_finite = false;
-  for (int64_t i = 0; i < vocab_size; ++i) {
-    if (std::isnan(logits[i]) || logits[i] == kInfinity) return false;
-    has_finite = has_finite || logits[i] > -kInfinity;
-  }
-  return has_finite;
-}
-
-}  // namespace
 
 int64_t PromptScorer::CountNeeded(int64_t begin, int64_t end) const {
   return std::max<int64_t>(0, std::min(end, num_wanted_) - std::max(begin, num_scored_));
@@ -34,7 +19,7 @@ int64_t PromptScorer::CountWithin(int64_t begin, int64_t max_rows) const {
 bool PromptScorer::Put(const float* logits, int64_t count, int64_t vocab_size,
                        std::span<const int32_t> token_ids) {
   for (int64_t i = 0; i < count; ++i) {
-    if (!AreUsable(logits + i * vocab_size, vocab_size)) return false;
+    if (!AreFinite(logits + i * vocab_size, vocab_size)) return false;
   }
   for (int64_t i = 0; i < count; ++i) {
     ++num_scored_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace aiomlc {
 
@@ -25,6 +26,16 @@ std::vector<Alternative> LargestLogits(const float* logits, int64_t vocab_size, 
 }
 
 }  // namespace
+
+bool AreFinite(const float* logits, int64_t vocab_size) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  bool has_number = false;
+  for (int64_t i = 0; i < vocab_size; ++i) {
+    if (std::isnan(logits[i]) || logits[i] == kInfinity) return false;
+    has_number = has_number || logits[i] > -kInfinity;
+  }
+  return has_number;
+}
 
 TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
                               int64_t num_top) {
