@@ -105,19 +105,25 @@ soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode prompt_lookup
 
-# The same against the library that Python loads, built with sanitizers. The interpreter, TVM's libraries
-# and llguidance are not instrumented, so what they leak says nothing; what is freed is kept for a while.
-SANITIZED = $(CURDIR)/build/library-sanitize
-soak-sanitize: dev
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S native -B $(SANITIZED) -G Ninja \
+# The same against the library that Python loads, built with sanitizers: folder, sanitizers, what to
+# preload, more options. The interpreter, TVM's libraries and llguidance are not instrumented, so what
+# they leak says nothing; what is freed is kept for a while.
+define sanitized_soak
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S native -B build/$(1) -G Ninja \
 	  -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" -DCMAKE_CXX_COMPILER=$(CXX) \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
-	  -DAIOMLC_SANITIZE=address$(comma)undefined >/dev/null
-	$(BIN)/cmake --build $(SANITIZED)
-	AIOMLC_LIBRARY=$(SANITIZED)/libaiomlc.so \
-	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  -DAIOMLC_SANITIZE=$(2) >/dev/null
+	$(BIN)/cmake --build build/$(1)
+	AIOMLC_LIBRARY=$(CURDIR)/build/$(1)/libaiomlc.so \
+	  LD_PRELOAD="$(foreach library,$(3),$(shell $(CXX) -print-file-name=$(library).so))" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  $(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --allowed-growth-mb 400
+	  TSAN_OPTIONS=halt_on_error=1 \
+	  $(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(4)
+endef
+
+soak-sanitize: dev
+	$(call sanitized_soak,library-address,address$(comma)undefined,libasan libubsan,--allowed-growth-mb 400)
+	$(call sanitized_soak,library-thread,thread,libtsan,--allowed-growth-mb 400)
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy

@@ -99,8 +99,8 @@ async def test_a_full_queue_refuses_a_request_with_all_of_its_choices() -> None:
 
 
 async def test_a_reader_that_never_reads_makes_its_sequence_pause_and_nobody_else() -> None:
-    core = FakeCore(["x" * 5000, "y" * 50])
-    with fail_after(10):
+    core = FakeCore(["x" * 50_000, "y" * 50])  # So long that it cannot end before it is paused.
+    with fail_after(15):
         async with Engine(core, max_unread_tokens=100) as engine:
             slow = engine.open_stream([1], SequenceOptions())
             quick = engine.open_stream([2], SequenceOptions())
@@ -113,8 +113,8 @@ async def test_a_reader_that_never_reads_makes_its_sequence_pause_and_nobody_els
 
     assert set(core.paused) == {1}
     assert set(core.resumed) == {1}
-    assert 100 <= len(first.text) < 5000
-    assert first.text + rest == "x" * 5000
+    assert 100 <= len(first.text) < 50_000
+    assert first.text + rest == "x" * 50_000
 
 
 async def test_a_reader_that_keeps_up_is_never_paused() -> None:
@@ -127,8 +127,8 @@ async def test_a_reader_that_keeps_up_is_never_paused() -> None:
 
 
 async def test_a_paused_stream_can_be_left() -> None:
-    core = FakeCore(["x" * 5000])
-    with fail_after(10):
+    core = FakeCore(["x" * 50_000])
+    with fail_after(15):
         async with Engine(core, max_unread_tokens=10) as engine:
             stream = engine.open_stream([1], SequenceOptions())
             while not core.paused:
