@@ -112,7 +112,7 @@ class TileAttention {
       }
       if (row < first_full_row || row >= full_end) AccumulateRow(row, visible, gap, which);
     }
-    Accumulate(first_full_row * heads, full_end * heads, {0, kTilePageSize}, which);
+    Accumulate(first_full_row * heads, full_end * heads, kTilePageSize, which);
   }
 
   /*! \brief The slots of `page` that the window hides from `row`, if any. */
@@ -207,32 +207,37 @@ class TileAttention {
   void AccumulateRow(int row, int visible, SlotRange gap, int which) {
     const int begin = row * tile_.num_heads;
     const int end = begin + tile_.num_heads;
-    if (!kWindowed || gap.begin == gap.end) {
-      Accumulate(begin, end, {0, visible}, which);
-      return;
+    if constexpr (kWindowed) {
+      Accumulate(begin, end, Smaller(gap.begin, visible), which);
+      first_slot_ = gap.end;
     }
-    Accumulate(begin, end, {0, gap.begin < visible ? gap.begin : visible}, which);
-    Accumulate(begin, end, {gap.end, visible}, which);
+    Accumulate(begin, end, visible, which);
+    if constexpr (kWindowed) first_slot_ = 0;
   }
 
-  /*! \brief Add the values of some slots, weighted, to the sums of queries [begin, end). */
-  void Accumulate(int begin, int end, SlotRange slots, int which) {
+  /*!
+   * \brief Add the first `visible` values, weighted, to the sums of queries [begin, end).
+   *
+   * Those before `first_slot_` are left out. As one more argument it would cost a tenth of the
+   * speed of attention without windows.
+   */
+  void Accumulate(int begin, int end, int visible, int which) {
     ForGroups(begin, end, [=, this](auto size, int query) {
       constexpr int kQueries = decltype(size)::value;
       constexpr int kColumns = kRegisters / kQueries < 4 ? kRegisters / kQueries : 4;
       constexpr int kStep = kColumns * Lanes::kWidth;
       int c = 0;
       for (; c + kStep <= tile_.head_dim; c += kStep) {
-        AddValues<kQueries, kColumns, true>(query, c, slots, which);
+        AddValues<kQueries, kColumns, true>(query, c, visible, which);
       }
       for (; c < tile_.head_dim; c += Lanes::kWidth) {
-        AddValues<kQueries, 1, false>(query, c, slots, which);
+        AddValues<kQueries, 1, false>(query, c, visible, which);
       }
     });
   }
 
   template <int kQueries, int kColumns, bool kWhole>
-  void AddValues(int first, int c, SlotRange slots, int which) {
+  void AddValues(int first, int c, int visible, int which) {
     const Element* values = pages_[which] + tile_.value_offset + c;
     const Element* ahead = ahead_[which] + tile_.value_offset + c;
     const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
@@ -243,7 +248,7 @@ class TileAttention {
         sum[i][j] = Lanes::Load(sums + i * width_ + j * Lanes::kWidth);
       }
     }
-    for (int slot = slots.begin; slot < slots.end; ++slot) {
+    for (int slot = kWindowed ? first_slot_ : 0; slot < visible; ++slot) {
       const int64_t offset = static_cast<int64_t>(slot) * tile_.head_dim;
       Vector value[kColumns];
 #pragma GCC unroll 4
@@ -283,6 +288,7 @@ class TileAttention {
   const AttentionScratch& scratch_;
   const int width_;
   const PageVisits<kWindowed> visits_;
+  int first_slot_ = 0;       // See `Accumulate`.
   const Element* pages_[2];  // The pair that is visited.
   const Element* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
 };
