@@ -111,7 +111,7 @@ soak: dev
 define sanitized_soak
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S native -B build/$(1) -G Ninja \
 	  -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" -DCMAKE_CXX_COMPILER=$(CXX) \
-	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_CXX_FLAGS_RELEASE="-O1 -w" \
 	  -DAIOMLC_SANITIZE=$(2) >/dev/null
 	$(BIN)/cmake --build build/$(1)
 	AIOMLC_LIBRARY=$(CURDIR)/build/$(1)/libaiomlc.so \

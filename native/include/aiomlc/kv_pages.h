@@ -29,6 +29,9 @@ struct KvPages {
   /*! \return Bytes of one head of one position. */
   size_t RowBytes() const { return static_cast<size_t>(head_dim) * FloatBytes(type); }
 
+  /*! \return Bytes of one page. */
+  size_t PageBytes() const;
+
   /*! \return The keys or values of one head in the page of a slot. */
   std::byte* Plane(int64_t slot_id, bool is_value, int64_t head) const;
 

@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "aiomlc/elementwise.h"
+#include "aiomlc/huge_pages.h"
 #include "aiomlc/kv_pages.h"
 #include "aiomlc/layer_attention.h"
 #include "tensor_arguments.h"
@@ -70,6 +71,9 @@ void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_id
   const TensorArguments args("aiomlc.cpu.kv_append");
   LayerAttention::Current().CheckAppend();
   const KvPages target = PagesOf(args, pages);
+  if (HugePages* huge_pages = HugePages::Current(); huge_pages != nullptr) {
+    huge_pages->Prefer(target.data, static_cast<size_t>(target.num_pages) * target.PageBytes());
+  }
   args.RequireShape(k, "k", {kAny, pages.size(2), pages.size(4)});
   args.RequireShape(v, "v", {k.size(0), pages.size(2), pages.size(4)});
   args.RequireShape(slot_ids, "position_map", {k.size(0)});

@@ -40,6 +40,10 @@ std::byte* Value(const KvPages& pages, int64_t slot_id, int64_t head) {
 
 }  // namespace
 
+size_t KvPages::PageBytes() const {
+  return 2 * static_cast<size_t>(num_kv_heads * kPageSize) * RowBytes();
+}
+
 std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
   const int64_t plane = (slot_id / kPageSize * 2 + (is_value ? 1 : 0)) * num_kv_heads + head;
   return data + static_cast<size_t>(plane * kPageSize) * RowBytes();

@@ -77,6 +77,7 @@ void TvmModel::PopTokens(int64_t sequence_id, int64_t count) {
 
 const float* TvmModel::Forward(const ForwardInput& input) {
   ThreadPool::Scope scope(pool_);
+  HugePages::Scope huge_pages_scope(huge_pages_);
   const int64_t num_tokens = static_cast<int64_t>(input.token_ids.size());
   const int64_t num_rows = static_cast<int64_t>(input.sequence_ids.size());
   begin_forward_(kv_cache_, ToShape(input.sequence_ids), ToShape(input.append_lengths));

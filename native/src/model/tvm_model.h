@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "aiomlc/huge_pages.h"
 #include "aiomlc/model.h"
 #include "aiomlc/thread_pool.h"
 
@@ -66,6 +67,7 @@ class TvmModel final : public Model {
  private:
   ModelShape shape_;
   ThreadPool pool_;
+  HugePages huge_pages_;
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
   tvm::ffi::Module vm_;
   tvm::ffi::Function embed_, prefill_, decode_;
