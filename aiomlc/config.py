@@ -76,7 +76,7 @@ class SequenceOptions:
     frequency_penalty: float = 0.0  #: -2 to 2.
     repetition_penalty: float = 1.0  #: Above 0; 1 is off.
     logit_bias: tuple[tuple[int, float], ...] = ()  #: Token ids, each once, and -100 to 100.
-    min_tokens: int = 0  #: Nothing but `max_tokens` ends the sequence before.
+    min_tokens: int = 0  #: Only `max_tokens`, or a grammar's end, ends the sequence before.
     top_logprobs: int | None = None  #: Alternatives per token, to 20; None is no logprobs.
     prompt_logprobs: int | None = None  #: The same for the tokens of the prompt.
     seed: int | None = None
@@ -137,7 +137,7 @@ class EngineConfig:
     step_token_budget: int | None = None  #: Tokens one step is given: decodes first.
     gpu_memory_utilization: float | None = None  #: Share of the free memory to plan with; 0.85.
     num_threads: int | None = None  #: None: the physical cores this process may use.
-    max_queue_size: int | None = 4096  #: Sequences that may wait; None is no limit.
+    max_queue_size: int | None = 4096  #: Sequences that may wait or are paused; None: no limit.
     #: Unread tokens of an answer at which it pauses until its reader has caught up.
     max_unread_tokens: int = 1024
     prefix_cache_mode: PrefixCacheMode = "radix"

@@ -30,7 +30,7 @@ from aiomlc.runtime.packed import unpack_records
 from aiomlc.runtime.trace import TraceEvent
 from aiomlc.testing import FakeCore, fake_loader
 
-_HEADER = struct.Struct("<qqqqIIIII")
+_HEADER = struct.Struct("<qqqqIIIIII")
 _TEXT = b" word"
 _LENGTH = 2  # The finish reason's number.
 
@@ -117,7 +117,7 @@ def _step(num_streams: int, step: int, num_steps: int) -> bytes:
     reason = _LENGTH if step == num_steps else 0
     tail = struct.pack("<i", 7) + _TEXT + (struct.pack("<ddd", 0, 0, 0) if reason else b"")
     headers = (
-        _HEADER.pack(stream, 9, step, 0, 1, 0, len(_TEXT), 0, reason)
+        _HEADER.pack(stream, 9, step, 0, 1, 0, 0, len(_TEXT), 0, reason)
         for stream in range(1, num_streams + 1)
     )
     return b"".join(header + tail for header in headers)

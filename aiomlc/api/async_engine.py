@@ -11,7 +11,7 @@ from functools import cached_property
 from os import fspath
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
-from anyio import AsyncContextManagerMixin, Lock
+from anyio import AsyncContextManagerMixin, CancelScope, Lock
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
 
@@ -221,7 +221,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
                 ...
 
         It is computed when this returns, and is not evicted until it is released, or `reset`, or
-        until a request has no room anywhere else. `prompt` (a text or token ids) is for what
+        until a request has no room anywhere else, or the model's logits were not finite, of which
+        what is cached may be the cause. `prompt` (a text or token ids) is for what
         `completions` are to begin with. `tools` and `chat_template_kwargs` are to be the chats'.
 
         Raises:
@@ -429,15 +430,18 @@ class _Service:
 
     async def unload(self) -> None:
         async with self._opening:
-            self._is_unloaded = True
-            session, self._session = self._session, None
-            if session is not None:
-                # The engine ends even if this wait is cancelled.
-                await session.engine.aclose()
+            await self._unload()
+
+    async def _unload(self) -> None:
+        self._is_unloaded = True
+        session, self._session = self._session, None
+        if session is not None:
+            # The engine ends even if this wait is cancelled.
+            await session.engine.aclose()
 
     async def reload(self, model: Model | None) -> None:
-        await self.unload()
         async with self._opening:
+            await self._unload()
             if model is not None:
                 self.config = replace(self.config, model=fspath(model))
 
@@ -466,10 +470,15 @@ class _Service:
                     yield
                 finally:
                     self._terminated = True
-                    if self._session is not None and self._session is not session:
-                        self._session.engine.stop()  # What was loaded instead of the first.
+                    await self._end_replacement(session)
         finally:
             self._terminated = True
+
+    async def _end_replacement(self, first: ModelSession | EncoderSession) -> None:
+        """Free what was loaded instead of the scope's first model."""
+        if self._session is not None and self._session is not first:
+            with CancelScope(shield=True):
+                await self._session.engine.aclose()
 
     def terminate(self) -> None:
         self._terminated = True

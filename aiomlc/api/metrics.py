@@ -18,6 +18,7 @@ _FIELDS = {
     "completion_tokens_sum": "completion_tokens",
     "prefill_tokens_sum": "prefill_tokens",
     "decode_tokens_sum": "decode_tokens",
+    "jump_forward_tokens_sum": "forced_tokens",
     "num_running_sequences": "num_running",
     "num_waiting_sequences": "num_waiting",
     "kv_cache_total_pages": "total_pages",
@@ -46,6 +47,13 @@ class EngineMetrics:
 
         if statistics.decode_seconds > 0:
             values["decode_tokens_per_s"] = statistics.decode_tokens / statistics.decode_seconds
+
+        if statistics.draft_tokens > 0:
+            values["spec_decode"] = {
+                "draft_count": statistics.draft_tokens,
+                "accept_count": statistics.accepted_tokens,
+                "accept_rate": statistics.accepted_tokens / statistics.draft_tokens,
+            }
 
         if statistics.last_finished is not None:
             values["last_finished_request"] = request_metrics(statistics.last_finished)

@@ -18,6 +18,7 @@ _COUNTERS = (
     ("decode_tokens_total", "decode_tokens", "Completion tokens that were computed."),
     ("draft_tokens_total", "draft_tokens", "Guessed tokens that were computed."),
     ("accepted_tokens_total", "accepted_tokens", "Guessed tokens that were right."),
+    ("forced_tokens_total", "forced_tokens", "Tokens that a grammar forced."),
     ("prefill_seconds_total", "prefill_seconds", "Time of steps, the share of prompts."),
     ("decode_seconds_total", "decode_seconds", "Time of steps, the share of completions."),
     ("steps_total", "steps", "Forward passes."),

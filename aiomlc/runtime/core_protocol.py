@@ -86,6 +86,7 @@ class CoreStatistics:
     batch_size: Histogram = NO_VALUES  #: Rows of a step.
     draft_tokens: int = 0  #: Guessed tokens that were computed.
     accepted_tokens: int = 0  #: Those of them that were right.
+    forced_tokens: int = 0  #: Completion tokens that a grammar forced, which nothing sampled.
 
 
 class Core(Protocol):

@@ -6,7 +6,7 @@ __all__ = ("Engine",)
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Lock, get_ident
 from typing import NamedTuple, Self, final
 
@@ -165,6 +165,9 @@ class Engine(AsyncContextManagerMixin):
 
     def abort(self, request_id: str) -> None:
         """End a request for its reader and in the core; an unknown id does nothing."""
+        if self._sequence_ids:
+            self._check_loop()
+
         for sequence_id in self._sequence_ids.get(request_id, ()):
             if sequence_id in self._mailboxes:
                 self._core.cancel(sequence_id)
@@ -176,6 +179,9 @@ class Engine(AsyncContextManagerMixin):
 
         Returns whether all of them did; after `timeout` seconds the rest gets
         `RequestAbortedError`. A call that is cancelled ends none, and the engine goes on refusing.
+
+        Raises:
+            EngineError: the engine is closed or dead, or was before they ended.
         """
         self._check_open()
         self._is_draining = True
@@ -183,6 +189,9 @@ class Engine(AsyncContextManagerMixin):
             while self._mailboxes:
                 self._is_idle = self._is_idle or Event()
                 await self._is_idle.wait()
+
+        if self._closed:
+            raise self._reason_closed()
 
         labels = list(self._sequence_ids)
         for label in labels:
@@ -252,11 +261,14 @@ class Engine(AsyncContextManagerMixin):
                 finally:
                     # Here and not in the child: this body runs even if that one never began.
                     self.stop()
+        except Exception as error:  # noqa: BLE001 - raised below, as what it means to the readers.
+            self._die(error)
         finally:
-            self._finish()
-            self._core.release()  # Here: nobody waits on the wake fd any more.
             assert self._has_ended is not None, "made with the task"
-            self._has_ended.set()
+            with ExitStack() as ends:
+                ends.callback(self._has_ended.set)
+                ends.callback(self._core.release)  # Here: nobody waits on the wake fd any more.
+                self._finish()
 
         if self._death is not None:
             raise self._death
@@ -281,19 +293,30 @@ class Engine(AsyncContextManagerMixin):
             self._step_thread_id = get_ident()
             try:
                 self._core.run()
-            except EngineDeadError as error:
-                self._death = error
             except Exception as error:  # noqa: BLE001 - `_serve` raises it on the loop's side.
-                self._death = EngineDeadError(f"the engine failed: {error}")
-                self._death.__cause__ = error
+                self._die(error)
             finally:
                 self._step_thread_id = None
+
+    def _die(self, error: Exception) -> None:
+        """Keep why the engine ends, the first reason there is."""
+        if self._death is not None:
+            return
+
+        if isinstance(error, EngineDeadError):
+            self._death = error
+        else:
+            self._death = EngineDeadError(f"the engine failed: {error}")
+            self._death.__cause__ = error
 
     async def _deliver(self) -> None:
         while True:
             await wait_readable(self._core.wake_fd)
-            self._fan_out(self._core.drain())
-            self._step_log.write()
+            self._deliver_now()
+
+    def _deliver_now(self) -> None:
+        self._fan_out(self._core.drain())
+        self._step_log.write()
 
     def _fan_out(self, records: list[Record]) -> None:
         for record in records:
@@ -301,16 +324,20 @@ class Engine(AsyncContextManagerMixin):
             if known is None:
                 continue
 
+            if record.finish_reason is None:  # Most are, so this way is short.
+                if not known.mailbox.ended and known.mailbox.put(record, known.choice):
+                    self._core.pause(record.sequence_id)
+                continue
+
             if record.finish_reason == "error" and self._core.failure():
                 continue  # The engine's death, which `_finish` tells every reader.
 
-            if record.finish_reason is not None:
-                self._forget(record.sequence_id)
-
+            self._forget(record.sequence_id)
             if not known.mailbox.ended:
                 self._hand_over(record, known)
 
     def _hand_over(self, record: Record, addressee: _Addressee) -> None:
+        """Give a sequence's last record to its reader."""
         mailbox = addressee.mailbox
         if record.finish_reason == "error":
             self._fail(mailbox, _failure(addressee, record.error or "the request failed"))
@@ -319,8 +346,8 @@ class Engine(AsyncContextManagerMixin):
         elif record.finish_reason == "timeout":
             mailbox.put(record._replace(finish_reason=None, error=None), addressee.choice)
             self._fail(mailbox, _timeout(addressee, record.error or "timeout"))
-        elif mailbox.put(record, addressee.choice):
-            self._core.pause(record.sequence_id)
+        else:
+            mailbox.put(record, addressee.choice)
 
     def _finish(self) -> None:
         """Free the core and end every stream; the order lets a finished answer still arrive."""
@@ -330,12 +357,11 @@ class Engine(AsyncContextManagerMixin):
         self._closed = True
         self._closing = True
         with self._running:
-            self._fan_out(self._core.drain())
-            self._step_log.write()
-            try:
-                self._core.close()
-            except EngineDeadError as error:
-                self._death = self._death or error
+            for end in (self._deliver_now, self._core.close):
+                try:
+                    end()
+                except Exception as error:  # noqa: BLE001 - every reader is told.
+                    self._die(error)
 
         for addressee in list(self._mailboxes.values()):
             addressee.mailbox.fail(self._reason_closed())

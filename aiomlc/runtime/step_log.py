@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("StepLog",)
 
 import logging
+import traceback
 from typing import final
 
 from aiomlc.runtime.core_protocol import Core
@@ -26,7 +27,13 @@ class StepLog:
         self._next: int | None = None  # The number of the next event; None: not recording.
 
     def write(self) -> None:
-        """Log the steps since the last call."""
+        """Log the steps since the last call. What the program's own logging raises is printed."""
+        try:
+            self._write()
+        except Exception:  # noqa: BLE001 - as `logging` does where a handler fails.
+            traceback.print_exc()
+
+    def _write(self) -> None:
         if not _LOG.isEnabledFor(logging.DEBUG):
             self._next = None
             return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = ("Delta", "DeltaStream", "Mailbox", "Watcher")
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, final
@@ -17,6 +19,8 @@ from aiomlc.errors import AiomlcError
 from aiomlc.runtime.core_protocol import Core, Record, TokenLogprob
 from aiomlc.runtime.statistics import RequestTiming
 from aiomlc.runtime.waiter import Waiter, waiter_maker
+
+_LOG = logging.getLogger("aiomlc")
 
 
 class Delta(NamedTuple):
@@ -101,7 +105,7 @@ class Mailbox:
                 falls_behind = True
 
         if self._watcher is not None:
-            self._watcher.received(record, choice)
+            self._tell(partial(self._watcher.received, record, choice))
 
         if record.finish_reason is not None:
             self._num_open -= 1
@@ -187,7 +191,15 @@ class Mailbox:
     def _end(self, error: AiomlcError | None) -> None:
         self.ended = True
         if self._watcher is not None:
-            self._watcher.ended(error)
+            self._tell(partial(self._watcher.ended, error))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        # Whoever watches is not the reader's business, nor that of the others.
+        try:
+            tell()
+        except Exception:  # noqa: BLE001 - of the program's own code, and logged.
+            self._watcher = None
+            _LOG.exception("the observer of a request failed, and is told no more")
 
     def _wake(self) -> None:
         arrived, self._arrived = self._arrived, None

@@ -193,6 +193,34 @@ TEST_F(EngineLimits, AQueueThatIsFullRefusesAndNobodyElseNotices) {
   EXPECT_EQ(ended_.size(), 4u);
 }
 
+TEST_F(EngineLimits, AQueueIsAsLongWhileAStepRuns) {
+  Open({.max_batch_size = 1}, {.max_queue_size = 0});
+  int refused = 0;
+  SequenceOptions options = Options(0, 3);
+  options.logits_processor = [&](auto, auto) {
+    EXPECT_THROW(engine_->Submit({1}, Options(1, 3)), EngineError);
+    ++refused;
+  };
+  engine_->Submit({1}, options);
+  StepUntilIdle();
+
+  EXPECT_EQ(refused, 3);
+  EXPECT_EQ(ended_.size(), 1u);
+}
+
+TEST_F(EngineLimits, ThoseThatWaitForTheirReadersAreInTheQueueToo) {
+  Open({.max_batch_size = 1}, {.max_queue_size = 1});
+  for (uint64_t i = 0; i < 2; ++i) {
+    const int64_t paused = engine_->Submit({1}, Options(i, 9));
+    Step();
+    engine_->Pause(paused);
+    Step();
+  }
+
+  EXPECT_EQ(engine_->GetStatistics().num_paused, 2);
+  EXPECT_THROW(engine_->Submit({1}, Options(9, 3)), EngineError);
+}
+
 TEST_F(EngineLimits, APauseChangesNothingOfWhatIsSaid) {
   for (int64_t max_recycling : {0, 4}) {
     Open({}, {.max_recycling_sequences = max_recycling});

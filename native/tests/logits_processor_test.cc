@@ -8,6 +8,7 @@
 #include <map>
 
 #include "aiomlc/engine.h"
+#include "fake_grammar.h"
 #include "fake_model.h"
 
 namespace aiomlc {
@@ -111,6 +112,22 @@ TEST(LogitsProcessor, IsNotBlamedForTheModel) {
   Engine engine(&model, {}, {});
   const int64_t id = engine.Submit({9}, Processed(3, [](auto, auto) {}));
   EXPECT_THAT(Finish(&engine).at(id).error, HasSubstr("the model's logits"));
+}
+
+TEST(LogitsProcessor, NorIsTheModelBlamedWhereNothingIsLeft) {
+  FakeModel model({});
+  Engine engine(&model, {}, {.max_recycling_sequences = 8});
+  engine.Submit({1, 2, 3}, Processed(2, nullptr));
+  Finish(&engine);
+  const int64_t num_kept = engine.GetStatistics().num_recycling;
+  SequenceOptions options = Processed(9, nullptr);
+  options.min_tokens = 1;
+  options.stop_token_ids = {4};
+  options.grammar = FakeGrammar({{4}, {5}}).Clone();
+  const int64_t id = engine.Submit({7}, options);
+
+  EXPECT_THAT(Finish(&engine).at(id).error, HasSubstr("no token is left"));
+  EXPECT_GE(engine.GetStatistics().num_recycling, num_kept) << "the cache is not at fault";
 }
 
 TEST(LogitsProcessor, MayCallTheEngineBack) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import weakref
 from contextlib import aclosing
@@ -21,12 +22,14 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import (
+    AiomlcError,
     DuplicateRequestError,
     EngineClosedError,
     EngineDeadError,
     RequestAbortedError,
     RequestFailedError,
 )
+from aiomlc.runtime.core_protocol import Record
 from aiomlc.runtime.engine import Engine
 from aiomlc.runtime.stream import Delta, DeltaStream
 from aiomlc.testing import FakeCore
@@ -755,3 +758,49 @@ async def test_a_stream_describes_its_state() -> None:
         stream.close()
 
     assert (before, repr(stream)) == ("<DeltaStream 'mine' open>", "<DeltaStream 'mine' ended>")
+
+
+class BrokenWatcher:
+    """An observer that fails whenever it is told something."""
+
+    def received(self, record: Record, choice: int) -> None:
+        raise ValueError("an observer's mistake")
+
+    def ended(self, error: AiomlcError | None) -> None:
+        raise ValueError("an observer's mistake")
+
+
+async def test_an_observer_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    core = FakeCore(["Hello", "you"])
+    async with Engine(core) as engine:
+        watched = engine.open_stream([1], SequenceOptions(), watcher=BrokenWatcher())
+        other = engine.open_stream([2], SequenceOptions())
+        texts = ["".join([delta.text async for delta in one]) for one in (watched, other)]
+        left = engine.open_stream([1], SequenceOptions(), watcher=BrokenWatcher())
+
+    assert texts == ["Hello", "you"]
+    with pytest.raises(EngineClosedError):
+        await anext(left)
+
+    assert core.is_released
+    assert "an observer's mistake" in caplog.text
+
+
+async def test_logging_that_fails_disturbs_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    class BrokenFilter(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise ValueError("a filter's mistake")
+
+    log = logging.getLogger("aiomlc")
+    broken, level = BrokenFilter(), log.level
+    log.addFilter(broken)
+    log.setLevel(logging.DEBUG)
+    try:
+        async with Engine(FakeCore(["Hello"])) as engine:
+            text = "".join([d.text async for d in engine.open_stream([1], SequenceOptions())])
+    finally:
+        log.removeFilter(broken)
+        log.setLevel(level)
+
+    assert text == "Hello"
+    assert "a filter's mistake" in capsys.readouterr().err

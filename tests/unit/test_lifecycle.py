@@ -12,6 +12,7 @@ from aiomlc import (
     ChatCompletion,
     EngineClosedError,
     EngineConfig,
+    EngineDeadError,
     EngineDrainingError,
     MLCEngine,
     ModelLoadError,
@@ -180,3 +181,35 @@ def test_blocking_callers_can_do_it_all() -> None:
 
     assert answer.choices[0].message.content == "second"
     assert engine.engine_config.model == "another"
+
+
+async def test_reloads_at_once_leave_one_engine_and_the_scope_frees_all() -> None:
+    cores = [FakeCore(["Hi"]) for _ in range(3)]
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=loader_of(*cores)) as engine:
+            async with create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(engine.reload)
+
+            assert [core.is_closed for core in cores] == [True, True, False]
+            await ask(engine)
+
+    assert all(core.is_released for core in cores)
+
+
+async def test_a_drain_that_the_engine_does_not_survive_is_no_success() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True, dies_at_step=2)
+    engine = AsyncMLCEngine(loader=fake_loader(core))
+    with fail_after(10):
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+
+        async def drain() -> None:
+            with pytest.raises(EngineDeadError):
+                await engine.drain()
+
+        async with create_task_group() as tasks:
+            tasks.start_soon(drain)
+            await wait_all_tasks_blocked()
+            core.allow(2)
+
+        await stream.aclose()

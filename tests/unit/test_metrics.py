@@ -45,7 +45,7 @@ def test_every_metric_has_a_type_and_a_help_that_prometheus_reads(
 ) -> None:
     families = parsed(prometheus_text(statistics))
 
-    assert len(families) == 26
+    assert len(families) == 27
     for name, family in families.items():
         assert name.startswith("aiomlc_")
         assert family.type in {"counter", "gauge", "histogram"}

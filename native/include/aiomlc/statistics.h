@@ -51,6 +51,8 @@ struct Statistics {
   /*! \brief Tokens sampled. */
   int64_t completion_tokens = 0;
   int64_t steps = 0;
+  /*! \brief Those among `completion_tokens` that a grammar forced, which nothing sampled. */
+  int64_t forced_tokens = 0;
   /*! \brief Sequences that started with tokens of another one, preempted ones included. */
   int64_t prefix_cache_hits = 0;
   /*! \brief Tokens that they did not have to compute. */

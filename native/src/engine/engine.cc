@@ -145,7 +145,9 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
 
 void Engine::CheckLoad() const {
   const int64_t num_submitted = static_cast<int64_t>(inbox_.submitted.size());
-  const int64_t num_live = published_.num_running + published_.num_waiting + num_submitted;
+  // Those that wait for their readers come back to the queue.
+  const int64_t num_live =
+      published_.num_running + published_.num_waiting + published_.num_paused + num_submitted;
   if (num_live < max_live_sequences_) return;
   throw EngineError(ErrorKind::kEngineOverloaded,
                     std::to_string(num_live) + " sequences run or wait, as many as may at once");
@@ -321,6 +323,8 @@ std::vector<int64_t> Engine::AdoptSubmitted() {
   {
     std::lock_guard lock(mutex_);
     submitted.swap(inbox_.submitted);
+    // They wait, for whoever is refused or told the load before this step is done.
+    published_.num_waiting += static_cast<int64_t>(submitted.size());
   }
   for (std::unique_ptr<Sequence>& sequence : submitted) {
     totals_.prompt_tokens += sequence->num_prompt_tokens;

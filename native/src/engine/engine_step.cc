@@ -13,7 +13,8 @@ namespace aiomlc {
 namespace {
 
 constexpr const char* kNotFinite = "the model's logits are not finite numbers";
-constexpr const char* kNoneLeft = "the logits processors left no finite number";
+constexpr const char* kNoneLeft =
+    "no token is left: biases, banned tokens, the grammar and logits processors exclude all";
 
 std::string GrammarFailure(const GrammarError& error) {
   return std::string("the grammar cannot go on: ") + error.what();
@@ -181,7 +182,8 @@ bool Engine::Settle(Sequence* sequence, const float* logits) {
       return Accept(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || FollowGrammar(sequence));
     }
-    if (sequence->logits_processor && AreFinite(logits, model_->vocab_size())) {
+    // A grammar, bans or a processor may leave nothing of logits that are good.
+    if (AreFinite(logits, model_->vocab_size())) {
       Fail(sequence, kNoneLeft);
     } else {
       FailOfModel(sequence);
@@ -199,6 +201,7 @@ bool Engine::FollowGrammar(Sequence* sequence) {
     // A token's log-probabilities need its logits, so none is skipped where they are asked for.
     if (!sequence->top_logprobs.has_value()) {
       for (int32_t token_id : sequence->constraint->ForcedTokens()) {
+        ++totals_.forced_tokens;
         if (!Accept(sequence, token_id, nullptr)) return false;
       }
     }

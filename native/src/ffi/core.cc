@@ -345,6 +345,7 @@ Options GetStatistics(const CoreRef& core) {
           {"decode_tokens", statistics.decode_tokens},
           {"draft_tokens", statistics.draft_tokens},
           {"accepted_tokens", statistics.accepted_tokens},
+          {"forced_tokens", statistics.forced_tokens},
           {"prefill_seconds", statistics.prefill_seconds},
           {"decode_seconds", statistics.decode_seconds},
           {"preemptions", statistics.preemptions},

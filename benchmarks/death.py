@@ -1,0 +1,74 @@
+"""How soon does every reader know that the engine is dead?
+
+    python -m benchmarks.death
+
+A model that fails at one of its steps, and readers who wait for their next token. Measured is the
+time from the last chunk that any of them got, which is before the failing step, to the moment when
+the last of them has its `EngineDeadError`; and that to the first answer of a new engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import anyio
+
+from aiomlc import AsyncMLCEngine, EngineDeadError
+from aiomlc.testing import Faults, faulty_loader
+from benchmarks.interleaved import processor
+
+_MESSAGES = [{"role": "user", "content": "Tell me a story about a fox called Rosa."}]
+
+
+async def measure(num_readers: int, step: int) -> tuple[float, float]:
+    """Seconds to the last reader's error, and from there to a new engine's answer."""
+    last_chunk = last_error = 0.0
+
+    async def read(engine: AsyncMLCEngine) -> None:
+        nonlocal last_chunk, last_error
+        stream = await engine.chat.completions.create(
+            messages=_MESSAGES, stream=True, max_tokens=1000, ignore_eos=True
+        )
+        try:
+            async for _ in stream:
+                last_chunk = time.perf_counter()
+        except EngineDeadError:
+            last_error = time.perf_counter()
+
+    try:
+        async with (
+            AsyncMLCEngine(loader=faulty_loader(Faults(fail_at_step=step))) as engine,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(num_readers):
+                tasks.start_soon(read, engine)
+    except EngineDeadError:
+        pass  # The scope tells it too.
+
+    async with AsyncMLCEngine() as engine:
+        await engine.chat.completions.create(messages=_MESSAGES, max_tokens=1)
+
+    return last_error - last_chunk, time.perf_counter() - last_error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--readers", type=int, default=64)
+    parser.add_argument("--step", type=int, default=200, help="of the model, the one that fails")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    print(f"{processor()}, {arguments.readers} readers\n\n| | last error, ms | new engine, ms |")
+    print("|---|---|---|")
+    for backend in ("asyncio", "trio"):
+        rows = [
+            anyio.run(measure, arguments.readers, arguments.step, backend=backend)
+            for _ in range(arguments.rounds)
+        ]
+        told, again = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(f"| {backend} | {1e3 * told:.1f} | {1e3 * again:.0f} |")
+
+
+if __name__ == "__main__":
+    main()
