@@ -49,6 +49,8 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._logprobs = logprobs  # None: the request does not ask for them.
         self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
         self._prompt_gate = None if write_prompt is None else PromptGate()
+        parts = (open_calls, open_reasoning, logprobs, write_prompt)
+        self._is_plain = all(part is None for part in parts)  # A chunk is a piece of text.
         self._include_usage = include_usage
         self._started: set[int] = set()
         self._last_deltas: dict[int, Delta] = {}  # Of the choices that ended.
@@ -74,6 +76,10 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._deltas.close()
 
     def _chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        # Nearly every delta is a piece of plain text, and this is what costs most per token.
+        if self._is_plain and delta.finish_reason is None and delta.choice in self._started:
+            return (self._text_chunk(delta.choice, delta.text),) if delta.text else ()
+
         if self._prompt_gate is None:
             return self._chunks_of(delta)
 

@@ -57,21 +57,33 @@ def unpack_records(packed: bytes) -> list[Record]:
         ) = _RECORD.unpack_from(packed, offset)
         ids_at = offset + _RECORD.size
         logprobs_at = ids_at + 4 * num_ids
+        if num_ids == 1 and not (logprobs_size or prompt_size or error_size or finish_reason):
+            # Nearly every record is one of these.
+            offset = logprobs_at + text_size
+            records.append(
+                Record(
+                    sequence_id,
+                    packed[logprobs_at:offset].decode(),
+                    _ONE_ID.unpack_from(packed, ids_at),
+                    None,
+                    None,
+                    prompt_tokens,
+                    completion_tokens,
+                    cached_tokens,
+                )
+            )
+            continue
+
         prompt_at = logprobs_at + logprobs_size
         text_at = prompt_at + prompt_size
         error_at = text_at + text_size
         end = error_at + error_size
         offset = end + _TIMING.size if finish_reason else end
-        token_ids = (
-            _ONE_ID.unpack_from(packed, ids_at)
-            if num_ids == 1
-            else struct.unpack_from(f"<{num_ids}i", packed, ids_at)
-        )
         records.append(
             Record(
                 sequence_id,
                 packed[text_at:error_at].decode(),
-                token_ids,
+                struct.unpack_from(f"<{num_ids}i", packed, ids_at),
                 _FINISH_REASONS[finish_reason],
                 packed[error_at:end].decode() if error_size else None,
                 prompt_tokens,

@@ -166,8 +166,11 @@ class Mailbox:
 
             return None
 
-        choice = next(iter(self._waiting))
-        records = self._waiting.pop(choice)
+        if len(self._waiting) == 1:
+            choice, records = self._waiting.popitem()
+        else:
+            choice = next(iter(self._waiting))
+            records = self._waiting.pop(choice)
         last = records[-1]
         text, token_ids, logprobs = last.text, last.token_ids, last.logprobs
         if len(records) > 1:
