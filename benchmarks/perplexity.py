@@ -1,0 +1,110 @@
+"""What the kernels' arithmetic costs in accuracy: perplexity beside the same weights in float32.
+
+    python -m benchmarks.perplexity --hugging-face FOLDER
+
+The bundled model scores held-out dialogues through the engine (activations in 8 bits, keys and
+values in float16), once per instruction set; transformers scores the same tokens in float32 with
+the same rounded weights, which `python -m training export --hugging-face FOLDER` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+
+from aiomlc import AsyncMLCEngine
+from aiomlc.runtime.model_directory import BUNDLED
+from aiomlc.runtime.template import ChatTemplate
+from aiomlc.runtime.tokenizer import Tokenizer
+
+_HELD_OUT = Path(__file__).parent.parent / "training" / "heldout" / "heldout.jsonl.gz"
+_TIERS = ("avx512", "avx2", "portable")
+
+
+async def scored_by_engine(prompts: list[list[int]]) -> float:
+    """The mean log-probability of every token but the first of each."""
+    logprobs: list[float] = []
+    async with AsyncMLCEngine() as engine:
+        for prompt in prompts:
+            answer = await engine.completions.create(prompt=prompt, prompt_logprobs=0, max_tokens=1)
+            scored = answer.choices[0].prompt_logprobs or []
+            logprobs += [entry.logprob for entry in scored if entry is not None]
+
+    return sum(logprobs) / len(logprobs)
+
+
+def scored_in_float32(prompts: list[list[int]], folder: Path) -> float:
+    """The same by transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for prompt in prompts:
+            ids = torch.tensor([prompt])
+            logprobs = torch.log_softmax(model(ids).logits[0, :-1].double(), -1)
+            total += float(logprobs.gather(1, ids[0, 1:, None]).sum())
+            count += len(prompt) - 1
+
+    return total / count
+
+
+def held_out_prompts(num_dialogues: int) -> list[list[int]]:
+    """The tokens of held-out dialogues, the right answer at their end."""
+    template = ChatTemplate.load(BUNDLED)
+    assert template is not None, "the bundled model has one"
+    tokenizer = Tokenizer.from_file(BUNDLED / "tokenizer.json")
+    lines = gzip.decompress(_HELD_OUT.read_bytes()).decode("utf-8").splitlines()
+    cases = [case for case in map(json.loads, lines) if case.get("accept")]
+    dialogues = (
+        template.render(
+            [*case["messages"], {"role": "assistant", "content": case["accept"][0]}],
+            tools=case.get("tools"),
+            add_generation_prompt=False,
+        )
+        for case in cases[:: max(1, len(cases) // num_dialogues)]
+    )
+    return [tokenizer.encode(dialogue) for dialogue in dialogues]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--hugging-face", type=Path, required=True)
+    parser.add_argument("--dialogues", type=int, default=300)
+    parser.add_argument("--score-only", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.score_only is not None:
+        prompts = json.loads(arguments.score_only.read_text("utf-8"))
+        print(anyio.run(scored_by_engine, prompts))
+        return
+
+    prompts = held_out_prompts(arguments.dialogues)
+    tokens = Path(arguments.hugging_face) / "perplexity-tokens.json"
+    tokens.write_text(json.dumps(prompts), "utf-8")
+    reference = math.exp(-scored_in_float32(prompts, arguments.hugging_face))
+    print(f"{sum(map(len, prompts))} tokens\n\n| | perplexity | ratio |\n|---|---|---|")
+    print(f"| float32 | {reference:.4f} | |")
+    for tier in _TIERS:
+        command = [sys.executable, "-m", "benchmarks.perplexity", "--score-only", str(tokens)]
+        told = subprocess.run(
+            [*command, "--hugging-face", str(arguments.hugging_face)],
+            env={**os.environ, "AIOMLC_ISA": tier},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        perplexity = math.exp(-float(told.stdout.split()[-1]))
+        print(f"| {tier} | {perplexity:.4f} | {perplexity / reference:.5f} |")
+
+
+if __name__ == "__main__":
+    main()
