@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self, final
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
@@ -46,8 +46,10 @@ class ChatTemplate:
     stop_token_ids: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
+            self._variables = meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise ModelLoadError(
                 f"the chat template is not valid: {error}", field="chat_template"
@@ -84,7 +86,7 @@ class ChatTemplate:
 
     def takes(self, name: str) -> bool:
         """Whether the template knows a variable."""
-        return name in self.source
+        return name in self._variables
 
     def render(
         self,

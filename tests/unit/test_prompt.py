@@ -71,6 +71,18 @@ def test_a_variable_the_template_does_not_take_is_refused(name: str) -> None:
     assert caught.value.param == "chat_template_kwargs"
 
 
+def test_a_variable_is_a_whole_name_that_the_template_asks_for() -> None:
+    source = (
+        "{% set mine = 1 %}{% generation %}{{ inner }}{% endgeneration %}"
+        "{% if style is not defined %}{% set style = 2 %}{% endif %}{{ style }} {{ messages }}"
+    )
+    template = ChatTemplate(source)
+
+    assert all(template.takes(name) for name in ("style", "inner"))
+    for name in ("e", "mine", "set", "generation", "namespace", "raise_exception"):
+        assert not template.takes(name), name
+
+
 def test_the_effort_is_told_by_the_name_the_template_knows() -> None:
     assert render(EFFORT, reasoning_effort="low") == "low"
     assert render(THINKING, reasoning_effort="none").startswith("False")
