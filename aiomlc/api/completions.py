@@ -21,6 +21,7 @@ from aiomlc.api.protocol.completion import (
     parse_completion_request,
 )
 from aiomlc.api.session import ModelSession, Service
+from aiomlc.api.structure import response_grammar
 from aiomlc.errors import AiomlcError, BadRequestError
 from aiomlc.runtime.infill import find_infill_tokens
 from aiomlc.runtime.stream import DeltaStream
@@ -100,11 +101,13 @@ class AsyncTextCompletions:
         for prompt_ids in prompts:
             session.check_length(prompt_ids)
 
+        form = response_grammar(request.response_format, session.model)
+        grammar = await session.compile(form, "response_format")
         # No await from here on: a cancelled caller leaves nothing behind.
         request_id = request.request_id or f"cmpl-{uuid.uuid4().hex}"
         return CompletionStream(
             request_id,
-            _open_all(session, prompts, request, request_id),
+            _open_all(session, prompts, request, request_id, grammar),
             echoes=_echoes(session, request, prompts) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
@@ -127,6 +130,7 @@ def _open_all(
     prompts: Sequence[Sequence[int]],
     request: CompletionRequest,
     request_id: str,
+    grammar: object,
 ) -> list[DeltaStream]:
     streams: list[DeltaStream] = []
     try:
@@ -138,6 +142,7 @@ def _open_all(
                     request,
                     label,
                     request.num_choices,
+                    grammar,
                     operation="text_completion",
                 )
             )

@@ -72,6 +72,7 @@ class TokenOptions(GenerationOptions, total=False):
 
     n: int | None
     logprobs: int | None
+    response_format: Mapping[str, Any] | None
 
 
 class CompletionOptions(TokenOptions, total=False):

@@ -52,7 +52,7 @@ def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Answer
     return AnswerGrammar(response_grammar(response, model), "response_format")
 
 
-def response_grammar(response: ResponseFormat, model: LoadedModel) -> Grammar | None:
+def response_grammar(response: ResponseFormat | None, model: LoadedModel) -> Grammar | None:
     """What `response_format` asks for; None is any text.
 
     Raises:
@@ -67,7 +67,7 @@ def response_grammar(response: ResponseFormat, model: LoadedModel) -> Grammar | 
             return Grammar(response.syntax, response.definition)
         case StructuralTagFormat():
             return _tagged(response, model)
-        case TextFormat():
+        case TextFormat() | None:
             return None
 
 

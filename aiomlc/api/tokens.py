@@ -11,6 +11,7 @@ from typing import Any, final
 from aiomlc.api.chunk_stream import ChunkStream
 from aiomlc.api.protocol.completion import parse_completion_request
 from aiomlc.api.session import Service
+from aiomlc.api.structure import response_grammar
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.stream import Delta, DeltaStream
 
@@ -55,12 +56,15 @@ async def open_token_stream(
     session = await service.session()
     (only,) = request.prompt
     prompt_ids = await session.encode(only) if isinstance(only, str) else list(only)
+    form = response_grammar(request.response_format, session.model)
+    grammar = await session.compile(form, "response_format")
     # No await from here on: a cancelled caller leaves nothing behind.
     stream = session.open_stream(
         prompt_ids,
         request,
         request.request_id or f"gen-{uuid.uuid4().hex}",
         request.num_choices,
+        grammar,
         operation="text_completion",
     )
     return TokenStream(stream, service)

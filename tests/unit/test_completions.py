@@ -13,15 +13,18 @@ import tokenizers.models
 
 from aiomlc import AsyncMLCEngine, Completion, MLCEngine
 from aiomlc.api.completion_logprobs import CompletionLogprobsWriter
+from aiomlc.api.loader import Loader
 from aiomlc.errors import (
     BadRequestError,
     DuplicateRequestError,
     EngineDeadError,
+    GrammarError,
     PromptTooLongError,
     RequestAbortedError,
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import TokenLogprob
+from aiomlc.runtime.grammar import Grammar, GrammarCache, json_grammar
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.testing import FakeCore, fake_loader, fake_model
@@ -307,3 +310,75 @@ def test_the_blocking_engine_completes_too(prompt: Any) -> None:  # noqa: ANN401
 
     assert {choice.text for choice in whole.choices} == {"abc"}
     assert text == "abc" * len(whole.choices)
+
+
+NUMBERS: dict[str, Any] = {
+    "type": "json_object",
+    "schema": {"type": "array", "items": {"type": "integer"}},
+}
+
+
+class AnyGrammar:
+    """A compiler of grammars that the fake core does not look at."""
+
+    def compile(self, grammar: Grammar) -> object:
+        if grammar.source == "(":
+            raise GrammarError("it does not end")
+
+        return grammar
+
+
+def constrained(core: FakeCore) -> Loader:
+    async def load(model: object, **_: object) -> LoadedModel:
+        return replace(fake_model(core), grammars=GrammarCache(AnyGrammar))
+
+    return load
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_completion_has_the_form_that_is_asked_for(*, is_streamed: bool) -> None:
+    core = FakeCore(["[1]"])
+    async with AsyncMLCEngine(loader=constrained(core)) as engine:
+        options: dict[str, Any] = {"prompt": ["a", "b"], "response_format": NUMBERS}
+        if is_streamed:
+            chunks = await engine.completions.create(**options, stream=True)
+            text = "".join([choice.text async for chunk in chunks for choice in chunk.choices])
+        else:
+            whole = await engine.completions.create(**options)
+            text = "".join(choice.text for choice in whole.choices)
+
+        stream = await engine.generate("c", response_format=NUMBERS)
+        text += "".join([delta.text async for delta in stream])
+        await engine.completions.create(prompt="d", response_format={"type": "text"})
+
+    assert text == "[1][1][1]"
+    wanted = json_grammar(NUMBERS["schema"])
+    assert [options.grammar for options in core.options] == [wanted, wanted, wanted, None]
+
+
+@pytest.mark.parametrize("ask", ["completions", "generate"])
+async def test_a_form_that_cannot_be_had_is_refused_by_its_field(ask: str) -> None:
+    core = FakeCore()
+    broken: dict[str, Any] = {"type": "grammar", "syntax": "regex", "definition": "("}
+    cases: tuple[tuple[Loader, dict[str, Any]], ...] = (
+        (constrained(core), broken),
+        (fake_loader(core), NUMBERS),
+    )
+    for loader, response_format in cases:
+        async with AsyncMLCEngine(loader=loader) as engine:
+            asked: Any = engine.generate if ask == "generate" else engine.completions.create
+            with pytest.raises(BadRequestError) as caught:
+                await asked(prompt="a", response_format=response_format)
+
+        assert caught.value.param == "response_format"
+
+    assert core.prompts == []
+
+
+def test_the_engine_of_blocking_calls_takes_a_form_too() -> None:
+    core = FakeCore(["[1]"])
+    with MLCEngine(loader=constrained(core)) as engine:
+        answer = engine.completions.create(prompt="a", response_format=NUMBERS)
+
+    assert answer.choices[0].text == "[1]"
+    assert core.options[0].grammar == json_grammar(NUMBERS["schema"])

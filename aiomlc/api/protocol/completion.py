@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from aiomlc.api.protocol.chat import PromptLogprobs
 from aiomlc.api.protocol.request import GenerationRequest, parse_request
+from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.api.protocol.wire import WireModel
 from aiomlc.errors import BadRequestError
@@ -24,7 +25,6 @@ from aiomlc.errors import BadRequestError
 # The fields that are refused, with the values that ask for nothing we do not do.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "debug_config": (),
-    "response_format": ({"type": "text"},),
 }
 
 
@@ -56,6 +56,7 @@ class CompletionRequest(GenerationRequest):
     best_of: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Of so many, the best `n`.
     logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: Alternatives to tell.
     suffix: StrictStr | None = None  #: What follows the completion.
+    response_format: ResponseFormat | None = None  #: None is any text.
 
     @property
     def num_choices(self) -> int:
