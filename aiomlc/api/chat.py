@@ -23,6 +23,7 @@ from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_r
 from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.session import Service
 from aiomlc.api.structure import answer_grammar
+from aiomlc.api.thoughts import opens_thoughts
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loaded_model import LoadedModel
@@ -163,6 +164,7 @@ class AsyncCompletions:
         open_calls = _tool_calls(request, session.model)
         answer = answer_grammar(request, session.model)
         prompt = render_prompt(request, session.model)
+        is_thinking = opens_thoughts(request, session.model, prompt)
         prompt_ids = await session.encode_chat(prompt)
         grammar = await session.compile(answer.grammar, answer.param)
         # No await from here on: a cancelled caller leaves nothing behind.
@@ -178,7 +180,7 @@ class AsyncCompletions:
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
             open_calls=open_calls,
-            open_reasoning=_reasoning(request, session.model, prompt),
+            open_reasoning=_reasoning(request, session.model, begins_inside=is_thinking),
             logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             write_prompt=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
@@ -194,15 +196,14 @@ class AsyncChat:
 
 
 def _reasoning(
-    request: ChatCompletionRequest, model: LoadedModel, prompt: str
+    request: ChatCompletionRequest, model: LoadedModel, *, begins_inside: bool
 ) -> Callable[[], ReasoningParser] | None:
     """What reads the thoughts of a choice; None where there are none to be read."""
     reasoning_format = model.reasoning_format
     if reasoning_format is None or request.separate_reasoning is False:
         return None
 
-    is_open = prompt.rstrip().endswith(reasoning_format.begin)
-    return partial(ReasoningParser, reasoning_format, begins_inside=is_open)
+    return partial(ReasoningParser, reasoning_format, begins_inside=begins_inside)
 
 
 def _tool_calls(

@@ -173,3 +173,52 @@ async def test_past_thoughts_reach_the_template(field: str) -> None:
         )
 
     assert bytes(core.prompts[0]).decode().startswith("So.|Hm.")
+
+
+TURNS = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}{# <think> #}"
+)
+TRIMMED = TURNS.replace("{{ m.content }}", "{{ m.content | trim }}")
+PREFIXED = TURNS.replace("{{ m.content }}", "{{ '<think>\n' if loop.last }}{{ m.content }}")
+WORDED = TURNS.replace("[assistant]{%", "[assistant]<think>\nOkay, {%")
+CLOSED = TURNS.replace("[assistant]{%", "[assistant]<think>\n\n</think>\n\n{%")
+ASKED = [{"role": "user", "content": "What is <think>?"}]
+INSIDE = ("see.", "Hi")
+OUTSIDE = ("", "see.</think>Hi")
+
+
+def prefilled(content: str) -> dict[str, Any]:
+    messages = [*ASKED, {"role": "assistant", "content": content}]
+    return {"messages": messages, "continue_final_message": True}
+
+
+@pytest.mark.parametrize(
+    ("template", "fields", "told"),
+    [
+        (TURNS, prefilled("<think>Let me"), INSIDE),
+        (TRIMMED, prefilled("\n<think>Let me"), INSIDE),
+        (TURNS, prefilled("<think>a</think>b<think>Let me"), INSIDE),
+        (PREFIXED, prefilled("Let me"), INSIDE),
+        (TURNS, prefilled("<think>Let me</think>No, "), OUTSIDE),
+        (PREFIXED, prefilled("Let me</think>No, "), OUTSIDE),
+        (TURNS, prefilled("Let me"), OUTSIDE),
+        (TURNS, {"messages": ASKED}, OUTSIDE),
+        (CLOSED, {"messages": ASKED}, OUTSIDE),
+        (WORDED, {"messages": ASKED}, INSIDE),
+        (WORDED, {"messages": ASKED, "add_generation_prompt": False}, OUTSIDE),
+    ],
+)
+async def test_thoughts_go_on_where_the_last_turn_of_the_prompt_left_them_open(
+    template: str, fields: dict[str, Any], told: tuple[str, str]
+) -> None:
+    loader = loader_of(thinking(template), "see.</think>Hi")
+    async with AsyncMLCEngine(loader=loader) as engine:
+        whole = await engine.chat.completions.create(**fields)
+        stream = await engine.chat.completions.create(**fields, stream=True)
+        deltas = [chunk.choices[0].delta async for chunk in stream]
+
+    message = whole.choices[0].message
+    assert (message.reasoning_content or "", message.content) == told
+    assert "".join(delta.reasoning_content or "" for delta in deltas) == told[0]
+    assert "".join(delta.content or "" for delta in deltas) == told[1]
