@@ -22,7 +22,7 @@ from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.session import Service
-from aiomlc.api.structure import answer_grammar
+from aiomlc.api.structure import answer_grammar, behind_thoughts
 from aiomlc.api.thoughts import opens_thoughts
 from aiomlc.api.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
@@ -165,6 +165,9 @@ class AsyncCompletions:
         answer = answer_grammar(request, session.model)
         prompt = render_prompt(request, session.model)
         is_thinking = opens_thoughts(request, session.model, prompt)
+        if is_thinking:
+            answer = behind_thoughts(answer, session.model)
+
         prompt_ids = await session.encode_chat(prompt)
         grammar = await session.compile(answer.grammar, answer.param)
         # No await from here on: a cancelled caller leaves nothing behind.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("AnswerGrammar", "answer_grammar", "response_grammar")
+__all__ = ("AnswerGrammar", "answer_grammar", "behind_thoughts", "response_grammar")
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from aiomlc.api.protocol.response_format import (
 )
 from aiomlc.api.protocol.tools import FunctionDefinition
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.composed_grammar import after_thoughts
 from aiomlc.runtime.grammar import Grammar, json_grammar, tagged_grammar
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.tool_grammar import tool_grammar
@@ -50,6 +51,16 @@ def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Answer
         )
 
     return AnswerGrammar(response_grammar(response, model), "response_format")
+
+
+def behind_thoughts(answer: AnswerGrammar, model: LoadedModel) -> AnswerGrammar:
+    """What an answer must be that begins within thoughts, which are any text."""
+    marks = model.reasoning_format
+    if answer.grammar is None or marks is None:
+        return answer
+
+    grammar = after_thoughts(answer.grammar, marks.end, model.tokenizer.special_id)
+    return answer._replace(grammar=grammar)
 
 
 def response_grammar(response: ResponseFormat | None, model: LoadedModel) -> Grammar | None:

@@ -31,7 +31,7 @@ _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator"
 class Grammar:
     """The texts that are allowed, in a language of llguidance's."""
 
-    kind: Literal["json_schema", "regex", "lark"]
+    kind: Literal["json_schema", "regex", "lark", "llguidance"]
     source: str
 
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from aiomlc import AsyncMLCEngine
 from aiomlc.api.loader import Loader
 from aiomlc.api.reasoning_parser import ReasoningParser
+from aiomlc.runtime.grammar import Grammar, GrammarCache, json_grammar
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.reasoning_format import ReasoningFormat, find_reasoning_format
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tool_format import TOOL_FORMATS
 from aiomlc.testing import FakeCore, fake_model
+from tests.unit.grammar_oracle import allows
 
 pytestmark = pytest.mark.timeout(20)
 THINK = ReasoningFormat("<think>", "</think>")
@@ -222,3 +224,92 @@ async def test_thoughts_go_on_where_the_last_turn_of_the_prompt_left_them_open(
     assert (message.reasoning_content or "", message.content) == told
     assert "".join(delta.reasoning_content or "" for delta in deltas) == told[0]
     assert "".join(delta.content or "" for delta in deltas) == told[1]
+
+
+class AnyGrammar:
+    """A compiler of grammars that the fake core does not look at."""
+
+    def compile(self, grammar: Grammar) -> object:
+        return grammar
+
+
+def constrained(template: str, reply: str, cores: list[FakeCore]) -> Loader:
+    cores.append(FakeCore([reply]))
+
+    async def load(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
+        thoughtful = thinking(template)(fake_model(cores[-1]))
+        return replace(thoughtful, grammars=GrammarCache(AnyGrammar))
+
+    return load
+
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+GRAMMAR = {"type": "grammar", "definition": "a+"}
+TAG = {"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}
+FORMS: list[tuple[dict[str, Any], str]] = [
+    ({"response_format": {"type": "json_object"}}, '{"a": 1}'),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, '{"a": 1}'),
+    ({"response_format": {**GRAMMAR, "syntax": "regex"}}, "aa"),
+    ({"response_format": {**GRAMMAR, "syntax": "lark", "definition": 'start: "a"+'}}, "aa"),
+    (
+        {
+            "response_format": {
+                "type": "structural_tag",
+                "structures": [TAG],
+                "triggers": ["<f"],
+            }
+        },
+        "So <f>1</f>",
+    ),
+    ({"tools": TOOLS, "tool_choice": "required"}, CALL),
+    ({"tools": TOOLS, "parallel_tool_calls": False}, f"So\n{CALL}"),
+]
+
+
+@pytest.mark.parametrize(("fields", "answer"), FORMS)
+async def test_where_the_prompt_opens_thoughts_the_form_of_an_answer_begins_behind_them(
+    fields: dict[str, Any], answer: str
+) -> None:
+    cores: list[FakeCore] = []
+    reply = f"Hm.\n</think>{answer}"
+    async with AsyncMLCEngine(loader=constrained(OPENED, reply, cores)) as engine:
+        whole = await engine.chat.completions.create(messages=HELLO, **fields)
+        stream = await engine.chat.completions.create(messages=HELLO, **fields, stream=True)
+        deltas = [chunk.choices[0].delta async for chunk in stream]
+
+    message = whole.choices[0].message
+    assert message.reasoning_content == "Hm."
+    assert "".join(delta.reasoning_content or "" for delta in deltas) == "Hm."
+    assert "".join(delta.content or "" for delta in deltas) == (message.content or "")
+    assert bool(message.tool_calls) == ("tools" in fields)
+    for options in cores[0].options:
+        assert isinstance(options.grammar, Grammar)
+        assert allows(options.grammar, reply)
+        assert not allows(options.grammar, reply + "</f>Hm.<f>b")
+
+
+@pytest.mark.parametrize(
+    ("template", "fields"),
+    [(PLAIN, {}), (CLOSED, {}), (OPENED, {"separate_reasoning": False})],
+)
+async def test_where_no_thoughts_are_told_apart_the_form_begins_with_the_answer(
+    template: str, fields: dict[str, Any]
+) -> None:
+    cores: list[FakeCore] = []
+    async with AsyncMLCEngine(loader=constrained(template, '{"a": 1}', cores)) as engine:
+        answer = await engine.chat.completions.create(
+            messages=HELLO, response_format={"type": "json_object"}, **fields
+        )
+
+    assert answer.choices[0].message.content == '{"a": 1}'
+    assert cores[0].options[0].grammar == json_grammar({"type": "object"})
+
+
+async def test_a_type_is_read_from_what_follows_the_thoughts() -> None:
+    cores: list[FakeCore] = []
+    loader = constrained(OPENED, "Hm.</think>[1, 2]", cores)
+    async with AsyncMLCEngine(loader=loader) as engine:
+        answer = await engine.chat.completions.parse(messages=HELLO, response_format=list[int])
+
+    assert answer.choices[0].message.parsed == [1, 2]
