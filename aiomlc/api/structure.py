@@ -98,8 +98,13 @@ def _tagged(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
 def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar | None:
     functions = [tool.function for tool in request.callable_tools]
     must_call = request.must_call_a_tool
-    is_free = not must_call and request.parallel_tool_calls is not False
-    if not functions or (is_free and not any(function.strict for function in functions)):
+    is_bound = (
+        must_call
+        or request.parallel_tool_calls is False
+        or len(functions) < len(request.offered_tools)
+        or any(function.strict for function in functions)
+    )
+    if not functions or not is_bound:
         return None
 
     assert model.tool_format is not None, "the chat offers no tools otherwise"

@@ -44,8 +44,8 @@ def tool_grammar(
     if must_call:
         rules.append("start: call more")
     elif is_bare:
-        first = re.escape(tool_format.syntax.opens[0])
-        rules += [rf"TEXT: /([^{first}](.|\n)*)?/", "start: call | TEXT"]
+        rules += _rules_of_bare_text(tool_format, special_id)
+        rules.append("start: call | TEXT")
     else:
         rules += _rules_of_text(begin)
         rules.append("start: head marked more | TEXT")
@@ -71,3 +71,16 @@ def _rules_of_text(begin: str) -> list[str]:
     is_special = begin.startswith("<[")
     head = f"head: TEXT {begin}" if is_special else f"head[lazy]: TEXT {begin}"
     return [r"TEXT: /(.|\n)*/", head]
+
+
+def _rules_of_bare_text(
+    tool_format: ToolFormat, special_id: Callable[[str], int | None]
+) -> list[str]:
+    """Text that is read as no call: it neither begins as one nor has the mark of one."""
+    space = r"\s\x1c-\x1f"  # As Python counts it.
+    first = re.escape(tool_format.syntax.opens[0])
+    text = rf"TEXT: /[{space}]*([^{first}{space}](.|\n)*)?/"
+    if special_id(tool_format.begin) is None:
+        text += rf" & ~/(.|\n)*{re.escape(tool_format.begin)}(.|\n)*/"
+
+    return [text]

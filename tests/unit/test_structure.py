@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 from anyio import create_task_group, fail_after
 
+from aiomlc import AsyncMLCEngine, ChatCompletion
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.api.structure import answer_grammar
 from aiomlc.errors import BadRequestError, GrammarError
 from aiomlc.runtime.grammar import Grammar, GrammarCache, json_grammar
+from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.tool_format import TOOL_FORMATS
+from aiomlc.runtime.tool_syntax.syntax import PastCall
 from aiomlc.testing import FakeCore, fake_model
+from tests.unit.grammar_oracle import allows
 
 pytestmark = pytest.mark.timeout(20)
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -217,3 +221,49 @@ async def test_the_compiler_is_opened_once_and_a_failure_is_not_kept() -> None:
             await cache.compile(Grammar("regex", "("))
 
     assert len(opened) == 1
+
+
+def some(mode: str, *names: str) -> dict[str, Any]:
+    named = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": named}}
+
+
+@pytest.mark.parametrize("tool_format", ["hermes", "mistral", "llama3", "deepseek_v3.1"])
+def test_tools_that_are_not_among_the_allowed_cannot_be_called(tool_format: str) -> None:
+    fields = {"tools": [ADD, STOP], "tool_choice": some("auto", "stop")}
+    marked = {item.name: item for item in TOOL_FORMATS}[tool_format]
+    bodies = {
+        name: marked.syntax.write([PastCall(name, {"a": 1} if name == "add" else {})])[0]
+        for name in ("add", "stop")
+    }
+
+    grammar = grammar_of(tool_format, **fields)
+
+    assert grammar is not None
+    begin, end = ("", "") if marked.bare else (marked.begin, marked.end)
+    assert allows(grammar, f"{begin}{bodies['stop']}{end}")
+    assert not allows(grammar, f"{begin}{bodies['add']}{end}")
+    assert allows(grammar, "Any text.")
+
+
+def test_where_all_tools_are_allowed_an_answer_is_any_text() -> None:
+    assert grammar_of(tools=[ADD, STOP], tool_choice=some("auto", "stop", "add")) is None
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_the_allowed_tools_reach_the_core(*, is_streamed: bool) -> None:
+    core = FakeCore(["Hi"])
+
+    async def load(model: object, **_: object) -> LoadedModel:
+        return replace(fake_model(core), grammars=GrammarCache(CountingCompiler))
+
+    fields: dict[str, Any] = {"tools": [ADD, STOP], "tool_choice": some("auto", "stop")}
+    async with AsyncMLCEngine(loader=load) as engine:
+        answer = await engine.chat.completions.create(messages=HELLO, stream=is_streamed, **fields)
+        if not isinstance(answer, ChatCompletion):
+            async for _ in answer:
+                pass
+
+    grammar = grammar_of(**fields)
+    assert grammar is not None
+    assert core.options[0].grammar == grammar.source

@@ -129,6 +129,18 @@ def test_where_no_tool_must_be_called_text_may_stand_before_and_alone(name: str)
 
 
 @pytest.mark.parametrize("name", CALLS)
+def test_where_no_tool_must_be_called_no_other_can_be(name: str) -> None:
+    one, two = CALLS[name]
+    before = ["", "\n"] if FORMATS[name].bare else ["", "\n", "Wait.\n"]
+    for text in before:
+        assert not allows(text + one, name, [G], must=False, repeat=True)
+        assert not allows(text + two, name, [G], must=False, repeat=True)
+
+    mark = FORMATS[name].begin
+    assert not allows(f"Wait. {mark}{one.removeprefix(mark)}", name, [G], must=False, repeat=True)
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_what_a_grammar_allows_is_read_as_calls(name: str) -> None:
     parser = ToolCallParser(FORMATS[name], {tool.name: tool.parameters for tool in (F, G)})
 
