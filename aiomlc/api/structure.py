@@ -40,17 +40,19 @@ def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Answer
     Raises:
         BadRequestError: two fields ask for different things, or for what the model cannot say.
     """
-    tools = _tool_grammar(request, model)
-    response = request.response_format
-    if response is None or isinstance(response, TextFormat):
-        return AnswerGrammar(tools, "tools")
+    wanted = response_grammar(request.response_format, model)
+    if wanted is None:
+        return AnswerGrammar(_tool_grammar(request, model), "tools")
 
-    if tools is not None:
+    if request.must_call_a_tool:
         raise BadRequestError(
             "response_format and enforced tools exclude each other", param="response_format"
         )
 
-    return AnswerGrammar(response_grammar(response, model), "response_format")
+    if request.callable_tools:
+        wanted = _calls_or(wanted, request, model)
+
+    return AnswerGrammar(wanted, "response_format")
 
 
 def behind_thoughts(answer: AnswerGrammar, model: LoadedModel) -> AnswerGrammar:
@@ -115,6 +117,25 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
         must_call=must_call,
         may_repeat=request.parallel_tool_calls is not False,
     )
+
+
+def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedModel) -> Grammar:
+    """Calls alone, or else the answer, so that either is all of what the model says."""
+    assert model.tool_format is not None, "the chat offers no tools otherwise"
+    functions = [tool.function for tool in request.callable_tools]
+    try:
+        return tool_grammar(
+            _schemas(functions, all_strict=False),
+            model.tool_format,
+            model.tokenizer.special_id,
+            must_call=True,
+            may_repeat=request.parallel_tool_calls is not False,
+            otherwise=answer,
+        )
+    except BadRequestError as error:
+        raise BadRequestError(
+            f"response_format: not with tools for this model: {error}", param="response_format"
+        ) from error
 
 
 def _schemas(functions: Sequence[FunctionDefinition], *, all_strict: bool) -> list[ToolSchema]:

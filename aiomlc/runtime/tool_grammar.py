@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import final
 
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.composed_grammar import with_part
 from aiomlc.runtime.grammar import Grammar, lark_text
 from aiomlc.runtime.tool_format import ToolFormat
 from aiomlc.runtime.tool_syntax.syntax import ToolSchema
@@ -20,6 +22,7 @@ def tool_grammar(
     *,
     must_call: bool,
     may_repeat: bool,
+    otherwise: Grammar | None = None,
 ) -> Grammar:
     """Calls of these tools; where none must be called, any text before them, or only text.
 
@@ -27,6 +30,7 @@ def tool_grammar(
         special_id: The id of a special token by its text; such a mark is matched as a whole.
         must_call: The answer is calls alone, at least one.
         may_repeat: There may be more calls than one.
+        otherwise: What the answer is where it is not calls alone; None: it is calls.
 
     Raises:
         BadRequestError: calls in the model's form cannot be enforced.
@@ -41,6 +45,9 @@ def tool_grammar(
     rules.append(f"call: {begin} marked")
     joint = tool_format.joint if may_repeat else None
     rules.append('more: ""' if joint is None else f"more: ({writer.write(joint)} call)*")
+    if otherwise is not None:
+        return _with_otherwise(rules, begin, otherwise)
+
     if must_call:
         rules.append("start: call more")
     elif is_bare:
@@ -84,3 +91,19 @@ def _rules_of_bare_text(
         text += rf" & ~/(.|\n)*{re.escape(tool_format.begin)}(.|\n)*/"
 
     return [text]
+
+
+def _with_otherwise(rules: Sequence[str], begin: str, otherwise: Grammar) -> Grammar:
+    """Calls, or another answer, between which the mark of calls decides."""
+    if not begin:
+        raise BadRequestError(
+            "an answer is not told from calls, which have no mark", param="response_format"
+        )
+
+    # A mark that is text is taken as soon as it is there, even where the answer could have it.
+    opened = f"opened: {begin}" if begin.startswith("<[") else f"opened[lazy]: {begin}"
+    return with_part(
+        ["start: opened marked more | @otherwise", opened, *reversed(rules)],
+        "otherwise",
+        otherwise,
+    )

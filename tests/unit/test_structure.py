@@ -13,9 +13,10 @@ from aiomlc import AsyncMLCEngine, ChatCompletion
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.api.structure import answer_grammar
 from aiomlc.errors import BadRequestError, GrammarError
+from aiomlc.runtime.composed_grammar import after_thoughts
 from aiomlc.runtime.grammar import Grammar, GrammarCache, json_grammar
 from aiomlc.runtime.loaded_model import LoadedModel
-from aiomlc.runtime.tool_format import TOOL_FORMATS
+from aiomlc.runtime.tool_format import TOOL_FORMATS, ToolFormat
 from aiomlc.runtime.tool_syntax.syntax import PastCall
 from aiomlc.testing import FakeCore, fake_model
 from tests.unit.grammar_oracle import allows
@@ -267,3 +268,110 @@ async def test_the_allowed_tools_reach_the_core(*, is_streamed: bool) -> None:
     grammar = grammar_of(**fields)
     assert grammar is not None
     assert core.options[0].grammar == grammar.source
+
+
+FORM = {"type": "json_object", "schema": {**SCHEMA, "required": ["a"]}}
+PATTERN = {"type": "grammar", "syntax": "regex", "definition": "(.|\n)*"}
+LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" "b"'}
+TAGS = {
+    "type": "structural_tag",
+    "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}],
+    "triggers": ["<f"],
+}
+WITH_MARKS = [item for item in TOOL_FORMATS if not item.bare]
+
+
+@pytest.mark.parametrize("tool_format", WITH_MARKS, ids=lambda item: str(item.name))
+@pytest.mark.parametrize(
+    ("response_format", "right", "wrong"),
+    [
+        (FORM, '{"a": 1}', "Hi"),
+        (PATTERN, "Hi", None),
+        (LARK, "ab", "a"),
+        ({**LARK, "definition": LARK["definition"] + "\n%ignore / +/"}, "a  b", "b a"),
+        (TAGS, "Hi <f>1</f>", "Hi <f>x"),
+    ],
+)
+@pytest.mark.parametrize("tool", [ADD, STRICT])
+def test_tools_beside_a_form_are_called_or_the_form_is_kept(
+    tool: dict[str, Any],
+    tool_format: ToolFormat,
+    response_format: dict[str, Any],
+    right: str,
+    wrong: str | None,
+) -> None:
+    bodies = tool_format.syntax.write([PastCall("add", {"a": 1})])
+    call = f"{tool_format.begin}{bodies[0]}{tool_format.end}"
+    other = call.replace("add", "sub")
+
+    grammar = grammar_of(tool_format.name, tools=[tool], response_format=response_format)
+
+    assert grammar is not None
+    assert allows(grammar, call)
+    assert allows(grammar, right)
+    assert not allows(grammar, other)
+    assert wrong is None or not allows(grammar, wrong)
+    behind = after_thoughts(grammar, "</think>", lambda _: None)
+    assert allows(behind, f"Hm.</think>{call}")
+    assert allows(behind, f"Hm.</think>{right}")
+    assert not allows(behind, f"Hm.</think>{other}")
+
+
+def test_one_call_at_most_holds_beside_a_form() -> None:
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    one = grammar_of(tools=[ADD], response_format=FORM, parallel_tool_calls=False)
+    many = grammar_of(tools=[ADD], response_format=FORM)
+
+    assert one is not None
+    assert many is not None
+    assert allows(one, call)
+    assert not allows(one, f"{call}\n{call}")
+    assert allows(many, f"{call}\n{call}")
+
+
+@pytest.mark.parametrize(
+    ("tool_format", "response_format"),
+    [("llama3", FORM), ("pythonic", FORM), ("llama3", PATTERN)],
+)
+def test_a_form_that_is_not_told_from_calls_is_refused(
+    tool_format: str, response_format: dict[str, Any]
+) -> None:
+    with pytest.raises(BadRequestError, match=r"^response_format: not with tools") as caught:
+        grammar_of(tool_format, tools=[ADD], response_format=response_format)
+
+    assert caught.value.param == "response_format"
+    assert grammar_of(tool_format, response_format=response_format) is not None
+    without = {"tools": [ADD], "tool_choice": "none"}
+    assert grammar_of(tool_format, response_format=response_format, **without) is not None
+
+
+@pytest.mark.parametrize(
+    ("reply", "content", "names"),
+    [
+        ('{"a": 1}', '{"a": 1}', []),
+        ('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', None, ["add"]),
+    ],
+)
+async def test_an_answer_beside_tools_is_content_or_calls(
+    reply: str, content: str | None, names: list[str]
+) -> None:
+    core = FakeCore([reply])
+
+    async def load(model: object, **_: object) -> LoadedModel:
+        return replace(fake_model(core), grammars=GrammarCache(CountingCompiler))
+
+    fields: dict[str, Any] = {"messages": HELLO, "tools": [ADD], "response_format": FORM}
+    async with AsyncMLCEngine(loader=load) as engine:
+        whole = await engine.chat.completions.create(**fields)
+        stream = await engine.chat.completions.create(**fields, stream=True)
+        deltas = [chunk.choices[0].delta async for chunk in stream]
+
+    message = whole.choices[0].message
+    assert message.content == content
+    assert [call.function.name for call in message.tool_calls or ()] == names
+    assert "".join(delta.content or "" for delta in deltas) == (content or "")
+    told = [call.function.name for delta in deltas for call in delta.tool_calls or ()]
+    assert [name for name in told if name] == names
+    grammar = grammar_of(tools=[ADD], response_format=FORM)
+    assert grammar is not None
+    assert [options.grammar for options in core.options] == [grammar.source] * 2
