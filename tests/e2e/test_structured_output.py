@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
@@ -12,6 +13,10 @@ from anyio import CapacityLimiter, create_task_group
 from pydantic import BaseModel, Field, TypeAdapter
 
 from aiomlc import AsyncMLCEngine, BadRequestError, GrammarError, IncompleteAnswerError, MLCEngine
+from aiomlc.api.loader import open_model
+from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.reasoning_format import ReasoningFormat
+from aiomlc.runtime.template import ChatTemplate
 from tests.e2e.random_schemas import random_schema
 
 QUESTION = [{"role": "user", "content": "Mia is 31 years old and lives in Rome."}]
@@ -287,3 +292,61 @@ async def test_a_grammar_that_is_none_is_refused_and_nobody_else_notices(
     assert isinstance(caught.value, BadRequestError)
     assert caught.value.param == "response_format"
     assert answer.usage is not None
+
+
+async def load_thinking(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
+    """The bundled model, whose prompts open thoughts that the end of a sentence closes."""
+    loaded = await open_model(model, **options)
+    assert isinstance(loaded, LoadedModel)
+    assert loaded.chat_template is not None
+    opening = "{% if add_generation_prompt %}<think>{% endif %}"
+    return replace(
+        loaded,
+        chat_template=ChatTemplate(loaded.chat_template.source + opening),
+        reasoning_format=ReasoningFormat("<think>", "."),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_follows_thoughts_has_its_form(seed: int) -> None:
+    options: dict[str, Any] = {"messages": QUESTION, "temperature": 1.0, "seed": seed}
+    async with AsyncMLCEngine(loader=load_thinking) as engine:
+        person = await engine.chat.completions.parse(**options, response_format=Person)
+        call = await engine.chat.completions.create(
+            **options, tools=[CLOCK], tool_choice="required"
+        )
+
+    assert person.choices[0].message.reasoning_content
+    assert isinstance(person.choices[0].message.parsed, Person)
+    message = call.choices[0].message
+    assert message.reasoning_content
+    assert {item.function.name for item in message.tool_calls or ()} == {"get_time"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("question", ["What is the weather in Rome?", "Tell me a story."])
+async def test_tools_beside_a_form_are_called_or_the_form_is_kept(seed: int, question: str) -> None:
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.parse(
+            messages=[{"role": "user", "content": question}],
+            tools=[WEATHER],
+            response_format=Person,
+            temperature=1.0,
+            seed=seed,
+            max_tokens=300,
+        )
+
+    message = answer.choices[0].message
+    assert (message.parsed is None) == (message.content is None) == bool(message.tool_calls)
+
+
+async def test_a_plain_completion_has_the_form_that_is_asked_for() -> None:
+    schema = {**Person.model_json_schema(), "additionalProperties": False}
+    options: dict[str, Any] = {"response_format": {"type": "json_object", "schema": schema}}
+    async with AsyncMLCEngine() as engine:
+        whole = await engine.completions.create(prompt="Mia is", n=2, **options)
+        stream = await engine.generate("Mia is", **options)
+        text = "".join([delta.text async for delta in stream])
+
+    for told in (*(choice.text for choice in whole.choices), text):
+        Person.model_validate_json(told)
