@@ -223,4 +223,6 @@ def _tool_calls(
 
     functions = [tool.function for tool in request.offered_tools]
     parameters = {function.name: function.parameters or {} for function in functions}
-    return partial(ToolCallParser, model.tool_format, parameters)
+    wanted = request.response_format
+    has_form = wanted is not None and wanted.type != "text"
+    return partial(ToolCallParser, model.tool_format, parameters, has_form=has_form)

@@ -30,10 +30,18 @@ class ToolCallParser:
         self,
         tool_format: ToolFormat,
         parameters: Mapping[str, Mapping[str, Any]] = _NO_PARAMETERS,
+        *,
+        has_form: bool = False,
     ) -> None:
-        """`parameters` are the schemas of the functions' arguments, by the functions' names."""
+        """Begin an answer.
+
+        Args:
+            parameters: The schemas of the functions' arguments, by the functions' names.
+            has_form: What does not begin with a call is all content, whatever marks are in it.
+        """
         self._format = tool_format
         self._parameters = parameters
+        self._has_form = has_form
         self._waiting = ""  # What is undecided.
         self._at = 0  # How far into it a call has been looked for.
         self._reader: CallReader
@@ -75,12 +83,23 @@ class ToolCallParser:
         if not start:
             return False
 
+        if self._has_form and not start.startswith(self._format.begin):
+            if self._format.begin.startswith(start):
+                return False
+
+            self._state = self._read_all
+            return True
+
         if self._format.bare and start.startswith(self._format.syntax.opens):
             self._open_body(len(self._waiting) - len(start), is_marked=False)
         else:
             self._state = self._read_content
 
         return True
+
+    def _read_all(self, deltas: list[Delta]) -> bool:
+        self._say(deltas, len(self._waiting))
+        return False
 
     def _read_content(self, deltas: list[Delta]) -> bool:
         mark = self._format.begin

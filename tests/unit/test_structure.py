@@ -278,6 +278,7 @@ TAGS = {
     "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}],
     "triggers": ["<f"],
 }
+MARKED = json.dumps({"a": 1, "b": '<tool_call>{"name": "add"}</tool_call>'})
 WITH_MARKS = [item for item in TOOL_FORMATS if not item.bare]
 
 
@@ -349,6 +350,7 @@ def test_a_form_that_is_not_told_from_calls_is_refused(
     ("reply", "content", "names"),
     [
         ('{"a": 1}', '{"a": 1}', []),
+        (MARKED, MARKED, []),
         ('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', None, ["add"]),
     ],
 )

@@ -209,3 +209,31 @@ def test_the_format_of_a_model_is_what_its_template_teaches() -> None:
     assert find_tool_format("[TOOL_CALLS]") == FORMATS["mistral"]
     assert find_tool_format(llama) == FORMATS["llama3"]
     assert find_tool_format("{{ messages }}") is None
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("is_cut", [True, False])
+@pytest.mark.parametrize(
+    ("answer", "content", "calls"),
+    [
+        (WEATHER, "", [ROME]),
+        (f"\n{WEATHER}\n{TIME}", "", [ROME, ("get_time", "{}")]),
+        (json.dumps({"a": WEATHER}), json.dumps({"a": WEATHER}), []),
+        (f" One {WEATHER} two", f" One {WEATHER} two", []),
+        ("<tool_", None, []),
+        ("<tools>\n", "<tools>\n", []),
+        ("", "", []),
+    ],
+)
+def test_an_answer_that_has_a_form_is_calls_or_all_content(
+    answer: str, content: str | None, calls: list[tuple[str, str]], size: int, *, is_cut: bool
+) -> None:
+    parser = ToolCallParser(FORMATS["hermes"], has_form=True)
+    deltas = []
+    for start in range(0, len(answer), size):
+        deltas += parser.put(answer[start : start + size])
+
+    result = Read([*deltas, *parser.finish(is_cut=is_cut)])
+
+    expected = ("" if is_cut else answer) if content is None else content
+    assert (result.content, result.calls) == (expected, calls)
