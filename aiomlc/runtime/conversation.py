@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("Conversation",)
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Annotated, Any, ClassVar, Self, final
@@ -28,6 +29,7 @@ from aiomlc.runtime.tool_format import find_tool_format
 _SYSTEM = "{system_message}"
 _FUNCTIONS = "{function_string}"
 _END_OF_THOUGHTS = "</think>"
+_logger = logging.getLogger("aiomlc")
 _ROLE_TEMPLATES = {
     "user": "{user_message}",
     "assistant": "{assistant_message}",
@@ -133,11 +135,20 @@ class Conversation(BaseModel):
     ) -> Self:
         """Validate the JSON object that `to_json_dict` makes; `path` and `field` say where it is.
 
+        Fields that we do not know are logged and ignored, as upstream ignores them.
+
         Raises:
-            ModelLoadError: a field is missing, unknown or wrong; the error names it.
+            ModelLoadError: a field is missing or wrong; the error names it.
         """
+        unknown = [name for name in fields if name not in cls.model_fields]
+        if unknown:
+            where = field if path is None else f"{path}: {field}"
+            _logger.warning("%s: unknown fields are ignored: %s", where, ", ".join(unknown))
+
         try:
-            return cls.model_validate(dict(fields))
+            return cls.model_validate(
+                {name: value for name, value in fields.items() if name not in unknown}
+            )
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join((field, *map(str, first["loc"])))

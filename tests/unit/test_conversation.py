@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -378,7 +379,6 @@ def test_a_template_cannot_be_changed() -> None:
         ({"system_message": None}, "system_message", "string"),
         ({"messages": [["user", [{"type": "image_url"}]]]}, "messages.0.1", "no text"),
         ({"messages": [["user", [{"type": "text"}]]]}, "messages.0.1", "no text"),
-        ({"role_sep": ""}, "role_sep", "not permitted"),
     ],
 )
 def test_a_wrong_field_is_named_with_its_file(
@@ -392,6 +392,30 @@ def test_a_wrong_field_is_named_with_its_file(
     assert (caught.value.path, caught.value.field) == (path, f"conv_template.{field}")
     assert str(path) in str(caught.value)
     assert f"conv_template.{field}" in str(caught.value)
+
+
+def test_unknown_fields_are_named_in_the_log_once_and_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_config(tmp_path, {**CHATML, "role_sep": "", "offset": 0})
+
+    with caplog.at_level(logging.WARNING, "aiomlc"):
+        template = load_prompt_template(tmp_path, 256)
+
+    assert template == conversation()
+    told = f"{path}: conv_template: unknown fields are ignored: role_sep, offset"
+    assert caplog.messages == [told]
+
+
+def test_known_fields_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    conversation()
+
+    assert not caplog.messages
+
+
+def test_an_unknown_field_of_a_programs_own_template_is_an_error() -> None:
+    with pytest.raises(ValidationError, match="role_sep"):
+        Conversation(**{**CHATML, "role_sep": ""})
 
 
 def test_a_message_of_an_unknown_role_is_refused() -> None:
