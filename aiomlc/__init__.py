@@ -19,6 +19,7 @@ __all__ = (  # noqa: RUF022 - grouped by what they are for.
     "plan_memory",
     # Prompts
     "Conversation",
+    "FunctionForm",
     "register_conversation_template",
     # Steps
     "GenerationConfig",
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from aiomlc.runtime.conversation import Conversation
     from aiomlc.runtime.conversation_registry import register_conversation_template
     from aiomlc.runtime.core_protocol import CoreStatistics, TokenLogprob
+    from aiomlc.runtime.function_form import FunctionForm
     from aiomlc.runtime.loaded_model import LoadProgress
     from aiomlc.runtime.memory_plan import MemoryPlan
     from aiomlc.runtime.pinned_prefix import PinnedPrefix
@@ -134,6 +136,7 @@ _LAZY = {
     "CoreStatistics": "aiomlc.runtime.core_protocol",
     "Delta": "aiomlc.runtime.stream",
     "EngineMetrics": "aiomlc.api.metrics",
+    "FunctionForm": "aiomlc.runtime.function_form",
     "Histogram": "aiomlc.runtime.statistics",
     "GenerationConfig": "aiomlc.api.step_data",
     "JSONFFIEngine": "aiomlc.api.json_ffi",

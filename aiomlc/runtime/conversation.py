@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("Conversation",)
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -23,11 +22,11 @@ from pydantic import (
 )
 
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.function_form import FUNCTIONS, FunctionForm
 from aiomlc.runtime.tool_call import write_tool_calls
 from aiomlc.runtime.tool_format import find_tool_format
 
 _SYSTEM = "{system_message}"
-_FUNCTIONS = "{function_string}"
 _END_OF_THOUGHTS = "</think>"
 _logger = logging.getLogger("aiomlc")
 _ROLE_TEMPLATES = {
@@ -89,6 +88,7 @@ class Conversation(BaseModel):
     strip_reasoning_in_history: StrictBool = False  #: Answers before the last question only.
     function_string: StrictStr = ""  #: Where a chat offers no tools.
     use_function_calling: StrictBool = False  #: State of MLC's; kept, and of no effect.
+    function_form: FunctionForm | None = None  #: Ours; None is a JSON list of the functions.
 
     @field_validator("role_templates")
     @classmethod
@@ -165,8 +165,10 @@ class Conversation(BaseModel):
     def source(self) -> str:
         """The texts of the template, in which the forms of calls and thoughts are looked for."""
         marks = _END_OF_THOUGHTS if self.strip_reasoning_in_history else ""
+        form = self.function_form or FunctionForm()
         texts = (self.system_template, *self.roles.values(), *self.role_templates.values())
-        return "\n".join((*texts, self.role_empty_sep, marks))
+        told = (form.template, form.shown)
+        return "\n".join((*texts, *told, self.role_empty_sep, marks))
 
     def takes(self, name: str) -> bool:
         """Whether the template knows a variable: this kind has none."""
@@ -206,7 +208,7 @@ class Conversation(BaseModel):
         if add_generation_prompt and not continue_final_message:
             pieces += self._turn("assistant", None, has_role=True)
 
-        return _with_functions(pieces, self.function_string, tools)
+        return self._with_functions(pieces, tools)
 
     def _split(
         self, messages: Sequence[Mapping[str, Any]]
@@ -264,6 +266,24 @@ class Conversation(BaseModel):
         separator = self.seps[-1] if role == "assistant" else self.seps[0]
         return [*_filled(opening), *_filled(template, placeholder, content), separator]
 
+    def _with_functions(
+        self, pieces: Sequence[_Piece], tools: Sequence[Mapping[str, Any]] | None
+    ) -> str:
+        """The prompt, whose last place of functions has them and whose others are empty."""
+        places = [position for position, piece in enumerate(pieces) if piece is None]
+        functions = self.function_string
+        if tools:
+            if not places:
+                raise _refused("has no place for tools", param="tools")
+
+            functions = (self.function_form or FunctionForm()).render(tools)
+
+        filled = [piece or "" for piece in pieces]
+        if places:
+            filled[places[-1]] = functions
+
+        return "".join(filled)
+
 
 def _placeholder(role: str) -> str:
     return f"{{{role}_message}}"
@@ -277,28 +297,10 @@ def _role(message: Mapping[str, Any]) -> str:
 def _filled(template: str, placeholder: str = "", content: str = "") -> list[_Piece]:
     """A template with its content; what a content says is never taken for a placeholder."""
     pieces: list[_Piece] = []
-    for text in template.split(_FUNCTIONS):
+    for text in template.split(FUNCTIONS):
         pieces += [text.replace(placeholder, content) if placeholder else text, None]
 
     return pieces[:-1]
-
-
-def _with_functions(
-    pieces: Sequence[_Piece], functions: str, tools: Sequence[Mapping[str, Any]] | None
-) -> str:
-    """The prompt, whose last place of functions has them and whose others are empty."""
-    places = [position for position, piece in enumerate(pieces) if piece is None]
-    if tools:
-        if not places:
-            raise _refused("has no place for tools", param="tools")
-
-        functions = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
-
-    filled = [piece or "" for piece in pieces]
-    if places:
-        filled[places[-1]] = functions
-
-    return "".join(filled)
 
 
 def _refused(reason: str, param: str = "messages") -> BadRequestError:

@@ -79,6 +79,13 @@ PROMPTS = {
         "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello. </s><s>[INST] Why? [/INST]"
     ),
     "mistral_default": "[INST] Be brief.\n\nHi [/INST] Hello.</s>[INST] Why? [/INST]",
+    "ministral3": (
+        "[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][INST]Hi[/INST]Hello.</s>[INST]Why?[/INST]"
+    ),
+    "tinyllama_v1_0": (
+        "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello.</s>\n"
+        "<|user|>\nWhy?</s>\n<|assistant|>\n"
+    ),
     "gemma_instruction": (
         "Be brief.<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n"
         "<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n"
@@ -98,7 +105,8 @@ PROMPTS = {
     "vicuna_v1.1": "Be brief. USER: Hi ASSISTANT: Hello.</s>USER: Why? ASSISTANT:",
     "LM": "Be brief.HiHello.Why?",
 }
-PROMPTS["qwen2"] = PROMPTS["chatml"]
+for _name in ("qwen2", "qwen3", "hermes2_pro_llama3", "hermes3_llama-3_1"):
+    PROMPTS[_name] = PROMPTS["chatml"]
 PROMPTS["chatml_nosystem"] = PROMPTS["chatml"].replace(
     "<|im_start|>system\nBe brief.<|im_end|>\n", "Be brief."
 )
