@@ -7,14 +7,16 @@ __all__ = ("ResponseWriter",)
 import itertools
 import time
 import uuid
-from collections.abc import Iterator
-from typing import Any, final
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, final
 
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDeltaToolCall
 from aiomlc.api.protocol.response import (
     FunctionCallItem,
     MessageItem,
     OutputText,
+    ReasoningItem,
+    ReasoningText,
     Response,
     ResponseEvent,
     ResponseUsage,
@@ -22,7 +24,21 @@ from aiomlc.api.protocol.response import (
 from aiomlc.api.protocol.response_request import ResponseRequest
 from aiomlc.api.protocol.usage import Usage
 
-Item = MessageItem | FunctionCallItem
+Item = ReasoningItem | MessageItem | FunctionCallItem
+
+
+class _TextKind(NamedTuple):
+    """An item with a text that grows, and what its events are called."""
+
+    item: type[ReasoningItem] | type[MessageItem]
+    part: type[ReasoningText] | type[OutputText]
+    id_prefix: str
+    event: str
+    more: Mapping[str, object]  #: Of every event of the text.
+
+
+_THOUGHTS = _TextKind(ReasoningItem, ReasoningText, "rs", "response.reasoning_text", {})
+_ANSWER = _TextKind(MessageItem, OutputText, "msg", "response.output_text", {"logprobs": []})
 
 
 @final
@@ -49,8 +65,10 @@ class ResponseWriter:
     def events(self, chunk: ChatCompletionChunk) -> Iterator[ResponseEvent]:
         """What one chunk adds. The chunk with the usage is the last."""
         for choice in chunk.choices:
+            if choice.delta.reasoning_content:
+                yield from self._add_text(_THOUGHTS, choice.delta.reasoning_content)
             if choice.delta.content:
-                yield from self._add_text(choice.delta.content)
+                yield from self._add_text(_ANSWER, choice.delta.content)
             for call in choice.delta.tool_calls or ():
                 yield from self._add_call(call)
             if choice.finish_reason is not None:
@@ -61,12 +79,12 @@ class ResponseWriter:
             response = self._response(status, usage=_usage(chunk.usage))
             yield self._event(f"response.{status}", response=response)
 
-    def _add_text(self, text: str) -> Iterator[ResponseEvent]:
-        if not isinstance(self._open, MessageItem):
+    def _add_text(self, kind: _TextKind, text: str) -> Iterator[ResponseEvent]:
+        if not isinstance(self._open, kind.item):
             yield from self._close()
-            yield from self._open_message()
+            yield from self._open_text(kind)
 
-        yield self._grow("response.output_text", text, content_index=0, logprobs=[])
+        yield self._grow(kind.event, text, content_index=0, **kind.more)
 
     def _add_call(self, call: ChoiceDeltaToolCall) -> Iterator[ResponseEvent]:
         if call.id is not None:
@@ -84,16 +102,16 @@ class ResponseWriter:
         if call.function.arguments:
             yield self._grow("response.function_call_arguments", call.function.arguments)
 
-    def _open_message(self) -> Iterator[ResponseEvent]:
-        item_id = f"msg_{uuid.uuid4().hex}"
-        yield self._added(MessageItem(id=item_id, status="in_progress", content=[]))
+    def _open_text(self, kind: _TextKind) -> Iterator[ResponseEvent]:
+        item_id = f"{kind.id_prefix}_{uuid.uuid4().hex}"
+        yield self._added(kind.item(id=item_id, status="in_progress", content=[]))
         yield self._of_item(
-            "response.content_part.added", item_id, content_index=0, part=OutputText(text="")
+            "response.content_part.added", item_id, content_index=0, part=kind.part(text="")
         )
 
     def _end(self) -> Iterator[ResponseEvent]:
         if self._open is None and not self._output:
-            yield from self._open_message()  # An answer of no text is a message of none.
+            yield from self._open_text(_ANSWER)  # An answer of no text is a message of none.
 
         yield from self._close(is_cut=self._is_cut)
 
@@ -103,15 +121,14 @@ class ResponseWriter:
         match self._open:
             case None:
                 return
+            case ReasoningItem(id=item_id):
+                yield from self._close_text(_THOUGHTS, item_id, text)
+                content: list[Any] = [ReasoningText(text=text)]
+                done: Item = self._open.model_copy(update={"status": status, "content": content})
             case MessageItem(id=item_id):
-                part = OutputText(text=text)
-                yield self._of_item(
-                    "response.output_text.done", item_id, content_index=0, text=text, logprobs=[]
-                )
-                yield self._of_item(
-                    "response.content_part.done", item_id, content_index=0, part=part
-                )
-                done: Item = self._open.model_copy(update={"status": status, "content": [part]})
+                yield from self._close_text(_ANSWER, item_id, text)
+                content = [OutputText(text=text)]
+                done = self._open.model_copy(update={"status": status, "content": content})
             case FunctionCallItem(id=item_id):
                 yield self._of_item(
                     "response.function_call_arguments.done", item_id, arguments=text
@@ -121,6 +138,11 @@ class ResponseWriter:
         yield self._event("response.output_item.done", output_index=len(self._output), item=done)
         self._output.append(done)
         self._open = None
+
+    def _close_text(self, kind: _TextKind, item_id: str, text: str) -> Iterator[ResponseEvent]:
+        yield self._of_item(f"{kind.event}.done", item_id, content_index=0, text=text, **kind.more)
+        part = kind.part(text=text)
+        yield self._of_item("response.content_part.done", item_id, content_index=0, part=part)
 
     def _added(self, item: Item) -> ResponseEvent:
         self._open = item
@@ -172,11 +194,15 @@ def _echo(request: ResponseRequest) -> dict[str, Any]:
 
 
 def _usage(usage: Usage) -> ResponseUsage:
+    details = usage.completion_tokens_details
     return ResponseUsage.model_validate(
         {
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.prompt_tokens_details.cached_tokens},
             "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {
+                "reasoning_tokens": details.reasoning_tokens if details else 0
+            },
             "total_tokens": usage.total_tokens,
         }
     )

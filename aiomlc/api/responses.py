@@ -124,7 +124,7 @@ class AsyncResponses:
 
             chunks = await AsyncCompletions(self._service).open(chat)
         except BadRequestError as error:
-            raise _in_our_words(error) from error.__cause__
+            raise _in_our_words(error, request) from error.__cause__
 
         writer = ResponseWriter(request, chunks.request_id, model)
         return ResponseStream(chunks, writer, owner=self._service)
@@ -160,12 +160,14 @@ class ResponseStream(ChunkStream[ChatCompletionChunk | None, ResponseEvent]):
         self._answer.close()
 
 
-def _in_our_words(error: BadRequestError) -> BadRequestError:
+def _in_our_words(error: BadRequestError, request: ResponseRequest) -> BadRequestError:
     """The same error with the field's name in a response."""
-    field, dot, rest = (error.param or "").partition(".")
-    names = {"messages": "input", "response_format": "text.format"}
-    if field in names:
-        error.param = names[field] + dot + rest
+    name = error.param
+    if name is not None:
+        error.param = request.item_chat().path(name)
+        message = str(error)
+        if message.startswith(f"{name}:"):
+            error.args = (error.param + message.removeprefix(name),)
 
     return error
 

@@ -10,20 +10,13 @@ import pytest
 
 from aiomlc import AsyncMLCEngine, MLCEngine, Response
 from aiomlc.api.protocol.response import ResponseEvent
+from aiomlc.api.protocol.response_request import parse_response_request
 from aiomlc.errors import BadRequestError, EngineDeadError, PromptTooLongError
 from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
 TOOLS = [{"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False}]
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"}}</tool_call>'
-REQUESTS: list[dict[str, Any]] = [
-    {},
-    {"max_output_tokens": 2},
-    {"instructions": "Be brief.", "temperature": 0.5, "top_p": 0.9, "metadata": {"a": "b"}},
-    {"tools": TOOLS},
-    {"tools": TOOLS, "tool_choice": "none", "parallel_tool_calls": False},
-    {"text": {"format": {"type": "text"}}, "store": False},
-]
 
 
 async def respond(core: FakeCore, given: Any = "Hello", **options: Any) -> Response:  # noqa: ANN401
@@ -42,26 +35,6 @@ async def prompt_of(given: Any, **options: Any) -> str:  # noqa: ANN401
     core = FakeCore()
     await respond(core, given, **options)
     return bytes(core.prompts[0]).decode()
-
-
-@pytest.mark.parametrize("reply", ["Hi!", "", CALL, "So " + CALL + CALL])
-@pytest.mark.parametrize("options", REQUESTS)
-async def test_openais_types_accept_the_answer_and_every_event(
-    reply: str, options: dict[str, Any]
-) -> None:
-    types = pytest.importorskip("openai.types.responses")
-    adapter = pytest.importorskip("pydantic").TypeAdapter(types.ResponseStreamEvent)
-
-    answer = await respond(FakeCore([reply]), **options)
-    events = await stream(FakeCore([reply]), **options)
-
-    for ours, parse in [
-        (answer, types.Response.model_validate_json),
-        *((event, adapter.validate_json) for event in events),
-    ]:
-        parsed = parse(ours.model_dump_json(), strict=True)
-        assert parsed.model_dump(mode="json", exclude_unset=True) == ours.model_dump(mode="json")
-        assert not parsed.model_extra
 
 
 async def test_a_response_has_openais_shape() -> None:
@@ -193,7 +166,7 @@ async def test_the_output_of_an_answer_is_input_of_the_next() -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
         ({"given": []}, "input"),
-        ({"given": [{"type": "reasoning", "id": "r"}]}, "input[0]"),
+        ({"given": [{"type": "item_reference", "id": "r"}]}, "input[0]"),
         ({"given": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
         ({"given": [{"type": "function_call", "call_id": "1"}]}, "input[0].name"),
     ],
@@ -206,6 +179,68 @@ async def test_a_field_that_is_wrong_or_not_supported_is_named(
 
     assert caught.value.param is not None
     assert caught.value.param.startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"tools": [{**TOOLS[0], "name": "a b"}]}, "tools[0].name"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "g"}}, "tool_choice"),
+        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+    ],
+)
+async def test_what_chat_refuses_is_named_as_in_a_response(
+    options: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        await respond(FakeCore(), **options)
+
+    assert caught.value.param == param
+    assert str(caught.value).startswith(f"{param}: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("messages", "input"),
+        ("messages[0]", "instructions"),
+        ("messages[0].content", "instructions"),
+        ("messages[1].content", "input[0].content"),
+        ("messages[2]", "input[2]"),
+        ("messages[2].content", "input[2].content"),
+        ("messages[2].reasoning_content", "input[1].content"),
+        ("messages[2].tool_calls[0].function.arguments", "input[3].arguments"),
+        ("messages[2].tool_calls[1].function.name", "input[4].name"),
+        ("messages[2].tool_calls[1].id", "input[4].call_id"),
+        ("messages[3].content", "input[5].output"),
+        ("messages[3].tool_call_id", "input[5].call_id"),
+        ("max_completion_tokens", "max_output_tokens"),
+        ("response_format.json_schema.schema", "text.format.schema"),
+        ("tools[1].function.parameters", "tools[1].parameters"),
+        ("tools[1].type", "tools[1].type"),
+        ("tool_choice.function.name", "tool_choice.name"),
+        ("tool_choice.allowed_tools.tools[2].function.name", "tool_choice.tools[2].name"),
+        ("temperature", "temperature"),
+    ],
+)
+def test_every_path_of_a_chat_is_one_of_a_response(path: str, param: str) -> None:
+    request = parse_response_request(
+        {
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "user", "content": "Hi"},
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]},
+                {"role": "assistant", "content": "So"},
+                {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                {"type": "function_call", "call_id": "2", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "1", "output": "sun"},
+            ],
+        }
+    )
+
+    assert request.item_chat().path(path) == param
 
 
 async def test_options_reach_the_core() -> None:

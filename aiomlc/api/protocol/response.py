@@ -6,6 +6,8 @@ __all__ = (
     "FunctionCallItem",
     "MessageItem",
     "OutputText",
+    "ReasoningItem",
+    "ReasoningText",
     "Response",
     "ResponseEvent",
     "ResponseUsage",
@@ -33,6 +35,23 @@ class OutputText(WireModel):
     logprobs: list[Any] = Field(default_factory=list)
 
 
+class ReasoningText(WireModel):
+    """The text of thoughts."""
+
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str
+
+
+class ReasoningItem(WireModel):
+    """What the model thought before it answered."""
+
+    type: Literal["reasoning"] = "reasoning"
+    id: str
+    summary: list[Any] = Field(default_factory=list)  #: Always empty: the thoughts are there.
+    content: list[ReasoningText]
+    status: Status
+
+
 class MessageItem(WireModel):
     """What the model said."""
 
@@ -54,6 +73,9 @@ class FunctionCallItem(WireModel):
     status: Status
 
 
+OutputItem = Annotated[ReasoningItem | MessageItem | FunctionCallItem, Field(discriminator="type")]
+
+
 class InputTokensDetails(WireModel):
     """Where the prompt's tokens came from."""
 
@@ -64,7 +86,7 @@ class InputTokensDetails(WireModel):
 class OutputTokensDetails(WireModel):
     """What the answer's tokens were for."""
 
-    reasoning_tokens: int = 0
+    reasoning_tokens: int = 0  #: As `Usage` counts them.
 
 
 class ResponseUsage(WireModel):
@@ -96,7 +118,7 @@ class Response(WireModel):
     max_output_tokens: int | None
     metadata: dict[str, str]
     model: str
-    output: list[Annotated[MessageItem | FunctionCallItem, Field(discriminator="type")]]
+    output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: None = None
     reasoning: Annotated[dict[str, Any] | None, Field(exclude_if=_is_none)] = None
@@ -123,6 +145,8 @@ class ResponseEvent(WireModel):
         "response.in_progress",
         "response.output_item.added",
         "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
         "response.output_text.delta",
         "response.output_text.done",
         "response.content_part.done",
@@ -135,10 +159,10 @@ class ResponseEvent(WireModel):
     sequence_number: int  #: 0, 1, 2 and so on.
     response: Annotated[Response | None, Field(exclude_if=_is_none)] = None
     output_index: Annotated[int | None, Field(exclude_if=_is_none)] = None
-    item: Annotated[MessageItem | FunctionCallItem | None, Field(exclude_if=_is_none)] = None
+    item: Annotated[OutputItem | None, Field(exclude_if=_is_none)] = None
     item_id: Annotated[str | None, Field(exclude_if=_is_none)] = None
     content_index: Annotated[int | None, Field(exclude_if=_is_none)] = None
-    part: Annotated[OutputText | None, Field(exclude_if=_is_none)] = None
+    part: Annotated[OutputText | ReasoningText | None, Field(exclude_if=_is_none)] = None
     delta: Annotated[str | None, Field(exclude_if=_is_none)] = None
     text: Annotated[str | None, Field(exclude_if=_is_none)] = None
     arguments: Annotated[str | None, Field(exclude_if=_is_none)] = None

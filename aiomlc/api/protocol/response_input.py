@@ -1,10 +1,18 @@
-"""What a response is asked: the items of OpenAI's Responses, and the chat messages they mean."""
+"""What a response is asked: the items of OpenAI's Responses."""
 
 from __future__ import annotations
 
-__all__ = ("Input", "as_messages")
+__all__ = (
+    "Input",
+    "InputCall",
+    "InputCallOutput",
+    "InputItem",
+    "InputMessage",
+    "InputReasoning",
+    "TextPart",
+)
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, StrictStr, Tag
@@ -62,6 +70,39 @@ class InputCallOutput(WireModel):
     status: Status | None = None
 
 
+class SummaryPart(WireModel):
+    """A part of a summary of thoughts."""
+
+    type: Literal["summary_text"]
+    text: StrictStr
+
+
+class ThoughtPart(WireModel):
+    """A part of thoughts."""
+
+    type: Literal["reasoning_text"]
+    text: StrictStr
+
+
+class InputReasoning(WireModel):
+    """What the model thought before the next item."""
+
+    type: Literal["reasoning"]
+    summary: tuple[SummaryPart, ...]
+    content: tuple[ThoughtPart, ...] | None = None
+    id: StrictStr | None = None
+    status: Status | None = None
+    encrypted_content: None = None  #: Only who wrote it can read it.
+
+    @property
+    def text(self) -> str:
+        """The thoughts, or a summary where that is all there is."""
+        if self.content:
+            return "".join(part.text for part in self.content)
+
+        return "\n\n".join(part.text for part in self.summary)
+
+
 def _kind(item: object) -> object:
     if isinstance(item, Mapping):
         return item.get("type", "message")
@@ -72,7 +113,8 @@ def _kind(item: object) -> object:
 InputItem = Annotated[
     Annotated[InputMessage, Tag("message")]
     | Annotated[InputCall, Tag("function_call")]
-    | Annotated[InputCallOutput, Tag("function_call_output")],
+    | Annotated[InputCallOutput, Tag("function_call_output")]
+    | Annotated[InputReasoning, Tag("reasoning")],
     Discriminator(_kind),
 ]
 
@@ -92,47 +134,3 @@ def _as_items(value: object) -> object:
 
 
 Input = Annotated[tuple[InputItem, ...], Field(min_length=1), BeforeValidator(_as_items)]
-
-
-def as_messages(instructions: str | None, items: Iterable[InputItem]) -> list[dict[str, Any]]:
-    """The chat that the items are; calls in a row are one turn of the assistant's."""
-    messages: list[dict[str, Any]] = []
-    if instructions is not None:
-        messages.append({"role": "system", "content": instructions})
-
-    for item in items:
-        match item:
-            case InputMessage():
-                messages.append({"role": item.role, "content": _text(item.content)})
-            case InputCall():
-                _turn_of_calls(messages).append(_call(item))
-            case InputCallOutput():
-                messages.append(
-                    {
-                        "role": "tool",
-                        "tool_call_id": item.call_id,
-                        "content": _text(item.output),
-                    }
-                )
-
-    return messages
-
-
-def _turn_of_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant"})
-
-    calls: list[dict[str, Any]] = messages[-1].setdefault("tool_calls", [])
-    return calls
-
-
-def _call(item: InputCall) -> dict[str, Any]:
-    return {
-        "id": item.call_id,
-        "type": "function",
-        "function": {"name": item.name, "arguments": item.arguments},
-    }
-
-
-def _text(content: tuple[TextPart, ...]) -> str:
-    return "".join(part.text for part in content)

@@ -22,8 +22,9 @@ from aiomlc.api.protocol.chat_request import (
     parse_chat_request,
 )
 from aiomlc.api.protocol.request import with_extra_body
+from aiomlc.api.protocol.response_chat import ItemChat, chat_of
 from aiomlc.api.protocol.response_format import JsonSchema
-from aiomlc.api.protocol.response_input import Input, as_messages
+from aiomlc.api.protocol.response_input import Input
 from aiomlc.api.protocol.wire import NONE_IS_EMPTY, WireModel, parse
 from aiomlc.errors import BadRequestError
 
@@ -121,6 +122,8 @@ class ReasoningConfig(WireModel):
     """How much to think, which is told to the template."""
 
     effort: ReasoningEffort | None = None
+    #: Echoed: the thoughts are told as they are, and never summarised.
+    summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class ResponseRequest(WireModel):
@@ -149,6 +152,10 @@ class ResponseRequest(WireModel):
     chat_template_kwargs: dict[str, Any] | None = None
     request_id: StrictStr | None = None
 
+    def item_chat(self) -> ItemChat:
+        """The chat that the instructions and the input are."""
+        return chat_of(self.instructions, self.input)
+
     def as_chat(self) -> ChatCompletionRequest:
         """The chat that answers this.
 
@@ -156,7 +163,7 @@ class ResponseRequest(WireModel):
             BadRequestError: a value is out of range; `param` names the field.
         """
         fields = {name: getattr(self, name) for name in _AS_IN_CHAT}
-        fields["messages"] = as_messages(self.instructions, self.input)
+        fields["messages"] = self.item_chat().messages
         fields["max_completion_tokens"] = self.max_output_tokens
         fields["tools"] = [_chat_tool(tool) for tool in self.tools]
         fields["tool_choice"] = _chat_choice(self.tool_choice)

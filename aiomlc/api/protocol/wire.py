@@ -90,6 +90,7 @@ _TAGS = {
         "function_call",
         "function_call_output",
         "message",
+        "reasoning",
         "system",
         "tool",
         "user",
