@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.api.chat import AsyncChat, MessageLike
 from aiomlc.api.completions import AsyncTextCompletions
+from aiomlc.api.done import Done
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.former import FormerOptions, with_former_options
 from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
@@ -281,13 +282,17 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """Take requests again, after `drain`."""
         self._service.engine.resume()
 
-    async def reset(self) -> None:
+    def reset(self) -> Done:
         """End every request, empty the prefix cache, pins too, and set the counters to 0.
 
-        Readers get `RequestAbortedError`; the engine goes on.
+        Readers get `RequestAbortedError`; the engine goes on. It is done when this returns; what
+        it returns may be awaited. Before the first request there is nothing to do.
+
+        Raises:
+            EngineClosedError: the engine was terminated or unloaded, or serves another event loop.
         """
-        await checkpoint()
-        self._service.engine.reset()
+        self._service.reset()
+        return Done()
 
     async def unload(self) -> None:
         """End every request and free the model; the engine can be loaded again.
@@ -427,6 +432,10 @@ class _Service:
             raise EngineClosedError("the engine was terminated")
 
         return self._session
+
+    def reset(self) -> None:
+        if self._session is not None or self._terminated or self._is_unloaded:
+            self.engine.reset()
 
     async def unload(self) -> None:
         async with self._opening:

@@ -8,7 +8,7 @@ import atexit
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -110,7 +110,7 @@ class EnginePortal:
         self._exit_hook = partial(_close_if_alive, weakref.ref(self))
         atexit.register(self._exit_hook)
 
-    def call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
+    def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
         """Run a function in the engine's thread. An interrupted caller cancels it."""
         call = _Call(partial(function, *args))
         try:
@@ -129,7 +129,7 @@ class EnginePortal:
         except RuntimeError as error:
             raise EngineClosedError("the engine was terminated") from error
 
-    def call_if_open(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def call_if_open(self, function: Callable[[], Awaitable[object]]) -> None:
         """Run a function that has nothing to do once the engine is closed."""
         with suppress(EngineClosedError):
             self.call(function)
@@ -160,7 +160,7 @@ class EnginePortal:
 class _Call(Generic[_T]):
     """A function in the engine's thread; an interrupt may come before its future is there."""
 
-    def __init__(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> None:
+    def __init__(self, function: Callable[[], Awaitable[_T]]) -> None:
         self._function = function
         self._scope: CancelScope | None = None
         self._is_cancelled = False

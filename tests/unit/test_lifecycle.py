@@ -122,6 +122,24 @@ async def test_a_reset_ends_every_request_and_the_engine_goes_on() -> None:
             assert (await ask(engine)).choices[0].message.content == "Hello!"
 
 
+async def test_a_reset_is_done_when_the_call_returns_and_need_not_be_awaited() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    engine = AsyncMLCEngine(loader=fake_loader(core))
+    with fail_after(10):
+        engine.reset()  # Nothing is open yet.
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        engine.reset()
+        assert core.cancelled == [1]
+        with pytest.raises(RequestAbortedError):
+            await anext(stream)
+
+        await engine.unload()
+        with pytest.raises(EngineClosedError):
+            engine.reset()
+
+    engine.terminate()
+
+
 @pytest.mark.parametrize("in_scope", [True, False])
 async def test_a_model_is_unloaded_under_load_and_another_takes_its_place(in_scope: bool) -> None:
     first, second = FakeCore(["first"], hand_stepped=True), FakeCore(["second"])
