@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "ECHO",
     "EngineConfig",
     "Mode",
     "PrefixCacheMode",
@@ -31,6 +32,7 @@ Mode = Literal["local", "interactive", "server"]
 PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
 PAGE_SIZE = 16
+ECHO = "mock://echo"  #: The model without files, also under upstream's name for its library.
 
 # A laptop's worth of concurrency: the pages, not the rows, are what costs memory.
 _MAX_SEQUENCES: dict[Mode, int] = {"local": 32, "interactive": 1, "server": 128}
@@ -43,7 +45,7 @@ _NO_LIMIT = 2**31 - 1
 
 # The values that say "not used" in upstream's configuration; any other is refused by name.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "model_lib": (None,),
+    "model_lib": (None, ECHO),
     "tensor_parallel_shards": (None, 1),
     "pipeline_parallel_stages": (None, 1),
     "opt": (None,),

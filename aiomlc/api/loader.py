@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from aiomlc.config import EngineConfig, Mode
+from aiomlc.config import ECHO, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelNotFoundError
-from aiomlc.runtime.fake_model import ECHO, echo_model
+from aiomlc.runtime.fake_model import echo_model
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
 _DEVICES = ("auto", "cpu")
@@ -49,6 +49,8 @@ def complete_config(
 ) -> EngineConfig:
     """The configuration with a constructor's arguments in it.
 
+    With upstream's `model_lib` that echoes the model is `mock://echo`.
+
     Raises:
         BadRequestError: an argument is not supported or contradicts the configuration.
         ModelNotFoundError: `model_lib` is no file.
@@ -59,9 +61,13 @@ def complete_config(
     _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
     _check_same("mode", mode, config.mode)
     _check_supported(device, model_lib)
+    if ECHO in (model_lib, config.model_lib):
+        path = ECHO
+
     return dataclasses.replace(
         config,
         model=config.model if path is None else path,
+        model_lib=None,
         mode=mode,
         enable_tracing=config.enable_tracing or enable_tracing,
     )
@@ -124,7 +130,7 @@ def _check_supported(device: str, model_lib: Model | None) -> None:
             f"device {device!r} is not supported yet: use 'auto' or 'cpu'", param="device"
         )
 
-    if model_lib is None:
+    if model_lib is None or model_lib == ECHO:
         return
 
     if not Path(model_lib).is_file():

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ("ECHO", "echo_model", "fake_model")
+__all__ = ("echo_model", "fake_model")
 
 import tokenizers
 import tokenizers.decoders
 import tokenizers.models
 import tokenizers.pre_tokenizers
 
+from aiomlc.config import ECHO
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.fake_core import FakeCore
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.tool_format import find_tool_format
-
-ECHO = "mock://echo"
 
 _CHATML = (
     "{% if tools %}<tools>{{ tools | tojson }}</tools>\n{% endif %}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from aiomlc import AsyncMLCEngine, JSONFFIEngine, MLCEngine, SyncMLCEngine
+from aiomlc import AsyncMLCEngine, EngineConfig, JSONFFIEngine, MLCEngine, SyncMLCEngine
 
 pytestmark = pytest.mark.timeout(20)
 ECHO = "mock://echo"
@@ -30,4 +32,22 @@ def test_every_engine_takes_it() -> None:
         generated, _ = steps.generate("Hello")
 
     assert whole.choices[0].message.content == text == PROMPT
+    assert generated == [["Hello"]]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"model_lib": ECHO},
+        {"model": "x", "model_lib": ECHO},
+        {"engine_config": EngineConfig(model_lib=ECHO)},
+    ],
+)
+def test_upstreams_library_that_echoes_is_the_model(arguments: dict[str, Any]) -> None:
+    with MLCEngine(**arguments) as engine, SyncMLCEngine(**arguments) as steps:
+        answer = engine.chat.completions.create(messages=HELLO)
+        generated, _ = steps.generate("Hello")
+        assert (engine.engine_config.model, engine.engine_config.model_lib) == (ECHO, None)
+
+    assert (answer.choices[0].message.content, answer.model) == (PROMPT, ECHO)
     assert generated == [["Hello"]]
