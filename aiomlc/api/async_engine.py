@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.api.chat import AsyncChat, MessageLike
 from aiomlc.api.completions import AsyncTextCompletions
+from aiomlc.api.device import Device, device_name
 from aiomlc.api.done import Done
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.former import FormerOptions, with_former_options
@@ -64,7 +65,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     def __init__(  # noqa: PLR0913 - upstream's signature.
         self,
         model: Model | None = None,
-        device: str = "auto",
+        device: Device = "auto",
         *,
         model_lib: Model | None = None,
         mode: Mode = "local",
@@ -77,12 +78,11 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         self.engine_config: EngineConfig = complete_config(
             with_former_options(engine_config, former),
             model=model,
-            device=device,
             model_lib=model_lib,
             mode=mode,
             enable_tracing=enable_tracing,
         )
-        self._service = _Service(device, self.engine_config, on_progress, loader)
+        self._service = _Service(device_name(device), self.engine_config, on_progress, loader)
         self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._service)
         self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from anyio import to_thread
 
+from aiomlc.api.device import Device
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.sync_engine import MLCEngine
 from aiomlc.errors import BadRequestError
@@ -41,7 +42,7 @@ class AsyncEmbeddingEngine:
         self,
         model: Model | None = None,
         model_lib: Model | None = None,
-        device: str = "auto",
+        device: Device = "auto",
         *,
         pooling_strategy: Pooling | None = None,
         loader: Loader | None = None,

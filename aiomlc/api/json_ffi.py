@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat import MessageLike
+from aiomlc.api.device import Device
 from aiomlc.api.former import FormerOptions
 from aiomlc.api.json_chunks import (
     check_stream,
@@ -41,7 +42,7 @@ class JSONFFIEngine:
     def __init__(  # noqa: PLR0913 - upstream's signature.
         self,
         model: Model | None = None,
-        device: str = "auto",
+        device: Device = "auto",
         *,
         model_lib: Model | None = None,
         mode: Mode = "local",

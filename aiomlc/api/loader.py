@@ -18,8 +18,6 @@ from aiomlc.errors import BadRequestError, ModelNotFoundError
 from aiomlc.runtime.fake_model import echo_model
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
-_DEVICES = ("auto", "cpu")
-
 Model = str | PathLike[str]
 
 
@@ -42,7 +40,6 @@ def complete_config(
     config: EngineConfig | None,
     *,
     model: Model | None,
-    device: str,
     model_lib: Model | None,
     mode: Mode,
     enable_tracing: bool = False,
@@ -60,7 +57,7 @@ def complete_config(
     _check_same("model", path, config.model)
     _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
     _check_same("mode", mode, config.mode)
-    _check_supported(device, model_lib)
+    _check_library(model_lib)
     if ECHO in (model_lib, config.model_lib):
         path = ECHO
 
@@ -124,12 +121,7 @@ def _check_same(name: str, argument: str | None, configured: str | None) -> None
         )
 
 
-def _check_supported(device: str, model_lib: Model | None) -> None:
-    if device not in _DEVICES:
-        raise BadRequestError(
-            f"device {device!r} is not supported yet: use 'auto' or 'cpu'", param="device"
-        )
-
+def _check_library(model_lib: Model | None) -> None:
     if model_lib is None or model_lib == ECHO:
         return
 

@@ -25,5 +25,5 @@ def plan_memory(
         ModelLoadError: a file or a field of the model is at fault.
         BadRequestError: an argument contradicts another, or the model is an encoder.
     """
-    config = complete_config(engine_config, model=model, device="auto", model_lib=None, mode=mode)
+    config = complete_config(engine_config, model=model, model_lib=None, mode=mode)
     return memory_plan.plan_memory(find_model(config.model), mode, config)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self, Unpack, final
 
 from anyio.from_thread import start_blocking_portal
 
+from aiomlc.api.device import Device, device_name
 from aiomlc.api.former import FormerOptions, with_former_options
 from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.logprobs import LogprobsWriter
@@ -80,7 +81,7 @@ class SyncMLCEngine:
     def __init__(  # noqa: PLR0913 - upstream's signature.
         self,
         model: Model | None = None,
-        device: str = "auto",
+        device: Device = "auto",
         *,
         model_lib: Model | None = None,
         mode: Mode = "local",
@@ -94,7 +95,6 @@ class SyncMLCEngine:
         self.engine_config: EngineConfig = complete_config(
             with_former_options(engine_config, former),
             model=model,
-            device=device,
             model_lib=model_lib,
             mode=mode,
             enable_tracing=enable_tracing,
@@ -103,7 +103,7 @@ class SyncMLCEngine:
         load = partial(
             loader or open_model,
             self.engine_config.model,
-            device=device,
+            device=device_name(device),
             mode=mode,
             engine_config=self.engine_config,
             on_progress=on_progress,

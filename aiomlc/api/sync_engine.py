@@ -15,6 +15,7 @@ from aiomlc.api.chat_events import ChatEventIterator
 from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.completion_stream import CompletionStream
 from aiomlc.api.completions import Prompt
+from aiomlc.api.device import Device
 from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.former import FormerOptions
 from aiomlc.api.loader import Loader, Model
@@ -59,7 +60,7 @@ class MLCEngine:
     def __init__(  # noqa: PLR0913 - upstream's signature.
         self,
         model: Model | None = None,
-        device: str = "auto",
+        device: Device = "auto",
         *,
         model_lib: Model | None = None,
         mode: Mode = "local",
