@@ -24,6 +24,7 @@ from aiomlc.api.former import FormerOptions, with_former_options
 from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
+from aiomlc.api.model_files import ModelFacts, read_facts
 from aiomlc.api.options import ChatOptions, TokenOptions
 from aiomlc.api.pins import pin_prefix
 from aiomlc.api.portal import open_portal
@@ -128,10 +129,13 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the open model: `encode`, `decode` and the bytes of each token.
+        """The tokenizer of the model: `encode`, `decode` and the bytes of each token.
+
+        Before the model is open its files are read, as they are for the two properties below.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            EngineClosedError: the engine was terminated, or its model unloaded.
+            ModelLoadError: a file of the model is missing or at fault.
             BadRequestError: its model is an encoder.
         """
         return self._service.model.tokenizer
@@ -150,7 +154,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """Tokens of one sequence, prompt and completion.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            EngineClosedError: the engine was terminated, or its model unloaded.
+            ModelLoadError: a file of the model is missing or at fault.
             BadRequestError: its model is an encoder.
         """
         return self._service.model.context_window
@@ -160,7 +165,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """The conversation template that makes the prompts; None where a Jinja template does.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            EngineClosedError: the engine was terminated, or its model unloaded.
+            ModelLoadError: a file of the model is missing or at fault.
         """
         return self._service.conv_template
 
@@ -344,6 +350,7 @@ class _Service:
         self.config = config
         self._on_progress = on_progress
         self._loader = loader or open_model
+        self._facts: ModelFacts | None = None  # Of a model that is not open yet.
         self._session: ModelSession | EncoderSession | None = None
         self._terminated = False
         self._is_unloaded = False
@@ -370,23 +377,29 @@ class _Service:
 
     @property
     def conv_template(self) -> Conversation | None:
-        session = self._session
-        if session is None:
-            raise EngineClosedError("the engine is not open")
-
-        template = session.model.chat_template if isinstance(session, ModelSession) else None
+        is_encoder = isinstance(self._session, EncoderSession)
+        template = None if is_encoder else self.model.chat_template
         return template if isinstance(template, Conversation) else None
 
     @property
-    def model(self) -> LoadedModel:
+    def model(self) -> ModelFacts:
         session = self._session
         if session is None:
-            raise EngineClosedError("the engine is not open")
+            return self._unopened_model()
 
         if isinstance(session, EncoderSession):
             raise BadRequestError("the model is an encoder, which generates nothing", param="model")
 
         return session.model
+
+    def _unopened_model(self) -> ModelFacts:
+        # What another loader opens, only that loader knows.
+        is_over = self._terminated or self._is_unloaded
+        if is_over or self._loader is not open_model:
+            raise EngineClosedError("the engine is not open")
+
+        self._facts = self._facts or read_facts(self.config)
+        return self._facts
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -512,6 +525,7 @@ class _Service:
             loaded.core.enable_trace()
 
         session = _session_of(loaded, self.config)
+        self._facts = None
         if self._terminated:
             session.engine.terminate()
             raise EngineClosedError("the engine was terminated")
