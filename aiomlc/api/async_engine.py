@@ -76,14 +76,14 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         loader: Loader | None = None,
         **former: Unpack[FormerOptions],
     ) -> None:
-        self.engine_config: EngineConfig = complete_config(
+        config = complete_config(
             with_former_options(engine_config, former),
             model=model,
             model_lib=model_lib,
             mode=mode,
             enable_tracing=enable_tracing,
         )
-        self._service = _Service(device_name(device), self.engine_config, on_progress, loader)
+        self._service = _Service(device_name(device), config, on_progress, loader)
         self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._service)
         self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)
@@ -92,6 +92,11 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"
+
+    @property
+    def engine_config(self) -> EngineConfig:
+        """What the engine was given; while it is open with the sizes of its memory plan in it."""
+        return self._service.completed_config
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -316,7 +321,6 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             ModelLoadError: the model cannot be opened.
         """
         await self._service.reload(model)
-        self.engine_config = self._service.config
 
     def terminate(self) -> None:
         """End every request and free the model. Waiting readers get `EngineClosedError`.
@@ -406,7 +410,13 @@ class _Service:
         if self._session is None:
             raise EngineClosedError("the engine is not open")
 
-        return self._session.model.memory_plan if isinstance(self._session, ModelSession) else None
+        return _plan_of(self._session)
+
+    @property
+    def completed_config(self) -> EngineConfig:
+        # Beside what was given, which another model is planned with.
+        plan = _plan_of(self._session)
+        return self.config if plan is None else plan.complete(self.config)
 
     async def session(self) -> ModelSession:
         """The open session of a model that generates; the first call opens it."""
@@ -531,6 +541,10 @@ class _Service:
             raise EngineClosedError("the engine was terminated")
 
         return session
+
+
+def _plan_of(session: ModelSession | EncoderSession | None) -> MemoryPlan | None:
+    return session.model.memory_plan if isinstance(session, ModelSession) else None
 
 
 def _session_of(

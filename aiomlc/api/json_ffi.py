@@ -61,7 +61,6 @@ class JSONFFIEngine:
             loader=loader,
             **former,
         )
-        self.engine_config: EngineConfig = self._engine.engine_config
         self.chat: JSONFFIChat = JSONFFIChat(self._engine)
 
     def __repr__(self) -> str:
@@ -77,6 +76,11 @@ class JSONFFIEngine:
         traceback: TracebackType | None,
     ) -> None:
         self.terminate()
+
+    @property
+    def engine_config(self) -> EngineConfig:
+        """The configuration, as of `AsyncMLCEngine.engine_config`."""
+        return self._engine.engine_config
 
     def chat_completion(self, request_json: str, request_id: str | None = None) -> JSONStream:
         """Answer a request; each string is the JSON list of the chunks that came together."""

@@ -92,7 +92,7 @@ class SyncMLCEngine:
         loader: Loader | None = None,
         **former: Unpack[FormerOptions],
     ) -> None:
-        self.engine_config: EngineConfig = complete_config(
+        config = complete_config(
             with_former_options(engine_config, former),
             model=model,
             model_lib=model_lib,
@@ -102,10 +102,10 @@ class SyncMLCEngine:
         self.request_stream_callback = request_stream_callback
         load = partial(
             loader or open_model,
-            self.engine_config.model,
+            config.model,
             device=device_name(device),
             mode=mode,
-            engine_config=self.engine_config,
+            engine_config=config,
             on_progress=on_progress,
         )
         with start_blocking_portal(name="aiomlc loading") as portal:
@@ -116,6 +116,9 @@ class SyncMLCEngine:
             raise BadRequestError("the model is an encoder, which has no steps", param="model")
 
         self._model = loaded
+        plan = loaded.memory_plan
+        #: With the sizes of the memory plan in it.
+        self.engine_config: EngineConfig = config if plan is None else plan.complete(config)
         self.tokenizer: Tokenizer = self._model.tokenizer
         #: Tokens of one sequence, prompt and completion.
         self.max_input_sequence_length: int = self._model.context_window

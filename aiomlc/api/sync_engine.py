@@ -83,7 +83,6 @@ class MLCEngine:
             **former,
         )
         self._portal = EnginePortal(self._engine)
-        self.engine_config: EngineConfig = self._engine.engine_config
         self.chat: Chat = Chat(self._engine, self._portal)
         self.completions: TextCompletions = TextCompletions(self._engine, self._portal)
         self.embeddings: Embeddings = Embeddings(self._engine, self._portal)
@@ -115,6 +114,11 @@ class MLCEngine:
         portal = self._open_portal()
         generate = partial(self._engine.generate, prompt, **options)
         return BlockingStream(portal.call(generate), portal)
+
+    @property
+    def engine_config(self) -> EngineConfig:
+        """The configuration, as of `AsyncMLCEngine.engine_config`."""
+        return self._engine.engine_config
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -194,7 +198,6 @@ class MLCEngine:
     def reload(self, model: Model | None = None) -> None:
         """Load the model again, or another one, as `AsyncMLCEngine.reload`."""
         self._open_portal().call(partial(self._engine.reload, model))
-        self.engine_config = self._engine.engine_config
 
     def terminate(self) -> None:
         """End every request and the engine's thread, and free the model. Idempotent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("MemoryPlan", "ModelMemory", "plan_memory", "plan_models")
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiomlc.compiler.parameters import parameter_records
@@ -143,6 +143,10 @@ class MemoryPlan:
     def fits(self) -> bool:
         """Whether the budget holds it."""
         return self.total_bytes <= self.budget.nbytes
+
+    def complete(self, config: EngineConfig) -> EngineConfig:
+        """A configuration with the planned sizes in it, also where it has others."""
+        return replace(config, **{name: getattr(self, name) for name in _SIZES})
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

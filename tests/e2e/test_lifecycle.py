@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 from anyio import create_task_group, fail_after
 
-from aiomlc import AiomlcError, AsyncMLCEngine, EngineClosedError, SyncMLCEngine, TextData
+from aiomlc import (
+    AiomlcError,
+    AsyncMLCEngine,
+    EngineClosedError,
+    EngineConfig,
+    JSONFFIEngine,
+    MLCEngine,
+    SyncMLCEngine,
+    TextData,
+)
 from aiomlc.api.step_data import GenerationConfig
 
 QUESTION: dict[str, Any] = {
@@ -63,3 +73,33 @@ def test_a_reset_by_hand_sets_the_counters_to_zero() -> None:
 
     assert (statistics.completion_tokens, statistics.steps, statistics.num_recycling) == (0, 0, 0)
     assert statistics.free_pages == statistics.total_pages
+
+
+async def test_the_configuration_is_completed_while_the_model_is_open() -> None:
+    given = EngineConfig(max_num_sequence=3)
+    async with AsyncMLCEngine(engine_config=given) as engine:
+        plan, config = engine.memory_plan, engine.engine_config
+        await engine.unload()
+        unloaded = engine.engine_config
+        await engine.reload()
+        reloaded = engine.memory_plan
+
+    assert plan is not None
+    assert reloaded is not None
+    assert (config.max_num_sequence, config.mode) == (3, "local")
+    for name in (
+        "max_total_sequence_length",
+        "max_single_sequence_length",
+        "prefill_chunk_size",
+    ):
+        assert getattr(config, name) == getattr(plan, name) > 0
+    assert unloaded == dataclasses.replace(given, mode="local")
+    assert plan.given == reloaded.given == {"max_num_sequence"}
+
+
+def test_every_engine_completes_its_configuration() -> None:
+    with MLCEngine() as blocking, JSONFFIEngine() as json, SyncMLCEngine() as steps:
+        configs = [engine.engine_config for engine in (blocking, json, steps)]
+
+    assert configs[0] == configs[1] == configs[2]
+    assert configs[0].max_num_sequence == 32
