@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TextStreamer
 from aiomlc.api.step_data import RequestStreamOutput
 
@@ -10,11 +12,17 @@ PROMPT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 
 def main() -> None:
     texts: dict[str, str] = {}
+    tokens: dict[str, int] = {}
 
     def callback(outputs: list[RequestStreamOutput]) -> None:
         for output in outputs:
             request_id, (single,) = output.unpack()
-            texts[request_id] += streamers[request_id].put(single.delta_token_ids)
+            usage = single.request_final_usage_json_str
+            if usage is None:
+                texts[request_id] += streamers[request_id].put(single.delta_token_ids)
+            else:  # In an output of its own, after the last one.
+                texts[request_id] += streamers[request_id].finish()
+                tokens[request_id] = json.loads(usage)["completion_tokens"]
 
     with SyncMLCEngine(request_stream_callback=callback) as engine:
         streamers = {}
@@ -29,7 +37,7 @@ def main() -> None:
             pass
 
     for question, text in texts.items():
-        print(question, text)
+        print(question, text, f"({tokens[question]} tokens)")
 
 
 if __name__ == "__main__":

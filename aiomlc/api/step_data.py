@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from aiomlc.api.metrics import usage_extra
 from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.core_protocol import Record
@@ -172,12 +173,12 @@ class Request(NamedTuple):
 
 
 class SingleRequestStreamOutput(NamedTuple):
-    """What one sequence gained in a step."""
+    """What one sequence gained in a step, or what a whole request took when it has ended."""
 
     delta_token_ids: list[int]
     delta_text: str  #: Ours: the text of these tokens, less a stop string.
     finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
-    request_final_usage_json_str: str | None  #: In the last one, OpenAI's usage.
+    request_final_usage_json_str: str | None  #: OpenAI's usage, in an output of its own.
     error: str | None = None  #: Ours: why it failed.
     delta_logprob_json_strs: list[str] | None = None  #: OpenAI's entry for each token.
     extra_prefix_string: str = ""
@@ -185,34 +186,41 @@ class SingleRequestStreamOutput(NamedTuple):
     @classmethod
     def of(cls, record: Record, logprobs: list[str] | None = None) -> Self:
         """What a record of the core says."""
-        usage = None
-        if record.finish_reason is not None:
-            counts = {
-                "prompt_tokens": record.prompt_tokens,
-                "completion_tokens": record.completion_tokens,
-                "total_tokens": record.prompt_tokens + record.completion_tokens,
-                "prompt_tokens_details": {"cached_tokens": record.cached_tokens},
-            }
-            usage = json.dumps(counts)
-
         return cls(
-            list(record.token_ids),
-            record.text,
-            record.finish_reason,
-            usage,
-            record.error,
-            logprobs,
+            list(record.token_ids), record.text, record.finish_reason, None, record.error, logprobs
         )
+
+    @classmethod
+    def of_usage(cls, ends: Sequence[Record]) -> Self:
+        """What a request took, by the last records of its sequences."""
+        # The prompt counts once, as it was computed once: for the first choice.
+        first = min(ends, key=lambda record: record.sequence_id)
+        completion_tokens = sum(record.completion_tokens for record in ends)
+        timings = [record.timing for record in ends if record.timing is not None]
+        counts: dict[str, object] = {
+            "prompt_tokens": first.prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": first.prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
+        }
+        extra = usage_extra(first.prompt_tokens, completion_tokens, first.cached_tokens, timings)
+        if extra is not None:
+            counts["extra"] = extra
+
+        return cls([], "", None, json.dumps(counts))
 
 
 class RequestStreamOutput(NamedTuple):
-    """What one request gained in a step."""
+    """What one request gained in a step.
+
+    After the last of a request there is one more, of one output, which has its usage.
+    """
 
     request_id: str
     outputs: list[SingleRequestStreamOutput]
 
     def unpack(self) -> tuple[str, list[SingleRequestStreamOutput]]:
-        """The request's id, and the gain of each of its sequences."""
+        """The request's id, and the gain of each of its sequences, or the one usage."""
         return self.request_id, self.outputs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("StreamCallback", "SyncMLCEngine")
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -43,7 +43,7 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.conversation import Conversation
-from aiomlc.runtime.core_protocol import CoreStatistics
+from aiomlc.runtime.core_protocol import CoreStatistics, Record
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
 from aiomlc.runtime.memory_plan import MemoryPlan
 from aiomlc.runtime.step_log import StepLog
@@ -70,8 +70,8 @@ class SyncMLCEngine:
     """Serve one model step by step, in the thread that calls it and in no other.
 
     Every `step` runs the model once for all requests and tells `request_stream_callback` what
-    each of them gained. It belongs to one thread. Texts are taken as they are: there is no chat
-    template here.
+    each of them gained, and what a request took when it has ended. It belongs to one thread. Texts
+    are taken as they are: there is no chat template here.
 
     Raises:
         BadRequestError: an argument is invalid or not supported; `param` names it.
@@ -134,6 +134,7 @@ class SyncMLCEngine:
         self._step_log.write()
         self._live: dict[int, _Live] = {}
         self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice.
+        self._ends: dict[str, list[Record]] = {}  # Last records of requests with live choices.
         self._logprobs = LogprobsWriter(self.tokenizer)
         self._closed = False
 
@@ -273,6 +274,7 @@ class SyncMLCEngine:
             self._closed = True
             self._live.clear()
             self._sequence_ids.clear()
+            self._ends.clear()
             self._core.close()
             self._core.release()
 
@@ -325,6 +327,7 @@ class SyncMLCEngine:
             raise EngineError("the core has requests and nothing to do")
 
         gains: dict[str, list[SingleRequestStreamOutput]] = {}
+        usages: dict[str, SingleRequestStreamOutput] = {}
         for record in records:
             live = self._live.get(record.sequence_id)
             if live is None:
@@ -337,16 +340,34 @@ class SyncMLCEngine:
             output = SingleRequestStreamOutput.of(record, logprobs)
             if live.tell is not None:
                 live.tell(output)
-            else:
-                row = gains.setdefault(live.request_id, [_NO_GAIN] * live.num_choices)
-                row[live.choice] = output
+                continue
 
-        if gains and self.request_stream_callback is not None:
-            self.request_stream_callback(
-                [RequestStreamOutput(request_id, row) for request_id, row in gains.items()]
-            )
+            row = gains.setdefault(live.request_id, [_NO_GAIN] * live.num_choices)
+            row[live.choice] = output
+            if record.finish_reason is not None:
+                self._ends.setdefault(live.request_id, []).append(record)
+                if live.request_id not in self._sequence_ids:
+                    ends = self._ends.pop(live.request_id)
+                    usages[live.request_id] = SingleRequestStreamOutput.of_usage(ends)
 
+        self._tell(gains, usages)
         return True
+
+    def _tell(
+        self,
+        gains: Mapping[str, list[SingleRequestStreamOutput]],
+        usages: Mapping[str, SingleRequestStreamOutput],
+    ) -> None:
+        if not gains or self.request_stream_callback is None:
+            return
+
+        outputs: list[RequestStreamOutput] = []
+        for request_id, row in gains.items():
+            outputs.append(RequestStreamOutput(request_id, row))
+            if request_id in usages:
+                outputs.append(RequestStreamOutput(request_id, [usages[request_id]]))
+
+        self.request_stream_callback(outputs)
 
     def _forget(self, sequence_id: int) -> None:
         if sequence_id in self._live:

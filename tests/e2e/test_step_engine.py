@@ -39,10 +39,12 @@ def test_generate_says_what_the_other_engines_say() -> None:
 def test_requests_that_arrive_while_others_run_get_the_same_answers() -> None:
     outputs: dict[str, list[int]] = defaultdict(list)
     finished: dict[str, str] = {}
+    usages: dict[str, str | None] = {}  # The last of each request has it.
 
     def callback(batch: Sequence[RequestStreamOutput]) -> None:
         for output in batch:
             request_id, (single,) = output.unpack()
+            usages[request_id] = single.request_final_usage_json_str
             outputs[request_id] += single.delta_token_ids
             if single.finish_reason is not None:
                 finished[request_id] = single.finish_reason
@@ -71,6 +73,13 @@ def test_requests_that_arrive_while_others_run_get_the_same_answers() -> None:
     assert {finished[str(index)] for index in range(3)} == {"stop"}
     assert {finished[f"left {index}"] for index in range(3)} == {"abort"}
     assert finished["reset"] == "abort"
+    told = {request_id: json.loads(text or "") for request_id, text in usages.items()}
+    assert told.keys() == finished.keys()
+    assert [told[str(index)]["completion_tokens"] for index in range(3)] == [
+        len(outputs[str(index)]) + 1  # The token that ends an answer is no part of it.
+        for index in range(3)
+    ]
+    assert told["0"]["extra"]["ttft_s"] > 0
 
 
 def test_json_is_enforced_by_hand_too() -> None:

@@ -34,11 +34,19 @@ class Told:
         self.batches.append(outputs)
 
     def of(self, request_id: str) -> list[SingleRequestStreamOutput]:
-        unpacked = [output.unpack() for batch in self.batches for output in batch]
-        return [output for rid, outputs in unpacked for output in outputs if rid == request_id]
+        told = self._all_of(request_id)
+        return [output for output in told if output.request_final_usage_json_str is None]
+
+    def usages(self, request_id: str) -> list[dict[str, Any]]:
+        texts = [output.request_final_usage_json_str for output in self._all_of(request_id)]
+        return [json.loads(text) for text in texts if text is not None]
 
     def text(self, request_id: str) -> str:
         return "".join(output.delta_text for output in self.of(request_id))
+
+    def _all_of(self, request_id: str) -> list[SingleRequestStreamOutput]:
+        unpacked = [output.unpack() for batch in self.batches for output in batch]
+        return [output for rid, outputs in unpacked for output in outputs if rid == request_id]
 
 
 def make(core: FakeCore | None = None, told: Told | None = None, **options: Any) -> SyncMLCEngine:  # noqa: ANN401
@@ -58,16 +66,32 @@ def test_each_step_tells_what_every_request_gained() -> None:
         moved = [engine.step() for _ in range(5)]
 
     assert moved == [True] * 4 + [False]
-    assert [len(batch) for batch in told.batches] == [2, 2, 2, 1]
+    assert [len(batch) for batch in told.batches] == [2, 2, 3, 2]
     assert (told.text("x"), told.text("y")) == ("abc", "de")
     assert [output.finish_reason for output in told.of("y")] == [None, None, "stop"]
     assert [output.delta_token_ids for output in told.of("y")] == [[100], [101], []]
-    assert json.loads(told.of("x")[-1].request_final_usage_json_str or "") == {
-        "prompt_tokens": 5,
-        "completion_tokens": 3,
-        "total_tokens": 8,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
+
+
+def test_the_usage_is_an_output_of_its_own_after_the_last() -> None:
+    told = Told()
+    with make(told=told, replies=["abc"]) as engine:
+        add(engine, "x")
+        while engine.step():
+            pass
+
+    last, usage = told.batches[-1]
+    assert last.outputs[0].finish_reason == "stop"
+    assert usage.outputs == [
+        SingleRequestStreamOutput([], "", None, usage.outputs[0].request_final_usage_json_str)
+    ]
+    assert told.usages("x") == [
+        {
+            "prompt_tokens": 5,
+            "completion_tokens": 3,
+            "total_tokens": 8,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        }
+    ]
 
 
 def test_a_request_may_arrive_between_steps() -> None:
@@ -147,6 +171,7 @@ def test_abort_ends_a_request_at_the_next_step() -> None:
         add(engine, "x")
 
     assert [output.finish_reason for output in told.of("x")] == [None, "abort"]
+    assert len(told.usages("x")) == 1
 
 
 def test_reset_ends_every_request_and_the_engine_goes_on() -> None:
@@ -318,8 +343,11 @@ def test_the_callback_is_told_of_all_choices_of_a_request() -> None:
 
     outputs = [output for batch in told.batches for output in batch]
     assert {output.request_id for output in outputs} == {"x"}
-    assert {len(output.outputs) for output in outputs} == {2}
-    assert ["".join(o.outputs[i].delta_text for o in outputs) for i in (0, 1)] == ["a", "bcd"]
+    *gains, usage = outputs
+    assert {len(output.outputs) for output in gains} == {2}
+    assert len(usage.outputs) == 1
+    assert told.usages("x")[0]["completion_tokens"] == 4
+    assert ["".join(o.outputs[i].delta_text for o in gains) for i in (0, 1)] == ["a", "bcd"]
 
 
 def test_a_model_without_grammars_says_so() -> None:
