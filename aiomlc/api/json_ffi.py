@@ -102,6 +102,23 @@ class JSONFFIEngine:
         """
         self._engine.terminate()
 
+    # Under the names that upstream's own tests and programs know.
+
+    def _raw_chat_completion(
+        self, request_json_str: str, include_usage: bool, request_id: str
+    ) -> Iterator[ChatCompletionChunk]:
+        chunks = _Chunks(self._engine, request_json_str, request_id)
+        return _flatten(chunks, include_usage=include_usage)
+
+    def _test_reload(self) -> None:
+        self._engine.reload()
+
+    def _test_reset(self) -> None:
+        self._engine.reset()
+
+    def _test_unload(self) -> None:
+        self._engine.unload()
+
 
 @final
 class JSONFFIChat:

@@ -158,6 +158,28 @@ def test_the_rest_is_the_blocking_engines() -> None:
     assert "terminated" in closed[0]["choices"][0]["delta"]["content"]
 
 
+def test_upstreams_programs_find_its_unofficial_names() -> None:
+    with JSONFFIEngine(loader=fake_loader(replies=["Hi!"])) as engine:
+        ask = engine._raw_chat_completion
+        plain = list(ask(hello(), include_usage=False, request_id="mine"))
+        counted = list(ask(hello(), include_usage=True, request_id="mine"))
+        failed = list(ask("{", include_usage=True, request_id="bad"))
+        engine._test_reset()
+        completion_tokens = engine.metrics()["completion_tokens_sum"]
+        engine._test_unload()
+        unloaded = list(ask(hello(), include_usage=False, request_id="mine"))
+        engine._test_reload()
+        reloaded = list(ask(hello(), include_usage=False, request_id="mine"))
+
+    assert {chunk.id for chunk in plain} == {"mine"}
+    assert all(chunk.usage is None for chunk in plain)
+    assert counted[-1].usage is not None
+    assert [chunk.id for chunk in failed] == ["bad", "bad"]
+    assert completion_tokens == 0
+    assert [chunk.choices[0].finish_reason for chunk in unloaded] == ["error"]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in reloaded) == "Hi!"
+
+
 def test_a_constructor_that_fails_raises() -> None:
     async def load(model: object, **_: object) -> LoadedModel:
         raise ModelLoadError("no such file")
