@@ -151,7 +151,7 @@ async def test_an_exception_ends_its_request_alone() -> None:
             await engine.chat.completions.create(
                 **asking(max_tokens=60, logits_processors=[nothing, fail])
             )
-        with pytest.raises(RequestFailedError, match="logits processors left"):
+        with pytest.raises(RequestFailedError, match="no token is left"):
             await engine.chat.completions.create(**asking(logits_processors=[leave_nothing]))
         told = [chunk async for chunk in sound]
         free = engine.statistics()

@@ -46,7 +46,7 @@ def loader(reply: str) -> Loader:
         assert fake.chat_template is not None
         return replace(
             fake,
-            chat_template=ChatTemplate(fake.chat_template.source + "{# reasoning_effort #}"),
+            chat_template=ChatTemplate(fake.chat_template.source + "{% set _ = reasoning_effort %}"),
             reasoning_format=ReasoningFormat("<think>", "</think>"),
             grammars=GrammarCache(AnyGrammar),
         )
