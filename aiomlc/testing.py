@@ -4,6 +4,7 @@ in which something goes wrong on purpose."""
 from __future__ import annotations
 
 __all__ = (
+    "DEAD_END",
     "FakeCore",
     "FakeEncoder",
     "Faults",
@@ -11,15 +12,21 @@ __all__ = (
     "fake_loader",
     "fake_model",
     "faulty_loader",
+    "unread",
 )
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
+from aiomlc.api.async_engine import AsyncMLCEngine
+from aiomlc.api.chat import MessageLike
+from aiomlc.api.chat_stream import ChatCompletionStream
 from aiomlc.api.loader import Loader, Model
+from aiomlc.api.options import ChatOptions
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.core_protocol import Core
 from aiomlc.runtime.fake_core import FakeCore
@@ -27,6 +34,25 @@ from aiomlc.runtime.fake_encoder import FakeEncoder, fake_encoder
 from aiomlc.runtime.fake_model import fake_model
 from aiomlc.runtime.faults import Faults
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+
+#: A `response_format` whose text begins, and then nothing can follow: it ends in
+#: `RequestFailedError`.
+DEAD_END: Mapping[str, Any] = {
+    "type": "grammar",
+    "syntax": "lark",
+    "definition": 'start: /[a-z]{1,9}/ "!" NOTHING\nNOTHING: /b/ & /c/',
+}
+
+
+@asynccontextmanager
+async def unread(
+    engine: AsyncMLCEngine, messages: list[MessageLike], **options: Unpack[ChatOptions]
+) -> AsyncIterator[ChatCompletionStream]:
+    """A reader that never reads: its answer is open as long as the scope."""
+    async with await engine.chat.completions.create(
+        messages=messages, stream=True, **options
+    ) as stream:
+        yield stream
 
 
 def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loader:  # noqa: ANN401

@@ -25,7 +25,7 @@ import anyio
 from anyio import create_task_group, fail_after, move_on_after, sleep
 
 from aiomlc import AiomlcError, AsyncMLCEngine, CoreStatistics, EngineConfig, EngineOverloadedError
-from aiomlc.testing import Faults, faulty_loader
+from aiomlc.testing import DEAD_END, Faults, faulty_loader, unread
 
 _PROMPTS = (
     "Tell me a story about a fox called Rosa.",
@@ -40,12 +40,6 @@ _FORMATS: tuple[dict[str, Any] | None, ...] = (
     {"type": "json_object", "schema": {"type": "array", "items": {"type": "integer"}}},
     {"type": "grammar", "syntax": "regex", "definition": "(yes|no)( (yes|no)){2,40}"},
 )
-# Begins, and then no text can follow.
-_DEAD_END: dict[str, Any] = {
-    "type": "grammar",
-    "syntax": "lark",
-    "definition": 'start: /[a-z]{1,9}/ "!" NOTHING\nNOTHING: /b/ & /c/',
-}
 _BAD: tuple[dict[str, Any], ...] = (
     {"temperature": -1},
     {"messages": []},
@@ -118,9 +112,9 @@ async def leave_early(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes
 
 async def never_read(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
     """Hold a stream for a while, perhaps until it pauses, and drop it."""
-    stream = await engine.chat.completions.create(**_options(random), stream=True)
-    await sleep(random.random() * random.choice((0.2, 2.0)))
-    stream.close()
+    async with unread(engine, **_options(random)):
+        await sleep(random.random() * random.choice((0.2, 2.0)))
+
     return "stream, never read"
 
 
@@ -150,7 +144,7 @@ async def bad(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str
 
 async def dead_end(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
     """Ask for what begins well and cannot continue."""
-    options = _options(random) | {"response_format": _DEAD_END, "ignore_eos": False}
+    options = _options(random) | {"response_format": DEAD_END, "ignore_eos": False}
     answer = await engine.chat.completions.create(**options)
     if any(choice.finish_reason == "stop" for choice in answer.choices):
         raise AssertionError("an answer came to an end that cannot be reached")

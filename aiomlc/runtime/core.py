@@ -143,7 +143,10 @@ def _global(name: str) -> Any:  # noqa: ANN401 - an FFI function has no static s
     import tvm_ffi
 
     load_native()
-    return tvm_ffi.get_global_func(name)
+    function = tvm_ffi.get_global_func(name)
+    # A variable of the environment can turn it off for all; then nothing would run beside the core.
+    function.release_gil = True
+    return function
 
 
 @final

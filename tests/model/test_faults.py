@@ -22,7 +22,7 @@ from aiomlc import (
     RequestFailedError,
 )
 from aiomlc.api.loader import Loader
-from aiomlc.testing import Faults, faulty_loader
+from aiomlc.testing import DEAD_END, Faults, faulty_loader
 from tests.model.test_serving import has_native_threads, native_threads
 
 Directory = Callable[[str], Path]
@@ -168,7 +168,6 @@ async def test_readers_that_fail_and_never_read_leave_nothing(make_engine: MakeE
 
 
 async def test_a_grammar_that_cannot_continue_fails_alone(make_engine: MakeEngine) -> None:
-    grammar = 'start: "a" NOTHING\nNOTHING: /b/ & /c/'
     async with make_engine() as engine:
         expected = await ask_all(engine)
         outcomes: list[str | AiomlcError] = []
@@ -181,7 +180,7 @@ async def test_a_grammar_that_cannot_continue_fails_alone(make_engine: MakeEngin
             with pytest.raises(RequestFailedError, match="the grammar cannot go on"):
                 await engine.chat.completions.create(
                     messages=[{"role": "user", "content": "Hello"}],
-                    response_format={"type": "grammar", "syntax": "lark", "definition": grammar},
+                    response_format=DEAD_END,
                 )
 
     assert outcomes == expected

@@ -6,9 +6,10 @@ import select
 
 import pytest
 
+from aiomlc import AsyncMLCEngine
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import EngineClosedError, EngineDeadError
-from aiomlc.testing import FakeCore
+from aiomlc.testing import FakeCore, fake_loader, unread
 
 
 def is_readable(core: FakeCore) -> bool:
@@ -91,3 +92,12 @@ def test_a_closed_core_refuses_prompts() -> None:
 
     with pytest.raises(EngineClosedError):
         core.submit([1], SequenceOptions())
+
+
+async def test_a_reader_that_never_reads_leaves_its_answer_open_until_its_scope_ends() -> None:
+    core = FakeCore(["an answer"], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        async with unread(engine, [{"role": "user", "content": "Hello"}], max_tokens=5):
+            assert engine.statistics().num_running == 1
+
+        assert core.cancelled == [1]
