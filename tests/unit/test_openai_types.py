@@ -28,6 +28,7 @@ THOUGHT = "<think>Hm.</think>"
 CALL = 'So <tool_call>{"name": "f", "arguments": {"a": "b"}}</tool_call>'
 REPLIES = ["Hi!", "", CALL, CALL + CALL, THOUGHT + "Hi!", THOUGHT + CALL, "<think>Hm"]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+READS_EFFORT = "{% if reasoning_effort %}{% endif %}"
 # The fields that are ours, by the client's class. Those of a case must be there, and no others.
 THOUGHTS = {"ChatCompletionMessage.reasoning_content", "ChoiceDelta.reasoning_content"}
 TIMES = {"CompletionUsage.extra"}  # Where the core tells times.
@@ -46,7 +47,7 @@ def loader(reply: str) -> Loader:
         assert fake.chat_template is not None
         return replace(
             fake,
-            chat_template=ChatTemplate(fake.chat_template.source + "{% set _ = reasoning_effort %}"),
+            chat_template=ChatTemplate(fake.chat_template.source + READS_EFFORT),
             reasoning_format=ReasoningFormat("<think>", "</think>"),
             grammars=GrammarCache(AnyGrammar),
         )
