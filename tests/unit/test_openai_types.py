@@ -113,6 +113,7 @@ CHATS: dict[str, dict[str, Any]] = {
     "tools_named": {"tools": chat_tools(), "tool_choice": chat_tools()[0]},
     "tools_allowed": {"tools": chat_tools(), "tool_choice": ALLOWED},
     "one_call": {"tools": chat_tools(), "parallel_tool_calls": False, "logprobs": True},
+    "tools_beside_json": {"tools": chat_tools(), "response_format": {"type": "json_object"}},
     "effort": {"reasoning_effort": "low"},
     "together": {"separate_reasoning": False},
 }
@@ -153,6 +154,7 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
     "several": {"prompt": ["a", "bc"], "n": 2},
     "token_ids": {"prompt": [[97], [98, 99]]},
     "prompt_logprobs": {"prompt_logprobs": 1},
+    "json_object": {"response_format": {"type": "json_object"}},
 }
 
 
@@ -207,6 +209,10 @@ RESPONSES: dict[str, dict[str, Any]] = {
         "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}}
     },
     "tools": {"tools": response_tools(description="F.")},
+    "tools_beside_json": {
+        "tools": response_tools(),
+        "text": {"format": {"type": "json_object"}},
+    },
     "bare_tools": {"tools": [{"type": "function", "name": "f"}]},
     "tools_auto": {"tools": response_tools(strict=True), "tool_choice": "auto"},
     "tools_none": {"tools": response_tools(), "tool_choice": "none", "parallel_tool_calls": False},
