@@ -220,6 +220,11 @@ class EngineConfig:
 
     def _check_additional_models(self) -> None:
         name, models = "additional_models", self.additional_models
+        if not isinstance(models, (list, tuple)):  # A text is a sequence of texts, too.
+            raise BadRequestError(
+                f"engine_config.{name} = {models!r} is not a list of models", param=name
+            )
+
         if self.speculative_mode != "small_draft" and models:
             raise BadRequestError(
                 f"engine_config.{name} = {models!r} is not supported without speculative_mode "

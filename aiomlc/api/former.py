@@ -49,7 +49,7 @@ def with_former_options(config: EngineConfig | None, options: Mapping[str, Any])
             continue
 
         field = _FIELDS[name]
-        wanted = tuple(value) if name == "additional_models" else value
+        wanted = tuple(value) if isinstance(value, list) else value
         configured = getattr(config, field)
         if configured not in (getattr(defaults, field), wanted):
             raise BadRequestError(

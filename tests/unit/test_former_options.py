@@ -84,6 +84,14 @@ def test_a_value_is_checked_as_in_the_configuration() -> None:
     assert caught.value.param == "max_num_sequence"
 
 
+@pytest.mark.parametrize("models", ["abc", "a", 3, {"a"}])
+def test_models_are_a_list_and_a_text_is_none(models: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match="is not a list of models") as caught:
+        config_of(MLCEngine, additional_models=models)
+
+    assert caught.value.param == "additional_models"
+
+
 @pytest.mark.parametrize("engine_class", ENGINES)
 def test_any_other_keyword_is_unknown(engine_class: type) -> None:
     with pytest.raises(TypeError, match="no keyword argument 'max_batch'"):
