@@ -256,7 +256,7 @@ class EngineConfig:
         """
         try:
             values = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRequestError(f"engine_config is not JSON: {error}") from error
 
         if not isinstance(values, dict):

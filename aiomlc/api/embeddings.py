@@ -19,6 +19,7 @@ from aiomlc.api.protocol.embedding import (
 )
 from aiomlc.api.session import Service
 from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.runtime.foreign_value import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +140,7 @@ def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
     for token_id in ids:
         if not 0 <= token_id < vocab_size:
             raise BadRequestError(
-                f"input[{index}]: token id {token_id} is not in [0, {vocab_size})",
+                f"input[{index}]: token id {shown(token_id)} is not in [0, {vocab_size})",
                 param=f"input[{index}]",
             )
 

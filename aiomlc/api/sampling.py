@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.foreign_value import shown
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.logits_processors import LogitsProcessor, LogitsProcessors
 
@@ -110,7 +111,8 @@ def _logit_bias(choice: SamplingChoice, model: LoadedModel) -> tuple[tuple[int, 
     for token_id, _ in entries:
         if token_id >= model.vocab_size:
             raise BadRequestError(
-                f"logit_bias has token {token_id}, the vocabulary has {model.vocab_size} tokens",
+                f"logit_bias has token {shown(token_id)}, "
+                f"the vocabulary has {model.vocab_size} tokens",
                 param="logit_bias",
             )
 

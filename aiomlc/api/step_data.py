@@ -25,6 +25,7 @@ from aiomlc.api.metrics import usage_extra
 from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.core_protocol import Record
+from aiomlc.runtime.foreign_value import NOT_TEXT, is_text, shown
 
 # The values that ask for nothing in the fields this engine does not act on yet.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -105,6 +106,10 @@ class GenerationConfig:
         for name in ("n", "max_tokens"):
             _check(isinstance(getattr(self, name), int), name, "should be an integer")
 
+        for name in ("max_tokens", "min_tokens", "top_k", "priority"):
+            value = getattr(self, name) or 0
+            _check(-(2**63) <= value < 2**63, name, "should fit 64 bits")
+
         _check(self.n >= 1, "n", "should be at least 1")
         _check(self.max_tokens == -1 or self.max_tokens >= 1, "max_tokens", "should be positive")
         for name, (low, high) in _RANGES.items():
@@ -124,12 +129,13 @@ class GenerationConfig:
             'must be True to support "top_logprobs"',
         )
         _check(all(self.stop), "stop_strs", "has an empty string: a stop string cannot be empty")
+        _check(all(is_text(str(text)) for text in self.stop), "stop_strs", NOT_TEXT)
         self._check_logit_bias()
         _ = self.format
 
     def _check_logit_bias(self) -> None:
         for token_id, bias in (self.logit_bias or {}).items():
-            rule = f"should be in range [-100, 100], not {bias!r} for token {token_id!r}"
+            rule = f"should be in range [-100, 100], not {shown(bias)} for token {shown(token_id)}"
             _check(_is_number(bias) and -100 <= bias <= 100, "logit_bias", rule)
 
     @property

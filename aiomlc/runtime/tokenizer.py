@@ -14,8 +14,9 @@ from typing import Any, Self, final
 
 import tokenizers
 
-from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.byte_pairs import BytePairs, read_byte_pairs
+from aiomlc.runtime.foreign_value import NOT_TEXT, is_text
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # These act on a whole text, not on a token: joined bytes need none of them.
@@ -81,8 +82,18 @@ class Tokenizer:
         return self.token_bytes()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; special tokens are those it spells out, none are added."""
-        return self._backend.encode(text, add_special_tokens=False).ids
+        """The ids of `text`; special tokens are those it spells out, none are added.
+
+        Raises:
+            BadRequestError: the text has half of a surrogate pair.
+        """
+        try:
+            return self._backend.encode(text, add_special_tokens=False).ids
+        except TypeError as error:
+            if isinstance(text, str) and not is_text(text):
+                raise BadRequestError(f"prompt: {NOT_TEXT}", param="prompt") from error
+
+            raise
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of `token_ids`, without special tokens."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 __all__ = ("with_arguments", "write_tool_calls")
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.foreign_value import read_json
 from aiomlc.runtime.tool_format import ToolFormat
 from aiomlc.runtime.tool_syntax.syntax import PastCall
 
@@ -23,10 +23,10 @@ def with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            function["arguments"] = json.loads(arguments or "{}")
+            function["arguments"] = read_json(arguments or "{}")
         except ValueError as error:
             raise BadRequestError(
-                f"the arguments of a tool call are not JSON: {error}", param="messages"
+                f"messages: the text of the arguments of a tool call {error}", param="messages"
             ) from error
 
     return {**call, "function": function}
@@ -36,9 +36,16 @@ def write_tool_calls(tool_format: ToolFormat, calls: Sequence[Mapping[str, Any]]
     """Calls as a model of that form writes them.
 
     Raises:
-        BadRequestError: the arguments of a call are not JSON.
+        BadRequestError: the arguments of a call are no JSON object.
     """
     functions = [with_arguments(call)["function"] for call in calls]
+    for function in functions:
+        if not isinstance(function["arguments"], Mapping):
+            raise BadRequestError(
+                "messages: the text of the arguments of a tool call is no JSON object",
+                param="messages",
+            )
+
     past = [PastCall(function["name"], function["arguments"]) for function in functions]
     begin, end = tool_format.begin, tool_format.end
     bodies = tool_format.syntax.write(past)

@@ -43,6 +43,19 @@ async def test_a_prompt_may_be_a_conversation() -> None:
     assert seen == ["Hi!"]
 
 
+async def test_a_prompt_that_is_no_text_is_an_outcome_and_disturbs_no_other() -> None:
+    async with (
+        AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"]))) as engine,
+        engine.generate_many(["a", "\ud800", "c"]) as outcomes,
+    ):
+        seen = {position: (text_of(answer), error) async for position, answer, error in outcomes}
+
+    refused = seen[1][1]
+    assert isinstance(refused, BadRequestError)
+    assert refused.param == "messages[0].content"
+    assert (seen[0], seen[2]) == (("Hi!", None), ("Hi!", None))
+
+
 async def test_short_answers_are_told_before_long_ones() -> None:
     prompts = ["a long one", "short"]
     core = FakeCore(lambda ids: "x" * 100 if len(ids) > 56 else "y", hand_stepped=True)

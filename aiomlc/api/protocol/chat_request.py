@@ -4,16 +4,16 @@ from __future__ import annotations
 
 __all__ = ("ChatCompletionRequest", "ReasoningEffort", "parse_chat_request")
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from aiomlc.api.protocol.messages import Message
-from aiomlc.api.protocol.request import GenerationRequest, parse_request
+from aiomlc.api.protocol.request import GenerationRequest, Int64, parse_request
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
-from aiomlc.api.protocol.wire import NONE_IS_EMPTY
+from aiomlc.api.protocol.wire import NONE_IS_EMPTY, JsonObject
 from aiomlc.errors import BadRequestError
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -51,11 +51,11 @@ class ChatCompletionRequest(GenerationRequest):
     tool_choice: ToolChoice | None = None  #: None is "auto".
     parallel_tool_calls: StrictBool | None = None  #: False: one call at most.
     response_format: ResponseFormat | None = None  #: None is any text.
-    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[Int64, Field(ge=1)] | None = None
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
     reasoning_effort: ReasoningEffort | None = None  #: Told to the template.
-    chat_template_kwargs: dict[str, Any] | None = None  #: More variables of the template.
+    chat_template_kwargs: JsonObject | None = None  #: More variables of the template.
     add_generation_prompt: StrictBool | None = None  #: End the prompt where an answer begins.
     separate_reasoning: StrictBool | None = None  #: False leaves thoughts within the content.
     continue_final_message: StrictBool | None = None  #: Go on with the last message instead.
@@ -109,7 +109,7 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
         BadRequestError: a field is invalid, unknown or not supported; `param` names it.
     """
     messages = fields.get("messages")
-    if isinstance(messages, (list, tuple)):
+    if isinstance(messages, (list, tuple, Iterator)):
         fields = {**fields, "messages": [_as_fields(message) for message in messages]}
 
     request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED)

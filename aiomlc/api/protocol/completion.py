@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from aiomlc.api.protocol.chat import PromptLogprobs
-from aiomlc.api.protocol.request import GenerationRequest, parse_request
+from aiomlc.api.protocol.request import GenerationRequest, are_token_ids, parse_request
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.api.protocol.wire import WireModel
@@ -30,21 +30,14 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
 
 def _as_prompts(prompt: object) -> tuple[object, ...]:
     """The prompts of a list; one text, or one list of token ids, is a list of one."""
-    if isinstance(prompt, str) or _are_ids(prompt):
+    if isinstance(prompt, str) or are_token_ids(prompt):
         return (prompt,)
 
     prompts = tuple(prompt) if isinstance(prompt, (list, tuple)) else ()
-    if not prompts or not all(isinstance(one, str) or _are_ids(one) for one in prompts):
+    if not prompts or not all(isinstance(one, str) or are_token_ids(one) for one in prompts):
         raise ValueError("is not text, token ids or a list of either")
 
     return prompts
-
-
-def _are_ids(prompt: object) -> bool:
-    if not isinstance(prompt, (list, tuple)) or not prompt:
-        return False
-
-    return all(type(token_id) is int for token_id in prompt)
 
 
 class CompletionRequest(GenerationRequest):

@@ -13,15 +13,15 @@ __all__ = (
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
-from aiomlc.api.protocol.request import with_extra_body
+from aiomlc.api.protocol.request import Int64, are_token_ids, with_extra_body
 from aiomlc.api.protocol.wire import WireModel, parse
 
 
 def _as_inputs(value: object) -> tuple[object, ...]:
     """The inputs of a list; one text, or one list of token ids, is a list of one."""
-    if isinstance(value, str) or _are_ids(value):
+    if isinstance(value, str) or are_token_ids(value):
         return (value,)
 
     inputs = tuple(value) if isinstance(value, (list, tuple)) else ()
@@ -29,17 +29,10 @@ def _as_inputs(value: object) -> tuple[object, ...]:
         raise ValueError("is not text, token ids or a list of either")
 
     for index, one in enumerate(inputs):
-        if not isinstance(one, str) and not _are_ids(one):
+        if not isinstance(one, str) and not are_token_ids(one):
             raise ValueError(f"item {index} is neither text nor token ids")
 
     return inputs
-
-
-def _are_ids(value: object) -> bool:
-    if not isinstance(value, (list, tuple)) or not value:
-        return False
-
-    return all(type(token_id) is int for token_id in value)
 
 
 class EmbeddingRequest(WireModel):
@@ -48,7 +41,7 @@ class EmbeddingRequest(WireModel):
     input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_as_inputs)]
     model: StrictStr | None = None  #: Echoed in the answer.
     encoding_format: Literal["float", "base64"] | None = None  #: None is float.
-    dimensions: Annotated[StrictInt, Field(ge=1)] | None = None  #: The first so many elements.
+    dimensions: Annotated[Int64, Field(ge=1)] | None = None  #: The first so many elements.
     user: StrictStr | None = None
     pooling: Literal["mean", "cls", "last"] | None = None  #: Ours; None is the model's own.
     normalize: StrictBool | None = None  #: Ours; False leaves the vectors' lengths as they are.

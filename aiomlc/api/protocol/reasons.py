@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 
 from pydantic_core import ErrorDetails
 
+from aiomlc.runtime.foreign_value import shown
+
 _KEY = "[key]"  # Pydantic's mark for the key of an entry.
 # Fields with two bounds: both are said, whichever is passed.
 _RANGES: Mapping[str, str] = {
@@ -28,7 +30,7 @@ def reason(error: ErrorDetails) -> str:
 
 
 def _out_of_range(error: ErrorDetails) -> str:
-    return f"should be {_rule(error)}, not {error['input']}"
+    return f"should be {_rule(error)}, not {shown(error['input'])}"
 
 
 def _rule(error: ErrorDetails) -> str:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ("GenerationRequest", "StreamOptions", "parse_request", "with_extra_body")
+__all__ = (
+    "GenerationRequest",
+    "Int64",
+    "StreamOptions",
+    "are_token_ids",
+    "is_harmless",
+    "parse_request",
+    "with_extra_body",
+)
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
@@ -14,6 +22,8 @@ from aiomlc.errors import BadRequestError
 
 _Float = Annotated[float, Strict()]
 _Seconds = Annotated[_Float, Field(gt=0)]
+#: A number that the core takes.
+Int64 = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 _TokenId = Annotated[int, Field(ge=0)]
 _Bias = Annotated[_Float, Field(ge=-100, le=100)]
 _StopString = Annotated[str, Strict(), Field(min_length=1)]
@@ -37,7 +47,7 @@ class GenerationRequest(WireModel):
     model: StrictStr | None = None  #: Echoed in the answer.
     temperature: Annotated[_Float, Field(ge=0, le=2)] | None = None  #: 0 is greedy.
     top_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: 0 is greedy, too.
-    top_k: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; 0 is off.
+    top_k: Annotated[Int64, Field(ge=0)] | None = None  #: Ours; 0 is off.
     min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
     presence_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
@@ -46,16 +56,16 @@ class GenerationRequest(WireModel):
     prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: As vLLM names it.
     #: Python functions, so not of JSON: see `LogitsProcessor`.
     logits_processors: Annotated[tuple[Callable[..., object], ...], NONE_IS_EMPTY] = ()
-    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
-    min_tokens: Annotated[StrictInt, Field(ge=0)] | None = None  #: Ours; nothing stops before.
+    max_tokens: Annotated[Int64, Field(ge=1)] | None = None
+    min_tokens: Annotated[Int64, Field(ge=0)] | None = None  #: Ours; nothing stops before.
     stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
-    stop_token_ids: Annotated[tuple[StrictInt, ...], NONE_IS_EMPTY] = ()
+    stop_token_ids: Annotated[tuple[Int64, ...], NONE_IS_EMPTY] = ()
     ignore_eos: StrictBool | None = None  #: Go on where the model would end.
-    priority: StrictInt | None = None  #: Ours; the lower, the earlier. None is 0.
+    priority: Int64 | None = None  #: Ours; the lower, the earlier. None is 0.
     timeout: _Seconds | None = None  #: Ours; to the end of the answer.
     first_token_timeout: _Seconds | None = None  #: Ours.
     inter_token_timeout: _Seconds | None = None  #: Ours; not while the reader is behind.
-    seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
+    seed: Int64 | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
@@ -95,7 +105,7 @@ def parse_request(
     known = {}
     for name, value in with_extra_body(fields).items():
         harmless = not_supported.get(name)
-        if harmless is not None and value is not None and value not in harmless:
+        if harmless is not None and not is_harmless(value, harmless):
             raise BadRequestError(f"{name} is not supported yet", param=name)
 
         if harmless is None or name in request_type.model_fields:
@@ -107,8 +117,22 @@ def parse_request(
     return request
 
 
+def is_harmless(value: object, harmless: tuple[object, ...]) -> bool:
+    """Whether a value asks for nothing: it is None, or one of those."""
+    # Of their types, because others may compare as they like: numpy's arrays give no bool.
+    return value is None or any(isinstance(value, type(one)) and value == one for one in harmless)
+
+
+def are_token_ids(value: object) -> bool:
+    """Whether a value is a list of numbers, at least one."""
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+
+    return all(type(token_id) is int for token_id in value)
+
+
 def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, with those of `extra_body` among them.
+    """The fields, with those of `extra_body` among them; what can be read only once is a list.
 
     Raises:
         BadRequestError: `extra_body` is not an object.
@@ -118,7 +142,10 @@ def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(extra, Mapping):
         raise BadRequestError("extra_body: is not an object", param="extra_body")
 
-    return {**fields, **extra}
+    return {
+        name: list(value) if isinstance(value, Iterator) else value
+        for name, value in {**fields, **extra}.items()
+    }
 
 
 def _check_min_tokens(request: GenerationRequest) -> None:

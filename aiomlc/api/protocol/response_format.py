@@ -4,26 +4,20 @@ from __future__ import annotations
 
 __all__ = ("ResponseFormat", "parse_response_format")
 
-import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
-from aiomlc.api.protocol.wire import WireModel, parse
+from aiomlc.api.protocol.wire import JsonObject, WireModel, parse
+from aiomlc.runtime.foreign_value import read_json
 
 
 def _parsed(value: object) -> object:
     """A schema that was written as JSON text, as upstream's is, as its object."""
-    if not isinstance(value, str):
-        return value
-
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from error
+    return read_json(value) if isinstance(value, str) else value
 
 
-Schema = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+Schema = Annotated[JsonObject, BeforeValidator(_parsed)]
 
 
 class TextFormat(WireModel):

@@ -21,11 +21,11 @@ from aiomlc.api.protocol.chat_request import (
     ReasoningEffort,
     parse_chat_request,
 )
-from aiomlc.api.protocol.request import with_extra_body
+from aiomlc.api.protocol.request import is_harmless, with_extra_body
 from aiomlc.api.protocol.response_chat import ItemChat, chat_of
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
-from aiomlc.api.protocol.wire import NONE_IS_EMPTY, WireModel, parse
+from aiomlc.api.protocol.wire import NONE_IS_EMPTY, JsonObject, WireModel, parse
 from aiomlc.errors import BadRequestError
 
 # Nothing is kept from one request to the next: what needs a memory is refused.
@@ -69,7 +69,7 @@ class FunctionTool(WireModel):
     type: Literal["function"]
     name: StrictStr
     description: StrictStr | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     strict: StrictBool | None = None
 
 
@@ -149,7 +149,7 @@ class ResponseRequest(WireModel):
     min_p: float | None = None
     seed: int | None = None
     stop: StrictStr | tuple[StrictStr, ...] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: JsonObject | None = None
     request_id: StrictStr | None = None
 
     def item_chat(self) -> ItemChat:
@@ -183,7 +183,7 @@ def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
     for name, value in with_extra_body(fields).items():
         if name not in _NOT_SUPPORTED:
             known[name] = value
-        elif value is not None and value not in _NOT_SUPPORTED[name]:
+        elif not is_harmless(value, _NOT_SUPPORTED[name]):
             raise BadRequestError(f"{name} is not supported", param=name)
 
     return parse(ResponseRequest, known)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StrictBool, StrictStr, Tag
 
-from aiomlc.api.protocol.wire import WireModel
+from aiomlc.api.protocol.wire import JsonObject, WireModel
 
 
 class FunctionDefinition(WireModel):
@@ -17,7 +17,7 @@ class FunctionDefinition(WireModel):
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
     description: StrictStr | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     strict: StrictBool | None = None  #: Whether a call must keep to `parameters`.
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ("NONE_IS_EMPTY", "WireModel", "parse", "trusted")
+__all__ = ("NONE_IS_EMPTY", "JsonObject", "WireModel", "parse", "trusted")
 
+import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from aiomlc.api.protocol.reasons import reason
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.foreign_value import find_fault, is_text
 
 _Model = TypeVar("_Model", bound="WireModel")
 # Where a model keeps its state. The models are frozen, so their attributes cannot be assigned.
@@ -21,6 +23,19 @@ _set_extra = _STATE["__pydantic_extra__"].__set__
 _set_private = _STATE["__pydantic_private__"].__set__
 
 NONE_IS_EMPTY = BeforeValidator(lambda value: () if value is None else value)
+
+
+def _has_json(fields: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(fields)
+    except TypeError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+
+    return fields
+
+
+#: A schema, or variables of a template: any fields, of JSON's types.
+JsonObject = Annotated[dict[str, Any], AfterValidator(_has_json)]
 
 
 class WireModel(BaseModel):
@@ -53,12 +68,25 @@ def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
     Raises:
         BadRequestError: the first field that is wrong, named in `param` and in the message.
     """
+    _check(fields)
     try:
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         param = _path(first["loc"])
         raise BadRequestError(f"{param}: {reason(first)}", param=param) from error
+
+
+def _check(fields: Mapping[str, Any]) -> None:
+    """Refuse what nothing behind this could read, before anything tries to."""
+    for name, value in fields.items():
+        if not is_text(str(name)):
+            readable = str(name).encode(errors="backslashreplace").decode()
+            raise BadRequestError(f"{readable}: is not a known field", param=readable)
+
+        if fault := find_fault(value):
+            param = f"{name}{fault.path}"
+            raise BadRequestError(f"{param}: {fault.reason}", param=param)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

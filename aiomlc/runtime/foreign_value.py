@@ -1,0 +1,119 @@
+"""What callers hand in: text that has a UTF-8 form, and lists and objects that end somewhere."""
+
+from __future__ import annotations
+
+__all__ = ("NOT_TEXT", "Fault", "find_fault", "is_text", "read_json", "shown")
+
+import json
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+# Whatever reads a value (pydantic, json, Jinja, llguidance) calls itself once per level or more.
+_MAX_DEPTH = 100
+_TOO_DEEP = f"is nested deeper than {_MAX_DEPTH} levels"
+NOT_TEXT = "has half of a surrogate pair, which is no character"
+
+_MAX_BITS = 128  # Python refuses to write out what has thousands of digits.
+_PLAIN = frozenset({bool, bytes, float, int, type(None)})
+
+
+class Fault(NamedTuple):
+    """Why a value is refused, and where in it: `[0].content`, or "" for the value itself."""
+
+    path: str
+    reason: str
+
+    def below(self, step: str) -> Fault:
+        """The same fault, from one level further up. What is too deep is so as a whole."""
+        return self if self.reason == _TOO_DEEP else Fault(step + self.path, self.reason)
+
+
+def is_text(text: str) -> bool:
+    """Whether a text has a UTF-8 form, as tokenizers and JSON need one."""
+    if text.isascii():
+        return True
+
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+
+    return True
+
+
+def shown(value: object) -> str:
+    """A value for a message: as it is written, but for numbers that fill a page."""
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return f"a number of {value.bit_length()} bits"
+
+    return str(value)
+
+
+def find_fault(value: object, depth: int = 0) -> Fault | None:
+    """The first thing that no request may have; None if there is nothing of the kind.
+
+    It looks into mappings, lists and pydantic's models, and at nothing else.
+    """
+    if type(value) in _PLAIN:
+        return None
+
+    if isinstance(value, str):
+        return None if is_text(value) else Fault("", NOT_TEXT)
+
+    if isinstance(value, BaseModel):
+        value = dict(value)
+
+    if depth == _MAX_DEPTH:
+        return Fault("", _TOO_DEEP)
+
+    if isinstance(value, Mapping):
+        return _in_object(value, depth)
+
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return _in_list(value, depth)
+
+    return None
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is none, or has what no request may have; the message begins with a verb.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+
+    if fault := find_fault(value):
+        raise ValueError(fault.reason)
+
+    return value
+
+
+def _in_object(fields: Mapping[Any, object], depth: int) -> Fault | None:
+    for name, value in fields.items():
+        if isinstance(name, str) and not is_text(name):
+            return Fault("", f"has a name that {NOT_TEXT}")
+
+        if fault := find_fault(value, depth + 1):
+            return fault.below(f".{name}")
+
+    return None
+
+
+def _in_list(values: Collection[object], depth: int) -> Fault | None:
+    if _PLAIN.issuperset(map(type, values)):  # As token ids are, which may be many.
+        return None
+
+    for index, value in enumerate(values):
+        if fault := find_fault(value, depth + 1):
+            return fault.below(f"[{index}]")
+
+    return None
