@@ -94,12 +94,12 @@ class AsyncTextCompletions:
             AiomlcError: as `create`.
         """
         session = await self._service.session()
-        prompts = [await _encode(session, prompt) for prompt in request.prompt]
+        prompts = [await session.prompt_ids(prompt) for prompt in request.prompt]
         if request.suffix is not None:
             prompts, request = await _with_suffix(session, prompts, request, request.suffix)
 
         for prompt_ids in prompts:
-            session.check_length(prompt_ids)
+            session.check_prompt(prompt_ids)
 
         form = response_grammar(request.response_format, session.model)
         grammar = await session.compile(form, "response_format")
@@ -152,10 +152,6 @@ def _open_all(
         raise
 
     return streams
-
-
-async def _encode(session: ModelSession, prompt: str | Sequence[int]) -> list[int]:
-    return await session.encode(prompt) if isinstance(prompt, str) else list(prompt)
 
 
 async def _with_suffix(

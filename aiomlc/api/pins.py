@@ -33,6 +33,6 @@ async def pin_prefix(
         fields = {"messages": messages, "add_generation_prompt": False, **given}
         prompt = render_prompt(parse_chat_request(fields), session.model)
 
-    prompt_ids = await session.encode(prompt) if isinstance(prompt, str) else list(prompt)
-    session.check_length(prompt_ids)
+    prompt_ids = await session.prompt_ids(prompt)
+    session.check_prompt(prompt_ids)
     return await session.engine.pin(prompt_ids)

@@ -43,6 +43,23 @@ class ModelSession:
         await checkpoint()
         return encode(prompt)
 
+    async def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
+        """The token ids of a text, or those that are given.
+
+        Raises:
+            BadRequestError: the model has no such token.
+        """
+        if isinstance(prompt, str):
+            return await self.encode(prompt)
+
+        if prompt and not 0 <= min(prompt) <= max(prompt) < self.model.vocab_size:
+            raise BadRequestError(
+                f"prompt: a token id is not in [0, {self.model.vocab_size})", param="prompt"
+            )
+
+        await checkpoint()
+        return list(prompt)
+
     async def encode_chat(self, prompt: str) -> list[int]:
         """As `encode`, after the tokens with which the chat template begins."""
         template = self.model.chat_template
@@ -92,6 +109,18 @@ class ModelSession:
             if span is not None:
                 span.ended(error)
             raise
+
+    def check_prompt(self, prompt_ids: Sequence[int]) -> None:
+        """Refuse a prompt that nothing can follow.
+
+        Raises:
+            BadRequestError: it has no tokens.
+            PromptTooLongError: it is as long as the context window.
+        """
+        if not prompt_ids:
+            raise BadRequestError("prompt: has no tokens", param="prompt")
+
+        self.check_length(prompt_ids)
 
     def check_length(self, prompt_ids: Sequence[int]) -> None:
         """Refuse a prompt that leaves no room for a completion.
