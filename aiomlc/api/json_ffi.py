@@ -12,6 +12,7 @@ from aiomlc.api.chat import MessageLike
 from aiomlc.api.device import Device
 from aiomlc.api.former import FormerOptions
 from aiomlc.api.json_chunks import (
+    asks_for_usage,
     check_stream,
     error_chunks,
     new_request_id,
@@ -148,9 +149,8 @@ class JSONFFICompletions:
             BadRequestError: `stream` is false. Every other error is a chunk.
         """
         check_stream(stream)
-        asked = options.get("stream_options") or {}
-        chunks = _Chunks(self._engine, {"messages": messages, **options}, None)
-        return _flatten(chunks, include_usage=bool(asked.get("include_usage")))
+        fields = {"messages": messages, "stream": stream, **options}
+        return _flatten(_Chunks(self._engine, fields, None), include_usage=asks_for_usage(options))
 
 
 @final

@@ -15,7 +15,12 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.api.async_engine import AsyncMLCEngine
 from aiomlc.api.chat_stream import ChatCompletionStream
-from aiomlc.api.json_chunks import error_chunks, new_request_id, parse_json_request
+from aiomlc.api.json_chunks import (
+    error_chunks,
+    new_request_id,
+    parse_json_request,
+    readable,
+)
 from aiomlc.api.loader import Loader
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.config import EngineConfig
@@ -108,7 +113,7 @@ class JSONService(AsyncContextManagerMixin):
             request = parse_json_request(request_json, request_id or None, default_id)
             chunks = await self._open_engine().chat.completions.open(request)
         except AiomlcError as error:
-            self.last_error = str(error)
+            self.last_error = readable(error)
             self._outbox.put(error_chunks(default_id, error))
             return False
 

@@ -70,6 +70,16 @@ def test_json_text_is_answered_with_lists_of_chunks_that_end_with_the_usage() ->
         (hello(temprature=1), "temprature"),
         (hello(request_id=3), "request_id"),
         (hello(stream=False), "JSONFFIEngine only support stream=True"),
+        (hello(stream="no"), "stream"),
+        (hello(extra_body={"stream": False}), "JSONFFIEngine only support stream=True"),
+        (hello(model="\ud800"), "model: has half of a surrogate pair"),
+        (hello(**{"\ud800": 1}), r"\ud800: is not a known field"),
+        (hello(messages=[{"role": "user", "content": "\ud800"}]), "messages[0].content"),
+        (hello(request_id="\ud800"), "request_id"),
+        (hello(stream_options="yes"), "stream_options"),
+        (hello(stream_options={"continuous_usage_stats": True}), "continuous_usage_stats"),
+        (hello(stream_options={"include_obfuscation": True}), "include_obfuscation"),
+        (hello(response_format={"type": "json_object", "schema": "[" * 100_000}), "schema"),
     ],
 )
 def test_an_error_is_a_chunk_and_the_usage_ends_it_all_the_same(
@@ -82,6 +92,29 @@ def test_an_error_is_a_chunk_and_the_usage_ends_it_all_the_same(
     assert text in choice["delta"]["content"]
     assert (usage["choices"], usage["usage"]) == ([], NOTHING)
     assert usage["id"] == error["id"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stream_options": {"include_usage": False}},
+        {"extra_body": {"stream_options": {"include_usage": False}}},
+        {"extra_body": {"stream": None}},
+    ],
+)
+def test_no_option_takes_the_usage_away(options: dict[str, Any]) -> None:
+    chunks = ask(hello(**options), replies=["Hi!"])
+
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == 3
+
+
+def test_an_id_that_is_no_text_is_told_escaped() -> None:
+    with JSONFFIEngine(loader=fake_loader()) as engine:
+        error, usage = chunks_of(engine.chat_completion(hello(), "\udfff"))
+
+    assert error["id"] == usage["id"] == r"\udfff"
+    assert "request_id" in error["choices"][0]["delta"]["content"]
 
 
 def test_an_error_in_the_middle_is_a_chunk_too() -> None:
@@ -106,6 +139,33 @@ def test_create_gives_chunks_and_the_usage_where_it_was_asked_for() -> None:
     assert all(chunk.usage is None for chunk in plain)
     assert counted[-1].usage is not None
     assert [chunk.choices[0].finish_reason for chunk in failed] == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"stream_options": "yes"}, "stream_options"),
+        ({"stream_options": {"continuous_usage_stats": True}}, "continuous_usage_stats"),
+        ({"stream_options": {"include_obfuscation": True}}, "include_obfuscation"),
+        ({"extra_body": {"stream": False}}, "stream=True"),
+        ({"model": "\ud800"}, "model"),
+        ({"stream": "no"}, "stream"),
+    ],
+)
+def test_create_tells_every_error_but_one_in_a_chunk(options: dict[str, Any], param: str) -> None:
+    with JSONFFIEngine(loader=fake_loader()) as engine:
+        (chunk,) = engine.chat.completions.create(messages=HELLO, **options)
+
+    assert chunk.choices[0].finish_reason == "error"
+    assert param in (chunk.choices[0].delta.content or "")
+
+
+def test_create_finds_the_wish_for_the_usage_in_the_extra_body_too() -> None:
+    extra = {"stream_options": {"include_usage": True}}
+    with JSONFFIEngine(loader=fake_loader(replies=["Hi!"])) as engine:
+        chunks = list(engine.chat.completions.create(messages=HELLO, extra_body=extra))
+
+    assert chunks[-1].usage is not None
 
 
 def test_whole_answers_are_refused_in_upstreams_words() -> None:

@@ -86,7 +86,13 @@ def test_requests_are_answered_together_and_the_callback_is_told_of_all() -> Non
 
 @pytest.mark.parametrize(
     ("request_json", "text"),
-    [("{", "not JSON"), ("{}", "messages"), (HELLO[:-1] + ', "temperature": -1}', "temperature")],
+    [
+        ("{", "not JSON"),
+        ("{}", "messages"),
+        (HELLO[:-1] + ', "temperature": -1}', "temperature"),
+        (HELLO.replace("Hello", r"\ud800"), "messages[0].content"),
+        (HELLO[:-1] + r', "\ud800": 1}', r"\ud800"),
+    ],
 )
 def test_a_refused_request_is_told_as_an_error_and_its_usage(request_json: str, text: str) -> None:
     with served(fake_loader()) as (functions, answers):
