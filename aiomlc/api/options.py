@@ -13,7 +13,10 @@ from aiomlc.runtime.logits_processors import LogitsProcessor
 
 
 class GenerationOptions(TypedDict, total=False):
-    """What chat and plain completions share; every other field of OpenAI's is refused by name."""
+    """What chat, plain completions and streams of tokens share.
+
+    Every other field of OpenAI's is refused by name.
+    """
 
     model: str | None
     temperature: float | None
@@ -36,7 +39,6 @@ class GenerationOptions(TypedDict, total=False):
     first_token_timeout: float | None
     inter_token_timeout: float | None
     seed: int | None
-    stream_options: Mapping[str, Any] | None
     request_id: str | None
     user: str | None
     safety_identifier: str | None
@@ -47,6 +49,7 @@ class GenerationOptions(TypedDict, total=False):
 class ParseOptions(GenerationOptions, total=False):
     """The optional fields of a chat whose answer has a type."""
 
+    stream_options: Mapping[str, Any] | None
     n: int | None
     max_completion_tokens: int | None
     logprobs: bool | None
@@ -78,6 +81,7 @@ class TokenOptions(GenerationOptions, total=False):
 class CompletionOptions(TokenOptions, total=False):
     """The optional fields of a plain completion."""
 
+    stream_options: Mapping[str, Any] | None
     echo: bool | None
     best_of: int | None
     suffix: str | None

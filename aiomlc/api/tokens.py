@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 from aiomlc.api.chunk_stream import ChunkStream
-from aiomlc.api.protocol.completion import parse_completion_request
+from aiomlc.api.protocol.token import parse_token_request
 from aiomlc.api.session import Service
 from aiomlc.api.structure import response_grammar
-from aiomlc.errors import BadRequestError
 from aiomlc.runtime.stream import Delta, DeltaStream
 
 
@@ -44,18 +43,15 @@ class TokenStream(ChunkStream[Delta, Delta]):
 async def open_token_stream(
     service: Service, prompt: str | Sequence[int], options: Mapping[str, Any]
 ) -> TokenStream:
-    """The stream of one prompt; `options` are those of a plain completion.
+    """The stream of one prompt; `options` are the other fields of a `TokenRequest`.
 
     Raises:
         AiomlcError: as `AsyncMLCEngine.generate`.
     """
-    request = parse_completion_request({"prompt": prompt, "stream": True, **options})
-    if len(request.prompt) != 1:
-        raise BadRequestError("prompt: one text, or the token ids of one", param="prompt")
-
+    request = parse_token_request({"prompt": prompt, "stream": True, **options})
     session = await service.session()
-    (only,) = request.prompt
-    prompt_ids = await session.encode(only) if isinstance(only, str) else list(only)
+    prompt_ids = await session.prompt_ids(request.prompt)
+    session.check_prompt(prompt_ids)
     form = response_grammar(request.response_format, session.model)
     grammar = await session.compile(form, "response_format")
     # No await from here on: a cancelled caller leaves nothing behind.

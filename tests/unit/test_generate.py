@@ -49,13 +49,49 @@ async def test_leaving_early_cancels() -> None:
         assert len(core.cancelled) == 1
 
 
-@pytest.mark.parametrize("prompt", [["one", "two"], [[1], [2]], []])
+@pytest.mark.parametrize("prompt", [["one", "two"], [[1], [2]], [], "", [-1], [2**70], 3, None])
 async def test_it_takes_one_prompt(prompt: Any) -> None:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
         with pytest.raises(BadRequestError) as caught:
             await engine.generate(prompt)
 
     assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"echo": True}, "echo"),
+        ({"extra_body": {"echo": True, "suffix": "x"}}, "echo"),
+        ({"extra_body": {"suffix": "x"}}, "suffix"),
+        ({"best_of": 2}, "best_of"),
+        ({"stream": False}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"messages": []}, "messages"),
+        ({"extra_body": {"prompt": ["a", "b"]}}, "prompt"),
+        ({"n": 0}, "n"),
+        ({"logprobs": True}, "logprobs"),
+    ],
+)
+async def test_what_a_stream_of_tokens_cannot_tell_is_refused(
+    fields: dict[str, Any], param: str
+) -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        with pytest.raises(BadRequestError, match=param) as caught:
+            await engine.generate("Hi", **fields)
+
+    assert caught.value.param == param
+
+
+async def test_several_choices_and_their_log_probabilities_are_told() -> None:
+    async with (
+        AsyncMLCEngine(loader=fake_loader(FakeCore(["ab"]))) as engine,
+        await engine.generate("Hi", n=2, logprobs=1) as stream,
+    ):
+        deltas = [delta async for delta in stream]
+
+    assert {delta.choice for delta in deltas} == {0, 1}
+    assert all(len(delta.logprobs) == len(delta.token_ids) for delta in deltas)
 
 
 async def test_a_prompt_that_leaves_no_room_is_refused() -> None:
