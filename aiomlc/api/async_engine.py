@@ -296,8 +296,9 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     def reset(self) -> Done:
         """End every request, empty the prefix cache, pins too, and set the counters to 0.
 
-        Readers get `RequestAbortedError`; the engine goes on. It is done when this returns; what
-        it returns may be awaited. Before the first request there is nothing to do.
+        Readers get `RequestAbortedError`; the engine goes on. The call does it and does not wait:
+        the cache is empty before the next step. What it returns may be awaited. Before the first
+        request there is nothing to do.
 
         Raises:
             EngineClosedError: the engine was terminated or unloaded, or serves another event loop.

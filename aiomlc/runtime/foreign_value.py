@@ -103,7 +103,7 @@ def _in_object(fields: Mapping[Any, object], depth: int) -> Fault | None:
             return Fault("", f"has a name that {NOT_TEXT}")
 
         if fault := find_fault(value, depth + 1):
-            return fault.below(f".{name}")
+            return fault.below(f".{shown(name)}")
 
     return None
 

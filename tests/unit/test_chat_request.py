@@ -240,3 +240,8 @@ def test_labels_for_a_services_records_are_taken() -> None:
 
 def test_a_bias_is_by_token_id_however_json_writes_it() -> None:
     assert parse(logit_bias={"7": 1, 8: -2.5}).logit_bias == {7: 1.0, 8: -2.5}
+
+
+def test_a_name_of_thousands_of_digits_is_not_written_out() -> None:
+    with pytest.raises(BadRequestError, match=r"metadata\.a number of \d+ bits: "):
+        parse(metadata={10**5000: "\ud800"})

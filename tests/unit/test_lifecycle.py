@@ -122,7 +122,7 @@ async def test_a_reset_ends_every_request_and_the_engine_goes_on() -> None:
             assert (await ask(engine)).choices[0].message.content == "Hello!"
 
 
-async def test_a_reset_is_done_when_the_call_returns_and_need_not_be_awaited() -> None:
+async def test_a_reset_ends_requests_at_once_and_need_not_be_awaited() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     engine = AsyncMLCEngine(loader=fake_loader(core))
     with fail_after(10):
