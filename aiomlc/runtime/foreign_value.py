@@ -14,9 +14,11 @@ from pydantic import BaseModel
 # Whatever reads a value (pydantic, json, Jinja, llguidance) calls itself once per level or more.
 _MAX_DEPTH = 100
 _TOO_DEEP = f"is nested deeper than {_MAX_DEPTH} levels"
+_ENDLESS_BITS = 10_000  # Python refuses to write out what has thousands of digits.
+_TOO_LONG = f"is a number of more than {_ENDLESS_BITS} bits"
 NOT_TEXT = "has half of a surrogate pair, which is no character"
 
-_MAX_BITS = 128  # Python refuses to write out what has thousands of digits.
+_MAX_BITS = 128  # Of a number in a message.
 _PLAIN = frozenset({bool, bytes, float, int, type(None)})
 
 
@@ -44,6 +46,14 @@ def is_text(text: str) -> bool:
     return True
 
 
+def _bounds(numbers: Collection[Any]) -> tuple[object, object]:
+    return min(numbers), max(numbers)
+
+
+def _is_endless(value: object) -> bool:
+    return isinstance(value, int) and value.bit_length() > _ENDLESS_BITS
+
+
 def shown(value: object) -> str:
     """A value for a message: as it is written, but for numbers that fill a page."""
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
@@ -58,7 +68,7 @@ def find_fault(value: object, depth: int = 0) -> Fault | None:
     It looks into mappings, lists and pydantic's models, and at nothing else.
     """
     if type(value) in _PLAIN:
-        return None
+        return Fault("", _TOO_LONG) if _is_endless(value) else None
 
     if isinstance(value, str):
         return None if is_text(value) else Fault("", NOT_TEXT)
@@ -109,7 +119,8 @@ def _in_object(fields: Mapping[Any, object], depth: int) -> Fault | None:
 
 
 def _in_list(values: Collection[object], depth: int) -> Fault | None:
-    if _PLAIN.issuperset(map(type, values)):  # As token ids are, which may be many.
+    # As token ids are, which may be many.
+    if set(map(type, values)) == {int} and not any(map(_is_endless, _bounds(values))):
         return None
 
     for index, value in enumerate(values):
