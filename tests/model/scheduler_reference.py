@@ -136,7 +136,7 @@ class SchedulerReference:
     @property
     def is_full(self) -> bool:
         """Whether the next submission is refused."""
-        num_live = len(self.running) + self.num_waiting
+        num_live = len(self.running) + self.num_waiting + len(self.paused)
         return num_live >= self.limits.max_running + self.limits.max_queue_size
 
     @property
