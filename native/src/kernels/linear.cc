@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "aiomlc/cpu_info.h"
 #include "linear_kernels.h"
@@ -19,7 +21,6 @@ constexpr int64_t kParallelWork = 1 << 15;
 // Rows of activations that a task keeps in the second-level cache.
 constexpr int64_t kRowBlockBytes = 256 << 10;
 constexpr int64_t kTileBlock = 4;
-constexpr int64_t kTasksPerThread = 8;
 constexpr int64_t kAlignment = 64;
 
 int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
@@ -125,23 +126,36 @@ int64_t RowBytes(WeightFormat format, int64_t cols) {
   return CeilDivide(cols, kGroupSize) * static_cast<int64_t>(sizeof(ActivationGroup));
 }
 
+/*!
+ * \brief Where the blocks of tiles begin, and the end of the last.
+ *
+ * Each block is a thread's share of what is left, so that a thread reads long stretches of weights
+ * and yet all of them end together. Valid until this thread's next call.
+ */
+std::span<const int64_t> TileBounds(int64_t tiles, int num_threads) {
+  thread_local std::vector<int64_t> bounds;
+  bounds.assign(1, 0);
+  while (bounds.back() < tiles) {
+    const int64_t share = CeilDivide(tiles - bounds.back(), num_threads);
+    bounds.push_back(std::min(tiles, bounds.back() + RoundUp(share, kTileBlock)));
+  }
+  return bounds;
+}
+
 /*! \brief Cut the output into tasks. The cut changes no result: the inputs are never divided. */
 void RunBlocks(ThreadPool& pool, void (*kernel)(const LinearBlock&), const LinearBlock& whole,
                int64_t m, int64_t row_bytes) {
-  const int64_t tiles = CeilDivide(whole.rows_n, kTileRows);
   const int64_t rows_fit = std::max(kPanelRows, kRowBlockBytes / row_bytes);
   const int64_t row_block = RoundUp(CeilDivide(m, CeilDivide(m, rows_fit)), kPanelRows);
   const int64_t row_blocks = CeilDivide(m, row_block);
-  int64_t tile_block = tiles;
-  if (m * whole.rows_n * whole.cols_k >= kParallelWork && pool.num_threads() > 1) {
-    const int64_t tasks = std::max<int64_t>(1, pool.num_threads() * kTasksPerThread / row_blocks);
-    tile_block = RoundUp(CeilDivide(tiles, tasks), kTileBlock);
-  }
-  const int64_t tile_blocks = CeilDivide(tiles, tile_block);
+  const bool parallel = m * whole.rows_n * whole.cols_k >= kParallelWork;
+  const std::span<const int64_t> bounds =
+      TileBounds(CeilDivide(whole.rows_n, kTileRows), parallel ? pool.num_threads() : 1);
+  const auto tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
   pool.Run(static_cast<int>(tile_blocks * row_blocks), [&](int task) {
     LinearBlock block = whole;
-    block.tile_begin = task / row_blocks * tile_block;
-    block.tile_end = std::min(tiles, block.tile_begin + tile_block);
+    block.tile_begin = bounds[task / row_blocks];
+    block.tile_end = bounds[task / row_blocks + 1];
     block.row_begin = task % row_blocks * row_block;
     block.row_end = std::min(m, block.row_begin + row_block);
     kernel(block);

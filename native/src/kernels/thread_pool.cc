@@ -20,8 +20,11 @@ using Clock = std::chrono::steady_clock;
 
 // Waiting this much longer than two tasks take means that a worker was not given its processor.
 constexpr Clock::duration kStall = std::chrono::microseconds(500);
-// How long it is then done without.
-constexpr Clock::duration kRetry = std::chrono::milliseconds(100);
+// How long it is then done without: the first time, and at most when it happens again and again.
+constexpr Clock::duration kFirstPause = std::chrono::milliseconds(4);
+constexpr Clock::duration kLongestPause = std::chrono::milliseconds(100);
+// After so many pauses without a stall the next one counts as the first.
+constexpr int kGoodPauses = 10;
 
 thread_local ThreadPool* current_pool = nullptr;
 thread_local bool inside_task = false;
@@ -58,7 +61,8 @@ bool SpinUntil(Clock::duration limit, Ready ready) {
  *
  * A worker that loses its processor inside a task does delay its caller, by a time slice of the
  * system. So after such a stall one worker less is let in for a while, which leaves a processor to
- * whoever wants it.
+ * whoever wants it. The while is short for a stall now and then, and grows where one follows the
+ * other.
  */
 struct ThreadPool::State {
   static constexpr uint64_t kOpen = 1u << 16;
@@ -75,6 +79,7 @@ struct ThreadPool::State {
   // Used by the caller alone.
   Clock::time_point opened;
   Clock::time_point retry_at;
+  Clock::duration pause = kFirstPause;
 
   alignas(64) std::atomic<uint64_t> gate{0};
   std::atomic<int> most_inside{0};
@@ -193,14 +198,17 @@ void ThreadPool::State::CloseAndWait(int tasks_done) {
 void ThreadPool::State::NoteStall() {
   const int most = most_inside.load(std::memory_order_relaxed);
   if (most > 0) most_inside.store(most - 1, std::memory_order_relaxed);
-  retry_at = Clock::now() + kRetry;
+  const Clock::time_point now = Clock::now();
+  const bool is_first = now - retry_at > kGoodPauses * pause;
+  pause = is_first ? kFirstPause : std::min(2 * pause, kLongestPause);
+  retry_at = now + pause;
 }
 
 void ThreadPool::State::RetryAfterStall() {
   const int most = most_inside.load(std::memory_order_relaxed);
   if (most == static_cast<int>(workers.size()) || opened < retry_at) return;
   most_inside.store(most + 1, std::memory_order_relaxed);
-  retry_at = opened + kRetry;
+  retry_at = opened + pause;
 }
 
 ThreadPool::ThreadPool(int num_threads)

@@ -153,6 +153,7 @@ ConversionOutcome Conversion::Run(const std::string& path, ThreadPool& threads) 
   if (!stopped()) {
     reason = destination.Sync();
     if (!reason.empty()) fail({"cannot write: " + reason, path, -1});
+    destination.DropCache();
   }
   if (!stopped()) return ConversionOutcome::kDone;
   unlink(path.c_str());

@@ -93,4 +93,10 @@ std::string File::Sync() const {
   return {};
 }
 
+void File::DropCache() const {
+#if defined(POSIX_FADV_DONTNEED)
+  posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+#endif
+}
+
 }  // namespace aiomlc

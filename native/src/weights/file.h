@@ -36,6 +36,13 @@ class File {
   /*! \brief Wait until the contents are on the disk. */
   std::string Sync() const;
 
+  /*!
+   * \brief Let go of what the system keeps of the file in memory, once it is on the disk.
+   *
+   * What was written in small pieces lies in small pages; read back, it comes in large ones.
+   */
+  void DropCache() const;
+
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_; }
 

@@ -34,10 +34,10 @@ std::shared_ptr<const MappedWeights> MappedWeights::Open(const std::string& path
     return nullptr;
   }
   // Advice only: where the system does not know it, pages come in as they are touched.
-  madvise(data, bytes, MADV_WILLNEED);
 #if defined(MADV_HUGEPAGE)
   madvise(data, bytes, MADV_HUGEPAGE);
 #endif
+  madvise(data, bytes, MADV_WILLNEED);
   return std::shared_ptr<const MappedWeights>(
       new MappedWeights(static_cast<const std::byte*>(data), bytes));
 }
