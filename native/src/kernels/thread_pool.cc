@@ -22,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 constexpr Clock::duration kStall = std::chrono::microseconds(500);
 // How long it is then done without: the first time, and at most when it happens again and again.
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(4);
-constexpr Clock::duration kLongestPause = std::chrono::milliseconds(100);
-// After so many pauses without a stall the next one counts as the first.
-constexpr int kGoodPauses = 10;
+constexpr Clock::duration kLongestPause = std::chrono::milliseconds(200);
+// When so much time has passed without one, a stall counts as the first.
+constexpr Clock::duration kGoodTime = std::chrono::milliseconds(50);
 
 thread_local ThreadPool* current_pool = nullptr;
 thread_local bool inside_task = false;
@@ -78,6 +78,7 @@ struct ThreadPool::State {
 
   // Used by the caller alone.
   Clock::time_point opened;
+  Clock::time_point retried_at;
   Clock::time_point retry_at;
   Clock::duration pause = kFirstPause;
 
@@ -199,7 +200,7 @@ void ThreadPool::State::NoteStall() {
   const int most = most_inside.load(std::memory_order_relaxed);
   if (most > 0) most_inside.store(most - 1, std::memory_order_relaxed);
   const Clock::time_point now = Clock::now();
-  const bool is_first = now - retry_at > kGoodPauses * pause;
+  const bool is_first = now - retried_at > kGoodTime;
   pause = is_first ? kFirstPause : std::min(2 * pause, kLongestPause);
   retry_at = now + pause;
 }
@@ -208,6 +209,7 @@ void ThreadPool::State::RetryAfterStall() {
   const int most = most_inside.load(std::memory_order_relaxed);
   if (most == static_cast<int>(workers.size()) || opened < retry_at) return;
   most_inside.store(most + 1, std::memory_order_relaxed);
+  retried_at = opened;
   retry_at = opened + pause;
 }
 
