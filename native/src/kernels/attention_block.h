@@ -176,8 +176,10 @@ class BlockAttention {
     for (int slot = 0; slot < seen; slot += kDepth) {
       const float* keys = scratch_.keys + slot;
       Vector dot[kDepth][kSize];
-      for (auto& row : dot) {
-        for (Vector& sum : row) sum = Lanes::Set(0.0f);
+#pragma GCC unroll 4
+      for (int p = 0; p < kDepth; ++p) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kSize; ++i) dot[p][i] = Lanes::Set(0.0f);
       }
       for (int c = 0; c < tile_.head_dim; ++c) {
         const float* queries = scratch_.queries + c * kStride + first;
@@ -192,8 +194,10 @@ class BlockAttention {
         }
       }
       const Vector scale = Lanes::Set(tile_.scale);
+#pragma GCC unroll 4
       for (int p = 0; p < kDepth; ++p) {
         float* scores = scratch_.probs + (slot + p) * kStride + first;
+#pragma GCC unroll 4
         for (int i = 0; i < kSize; ++i) {
           Lanes::Store(scores + i * kLanes, Lanes::Mul(dot[p][i], scale));
         }
@@ -242,7 +246,9 @@ class BlockAttention {
   void AddValues(int64_t page, int seen, int first, int c) {
     float* sums = scratch_.sums + c * kStride + first;
     Vector sum[kDepth][kSize];
+#pragma GCC unroll 4
     for (int d = 0; d < kDepth; ++d) {
+#pragma GCC unroll 4
       for (int i = 0; i < kSize; ++i) sum[d][i] = Lanes::Load(sums + d * kStride + i * kLanes);
     }
     for (int slot = 0; slot < seen; ++slot) {
@@ -267,7 +273,9 @@ class BlockAttention {
         }
       }
     }
+#pragma GCC unroll 4
     for (int d = 0; d < kDepth; ++d) {
+#pragma GCC unroll 4
       for (int i = 0; i < kSize; ++i) Lanes::Store(sums + d * kStride + i * kLanes, sum[d][i]);
     }
   }
