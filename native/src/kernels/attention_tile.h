@@ -152,11 +152,14 @@ class TileAttention {
   void Score(int first) {
     const float* queries = scratch_.queries + first * width_;
     Vector dot[kPages][kQueries];
-    for (auto& page : dot) {
-      for (Vector& sum : page) sum = Lanes::Set(0.0f);
+#pragma GCC unroll 2
+    for (int page = 0; page < kPages; ++page) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kQueries; ++i) dot[page][i] = Lanes::Set(0.0f);
     }
     for (int c = 0; c < tile_.head_dim; ++c) {
       Vector key[kPages];
+#pragma GCC unroll 2
       for (int page = 0; page < kPages; ++page) {
         const int64_t offset = tile_.key_offset + c * kTilePageSize;
         key[page] = Lanes::Load(pages_[page] + offset);
@@ -171,8 +174,10 @@ class TileAttention {
         }
       }
     }
+#pragma GCC unroll 2
     for (int page = 0; page < kPages; ++page) {
       float* probs = scratch_.probs + page * kPageProbs + first * kTilePageSize;
+#pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
         Lanes::Store(probs + i * kTilePageSize, Lanes::Mul(dot[page][i], Lanes::Set(tile_.scale)));
       }
@@ -243,7 +248,9 @@ class TileAttention {
     const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
     float* sums = scratch_.sums + first * width_ + c;
     Vector sum[kQueries][kColumns];
+#pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 4
       for (int j = 0; j < kColumns; ++j) {
         sum[i][j] = Lanes::Load(sums + i * width_ + j * Lanes::kWidth);
       }
@@ -264,7 +271,9 @@ class TileAttention {
         for (int j = 0; j < kColumns; ++j) sum[i][j] = Lanes::Fma(weight, value[j], sum[i][j]);
       }
     }
+#pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 4
       for (int j = 0; j < kColumns; ++j) {
         Lanes::Store(sums + i * width_ + j * Lanes::kWidth, sum[i][j]);
       }
