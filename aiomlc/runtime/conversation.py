@@ -89,6 +89,8 @@ class Conversation(BaseModel):
     function_string: StrictStr = ""  #: Where a chat offers no tools.
     use_function_calling: StrictBool = False  #: State of MLC's; kept, and of no effect.
     function_form: FunctionForm | None = None  #: Ours; None is a JSON list of the functions.
+    #: Ours: where there is nothing to say in it, `system_template` is left out.
+    bare_without_system: StrictBool | None = None
 
     @field_validator("role_templates")
     @classmethod
@@ -198,7 +200,11 @@ class Conversation(BaseModel):
             )
 
         system, turns = self._split(messages)
-        pieces = _filled(self.system_template, _SYSTEM, system)
+        template = self.system_template
+        if self.bare_without_system and not system and not (tools and FUNCTIONS in template):
+            template = ""
+
+        pieces = _filled(template, _SYSTEM, system)
         without_role = pieces != [""] and not self.add_role_after_system_message
         turns = [*self.messages, *turns]
         for position, (role, content) in enumerate(turns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("get_conversation_template", "register_conversation_template")
+__all__ = ("CONVERSATIONS", "get_conversation_template", "register_conversation_template")
 
 import difflib
 from os import PathLike
@@ -10,8 +10,11 @@ from os import PathLike
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.common_conversations import COMMON_CONVERSATIONS
 from aiomlc.runtime.conversation import Conversation
+from aiomlc.runtime.marked_conversations import MARKED_CONVERSATIONS
+from aiomlc.runtime.worded_conversations import WORDED_CONVERSATIONS
 
-_registered = {conversation.name: conversation for conversation in COMMON_CONVERSATIONS}
+CONVERSATIONS = (*COMMON_CONVERSATIONS, *MARKED_CONVERSATIONS, *WORDED_CONVERSATIONS)
+_registered = {conversation.name: conversation for conversation in CONVERSATIONS}
 
 
 def register_conversation_template(conversation: Conversation, *, override: bool = False) -> None:

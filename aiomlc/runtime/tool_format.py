@@ -138,6 +138,15 @@ TOOL_FORMATS = (
         shown=("[func_name1(",),
         bare=True,
     ),
+    # Gorilla's, where the mark that tells of functions also begins each call.
+    ToolFormat(
+        name="gorilla",
+        begin="<<function>>",
+        end="",
+        syntax=PythonicCalls(is_list=False),
+        shown=("<<function>>{function_string}",),
+        joint="",
+    ),
     # DeepSeek V3 and R1.
     ToolFormat(
         name="deepseek_v3",

@@ -21,6 +21,7 @@ from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.runtime.common_conversations import COMMON_CONVERSATIONS
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.conversation_registry import (
+    CONVERSATIONS,
     get_conversation_template,
     register_conversation_template,
 )
@@ -336,7 +337,7 @@ def test_tools_and_variables_without_a_place_are_refused() -> None:
     assert caught.value.param == "chat_template_kwargs"
 
 
-@pytest.mark.parametrize("one", COMMON_CONVERSATIONS, ids=lambda one: str(one.name))
+@pytest.mark.parametrize("one", CONVERSATIONS, ids=lambda one: str(one.name))
 def test_a_template_is_the_same_after_a_way_through_json(one: Conversation) -> None:
     fields = json.loads(json.dumps(one.to_json_dict()))
 
@@ -453,7 +454,7 @@ def test_an_unknown_name_is_refused_with_those_near_it(tmp_path: Path) -> None:
         load_prompt_template(tmp_path, 256)
 
     assert (caught.value.path, caught.value.field) == (path, "conv_template")
-    with pytest.raises(ModelLoadError, match=r"known: LM, chatml, .*vicuna_v1\.1\)"):
+    with pytest.raises(ModelLoadError, match=r"known: LM, aya-23, chatml, .*wizardlm_7b\)"):
         get_conversation_template("%%")
 
 

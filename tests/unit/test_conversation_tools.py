@@ -10,9 +10,8 @@ import pytest
 
 from aiomlc import AsyncMLCEngine, ModelLoadError
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.common_conversations import COMMON_CONVERSATIONS
 from aiomlc.runtime.conversation import Conversation
-from aiomlc.runtime.conversation_registry import get_conversation_template
+from aiomlc.runtime.conversation_registry import CONVERSATIONS, get_conversation_template
 from aiomlc.runtime.loaded_model import LoadedModel
 from aiomlc.runtime.tool_format import find_tool_format
 from aiomlc.testing import FakeCore, fake_model
@@ -136,6 +135,12 @@ MINISTRAL = (
     f"[AVAILABLE_TOOLS][{TIME_JSON}, {WEATHER_JSON}][/AVAILABLE_TOOLS][INST]Rain?[/INST]"
     f"{MINISTRAL_CALL}</s>[TOOL_RESULTS]sunny[/TOOL_RESULTS]"
 )
+GORILLA_CALL = "<<function>>get_weather(city='Rom')"
+GORILLA = (
+    f"Be brief.\n### Instruction: <<function>>[{json.dumps(TIME['function'])}, "
+    f"{json.dumps(WEATHER['function'])}]\n<<question>>Rain?\n"
+    f"### Response: {GORILLA_CALL}<|EOT|>### Instruction: sunny\n### Response: "
+)
 # By the template's name: the prompt, and a call as the model writes it.
 FAMILIES = {
     "qwen2": (QWEN, HERMES_CALL),
@@ -144,7 +149,11 @@ FAMILIES = {
     "hermes3_llama-3_1": (HERMES, HERMES_CALL),
     "llama-3_1": (LLAMA, LLAMA_CALL),
     "ministral3": (MINISTRAL, MINISTRAL_CALL),
+    "ministral3_reasoning": (MINISTRAL, MINISTRAL_CALL),
+    "gorilla-openfunctions-v2": (GORILLA, GORILLA_CALL),
 }
+# Tells of functions, and its calls have no mark by which they could be found.
+UNMARKED = "gorilla"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -182,13 +191,23 @@ def test_without_tools_nothing_is_told_of_any(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [one.name for one in COMMON_CONVERSATIONS if one.name not in FAMILIES]
+    "name", [one.name for one in CONVERSATIONS if one.name not in {*FAMILIES, UNMARKED}]
 )
 def test_tools_are_refused_where_a_model_knows_none(name: str) -> None:
     with pytest.raises(BadRequestError, match="no place for tools") as caught:
         get_conversation_template(name).render([QUESTION], tools=[TIME])
 
     assert caught.value.param == "tools"
+
+
+def test_a_template_whose_calls_have_no_mark_tells_of_functions_alone() -> None:
+    template = get_conversation_template(UNMARKED)
+
+    assert template.render([SYSTEM, QUESTION], tools=[TIME]) == (
+        f"Be brief. USER: <<question>> Rain? <<function>> [{json.dumps(TIME['function'])}]"
+        "\nASSISTANT:"
+    )
+    assert find_tool_format(template.source) is None
 
 
 def test_a_system_message_is_never_taken_for_the_place_of_tools() -> None:

@@ -273,10 +273,10 @@ async def test_the_allowed_tools_reach_the_core(*, is_streamed: bool) -> None:
 FORM = {"type": "json_object", "schema": {**SCHEMA, "required": ["a"]}}
 PATTERN = {"type": "grammar", "syntax": "regex", "definition": "(.|\n)*"}
 LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" "b"'}
-TAGS = {
+TAGS: dict[str, Any] = {
     "type": "structural_tag",
-    "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}],
-    "triggers": ["<f"],
+    "structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}],
+    "triggers": ["<n"],
 }
 MARKED = json.dumps({"a": 1, "b": '<tool_call>{"name": "add"}</tool_call>'})
 WITH_MARKS = [item for item in TOOL_FORMATS if not item.bare]
@@ -290,7 +290,7 @@ WITH_MARKS = [item for item in TOOL_FORMATS if not item.bare]
         (PATTERN, "Hi", None),
         (LARK, "ab", "a"),
         ({**LARK, "definition": LARK["definition"] + "\n%ignore / +/"}, "a  b", "b a"),
-        (TAGS, "Hi <f>1</f>", "Hi <f>x"),
+        (TAGS, "Hi <n>1</n>", "Hi <n>x"),
     ],
 )
 @pytest.mark.parametrize("tool", [ADD, STRICT])

@@ -97,6 +97,9 @@ CALLS = [
     ("lfm2", "Wait. <|tool_call_start|>[f(a=1)]<|tool_call_end|>\nDone.", "Wait.Done.", [F]),
     ("lfm2", "See [f(a=1)].", "See [f(a=1)].", []),
     ("lfm2.5", "<|tool_call_start|>[f(a=1)]", "", [F]),
+    ("gorilla", "Wait. <<function>>f(a=1)<<function>>g()", "Wait.", [F, G]),
+    ("gorilla", "<<function>> f( a = 1 ,)\nDone.", "Done.", [F]),
+    ("gorilla", "See f(a=1).", "See f(a=1).", []),
     ("pythonic", "[f(a=1), g()]", "", [F, G]),
     ("pythonic", "\n[ f( a = 1 ,), ]", "", [F]),
     ("pythonic", "<|python_start|>[f(a=1)]<|python_end|>", "", [F]),
@@ -143,6 +146,10 @@ NO_CALLS = [
     ("qwen3_coder", "<tool_call>\n<function=f>\nHello\n</function>\n</tool_call>"),
     ("lfm2", "<|tool_call_start|><|tool_call_end|>"),
     ("lfm2", "<|tool_call_start|>f(a=1)<|tool_call_end|>"),
+    ("gorilla", "<<function>>f"),
+    ("gorilla", "<<function>>[f(a=1)]"),
+    ("gorilla", "<<function>>f(1)"),
+    ("gorilla", "<<function>>f(a=g())"),
     ("pythonic", "[]"),
     ("pythonic", "[1, 2]"),
     ("pythonic", "[f]"),
@@ -300,6 +307,10 @@ def write_pythonic(calls: Calls) -> str:
     )
 
 
+def write_gorilla(calls: Calls) -> str:
+    return "".join(f"<<function>>{write_pythonic([call])}" for call in calls)
+
+
 def write_tagged(write: Callable[..., str], calls: Calls) -> str:
     return "\n".join(
         write(name, **{key: json.dumps(value) for key, value in given.items()})
@@ -322,6 +333,7 @@ def write_v31(calls: Calls) -> str:
 WRITERS: dict[str, Callable[[Calls], str]] = {
     "lfm2": lambda calls: f"<|tool_call_start|>[{write_pythonic(calls)}]<|tool_call_end|>",
     "pythonic": lambda calls: f"<|python_start|>[{write_pythonic(calls)}]",
+    "gorilla": write_gorilla,
     "qwen3_coder": partial(write_tagged, qwen),
     "glm4": partial(write_tagged, glm),
     "mistral_named": write_mistral,
@@ -381,6 +393,7 @@ FRAGMENTS = {
     "lfm2": ["<|tool_call_start|>", "<|tool_call_end|>", *PYTHONIC],
     "lfm2.5": ["<|tool_call_start|>", "<|tool_call_end|>", *PYTHONIC],
     "pythonic": ["<|python_start|>", "<|python_end|>", *PYTHONIC],
+    "gorilla": ["<<function>>", "f(", *PYTHONIC],
     "glm4": [
         *("<tool_call>", "</tool_call>", "f", "<arg_key>", "</arg_key>", "<arg_value>"),
         *("</arg_value>", "<", "\n", "1", "<arg_key>a</arg_key><arg_value>"),

@@ -94,6 +94,7 @@ CALLS = {
         "<|tool_call_start|>[f(a=1), g()]<|tool_call_end|>",
     ),
     "pythonic": ("[f(a=1)]", '[f(a=1, b="x"), g()]'),
+    "gorilla": ("<<function>>f(a=1)", '<<function>>f(a=1, b="x")<<function>>g()'),
     "deepseek_v3": (
         f"<｜tool▁calls▁begin｜>{V3_F}<｜tool▁calls▁end｜>",
         f"<｜tool▁calls▁begin｜>{V3_F}\n{V3_G}<｜tool▁calls▁end｜>",

@@ -40,12 +40,14 @@ _NAMES_OF_JSON = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True, slots=True)
 class PythonicCalls:
-    """`[f(a=1, b="x"), g()]`."""
+    """`[f(a=1, b="x"), g()]`, or one call without the brackets."""
+
+    is_list: bool = True
 
     @property
     def opens(self) -> str:
         """See `ToolSyntax`."""
-        return "["
+        return "[" if self.is_list else ""
 
     @property
     def between(self) -> str:
@@ -62,10 +64,10 @@ class PythonicCalls:
         """See `ToolSyntax`."""
         return ()
 
-    def open_call(self, at: int, place: CallPlace) -> _ListReader:
+    def open_call(self, at: int, place: CallPlace) -> _PythonicReader:
         """See `ToolSyntax`."""
         del place
-        return _ListReader(at)
+        return _PythonicReader(at, is_list=self.is_list)
 
     def rules(
         self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
@@ -77,44 +79,49 @@ class PythonicCalls:
             rules += [*more, f"object_{number}: {call}"]
 
         rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
+        if not self.is_list:
+            return [*rules, "body: object"]
+
         others = '(", " object)*' if may_repeat else ""
         return [*rules, f'body: "[" object {others} "]"']
 
     def write(self, calls: Sequence[PastCall]) -> list[str]:
         """See `ToolSyntax`."""
-        written = (
+        written = [
             f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
             for name, arguments in calls
-        )
-        return [f"[{', '.join(written)}]"]
+        ]
+        return [f"[{', '.join(written)}]"] if self.is_list else written
 
 
 @final
-class _ListReader:
-    def __init__(self, at: int) -> None:
+class _PythonicReader:
+    def __init__(self, at: int, *, is_list: bool) -> None:
         self._at = at
-        self._has_head = False
-        self._scanner = _ListScanner(at)
+        self._is_list = is_list
+        self._scanner: _BracketScanner | None = None
 
     def read(self, text: str) -> Reading | None:
-        inside = self._at + 1
-        if not self._has_head:
-            if _HEAD.match(text, inside) is None:
+        if self._scanner is None:
+            inside = self._at + self._is_list
+            head = _HEAD.match(text, inside)
+            if head is None:
                 return None if _HALF_A_HEAD.fullmatch(text, inside) else NoCall(inside)
 
-            self._has_head = True
+            self._scanner = _BracketScanner(self._at if self._is_list else head.end() - 1)
 
         end = self._scanner.find_end(text)
         if end is None:
             return None
 
-        calls = _read_calls(text[self._at : end])
+        region = text[self._at : end]
+        calls = _read_calls(region if self._is_list else f"[{region}]")
         return NoCall(end) if calls is None else WholeCalls(calls, end)
 
 
 @final
-class _ListScanner:
-    """Find where a list of Python's ends, in a text that grows."""
+class _BracketScanner:
+    """Find where a bracket of Python's is closed, in a text that grows."""
 
     def __init__(self, position: int) -> None:
         self._position = position
@@ -122,7 +129,7 @@ class _ListScanner:
         self._quote = ""  # What ends the string that is open.
 
     def find_end(self, text: str) -> int | None:
-        """The position behind the list's last bracket; None while that is to come."""
+        """The position behind the bracket that closes the first; None while that is to come."""
         while self._position < len(text):
             length = self._read_string(text) if self._quote else self._read_code(text)
             self._position += length
