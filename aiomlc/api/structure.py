@@ -110,13 +110,21 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
         return None
 
     assert model.tool_format is not None, "the chat offers no tools otherwise"
-    return tool_grammar(
-        _schemas(functions, all_strict=must_call),
-        model.tool_format,
-        model.tokenizer.special_id,
-        must_call=must_call,
-        may_repeat=request.parallel_tool_calls is not False,
-    )
+    try:
+        return tool_grammar(
+            _schemas(functions, all_strict=must_call),
+            model.tool_format,
+            model.tokenizer.special_id,
+            must_call=must_call,
+            may_repeat=request.parallel_tool_calls is not False,
+        )
+    except BadRequestError as error:
+        if error.param != "tool_choice" or request.tool_choice not in (None, "auto"):
+            raise
+
+        asked = "parallel_tool_calls" if request.parallel_tool_calls is False else "tools"
+        reason = str(error).removeprefix("tool_choice: ")
+        raise BadRequestError(f"{asked}: {reason}", param=asked) from error
 
 
 def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedModel) -> Grammar:

@@ -10,7 +10,14 @@ from typing import Any, final
 
 from aiomlc.runtime.tool_format import ToolFormat
 from aiomlc.runtime.tool_syntax.json_object import ObjectScanner
-from aiomlc.runtime.tool_syntax.syntax import CallHead, CallPlace, CallReader, NoCall
+from aiomlc.runtime.tool_syntax.syntax import (
+    CallHead,
+    CallPlace,
+    CallReader,
+    EndingReader,
+    NoCall,
+    Reading,
+)
 
 Delta = dict[str, Any]
 
@@ -68,6 +75,13 @@ class ToolCallParser:
         Where the token limit cut the answer, half a mark and half a call are dropped.
         """
         deltas: list[Delta] = []
+        while (
+            self._state == self._read_call and not is_cut and isinstance(self._reader, EndingReader)
+        ):
+            self._take(deltas, self._reader.read_end(self._waiting))
+            while self._state(deltas):
+                pass
+
         if self._state in (self._begin_answer, self._read_content):
             is_half = is_cut and self._waiting.strip() != ""
             length = _length_of_content(self._waiting, self._format.begin)
@@ -150,6 +164,10 @@ class ToolCallParser:
         if reading is None:
             return False
 
+        self._take(deltas, reading)
+        return True
+
+    def _take(self, deltas: list[Delta], reading: Reading) -> None:
         if isinstance(reading, NoCall):
             self._give_up(deltas, reading.end)
         elif isinstance(reading, CallHead):
@@ -164,8 +182,6 @@ class ToolCallParser:
                 self._argue(deltas, call.arguments)
 
             self._end_call(reading.end)
-
-        return True
 
     def _read_arguments(self, deltas: list[Delta]) -> bool:
         end = self._arguments.find_end(self._waiting)

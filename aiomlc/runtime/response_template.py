@@ -5,21 +5,20 @@ from __future__ import annotations
 __all__ = ("AnswerFormats", "find_answer_formats", "read_response_template")
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from aiomlc.runtime.reasoning_format import ReasoningFormat, find_reasoning_format
 from aiomlc.runtime.tool_format import ToolFormat, find_tool_format
 from aiomlc.runtime.tool_syntax.json_calls import JsonCalls
-from aiomlc.runtime.tool_syntax.templated_calls import TemplatedCalls
+from aiomlc.runtime.tool_syntax.region_content import RegionContent, read_content
+from aiomlc.runtime.tool_syntax.templated_calls import PLACEHOLDER, RegionEnd, TemplatedCalls
 
 _THOUGHTS = ("thinking", "reasoning_content", "reasoning")
 _END = "eos"  # Of the answer, which we learn from the engine.
-# What asks for more than one placeholder in a whole string, or for a path.
-_BAD_PLACEHOLDER = re.compile(r"(?!\{\w+\}$).*[{}].*", re.DOTALL)
 _KEYS = {
-    *("open", "open_pattern", "close", "content", "content_args", "repeats", "optional"),
-    *("transform", "transform_each"),
+    *("open", "open_pattern", "close", "close_pattern", "content", "content_args"),
+    *("repeats", "optional", "transform", "transform_each"),
 }
 _OPENAI = {"type": "function", "function": "{content}"}
 # The characters that a pattern repeats, chooses or takes as anything end the text it begins with.
@@ -92,24 +91,30 @@ def read_response_template(template: object, is_end: IsEnd = _is_never) -> Answe
 
 
 def _reasoning_format(field: Mapping[str, Any]) -> ReasoningFormat | None:
-    match field:
-        case {"open": str(begin), "close": str(end)} if begin and end and end != _END:
+    match _texts(field.get("open")), _texts(field.get("close")):
+        case (begin,), (end,):
             return ReasoningFormat(begin, end)
         case _:
             return None
 
 
 def _tool_format(field: Mapping[str, Any], is_end: IsEnd) -> ToolFormat | None:
-    closes = tuple(text for text in _texts(field.get("close")) if not is_end(text))
-    if field.keys() - _KEYS or not closes or not _is_plain(field.get("transform")):
+    arguments = field.get("content_args") or {}
+    has_two_ends = {"close", "close_pattern"} <= field.keys()
+    if field.keys() - _KEYS or has_two_ends or not isinstance(arguments, Mapping):
         return None
 
+    content = read_content(field.get("content", "text"), arguments)
+    if content is None or not _is_plain(field.get("transform")):
+        return None
+
+    closes = tuple(text for text in _texts(field.get("close")) if not is_end(text))
     begin = field.get("open")
-    if isinstance(begin, str) and begin and _is_json_of_openai(field):
+    if closes and isinstance(begin, str) and begin and _is_json_of_openai(field):
         syntax = JsonCalls()
         return ToolFormat("response_template", begin, closes[0], syntax, (), joint="")
 
-    return _by_patterns(field, closes)
+    return _by_patterns(field, closes, content)
 
 
 def _is_json_of_openai(field: Mapping[str, Any]) -> bool:
@@ -118,49 +123,83 @@ def _is_json_of_openai(field: Mapping[str, Any]) -> bool:
     return is_bare and field.get("content") == "json" and not field.get("content_args")
 
 
-def _by_patterns(field: Mapping[str, Any], closes: tuple[str, ...]) -> ToolFormat | None:
-    opens = field.get("open")
-    source = field.get("open_pattern", re.escape(opens) if isinstance(opens, str) else None)
-    arguments = field.get("content_args") or {}
-    kind = field.get("content")
+def _by_patterns(
+    field: Mapping[str, Any], closes: tuple[str, ...], content: RegionContent
+) -> ToolFormat | None:
+    opening = _opening(field)
+    if opening is None or not opening[0]:
+        return None
+
+    begin, pattern = opening
     try:
-        pattern = re.compile(source.removeprefix(r"\s*"), re.DOTALL)
-        tags = re.compile(arguments["tag_pattern"], re.DOTALL) if kind == "xml-inline" else None
-    except (re.error, AttributeError, KeyError, TypeError):
+        end = _region_end(field, closes)
+    except (re.error, TypeError):
         return None
 
-    begin = _beginning(pattern.pattern)
-    is_known = kind == "xml-inline" or (kind == "json" and not arguments)
-    if not is_known or not begin or (tags and not {"key", "value"} <= tags.groupindex.keys()):
-        return None
-
+    close = end.pattern.pattern if end is not None else ""
     syntax = TemplatedCalls(
         begin,
         pattern,
-        closes,
+        end,
+        content,
         transform=field.get("transform"),
         of_each=bool(field.get("transform_each")),
-        tag_pattern=tags,
-        json_values=(arguments.get("value_parser") or {}).get("name") == "json",
-        marks=(_unescaped(pattern.pattern), *closes, _unescaped(tags.pattern if tags else "")),
+        marks=(_unescaped(pattern.pattern), _unescaped(close), *content.marks),
     )
     return ToolFormat("response_template", begin, "", syntax, ())
 
 
+def _opening(field: Mapping[str, Any]) -> tuple[str, re.Pattern[str]] | None:
+    """What every call begins with, and the pattern of a whole beginning."""
+    texts = _texts(field.get("open"))
+    if texts and "open_pattern" not in field:
+        ordered = sorted(texts, key=len, reverse=True)
+        return _shared_beginning(ordered), re.compile("|".join(map(re.escape, ordered)))
+
+    try:
+        pattern = re.compile(field["open_pattern"].removeprefix(r"\s*"), re.DOTALL)
+    except (re.error, AttributeError, KeyError, TypeError):
+        return None
+
+    return _beginning(pattern.pattern), pattern
+
+
+def _shared_beginning(texts: Collection[str]) -> str:
+    first, last = min(texts), max(texts)
+    for length, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:length]
+
+    return first
+
+
+def _region_end(field: Mapping[str, Any], closes: tuple[str, ...]) -> RegionEnd | None:
+    """What closes a region; None: the end of the answer alone."""
+    if "close_pattern" in field:
+        return RegionEnd(re.compile(field["close_pattern"], re.DOTALL), may_grow=True)
+
+    return RegionEnd.of_texts(closes) if closes else None
+
+
 def _texts(value: object) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else [value]
-    return tuple(text for text in texts if isinstance(text, str) and text not in ("", _END))
+    return tuple(
+        dict.fromkeys(text for text in texts if isinstance(text, str) and text not in ("", _END))
+    )
 
 
 def _is_plain(transform: object) -> bool:
-    """Whether every placeholder is the name of a value and a whole string."""
+    """Whether every placeholder is a whole string."""
     if isinstance(transform, Mapping):
         return all(map(_is_plain, transform.values()))
 
     if isinstance(transform, list):
         return all(map(_is_plain, transform))
 
-    return not isinstance(transform, str) or _BAD_PLACEHOLDER.match(transform) is None
+    if not isinstance(transform, str) or PLACEHOLDER.search(transform) is None:
+        return True
+
+    return PLACEHOLDER.fullmatch(transform) is not None
 
 
 def _beginning(pattern: str) -> str:

@@ -53,6 +53,53 @@ LISTED = {
         "function": {"name": "{tool_name}", "arguments": "{parameters}"},
     },
 }
+ENDED = {
+    "open_pattern": r"<call:(?P<name>\w+)>",
+    "close_pattern": r"<end/?>\s*",
+    "repeats": True,
+    "content": "json",
+    "transform": OPENAI,
+}
+SEVERAL = {
+    **SMALL,
+    "open": ["<call>", "<calling>"],
+    "close": ["</call>", "</c>"],
+    "content_args": {},
+}
+DIALECT = {
+    "open_pattern": r"<call>(?P<name>\w+)",
+    "close": "eos",
+    "content": "json",
+    "content_args": {"unquoted_keys": True, "string_delims": [['<"', '">']]},
+    "transform": OPENAI,
+}
+LINED = {
+    "open_pattern": r"<call>(?P<name>\w+)",
+    "close": "</call>",
+    "content": "kv-lines",
+    "content_args": {"value_parser": {"name": "json", "args": {"allow_non_json": True}}},
+    "transform": OPENAI,
+}
+MERGED = {
+    "open_pattern": r"<call><do=(?P<name>\w+)>",
+    "close": "</call>",
+    "content": "xml-inline",
+    "content_args": {
+        "tag_pattern": r"<(?P<key>\w+)>(?P<value>.*?)</(?P=key)>",
+        "merge_duplicates": True,
+        "value_parser": {"name": "json", "args": {"allow_non_json": True}},
+    },
+    "transform": OPENAI,
+}
+PATHED = {
+    "open": "<call>",
+    "close": "</call>",
+    "content": "json",
+    "transform": {
+        "type": "function",
+        "function": {"name": "{content.tool.name}", "arguments": "{content.of.args}"},
+    },
+}
 LIST = [{"tool_name": "f", "parameters": {"a": 1}}, {"tool_name": "g", "parameters": {}}]
 PARAMETERS = {"f": {"properties": {"text": {"type": "string"}}}}
 
@@ -101,7 +148,39 @@ def read(answer: str, calls: dict[str, Any], size: int) -> Read:
         (LISTED, '<|ACTION|>[{"name": "f"}]<|END|>', '<|ACTION|>[{"name": "f"}]<|END|>', []),
         (NAMED, "<|call|>to=functions.f<|message|>{<|done|>", None, []),
         (NAMED, "<|call|>to=functions.<|done|>", None, []),
-        (NAMED, '<|call|>to=functions.f<|message|>{"a": 1}', None, []),
+        (NAMED, '<|call|>to=functions.f<|message|>{"a": 1', None, []),
+        # The end of the answer closes what is open.
+        (NAMED, 'Ah. <|call|>to=functions.f<|message|>{"a": 1}', "Ah.", [("f", {"a": 1})]),
+        ({**SMALL, "close": "eos"}, '<call>{"name": "f"} ', "", [("f", {})]),
+        (ENDED, '<call:f>{"a": 1}<end> <call:g>{}', "", [("f", {"a": 1}), ("g", {})]),
+        (ENDED, '<call:f>{"a": 1}<end/>Done.', "Done.", [("f", {"a": 1})]),
+        (
+            SEVERAL,
+            '<call>{"name": "f"}</call><calling>{"name": "g"}</c>',
+            "",
+            [("f", {}), ("g", {})],
+        ),
+        (DIALECT, '<call>f{a:<"x: {b:1}">,b:[1]}', "", [("f", {"a": "x: {b:1}", "b": [1]})]),
+        (DIALECT, "<call>f{a:\x010\x02}", None, []),
+        (
+            LINED,
+            "<call>f\nname: it: 5\n\nn = 3\nn: 4\n</call>",
+            "",
+            [("f", {"name": "it: 5", "n": 4})],
+        ),
+        (
+            MERGED,
+            "<call><do=f><a>1</a><b>x</b><a>2</a><a> y</a></call>",
+            "",
+            [("f", {"a": [1, 2, "y"], "b": "x"})],
+        ),
+        (
+            PATHED,
+            '<call>{"tool": {"name": "f"}, "of": {"args": {"a": 1}}}</call>',
+            "",
+            [("f", {"a": 1})],
+        ),
+        (PATHED, '<call>{"tool": 5, "of": 6}</call>', None, []),
     ],
 )
 def test_calls_are_read_as_the_template_says(
@@ -120,11 +199,16 @@ def test_calls_are_read_as_the_template_says(
 @pytest.mark.parametrize(
     "calls",
     [
-        {**SMALL, "close": "eos"},
-        {**SMALL, "close": None, "close_pattern": "</call>"},
-        {**SMALL, "content": "kv-lines"},
-        {**SMALL, "content_args": {"unquoted_keys": True}},
+        {**SMALL, "close_pattern": "</call>"},
+        {**ENDED, "close_pattern": "("},
+        {**SMALL, "content": "yaml"},
+        {**SMALL, "content_args": {"comments": True}},
+        {**SMALL, "content_args": {"string_delims": [["", ""]]}},
+        {**SMALL, "content_args": [1]},
         {**SMALL, "transform": {"function": "a {content}"}},
+        {**SMALL, "open": ["<call>", "[call]"]},
+        {**LINED, "content_args": {"value_parser": {"name": "yaml"}}},
+        {**LINED, "content_args": {"line_sep": ""}},
         {**SMALL, "join": "x"},
         {**TAGGED, "content_args": {}},
         {**TAGGED, "content_args": {"tag_pattern": "("}},
@@ -143,7 +227,7 @@ def test_what_is_no_template_says_nothing(template: object) -> None:
     assert find_answer_formats(None, template) == (None, None)
 
 
-def test_a_call_that_only_the_end_of_the_answer_closes_is_left_alone() -> None:
+def test_the_end_of_an_answer_is_no_mark_of_a_call() -> None:
     template = {"fields": {"tool_calls": {**NAMED, "close": ["<|done|>", "<|end|>"]}}}
 
     found = read_response_template(template, {"<|done|>"}.__contains__).tool_format
@@ -151,7 +235,16 @@ def test_a_call_that_only_the_end_of_the_answer_closes_is_left_alone() -> None:
     assert "<|end|>" in found.marks
     assert "<|done|>" not in found.marks
     ends = {"<|done|>", "<|end|>"}
-    assert read_response_template(template, ends.__contains__).tool_format is None
+    ended = read_response_template(template, ends.__contains__).tool_format
+    assert ended is not None
+    assert not ends & set(ended.marks)
+
+
+def test_a_call_that_the_token_limit_cut_is_dropped() -> None:
+    parser = ToolCallParser(format_of(NAMED), PARAMETERS)
+    deltas = parser.put('Ah. <|call|>to=functions.f<|message|>{"a": 1}')
+
+    assert Read([*deltas, *parser.finish(is_cut=True)]).calls == []
 
 
 def test_an_answer_in_marks_of_its_own_is_left_alone() -> None:

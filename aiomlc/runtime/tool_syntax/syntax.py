@@ -7,6 +7,7 @@ __all__ = (
     "CallHead",
     "CallPlace",
     "CallReader",
+    "EndingReader",
     "NoCall",
     "PastCall",
     "Reading",
@@ -18,7 +19,7 @@ __all__ = (
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class ToolSchema(NamedTuple):
@@ -80,6 +81,14 @@ class CallReader(Protocol):
 
     def read(self, text: str) -> Reading | None:
         """What stands there; None while that is open. `text` is that of the last time and more."""
+
+
+@runtime_checkable
+class EndingReader(CallReader, Protocol):
+    """Reads what the end of the answer may close, too."""
+
+    def read_end(self, text: str) -> Reading:
+        """What stands there, now that nothing more comes."""
 
 
 class ToolSyntax(Protocol):

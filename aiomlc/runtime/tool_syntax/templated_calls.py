@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ("TemplatedCalls",)
+__all__ = ("PLACEHOLDER", "RegionEnd", "TemplatedCalls")
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.tool_syntax.region_content import RegionContent
 from aiomlc.runtime.tool_syntax.syntax import (
     Call,
     CallPlace,
@@ -23,21 +23,37 @@ from aiomlc.runtime.tool_syntax.syntax import (
 )
 from aiomlc.runtime.tool_syntax.typed_value import read_value, schema_of, types_of
 
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+#: A value by its name, or a field of one: `{content.name}`.
+PLACEHOLDER = re.compile(r"\{(\w+(?:\.\w+)*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionEnd:
+    """What closes a region; the end of the answer always does."""
+
+    pattern: re.Pattern[str]
+    longest: int | None = None  #: Characters that may match; None: nobody knows.
+    may_grow: bool = False  #: What matches at the end of a text may match more of a longer one.
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str]) -> RegionEnd:
+        """One of some texts: the first that is there, and the longest of those."""
+        ordered = sorted(texts, key=len, reverse=True)
+        grows = any(one != other and one.startswith(other) for one in texts for other in texts)
+        return cls(re.compile("|".join(map(re.escape, ordered))), len(ordered[0]), grows)
 
 
 @dataclass(frozen=True, slots=True)
 class TemplatedCalls:
-    """A region that a pattern opens and a text closes, turned into calls by a template."""
+    """A region that a pattern opens, turned into calls by a template."""
 
     begin: str  #: What the pattern begins with; the mark of the format.
     open_pattern: re.Pattern[str]  #: Its groups are values of the template.
-    closes: tuple[str, ...]
+    end: RegionEnd | None  #: None: only the end of the answer closes it.
+    content: RegionContent
     transform: Any = None  #: JSON; `"{name}"` in it is a value. None: the content as it is.
     of_each: bool = False  #: The content is a list, and the template is that of an item.
-    tag_pattern: re.Pattern[str] | None = None  #: Of an argument's `key` and `value`; None: JSON.
-    json_values: bool = False  #: Values of tags are JSON where no schema says what they are.
-    marks: tuple[str, ...] = field(default=())
+    marks: tuple[str, ...] = ()
 
     @property
     def opens(self) -> str:
@@ -85,25 +101,37 @@ class _RegionReader:
         self._at = at
 
     def read(self, text: str) -> Reading | None:
+        """See `CallReader`."""
         if self._begin is None:  # Of the mark, behind which whitespace may stand.
             self._begin = text.rindex(self._syntax.begin, 0, self._at)
 
-        found = [(text.find(mark, self._at), len(mark)) for mark in self._syntax.closes]
-        close = min(((at, -length) for at, length in found if at >= 0), default=None)
-        if close is None:
-            longest = max(length for _, length in found)
-            self._at = max(self._at, len(text) - longest + 1)
-            return None
+        end = self._syntax.end
+        close = None if end is None else end.pattern.search(text, self._at)
+        if close is not None and not (end and end.may_grow and close.end() == len(text)):
+            return self._read_region(text, close.start(), close.end())
 
-        return self._read_region(text[self._begin : close[0]], close[0] - close[1])
+        if close is None and end is not None and end.longest is not None:
+            self._at = max(self._at, len(text) - end.longest + 1)
 
-    def _read_region(self, region: str, end: int) -> Reading:
-        opening = self._syntax.open_pattern.match(region)
-        if opening is None:
-            return NoCall(end)
+        return None
+
+    def read_end(self, text: str) -> Reading:
+        """See `EndingReader`."""
+        end = self._syntax.end
+        close = None if end is None else end.pattern.search(text, self._at)
+        if close is not None:
+            return self._read_region(text, close.start(), close.end())
+
+        return self._read_region(text, len(text), len(text))
+
+    def _read_region(self, text: str, close: int, end: int) -> Reading:
+        assert self._begin is not None, "set by read"
+        opening = self._syntax.open_pattern.match(text, self._begin, close)
+        if opening is None:  # The mark alone is no call: another may follow.
+            return NoCall(self._begin + len(self._syntax.begin))
 
         try:
-            calls = tuple(self._calls(opening.groupdict(), region[opening.end() :]))
+            calls = tuple(self._calls(opening.groupdict(), text[opening.end() : close]))
         except (KeyError, TypeError, ValueError, RecursionError):
             return NoCall(end)
 
@@ -111,25 +139,19 @@ class _RegionReader:
 
     def _calls(self, captured: Mapping[str, Any], text: str) -> Iterator[Call]:
         syntax = self._syntax
-        name = captured.get("name")
-        parsed = json.loads(text) if syntax.tag_pattern is None else self._tagged(name, text)
+        parameters = self._place.parameters.get(str(captured.get("name")), {})
+
+        def typed(key: str, value: str) -> tuple[object] | None:
+            schema = schema_of(parameters, key)
+            is_known = types_of(schema, parameters) is not None
+            return (read_value(value, schema, parameters),) if is_known else None
+
+        parsed = syntax.content.read(text, typed)
         for item in parsed if syntax.of_each else [parsed]:
             own = item if syntax.of_each and isinstance(item, Mapping) else {}
             values = {**captured, **own, "content": item}
             filled = item if syntax.transform is None else _fill(syntax.transform, values)
             yield from _calls_of(filled)
-
-    def _tagged(self, name: object, text: str) -> dict[str, object]:
-        assert self._syntax.tag_pattern is not None, "the caller asks"
-        parameters = self._place.parameters.get(str(name), {})
-        values: dict[str, object] = {}
-        for tag in self._syntax.tag_pattern.finditer(text):
-            schema = schema_of(parameters, tag["key"])
-            is_typed = self._syntax.json_values or types_of(schema, parameters) is not None
-            value = tag["value"]
-            values[tag["key"]] = read_value(value, schema, parameters) if is_typed else value
-
-        return values
 
 
 def _fill(template: object, values: Mapping[str, Any]) -> object:
@@ -139,8 +161,15 @@ def _fill(template: object, values: Mapping[str, Any]) -> object:
     if isinstance(template, list):
         return [_fill(value, values) for value in template]
 
-    placeholder = _PLACEHOLDER.fullmatch(template) if isinstance(template, str) else None
-    return template if placeholder is None else values[placeholder[1]]
+    placeholder = PLACEHOLDER.fullmatch(template) if isinstance(template, str) else None
+    if placeholder is None:
+        return template
+
+    value: Any = values
+    for name in placeholder[1].split("."):
+        value = value[name]
+
+    return value
 
 
 def _calls_of(value: object) -> Iterator[Call]:
