@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -398,3 +399,23 @@ async def test_a_stream_names_its_request() -> None:
 
     assert stream.request_id == "r"
     assert repr(stream) == "<ChatCompletionStream of <DeltaStream 'r' ended>>"
+
+
+async def test_a_chunk_without_text_adds_nothing_to_texts_and_has_no_such_field() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(replies=["Hi"])) as engine:
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        chunks = [chunk async for chunk in stream]
+
+    texts = [choice.delta.content for chunk in chunks for choice in chunk.choices]
+    assert "".join(text or "absent" for text in texts[1:-1]) == "Hi"
+    assert (texts[0], texts[-1]) == ("", "")
+    last = chunks[-1].choices[0]
+    assert last.model_dump() == {
+        "index": 0,
+        "delta": {},
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+    again = type(last).model_validate(last.model_dump())
+    assert again.delta.content == ""
+    assert pickle.loads(pickle.dumps(last)).model_dump() == last.model_dump()

@@ -19,7 +19,7 @@ __all__ = (
     "Usage",
 )
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, final
 
 from pydantic import Field
 
@@ -33,6 +33,17 @@ FinishReason = Literal["stop", "length", "tool_calls", "error"]
 
 def _is_none(value: object) -> bool:
     return value is None
+
+
+@final
+class _NoText(str):
+    """Of a delta without text: upstream's readers add texts up, or print them, unasked."""
+
+    __slots__ = ()
+
+
+def _is_no_text(value: object) -> bool:
+    return value is None or isinstance(value, _NoText)
 
 
 class ChatCompletionMessage(WireModel):
@@ -113,7 +124,8 @@ class ChoiceDelta(WireModel):
     """What an answer gained; the wire form has only the fields that are there."""
 
     role: Annotated[Literal["assistant"] | None, Field(exclude_if=_is_none)] = None
-    content: Annotated[str | None, Field(exclude_if=_is_none)] = None
+    #: Where it has none, "" here and no field in the wire form.
+    content: Annotated[str | None, Field(exclude_if=_is_no_text)] = _NoText()
     reasoning_content: Annotated[str | None, Field(exclude_if=_is_none)] = None
     tool_calls: Annotated[list[ChoiceDeltaToolCall] | None, Field(exclude_if=_is_none)] = None
 
