@@ -32,6 +32,7 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "moderation": (),
     "prediction": (),
     "prompt_cache_key": (),
+    "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "return_token_ids": (False,),
     "service_tier": ("auto", "default"),

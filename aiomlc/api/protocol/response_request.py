@@ -30,9 +30,11 @@ from aiomlc.errors import BadRequestError
 
 # Nothing is kept from one request to the next: what needs a memory is refused.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
+    "access_programs": (),
     "background": (False,),
     "context_management": (),
     "conversation": (),
+    "image": (),
     "include": ([], ()),
     "max_tool_calls": (),
     "moderation": (),
