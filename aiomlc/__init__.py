@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from aiomlc.api.chat_stream import ChatCompletionStream
     from aiomlc.api.completion_stream import CompletionStream
     from aiomlc.api.embedding_engine import AsyncEmbeddingEngine
+    from aiomlc.api.generation_config import GenerationConfig
     from aiomlc.api.json_ffi import JSONFFIEngine
     from aiomlc.api.metrics import EngineMetrics
     from aiomlc.api.parsed import ParsedChatCompletion
@@ -107,7 +108,7 @@ if TYPE_CHECKING:
     from aiomlc.api.protocol.embedding import EmbeddingResponse
     from aiomlc.api.protocol.response import Response
     from aiomlc.api.responses import ResponseStream
-    from aiomlc.api.step_data import GenerationConfig, TextData, TokenData
+    from aiomlc.api.step_data import TextData, TokenData
     from aiomlc.api.step_engine import SyncMLCEngine
     from aiomlc.api.sync_engine import MLCEngine
     from aiomlc.api.tokens import TokenStream
@@ -138,7 +139,7 @@ _LAZY = {
     "EngineMetrics": "aiomlc.api.metrics",
     "FunctionForm": "aiomlc.runtime.function_form",
     "Histogram": "aiomlc.runtime.statistics",
-    "GenerationConfig": "aiomlc.api.step_data",
+    "GenerationConfig": "aiomlc.api.generation_config",
     "JSONFFIEngine": "aiomlc.api.json_ffi",
     "LoadProgress": "aiomlc.runtime.loaded_model",
     "MLCEngine": "aiomlc.api.sync_engine",

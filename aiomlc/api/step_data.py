@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = (
     "Data",
-    "GenerationConfig",
     "Prompt",
     "Request",
     "RequestStreamOutput",
@@ -17,35 +16,29 @@ __all__ = (
 )
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
+from aiomlc.api.generation_config import GenerationConfig
 from aiomlc.api.metrics import usage_extra
-from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.arguments import check_text, check_token_ids, check_type, wrong_type
 from aiomlc.runtime.core_protocol import Record
-from aiomlc.runtime.foreign_value import NOT_TEXT, is_text, shown
-
-# The values that ask for nothing in the fields this engine does not act on yet.
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    "debug_config": (None,),
-}
-_RANGES = {
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "presence_penalty": (-2, 2),
-    "frequency_penalty": (-2, 2),
-    "top_logprobs": (0, 20),
-}
-_NUMBERS = ("n", "temperature", "max_tokens", "top_k", "repetition_penalty", *_RANGES)
 
 
 @dataclass(frozen=True, slots=True)
 class TextData:
-    """A text of a prompt."""
+    """A text of a prompt.
+
+    Raises:
+        BadRequestError: it is none.
+    """
 
     text: str
+
+    def __post_init__(self) -> None:
+        check_text("prompt", self.text)
 
     def __str__(self) -> str:
         return self.text
@@ -53,121 +46,20 @@ class TextData:
 
 @dataclass(frozen=True, slots=True)
 class TokenData:
-    """Token ids of a prompt."""
+    """Token ids of a prompt.
+
+    Raises:
+        BadRequestError: they are none.
+    """
 
     token_ids: Sequence[int]
+
+    def __post_init__(self) -> None:
+        check_token_ids("prompt", self.token_ids)
 
 
 Data = TextData | TokenData
 Prompt = str | Sequence[int] | Data | Sequence[Data]
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationConfig:
-    """How a request is sampled and when it ends; None is the model's own choice.
-
-    Raises:
-        BadRequestError: a field is out of range or not supported; `param` names it.
-    """
-
-    n: int = 1
-    temperature: float | None = None  #: 0 is greedy.
-    top_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logprobs: bool = False
-    top_logprobs: int = 0
-    logit_bias: Mapping[int, float] | None = None
-    max_tokens: int = -1  #: -1 is no limit.
-    seed: int | None = None
-    stop_strs: Sequence[str] | None = None
-    stop_token_ids: Sequence[int] | None = None
-    response_format: Mapping[str, Any] | None = None
-    debug_config: object = None
-    top_k: int | None = None  #: Ours; 0 is off.
-    min_p: float | None = None  #: Ours; 0 is off.
-    min_tokens: int = 0  #: Ours: nothing stops before.
-    ignore_eos: bool = False  #: Ours: go on where the model would end.
-    priority: int = 0  #: Ours: the lower, the earlier.
-    timeout: float | None = None  #: Ours: seconds to the end.
-    first_token_timeout: float | None = None  #: Ours: seconds to the first token.
-    inter_token_timeout: float | None = None  #: Ours: seconds from one token to the next.
-
-    def __post_init__(self) -> None:
-        for name, neutral in _NEUTRAL.items():
-            if getattr(self, name) not in neutral:
-                raise BadRequestError(f"{name} is not supported yet", param=name)
-
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            _check(value is None or _is_number(value), name, "should be a number")
-
-        for name in ("n", "max_tokens"):
-            _check(isinstance(getattr(self, name), int), name, "should be an integer")
-
-        for name in ("max_tokens", "min_tokens", "top_k", "priority"):
-            value = getattr(self, name) or 0
-            _check(-(2**63) <= value < 2**63, name, "should fit 64 bits")
-
-        _check(self.n >= 1, "n", "should be at least 1")
-        _check(self.max_tokens == -1 or self.max_tokens >= 1, "max_tokens", "should be positive")
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            rule = f"should be in range [{low}, {high}]"
-            _check(value is None or low <= value <= high, name, rule)
-
-        for name in ("temperature", "top_k"):
-            value = getattr(self, name)
-            _check(value is None or value >= 0, name, "should be non-negative")
-
-        penalty = self.repetition_penalty
-        _check(penalty is None or penalty > 0, "repetition_penalty", "should be positive")
-        _check(
-            self.logprobs or not self.top_logprobs,
-            "logprobs",
-            'must be True to support "top_logprobs"',
-        )
-        _check(all(self.stop), "stop_strs", "has an empty string: a stop string cannot be empty")
-        _check(all(is_text(str(text)) for text in self.stop), "stop_strs", NOT_TEXT)
-        self._check_logit_bias()
-        _ = self.format
-
-    def _check_logit_bias(self) -> None:
-        for token_id, bias in (self.logit_bias or {}).items():
-            rule = f"should be in range [-100, 100], not {shown(bias)} for token {shown(token_id)}"
-            _check(_is_number(bias) and -100 <= bias <= 100, "logit_bias", rule)
-
-    @property
-    def stop(self) -> tuple[str, ...]:
-        """The stop strings."""
-        return (self.stop_strs,) if isinstance(self.stop_strs, str) else tuple(self.stop_strs or ())
-
-    @property
-    def logprobs_wanted(self) -> int | None:
-        """How many alternatives are told with each token; None is no log-probability at all."""
-        return self.top_logprobs if self.logprobs else None
-
-    @property
-    def prompt_logprobs_wanted(self) -> int | None:
-        """Nothing: an output of a step has no place for the prompt's."""
-        return None
-
-    @property
-    def logits_processors(self) -> tuple[()]:
-        """None: only the engines that serve streams have a place for their errors."""
-        return ()
-
-    @property
-    def format(self) -> ResponseFormat | None:
-        """What the text must be; None is any text."""
-        wanted = self.response_format
-        return None if wanted is None else parse_response_format(wanted)
-
-    @property
-    def token_limit(self) -> int | None:
-        """The completion's tokens at most."""
-        return None if self.max_tokens == -1 else self.max_tokens
 
 
 class Request(NamedTuple):
@@ -176,6 +68,18 @@ class Request(NamedTuple):
     request_id: str
     inputs: tuple[Data, ...]
     generation_config: GenerationConfig
+
+    def check(self) -> None:
+        """Refuse what is no request, however it was made.
+
+        Raises:
+            BadRequestError: a field is of another type; `param` names it.
+        """
+        check_text("request_id", self.request_id)
+        read_inputs(self.inputs)
+        check_type(
+            "generation_config", self.generation_config, GenerationConfig, "a GenerationConfig"
+        )
 
 
 class SingleRequestStreamOutput(NamedTuple):
@@ -188,12 +92,25 @@ class SingleRequestStreamOutput(NamedTuple):
     error: str | None = None  #: Ours: why it failed.
     delta_logprob_json_strs: list[str] | None = None  #: OpenAI's entry for each token.
     extra_prefix_string: str = ""
+    #: Ours: an entry for each token of the prompt but the first, with the first choice's first.
+    prompt_logprob_json_strs: list[str] | None = None
 
     @classmethod
-    def of(cls, record: Record, logprobs: list[str] | None = None) -> Self:
+    def of(
+        cls,
+        record: Record,
+        logprobs: list[str] | None = None,
+        prompt_logprobs: list[str] | None = None,
+    ) -> Self:
         """What a record of the core says."""
         return cls(
-            list(record.token_ids), record.text, record.finish_reason, None, record.error, logprobs
+            list(record.token_ids),
+            record.text,
+            record.finish_reason,
+            None,
+            record.error,
+            logprobs,
+            prompt_logprob_json_strs=prompt_logprobs,
         )
 
     @classmethod
@@ -231,7 +148,12 @@ class RequestStreamOutput(NamedTuple):
 
 
 def read_prompts(prompts: str | Sequence[int] | Sequence[Prompt]) -> list[tuple[Data, ...]]:
-    """The inputs of each prompt, from whatever form the prompts have."""
+    """The inputs of each prompt, from whatever form the prompts have.
+
+    Raises:
+        BadRequestError: they have none of the forms.
+    """
+    check_type("prompts", prompts, Sequence, "a text, a list of token ids or a list of prompts")
     if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
         return [read_inputs(prompts)]
 
@@ -250,7 +172,10 @@ def read_inputs(prompt: object) -> tuple[Data, ...]:
     if isinstance(prompt, (TextData, TokenData)):
         return (prompt,)
 
-    parts = tuple(prompt) if isinstance(prompt, Sequence) else ()
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
+        raise wrong_type("inputs", prompt, "text, token ids or data")
+
+    parts = tuple(prompt)
     if not parts:
         raise BadRequestError("No input data is given.", param="inputs")
 
@@ -258,7 +183,7 @@ def read_inputs(prompt: object) -> tuple[Data, ...]:
         return (TokenData(parts),)
 
     if not all(isinstance(part, (TextData, TokenData)) for part in parts):
-        raise BadRequestError("a prompt is text, token ids or data", param="inputs")
+        raise BadRequestError("inputs: a prompt is text, token ids or data", param="inputs")
 
     return parts
 
@@ -269,10 +194,15 @@ def one_config_each(
     """A config for each prompt.
 
     Raises:
-        BadRequestError: there are more or fewer configs than prompts.
+        BadRequestError: there are more or fewer configs than prompts, or what is none.
     """
     if config is None or isinstance(config, GenerationConfig):
         return [config or GenerationConfig()] * count
+
+    if not isinstance(config, Sequence) or not all(
+        isinstance(one, GenerationConfig) for one in config
+    ):
+        raise wrong_type("generation_config", config, "a GenerationConfig, or a list of them")
 
     if len(config) != count:
         raise BadRequestError(
@@ -281,12 +211,3 @@ def one_config_each(
         )
 
     return list(config)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _check(holds: bool, name: str, rule: str) -> None:
-    if not holds:
-        raise BadRequestError(f'"{name}" {rule}', param=name)

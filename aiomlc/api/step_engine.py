@@ -14,13 +14,14 @@ from anyio.from_thread import start_blocking_portal
 
 from aiomlc.api.device import Device, device_name
 from aiomlc.api.former import FormerOptions, with_former_options
+from aiomlc.api.generation_config import GenerationConfig
 from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.logprobs import LogprobsWriter
 from aiomlc.api.metrics import EngineMetrics
 from aiomlc.api.sampling import sequence_options
+from aiomlc.api.step_answers import Answer, Answers
 from aiomlc.api.step_data import (
     Data,
-    GenerationConfig,
     Prompt,
     Request,
     RequestStreamOutput,
@@ -40,18 +41,20 @@ from aiomlc.errors import (
     EngineClosedError,
     EngineDeadError,
     EngineError,
-    RequestFailedError,
 )
+from aiomlc.runtime.arguments import check_callable, check_token_ids, check_type
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics, Record
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadProgress
+from aiomlc.runtime.logits_processors import LogitsProcessors
 from aiomlc.runtime.memory_plan import MemoryPlan
 from aiomlc.runtime.step_log import StepLog
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.trace import chrome_trace
 
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
-
+# Of one choice: its gain, and what a logits processor raised.
+_Tell = Callable[[SingleRequestStreamOutput, BaseException | None], None]
 
 _NO_GAIN = SingleRequestStreamOutput([], "", None, None)
 
@@ -62,7 +65,8 @@ class _Live(NamedTuple):
     request_id: str
     choice: int
     num_choices: int
-    tell: Callable[[SingleRequestStreamOutput], None] | None
+    tell: _Tell | None
+    processors: LogitsProcessors | None
 
 
 @final
@@ -99,6 +103,13 @@ class SyncMLCEngine:
             mode=mode,
             enable_tracing=enable_tracing,
         )
+        for name, function in (
+            ("request_stream_callback", request_stream_callback),
+            ("on_progress", on_progress),
+            ("loader", loader),
+        ):
+            check_callable(name, function)
+
         self.request_stream_callback = request_stream_callback
         load = partial(
             loader or open_model,
@@ -166,15 +177,17 @@ class SyncMLCEngine:
         self,
         prompts: str | Sequence[int] | Sequence[Prompt],
         generation_config: GenerationConfig | Sequence[GenerationConfig] | None = None,
-    ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
+    ) -> Answers:
         """Complete prompts; requests that were added before go on beside them.
 
         Returns:
             For each prompt the texts of its choices, and for each that asks for them their
-            log-probabilities, one JSON text for each token.
+            log-probabilities, one JSON text for each token. The attribute `prompt_logprobs` of
+            this pair has those of the prompts.
 
         Raises:
             RequestError: one of the prompts is refused; none of the others goes on.
+            LogitsProcessorError: a logits processor of one of them raised an exception.
             RequestFailedError: one of them failed.
         """
         inputs = read_prompts(prompts)
@@ -182,7 +195,9 @@ class SyncMLCEngine:
         if self._sequence_ids:
             self._check_callback()
 
-        answers = [[_Answer() for _ in range(config.n)] for config in configs]
+        answers = [
+            [Answer(str(index)) for _ in range(config.n)] for index, config in enumerate(configs)
+        ]
         sequence_ids: list[int] = []
         try:
             for index, (data, config) in enumerate(zip(inputs, configs, strict=True)):
@@ -195,12 +210,7 @@ class SyncMLCEngine:
             for sequence_id in sequence_ids:
                 self._forget(sequence_id)
 
-        texts = [["".join(answer.texts) for answer in row] for row in answers]
-        logprobs = [
-            [answer.logprobs for answer in row] if config.logprobs else None
-            for row, config in zip(answers, configs, strict=True)
-        ]
-        return texts, logprobs
+        return Answers(answers, configs)
 
     def create_request(
         self,
@@ -211,9 +221,12 @@ class SyncMLCEngine:
         """A request for `add_request`.
 
         Raises:
-            BadRequestError: there are no inputs.
+            BadRequestError: there are no inputs, or an argument is of another type.
         """
-        return Request(request_id, read_inputs(inputs), generation_config or GenerationConfig())
+        config = GenerationConfig() if generation_config is None else generation_config
+        request = Request(request_id, read_inputs(inputs), config)
+        request.check()
+        return request
 
     def add_request(self, request: Request) -> None:
         """Queue a request; the next step begins it.
@@ -222,6 +235,8 @@ class SyncMLCEngine:
             DuplicateRequestError: its id belongs to a request that is still running.
             RequestError: it can never be served.
         """
+        check_type("request", request, Request, "a Request")
+        request.check()
         if request.request_id in self._sequence_ids:
             raise DuplicateRequestError(request.request_id)
 
@@ -229,6 +244,7 @@ class SyncMLCEngine:
 
     def abort_request(self, request_id: str) -> None:
         """End a request at the next step, with the reason `abort`. An unknown id does nothing."""
+        check_type("request_id", request_id, str, "a text")
         for sequence_id in self._sequence_ids.get(request_id, ()):
             self._core.cancel(sequence_id)
 
@@ -281,7 +297,7 @@ class SyncMLCEngine:
     def _submit(
         self,
         request: Request,
-        told: Sequence[Callable[[SingleRequestStreamOutput], None]] | None,
+        told: Sequence[_Tell] | None,
     ) -> tuple[int, ...]:
         self._check_open()
         prompt_ids: list[int] = []
@@ -289,17 +305,22 @@ class SyncMLCEngine:
             if isinstance(data, TextData):
                 prompt_ids += self.tokenizer.encode(data.text)
             else:
+                check_token_ids("prompt", data.token_ids, self._model.vocab_size)
                 prompt_ids += data.token_ids
 
         config = request.generation_config
         options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
+        processors = options.logits_processors
+        assert processors is None or isinstance(processors, LogitsProcessors), "made there"
         sequence_ids: list[int] = []
         try:
             for choice in range(config.n):
                 sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
                 sequence_ids.append(sequence_id)
                 tell = None if told is None else told[choice]
-                self._live[sequence_id] = _Live(request.request_id, choice, config.n, tell)
+                self._live[sequence_id] = _Live(
+                    request.request_id, choice, config.n, tell, processors
+                )
         except AiomlcError:
             for sequence_id in sequence_ids:
                 del self._live[sequence_id]
@@ -315,7 +336,10 @@ class SyncMLCEngine:
             return None
 
         if self._model.grammars is None:
-            raise BadRequestError("response_format: this model's answers cannot be constrained")
+            raise BadRequestError(
+                "response_format: this model's answers cannot be constrained",
+                param="response_format",
+            )
 
         return self._model.grammars.compile_now(grammar)
 
@@ -336,10 +360,9 @@ class SyncMLCEngine:
             if record.finish_reason is not None:
                 self._drop(record.sequence_id)
 
-            logprobs = self._logprobs.write_json(record.logprobs) if record.logprobs else None
-            output = SingleRequestStreamOutput.of(record, logprobs)
+            output, cause = self._output(record, live)
             if live.tell is not None:
-                live.tell(output)
+                live.tell(output, cause)
                 continue
 
             row = gains.setdefault(live.request_id, [_NO_GAIN] * live.num_choices)
@@ -352,6 +375,27 @@ class SyncMLCEngine:
 
         self._tell(gains, usages)
         return True
+
+    def _output(
+        self, record: Record, live: _Live
+    ) -> tuple[SingleRequestStreamOutput, BaseException | None]:
+        """What a record says, and what a logits processor raised if that is its end."""
+        cause = None
+        if record.finish_reason == "error" and live.processors is not None:
+            cause = live.processors.take_failure()
+
+        if cause is not None:
+            record = record._replace(error=f"a logits processor failed: {cause!r}")
+
+        write = self._logprobs.write_json
+        return (
+            SingleRequestStreamOutput.of(
+                record,
+                write(record.logprobs) if record.logprobs else None,
+                write(record.prompt_logprobs) if record.prompt_logprobs else None,
+            ),
+            cause,
+        )
 
     def _tell(
         self,
@@ -391,31 +435,4 @@ class SyncMLCEngine:
         if self.request_stream_callback is None:
             raise EngineError("The request stream callback is not set. Engine cannot execute.")
 
-
-@final
-class _Answer:
-    """What one prompt of `generate` has got so far."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.logprobs: list[str] = []
-        self._last: SingleRequestStreamOutput | None = None
-
-    def add(self, output: SingleRequestStreamOutput) -> None:
-        self.texts.append(output.delta_text)
-        self.logprobs += output.delta_logprob_json_strs or ()
-        self._last = output
-
-    def is_finished(self) -> bool:
-        """Whether its end is there.
-
-        Raises:
-            RequestFailedError: the end is a failure.
-        """
-        if self._last is None or self._last.finish_reason is None:
-            return False
-
-        if self._last.finish_reason in ("error", "timeout"):
-            raise RequestFailedError(self._last.error or "the request failed")
-
-        return True
+        check_callable("request_stream_callback", self.request_stream_callback)

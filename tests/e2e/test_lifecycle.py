@@ -13,12 +13,12 @@ from aiomlc import (
     AsyncMLCEngine,
     EngineClosedError,
     EngineConfig,
+    GenerationConfig,
     JSONFFIEngine,
     MLCEngine,
     SyncMLCEngine,
     TextData,
 )
-from aiomlc.api.step_data import GenerationConfig
 
 QUESTION: dict[str, Any] = {
     "messages": [{"role": "user", "content": "What is the capital of Italy?"}],

@@ -3,6 +3,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aiomlc import GenerationConfig, MLCEngine, SyncMLCEngine, TextData, TextStreamer
 from aiomlc.api.step_data import RequestStreamOutput
@@ -90,3 +94,32 @@ def test_json_is_enforced_by_hand_too() -> None:
         texts, _ = engine.generate("Say something.", config)
 
     assert {json.loads(text)["a"] for text in texts[0]} <= {1, 2}
+
+
+def test_prompts_are_scored_and_logits_processed_as_on_the_other_engines() -> None:
+    asked = prompt(QUESTIONS[1])
+    with MLCEngine() as other:
+        answer = other.completions.create(
+            prompt=asked, temperature=0, max_tokens=4, prompt_logprobs=2
+        )
+
+    expected = [entry for entry in answer.choices[0].prompt_logprobs or [] if entry is not None]
+
+    def forbid(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
+        assert token_ids
+        logits[digits] = -np.inf
+
+    with SyncMLCEngine() as engine:
+        describe = engine.tokenizer.describe
+        digits = [
+            one for one in range(engine.tokenizer.vocab_size) if describe(one)[0].strip().isdigit()
+        ]
+        scored = engine.generate(asked, replace(GREEDY, max_tokens=4, prompt_logprobs=2, n=2))
+        plain, _ = engine.generate(asked, GREEDY)
+        changed, _ = engine.generate(asked, replace(GREEDY, logits_processors=[forbid]))
+
+    (told,) = scored.prompt_logprobs
+    assert told is not None
+    assert [json.loads(text)["logprob"] for text in told] == [entry.logprob for entry in expected]
+    assert "42" in plain[0][0]
+    assert not any(character.isdigit() for character in changed[0][0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from aiomlc.errors import (
     EngineClosedError,
     EngineDeadError,
     EngineError,
+    LogitsProcessorError,
     RequestFailedError,
 )
 from aiomlc.testing import FakeCore, fake_loader
@@ -353,3 +355,67 @@ def test_the_callback_is_told_of_all_choices_of_a_request() -> None:
 def test_a_model_without_grammars_says_so() -> None:
     with make() as engine, pytest.raises(BadRequestError, match="cannot be constrained"):
         engine.generate("Hi", GenerationConfig(response_format={"type": "json_object"}))
+
+
+def test_a_prompts_log_probabilities_stand_beside_the_pair() -> None:
+    with make(FakeCore(["ab", "c"])) as engine:
+        configs = [GenerationConfig(prompt_logprobs=2, n=2), GenerationConfig()]
+        answers = engine.generate(["Hey", "Hi"], configs)
+
+    texts, logprobs = answers
+    assert (texts, logprobs) == ([["ab", "c"], ["ab"]], [None, None])
+    scored, unscored = answers.prompt_logprobs
+    assert unscored is None
+    assert scored is not None
+    entries = [json.loads(text) for text in scored]
+    assert [entry["token"] for entry in entries] == ["e", "y"]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [2, 2]
+
+
+def test_a_prompts_log_probabilities_come_with_the_first_choices_first_output() -> None:
+    told = Told()
+    with make(FakeCore(["ab"]), told) as engine:
+        add(engine, "x", prompt_logprobs=0, n=2)
+        while engine.step():
+            pass
+
+    outputs = [output for batch in told.batches for output in batch]
+    found = [
+        (number, choice, len(gain.prompt_logprob_json_strs))
+        for number, output in enumerate(outputs)
+        for choice, gain in enumerate(output.outputs)
+        if gain.prompt_logprob_json_strs is not None
+    ]
+    assert found == [(0, 0, 4)]
+
+
+def test_logits_processors_see_each_token_and_their_exception_is_the_cause() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def look(token_ids: Sequence[int], logits: object) -> None:
+        del logits
+        seen.append(tuple(token_ids))
+
+    def fail(token_ids: Sequence[int], logits: object) -> None:
+        raise ArithmeticError("on purpose")
+
+    told = Told()
+    with make(FakeCore(["ab"]), told) as engine:
+        engine.generate("Hi", GenerationConfig(logits_processors=[look]))
+        assert seen[0] == tuple(b"Hi")
+        with pytest.raises(LogitsProcessorError) as caught:
+            engine.generate(
+                ["Hi", "Ho"], [GenerationConfig(), GenerationConfig(logits_processors=[fail])]
+            )
+
+        add(engine, "x", logits_processors=[fail])
+        add(engine, "y")
+        while engine.step():
+            pass
+
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    assert caught.value.request_id == "1"
+    (end,) = told.of("x")
+    assert end.finish_reason == "error"
+    assert "ArithmeticError('on purpose')" in (end.error or "")
+    assert told.text("y") == "ab"
