@@ -175,6 +175,7 @@ class EngineConfig:
         if self.mode is not None:
             _check_choice("mode", self.mode, get_args(Mode))
 
+        self._check_types()
         _check_choice("prefix_cache_mode", self.prefix_cache_mode, get_args(PrefixCacheMode))
         for name in _POSITIVE:
             _check_integer(name, getattr(self, name), at_least=1, rule="a positive integer")
@@ -198,6 +199,13 @@ class EngineConfig:
                 raise BadRequestError(
                     f"engine_config.{name} = {value!r} is not supported yet", param=name
                 )
+
+    def _check_types(self) -> None:
+        for name in ("model", "quantization"):
+            _check_type(name, getattr(self, name), (str, type(None)), "a text")
+
+        for name in ("verbose", "enable_tracing"):
+            _check_type(name, getattr(self, name), bool, "True or False")
 
     def _check_speculation(self) -> None:
         mode = self.speculative_mode
@@ -256,7 +264,7 @@ class EngineConfig:
         """
         try:
             values = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise BadRequestError(f"engine_config is not JSON: {error}") from error
 
         if not isinstance(values, dict):
@@ -400,6 +408,11 @@ def _max_recycling(config: EngineConfig, rows: int) -> int:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise BadRequestError(f"{name} is {value!r}, not one of {', '.join(choices)}", param=name)
+
+
+def _check_type(name: str, value: object, types: type | tuple[type, ...], rule: str) -> None:
+    if not isinstance(value, types):
+        raise BadRequestError(f"engine_config.{name} is {value!r}, not {rule}", param=name)
 
 
 def _check_share(name: str, value: object) -> None:

@@ -35,6 +35,7 @@ from aiomlc.api.tokens import TokenStream, open_token_stream
 from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.runtime.arguments import check_callable, check_path, check_seconds, check_type
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.engine import Engine
@@ -83,6 +84,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             mode=mode,
             enable_tracing=enable_tracing,
         )
+        check_callable("on_progress", on_progress)
+        check_callable("loader", loader)
         self._service = _Service(device_name(device), config, on_progress, loader)
         self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._service)
@@ -247,6 +250,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""
+        check_type("request_id", request_id, str, "a text")
         await checkpoint()
         if self._service.is_open:
             self._service.engine.abort(request_id)
@@ -286,7 +290,11 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         Returns whether all of them did; after `timeout` seconds the rest gets
         `RequestAbortedError`. New requests get `EngineDrainingError`, also when this call is
         cancelled, which ends no request.
+
+        Raises:
+            BadRequestError: `timeout` is no number of seconds.
         """
+        check_seconds("timeout", timeout)
         return await self._service.engine.drain(timeout)
 
     def resume(self) -> None:
@@ -319,8 +327,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         If that fails the engine stays unloaded, and can be loaded again.
 
         Raises:
+            BadRequestError: `model` is no path; nothing is unloaded.
             ModelLoadError: the model cannot be opened.
         """
+        check_path("model", model)
         await self._service.reload(model)
 
     def terminate(self) -> None:

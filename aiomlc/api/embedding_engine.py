@@ -14,9 +14,12 @@ from aiomlc.api.device import Device
 from aiomlc.api.loader import Loader, Model
 from aiomlc.api.sync_engine import MLCEngine
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.arguments import check_text, wrong_type
 
 if TYPE_CHECKING:
     from aiomlc.runtime.pooling import Pooling
+
+_POOLINGS = ("mean", "cls", "last")
 
 
 @final
@@ -47,10 +50,16 @@ class AsyncEmbeddingEngine:
         pooling_strategy: Pooling | None = None,
         loader: Loader | None = None,
     ) -> None:
+        if pooling_strategy is not None and pooling_strategy not in _POOLINGS:
+            raise BadRequestError(
+                f"pooling_strategy is {pooling_strategy!r}, not one of {', '.join(_POOLINGS)}",
+                param="pooling_strategy",
+            )
+
         self._pooling = pooling_strategy
         self._engine = MLCEngine(model, device, model_lib=model_lib, loader=loader)
         try:
-            self.embed([" "])  # Only an encoder, and only a known pooling, gets further.
+            self.embed([" "])  # Only an encoder gets further.
         except BadRequestError:
             self.terminate()
             raise
@@ -59,9 +68,15 @@ class AsyncEmbeddingEngine:
         """The vectors, of length 1, in the order of the texts, and the tokens of all. Blocks.
 
         Raises:
-            BadRequestError: there are no texts, or one of them has no tokens.
+            BadRequestError: there are no texts, or one of them has no tokens or is none.
             EngineError: the engine is closed.
         """
+        if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence):
+            raise wrong_type("inputs", inputs, "a list of texts")
+
+        for index, text in enumerate(inputs):
+            check_text(f"inputs[{index}]", text)
+
         answer = self._engine.embeddings.create(
             input=list(inputs), pooling=self._pooling, truncate=True
         )

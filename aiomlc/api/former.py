@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from aiomlc.config import EngineConfig, SpeculativeMode
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.arguments import check_type
 
 
 class FormerOptions(TypedDict, total=False):
@@ -39,7 +40,8 @@ def with_former_options(config: EngineConfig | None, options: Mapping[str, Any])
         BadRequestError: a value is refused, or the configuration has another.
     """
     defaults = EngineConfig()
-    config = config or defaults
+    config = defaults if config is None else config
+    check_type("engine_config", config, EngineConfig, "an EngineConfig")
     changes: dict[str, Any] = {}
     for name, value in options.items():
         if name not in _FIELDS:
@@ -60,4 +62,11 @@ def with_former_options(config: EngineConfig | None, options: Mapping[str, Any])
 
         changes[field] = wanted
 
-    return dataclasses.replace(config, **changes)
+    try:
+        return dataclasses.replace(config, **changes)
+    except BadRequestError as error:
+        former = next((name for name in options if _FIELDS[name] == error.param), None)
+        if former in (None, error.param):
+            raise
+
+        raise BadRequestError(f"{former}: {error}", param=former) from error

@@ -90,12 +90,12 @@ def check_stream(stream: object) -> None:
 
 
 def _fields(request: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(request, str):
+    if isinstance(request, Mapping):
         return request
 
     try:
         fields = json.loads(request)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadRequestError(f"the request is not JSON: {error}") from error
 
     if not isinstance(fields, dict):

@@ -194,7 +194,8 @@ class _Chunks:
     def __init__(
         self, engine: MLCEngine, request: str | Mapping[str, Any], request_id: str | None
     ) -> None:
-        self.request_id: str = request_id or new_request_id()
+        self.request_id: str = request_id if isinstance(request_id, str) else ""
+        self.request_id = self.request_id or new_request_id()
         self._stream: ChatCompletionIterator | None = None
         self._error: list[ChatCompletionChunk] = []
         try:

@@ -16,6 +16,7 @@ from aiomlc.api.loader import Loader
 from aiomlc.api.portal import EnginePortal
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.runtime.arguments import wrong_type
 from aiomlc.runtime.core import register_global
 
 CREATE = "aiomlc.json_ffi.create"
@@ -65,7 +66,8 @@ class JSONFunctions:
         `callback` gets JSON lists of chunks, in the thread of `run_background_stream_back_loop`.
 
         Raises:
-            BadRequestError: the device is not the CPU, whose type is 1 and whose id is 0.
+            BadRequestError: the device is not the CPU, whose type is 1 and whose id is 0, or the
+                callback cannot be called.
             EngineError: the engine was started before.
         """
         if (device_type, device_id) != (_CPU, 0):
@@ -74,6 +76,9 @@ class JSONFunctions:
                 f"use type {_CPU}, the CPU, and id 0",
                 param="device",
             )
+
+        if not callable(callback):
+            raise wrong_type("callback", callback, "a function")
 
         if self._service is not None:
             raise EngineError("the engine was started before")

@@ -15,6 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.config import ECHO, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelNotFoundError
+from aiomlc.runtime.arguments import check_flag, check_path, check_type
 from aiomlc.runtime.fake_model import echo_model
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
@@ -52,7 +53,11 @@ def complete_config(
         BadRequestError: an argument is not supported or contradicts the configuration.
         ModelNotFoundError: `model_lib` is no file.
     """
-    config = config or EngineConfig()
+    config = EngineConfig() if config is None else config
+    check_type("engine_config", config, EngineConfig, "an EngineConfig")
+    check_path("model", model)
+    check_path("model_lib", model_lib)
+    check_flag("enable_tracing", enable_tracing)
     path = None if model is None else fspath(model)
     _check_same("model", path, config.model)
     _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)

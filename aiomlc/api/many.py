@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("Outcome", "answer_many")
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from typing import NamedTuple, TypeVar
 
@@ -13,6 +13,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.errors import AiomlcError, BadRequestError, RequestError, RequestFailedError
+from aiomlc.runtime.arguments import wrong_type
+from aiomlc.runtime.foreign_value import shown
 
 _Prompt = TypeVar("_Prompt")
 
@@ -34,10 +36,14 @@ async def answer_many(
     `prompts` is read as far as it is needed.
 
     Raises:
+        BadRequestError: `prompts` are not several, or `limit` is no positive number.
         EngineError: the engine is closed or dead.
     """
-    if limit < 1:
-        raise BadRequestError(f"limit is {limit}, not a positive number", param="limit")
+    if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
+        raise wrong_type("prompts", prompts, "a list of prompts")
+
+    if type(limit) is not int or limit < 1:
+        raise BadRequestError(f"limit is {shown(limit)}, not a positive number", param="limit")
 
     waiting = enumerate(prompts)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiomlc.api.prompt import render_prompt
 from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.token import parse_token_request
 from aiomlc.api.session import ModelSession
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
@@ -28,7 +29,9 @@ async def pin_prefix(
     if (messages is None) == (prompt is None):
         raise BadRequestError("pin_prefix takes either messages or a prompt", param="prompt")
 
-    if prompt is None:
+    if prompt is not None:
+        prompt = parse_token_request({"prompt": prompt}).prompt
+    else:
         given = {name: value for name, value in options.items() if value is not None}
         fields = {"messages": messages, "add_generation_prompt": False, **given}
         prompt = render_prompt(parse_chat_request(fields), session.model)

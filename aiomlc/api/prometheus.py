@@ -7,6 +7,7 @@ __all__ = ("prometheus_text",)
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
+from aiomlc.runtime.arguments import check_type
 from aiomlc.runtime.core_protocol import CoreStatistics
 from aiomlc.runtime.statistics import Histogram
 
@@ -57,7 +58,16 @@ def prometheus_text(
         statistics: What `engine.statistics()` gave.
         labels: Put on every sample, for instance the model's name.
         prefix: Of every metric's name.
+
+    Raises:
+        BadRequestError: an argument is of another type; `param` names it.
     """
+    check_type("statistics", statistics, CoreStatistics, "an engine's statistics")
+    check_type("labels", labels, (Mapping, type(None)), "a mapping of texts")
+    for text in (labels or {}).values():
+        check_type("labels", text, str, "a mapping of texts")
+
+    check_type("prefix", prefix, str, "a text")
     common = dict(labels or {})
     lines: list[str] = []
     for kind, table in (("counter", _COUNTERS), ("gauge", _GAUGES)):

@@ -8,6 +8,7 @@ import difflib
 from os import PathLike
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.arguments import check_flag, check_type
 from aiomlc.runtime.common_conversations import COMMON_CONVERSATIONS
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.marked_conversations import MARKED_CONVERSATIONS
@@ -21,8 +22,11 @@ def register_conversation_template(conversation: Conversation, *, override: bool
     """Give a template to the models whose `conv_template` is its name.
 
     Raises:
+        BadRequestError: it is no template.
         ValueError: it has no name, or one that is taken and not to be overridden.
     """
+    check_type("conversation", conversation, Conversation, "a Conversation")
+    check_flag("override", override)
     if not conversation.name:
         raise ValueError("the conversation template has no name")
 

@@ -9,14 +9,21 @@ from collections.abc import Sequence
 from typing import final
 
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.arguments import check_token_ids, check_type
+from aiomlc.runtime.foreign_value import shown
 from aiomlc.runtime.tokenizer import Tokenizer
 
 
 @final
 class TextStreamer:
-    """The text of one growing sequence. Half a character waits for its other half."""
+    """The text of one growing sequence. Half a character waits for its other half.
+
+    Raises:
+        BadRequestError: the argument is no tokenizer.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        check_type("tokenizer", tokenizer, Tokenizer, "a Tokenizer")
         self._pieces = tokenizer.pieces
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._is_finished = False
@@ -30,6 +37,7 @@ class TextStreamer:
         if self._is_finished:
             raise BadRequestError("`put` is not expected to be invoked after finish.")
 
+        check_token_ids("token_ids", token_ids)
         return self._decoder.decode(b"".join(map(self._piece, token_ids)))
 
     def finish(self) -> str:
@@ -39,6 +47,9 @@ class TextStreamer:
 
     def _piece(self, token_id: int) -> bytes:
         if not 0 <= token_id < len(self._pieces):
-            raise BadRequestError(f"token id {token_id} is not one of {len(self._pieces)}")
+            raise BadRequestError(
+                f"token_ids: token id {shown(token_id)} is not one of {len(self._pieces)}",
+                param="token_ids",
+            )
 
         return self._pieces[token_id]

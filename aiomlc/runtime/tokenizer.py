@@ -14,9 +14,9 @@ from typing import Any, Self, final
 
 import tokenizers
 
-from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.runtime.arguments import check_text, check_token_ids
 from aiomlc.runtime.byte_pairs import BytePairs, read_byte_pairs
-from aiomlc.runtime.foreign_value import NOT_TEXT, is_text
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # These act on a whole text, not on a token: joined bytes need none of them.
@@ -85,19 +85,25 @@ class Tokenizer:
         """The ids of `text`; special tokens are those it spells out, none are added.
 
         Raises:
-            BadRequestError: the text has half of a surrogate pair.
+            BadRequestError: it is no text, or has half of a surrogate pair.
         """
         try:
             return self._backend.encode(text, add_special_tokens=False).ids
-        except TypeError as error:
-            if isinstance(text, str) and not is_text(text):
-                raise BadRequestError(f"prompt: {NOT_TEXT}", param="prompt") from error
-
+        except TypeError:
+            check_text("prompt", text)
             raise
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of `token_ids`, without special tokens."""
-        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+        """The text of `token_ids`, without special tokens.
+
+        Raises:
+            BadRequestError: they are no token ids.
+        """
+        try:
+            return self._backend.decode(list(token_ids), skip_special_tokens=True)
+        except (TypeError, OverflowError):
+            check_token_ids("token_ids", token_ids, self.vocab_size)
+            raise
 
     def token_id(self, token: str) -> int | None:
         """The id of a token as the vocabulary spells it."""
