@@ -245,3 +245,17 @@ def test_a_bias_is_by_token_id_however_json_writes_it() -> None:
 def test_a_name_of_thousands_of_digits_is_not_written_out() -> None:
     with pytest.raises(BadRequestError, match=r"metadata\.a number of \d+ bits: "):
         parse(metadata={10**5000: "\ud800"})
+
+
+def test_fields_of_messages_that_are_none_say_nothing() -> None:
+    said = {"role": "assistant", "content": "x"}
+    nothing: dict[str, Any] = {
+        "audio": None,
+        "function_call": None,
+        "tool_call_id": None,
+        "annotations": [],
+    }
+
+    assert parse(messages=[USER, {**said, **nothing}]) == parse(messages=[USER, said])
+    with pytest.raises(BadRequestError, match="annotations: is not a known field"):
+        parse(messages=[USER, {**said, "annotations": [{"type": "url_citation"}]}])

@@ -264,3 +264,34 @@ async def test_embeddings(options: dict[str, Any]) -> None:
         answer = await engine.embeddings.create(**options)
 
     assert not read(answer, openai_types.CreateEmbeddingResponse, unpacked)
+
+
+@pytest.mark.parametrize("as_model", [False, True])
+async def test_what_the_client_read_can_be_sent_back(*, as_model: bool) -> None:
+    """As programs do: the message as the client's model, or all the fields of that."""
+    tools = chat_tools(parameters=SCHEMA)
+    async with AsyncMLCEngine(loader=loader(THOUGHT + CALL)) as engine:
+        create = engine.chat.completions.create
+        messages: list[Any] = [{"role": "user", "content": "Hello"}]
+        answer = await create(messages=messages, tools=tools)
+        told = chat_types.ChatCompletion.model_validate_json(answer.model_dump_json())
+        message = told.choices[0].message
+        call_id = message.tool_calls[0].id
+        messages += [
+            message if as_model else {**message.model_dump(), "annotations": []},
+            {"role": "tool", "tool_call_id": call_id, "content": "5", "name": None},
+        ]
+        again = await create(messages=messages, tools=tools)
+
+        items: list[Any] = [{"role": "user", "content": "Hello"}]
+        response = await engine.responses.create(input=items, tools=response_tools())
+        read = response_types.Response.model_validate_json(response.model_dump_json())
+        items += [item if as_model else item.model_dump() for item in read.output]
+        call = next(item for item in read.output if item.type == "function_call")
+        items.append({"type": "function_call_output", "call_id": call.call_id, "output": "5"})
+        more = await engine.responses.create(input=items, tools=response_tools())
+
+    assert again.usage is not None
+    assert answer.usage is not None
+    assert again.usage.prompt_tokens > answer.usage.prompt_tokens
+    assert more.status == "completed"

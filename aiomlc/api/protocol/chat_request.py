@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from aiomlc.api.protocol.messages import Message
-from aiomlc.api.protocol.request import GenerationRequest, Int64, parse_request
+from aiomlc.api.protocol.request import GenerationRequest, Int64, is_harmless, parse_request
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from aiomlc.api.protocol.wire import NONE_IS_EMPTY, JsonObject
@@ -41,6 +41,8 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
+# Of them it is said what they have to be; others are not there if they are None.
+_NEEDED_OF_MESSAGES = frozenset({"role", "content"})
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -171,8 +173,14 @@ def _check_continuation(request: ChatCompletionRequest) -> None:
 
 
 def _as_fields(message: object) -> object:
-    """A message that is a model, like the one of an earlier answer, as its fields."""
-    if isinstance(message, BaseModel):
-        return message.model_dump(exclude_none=True)
+    """A message, which may be the model of an earlier answer, as the fields that say something."""
+    fields = message.model_dump(exclude_none=True) if isinstance(message, BaseModel) else message
+    if not isinstance(fields, Mapping):
+        return fields
 
-    return message
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None or name in _NEEDED_OF_MESSAGES
+        if name != "annotations" or not is_harmless(value, ([], ()))
+    }

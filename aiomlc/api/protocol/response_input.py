@@ -120,17 +120,27 @@ InputItem = Annotated[
 
 
 def _as_items(value: object) -> object:
-    """A text is what a user says; items that are models, like an answer's own, are fields."""
+    """A text is what a user says; items that are models, like an answer's own, are fields.
+
+    Fields that are None say nothing, and are not there.
+    """
     if isinstance(value, str):
         return ({"role": "user", "content": value},)
 
     if not isinstance(value, (list, tuple)):
         return value
 
-    return [
-        item.model_dump(exclude_none=True) if isinstance(item, BaseModel) else item
-        for item in value
-    ]
+    return [_as_fields(item) for item in value]
+
+
+def _as_fields(item: object) -> object:
+    if isinstance(item, BaseModel):
+        return item.model_dump(exclude_none=True)
+
+    if isinstance(item, Mapping):
+        return {name: value for name, value in item.items() if value is not None}
+
+    return item
 
 
 Input = Annotated[tuple[InputItem, ...], Field(min_length=1), BeforeValidator(_as_items)]
