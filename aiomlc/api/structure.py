@@ -130,6 +130,7 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
 def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedModel) -> Grammar:
     """Calls alone, or else the answer, so that either is all of what the model says."""
     assert model.tool_format is not None, "the chat offers no tools otherwise"
+    _check_triggers(request, model.tool_format.begin, model)
     functions = [tool.function for tool in request.callable_tools]
     try:
         return tool_grammar(
@@ -144,6 +145,18 @@ def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedMode
         raise BadRequestError(
             f"response_format: not with tools for this model: {error}", param="response_format"
         ) from error
+
+
+def _check_triggers(request: ChatCompletionRequest, begin: str, model: LoadedModel) -> None:
+    """Refuse structures that the mark of calls would begin, where it is text: no call could be."""
+    form = request.response_format
+    if not isinstance(form, StructuralTagFormat) or model.tokenizer.special_id(begin) is not None:
+        return
+
+    for number, trigger in enumerate(form.triggers):
+        if trigger in begin:
+            param = f"response_format.triggers[{number}]"
+            raise BadRequestError(f"{param}: is part of {begin!r}, which begins calls", param=param)
 
 
 def _schemas(functions: Sequence[FunctionDefinition], *, all_strict: bool) -> list[ToolSchema]:

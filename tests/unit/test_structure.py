@@ -346,6 +346,17 @@ def test_a_form_that_is_not_told_from_calls_is_refused(
     assert grammar_of(tool_format, response_format=response_format, **without) is not None
 
 
+@pytest.mark.parametrize(("tool_format", "trigger"), [("hermes", "<t"), ("gorilla", "func")])
+def test_a_trigger_within_the_mark_of_calls_is_refused(tool_format: str, trigger: str) -> None:
+    structures = [{"begin": f"{trigger}>", "schema": {"type": "integer"}, "end": "."}]
+    tags = {**TAGS, "structures": [*TAGS["structures"], *structures], "triggers": ["<n", trigger]}
+    with pytest.raises(BadRequestError, match="which begins calls") as caught:
+        grammar_of(tool_format, tools=[ADD], response_format=tags)
+
+    assert caught.value.param == "response_format.triggers[1]"
+    assert grammar_of(tool_format, response_format=tags) is not None
+
+
 @pytest.mark.parametrize(
     ("reply", "content", "names"),
     [
