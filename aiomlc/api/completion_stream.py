@@ -47,7 +47,8 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         self._begun: set[int] = set()
         self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
         self._prompt_gate = self._new_gate()
-        self.echoed_tokens: list[int] = []  #: Of each prompt, once it is told.
+        #: Entries of each prompt in the log-probabilities of its choices, once it is told.
+        self.echoed_tokens: list[int] = []
         self._num_ended = 0  # Of that prompt's choices.
         self._prompt_tokens = 0
         self._completion_tokens = 0
@@ -155,7 +156,8 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         if delta.choice == 0:
             self._prompt_tokens += delta.prompt_tokens
             self._cached_tokens += delta.cached_tokens
-            self.echoed_tokens.append(delta.prompt_tokens if self._echoes else 0)
+            is_told = self._echoes and self._scored_prompt(delta) is not None
+            self.echoed_tokens.append(delta.prompt_tokens if is_told else 0)
 
         self._completion_tokens += delta.completion_tokens
         self._num_ended += 1

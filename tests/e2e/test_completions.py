@@ -34,6 +34,9 @@ async def test_the_best_of_several_is_the_likeliest_of_the_same_choices() -> Non
         prompt = PROMPT.format("Tell me a story.")
         all_of_them = await engine.completions.create(prompt=prompt, n=4, logprobs=0, **options)
         best = await engine.completions.create(prompt=prompt, best_of=4, n=2, **options)
+        echoed = await engine.completions.create(
+            prompt=prompt, best_of=4, n=2, echo=True, **options
+        )
 
     def mean(choice: CompletionChoice) -> float:
         assert choice.logprobs is not None
@@ -43,6 +46,9 @@ async def test_the_best_of_several_is_the_likeliest_of_the_same_choices() -> Non
     ranked = sorted(all_of_them.choices, key=mean, reverse=True)
     assert len({choice.text for choice in ranked}) > 1
     assert [choice.text for choice in best.choices] == [choice.text for choice in ranked[:2]]
+    texts = [choice.text.removeprefix(prompt) for choice in echoed.choices]
+    assert texts == [choice.text for choice in ranked[:2]]
+    assert {choice.logprobs for choice in echoed.choices} == {None}
     for choice in ranked:
         assert choice.logprobs is not None
         for offset, token in zip(choice.logprobs.text_offset, choice.logprobs.tokens, strict=True):
