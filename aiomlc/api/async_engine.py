@@ -29,6 +29,7 @@ from aiomlc.api.options import ChatOptions, TokenOptions
 from aiomlc.api.pins import pin_prefix
 from aiomlc.api.portal import open_portal
 from aiomlc.api.protocol.chat import ChatCompletion
+from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.api.responses import AsyncResponses
 from aiomlc.api.session import EncoderSession, ModelSession
 from aiomlc.api.tokens import TokenStream, open_token_stream
@@ -212,7 +213,12 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
                     ...
 
         An error of one prompt is its outcome and disturbs no other.
+
+        Raises:
+            BadRequestError: `stream` is set, or `prompts` or `limit` are of other types.
         """
+        if with_extra_body(options).get("stream"):
+            raise BadRequestError("stream: outcomes are whole answers", param="stream")
 
         async def ask(prompt: str | Iterable[MessageLike]) -> ChatCompletion:
             if isinstance(prompt, str):

@@ -19,7 +19,11 @@ from aiomlc.api.options import ChatOptions, ParseOptions
 from aiomlc.api.parsed import ParsedChatCompletion, TypedAnswer, answer_reader
 from aiomlc.api.prompt import render_prompt, with_template_stops
 from aiomlc.api.protocol.chat import ChatCompletion
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.chat_request import (
+    ChatCompletionRequest,
+    parse_chat_request,
+    parse_event_request,
+)
 from aiomlc.api.reasoning_parser import ReasoningParser
 from aiomlc.api.session import Service
 from aiomlc.api.structure import answer_grammar, behind_thoughts
@@ -111,6 +115,9 @@ class AsyncCompletions:
         answer = TypedAnswer(response_format)
         fields = {**options, "response_format": answer.response_format}
         request = parse_chat_request({"messages": messages, **fields})
+        if request.stream:
+            raise BadRequestError("stream: a value is told when it is whole", param="stream")
+
         async with await self.open(request) as chunks:
             return answer.read(await aggregate(chunks))
 
@@ -150,7 +157,7 @@ class AsyncCompletions:
         fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         async def open_chunks() -> ChatCompletionStream:
-            return await self.open(parse_chat_request(fields))
+            return await self.open(parse_event_request(fields))
 
         return ChatEventStream(open_chunks, reader)
 

@@ -24,7 +24,7 @@ from aiomlc.api.options import ChatOptions, CompletionOptions, ParseOptions, Tok
 from aiomlc.api.parsed import ParsedChatCompletion, answer_reader
 from aiomlc.api.portal import BlockingStream, EnginePortal
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_event_request
 from aiomlc.api.protocol.completion import Completion
 from aiomlc.api.protocol.embedding import EmbeddingResponse
 from aiomlc.api.protocol.response import Response, ResponseEvent
@@ -326,7 +326,7 @@ class Completions:
         fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         def open_chunks() -> ChatCompletionIterator:
-            return self.open(parse_chat_request(fields))
+            return self.open(parse_event_request(fields))
 
         return ChatEventIterator(open_chunks, reader)
 

@@ -79,3 +79,46 @@ async def test_a_wrong_request_is_refused_at_the_door() -> None:
         with pytest.raises(BadRequestError):
             async with engine.chat.completions.stream(messages=[]):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("options", "has_usage"),
+    [
+        ({}, True),
+        ({"stream": True}, True),
+        ({"stream_options": {"include_usage": True}}, True),
+        ({"extra_body": {"stream_options": {"include_usage": True}}}, True),
+        ({"stream_options": {"include_usage": False}}, False),
+    ],
+)
+async def test_events_end_with_the_usage_unless_they_are_not_to(
+    options: dict[str, Any], *, has_usage: bool
+) -> None:
+    async with (
+        AsyncMLCEngine(loader=fake_loader()) as engine,
+        engine.chat.completions.stream(messages=HELLO, **options) as events,
+    ):
+        final = await events.get_final_completion()
+
+    assert (final.usage is not None) == has_usage
+    with (
+        MLCEngine(loader=fake_loader()) as blocking,
+        blocking.chat.completions.stream(messages=HELLO, **options) as blocking_events,
+    ):
+        assert (blocking_events.get_final_completion().usage is not None) == has_usage
+
+
+async def test_a_stream_that_is_none_and_a_value_that_is_one_are_refused() -> None:
+    not_a_stream: dict[str, Any] = {"messages": HELLO, "stream": False}
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        with pytest.raises(BadRequestError) as caught:
+            async with engine.chat.completions.stream(**not_a_stream):
+                pass
+
+        assert caught.value.param == "stream"
+        with pytest.raises(BadRequestError) as caught:
+            await engine.chat.completions.parse(
+                response_format=dict[str, int], **{**not_a_stream, "stream": True}
+            )
+
+        assert caught.value.param == "stream"

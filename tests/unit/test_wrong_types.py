@@ -255,6 +255,8 @@ def test_a_blocking_method_names_the_argument(
     [
         *(({"prompts": value}, "prompts") for value in (5, "a text", b"a", {"a": 1}, ODD)),
         *(({"prompts": [], "limit": value}, "limit") for value in (0, True, 1.5, *NUMBERS)),
+        ({"prompts": ["a"], "stream": True}, "stream"),
+        ({"prompts": ["a"], "extra_body": {"stream": True}}, "stream"),
     ],
 )
 async def test_many_prompts_name_the_argument(

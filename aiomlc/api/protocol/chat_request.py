@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionRequest", "ReasoningEffort", "parse_chat_request")
+__all__ = (
+    "ChatCompletionRequest",
+    "ReasoningEffort",
+    "parse_chat_request",
+    "parse_event_request",
+)
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -10,7 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from aiomlc.api.protocol.messages import Message
-from aiomlc.api.protocol.request import GenerationRequest, Int64, is_harmless, parse_request
+from aiomlc.api.protocol.request import (
+    GenerationRequest,
+    Int64,
+    is_harmless,
+    parse_request,
+    with_extra_body,
+)
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from aiomlc.api.protocol.wire import NONE_IS_EMPTY, JsonObject
@@ -132,6 +143,26 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
 
     _check_tool_choice(request)
     return request
+
+
+def parse_event_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
+    """Validate the fields of a chat that is told in events, which end with the usage unless
+    `stream_options` says otherwise.
+
+    Raises:
+        BadRequestError: as `parse_chat_request`; or `stream` is false.
+    """
+    fields = with_extra_body(fields)
+    if fields.get("stream") is None:
+        fields["stream"] = True
+
+    if fields.get("stream_options") is None:
+        fields["stream_options"] = {"include_usage": True}
+
+    if fields["stream"] is False:
+        raise BadRequestError("stream: events are always one", param="stream")
+
+    return parse_chat_request(fields)
 
 
 def _chosen_names(choice: ToolChoice | None) -> tuple[str, ...] | None:
