@@ -21,6 +21,7 @@ from aiomlc.compiler.lowering import cpu_cache_factory, lower_to_cpu
 from aiomlc.compiler.memory_plan import plan_memory
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization, quantization_named
+from aiomlc.compiler.unused import drop_unused
 from aiomlc.config import PAGE_SIZE
 from aiomlc.models import DecoderConfig, EncoderConfig, decoder_parameters
 from aiomlc.models.decoder import Decoder
@@ -124,6 +125,7 @@ def _pipeline() -> tvm.transform.Pass:
             transform.CallTIRRewrite(),
             _module_pass(plan_memory),
             transform.CanonicalizeBindings(),  # A variable that names another costs a copy.
+            _module_pass(drop_unused),
             transform.LowerRuntimeBuiltin(),
             transform.VMShapeLower(),
             transform.AttachGlobalSymbol(),

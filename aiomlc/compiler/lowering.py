@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.quantization import Quantization, packed_bytes
+from aiomlc.compiler.quantization import Quantization, fuses_feed_forward, packed_bytes
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.decoder import CreateCache, Decoder
 from aiomlc.models.layers import (
@@ -40,6 +40,18 @@ def call_kernel(name: str, inputs: Sequence[object], shape: Sequence[Any], dtype
     out = relax.TensorType(tuple(shape), dtype)
     call = relax.call_dps_packed(_KERNELS + name, [_expr(x) for x in inputs], out_ty=out)
     return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+
+
+def _call_with_sum(
+    name: str, inputs: Sequence[object], out: relax.TensorType, total: relax.TensorType
+) -> tuple[nn.Tensor, nn.Tensor]:
+    """Call a kernel that also gives the sum which it normalised."""
+    exprs = [_expr(value) for value in inputs]
+    call = relax.call_dps_packed(_KERNELS + name, exprs, out_ty=[out, total])
+    builder = relax.BlockBuilder.current()
+    both = builder.emit(call)
+    fields = [builder.emit(relax.TupleGetItem(both, i)) for i in (0, 1)]
+    return nn.Tensor(_expr=fields[0]), nn.Tensor(_expr=fields[1])
 
 
 def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
@@ -97,12 +109,22 @@ class _CpuRMSNorm(nn.Module):  # type: ignore[misc]
 
     def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         out = relax.TensorType(x.shape, "float32")
-        inputs = [_expr(value) for value in (x, residual, self.weight, self.eps)]
-        call = relax.call_dps_packed(_KERNELS + "add_rms_norm", inputs, out_ty=[out, out])
-        builder = relax.BlockBuilder.current()
-        both = builder.emit(call)
-        normed, total = (builder.emit(relax.TupleGetItem(both, i)) for i in (0, 1))
-        return nn.Tensor(_expr=normed), nn.Tensor(_expr=total)
+        return _call_with_sum("add_rms_norm", [x, residual, self.weight, self.eps], out, out)
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: _CpuLinear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        if linear.format != "q4":
+            x, total = self.add(x, residual)
+            return linear(x), total
+
+        out = relax.TensorType((x.shape[0], linear.outputs), linear.out_dtype)
+        inputs = [x, residual, self.weight, self.eps, linear.weight]
+        name = "add_norm_linear_q4"
+        if linear.bias is not None:
+            inputs.append(linear.bias)
+            name = "add_norm_linear_bias_q4"
+        return _call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
 
 
 class _CpuQKNorm(nn.Module):  # type: ignore[misc]
@@ -120,6 +142,24 @@ class _CpuSiluMul(nn.Module):  # type: ignore[misc]
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
         shape = (*gate_up.shape[:-1], int(gate_up.shape[-1]) // 2)
         return call_kernel("silu_mul", [gate_up], shape, "float32")
+
+    def between(
+        self,
+        x: nn.Tensor,
+        residual: nn.Tensor,
+        norm: _CpuRMSNorm,
+        gate_up: _CpuLinear,
+        down: _CpuLinear,
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        inner = gate_up.outputs // 2
+        biased = gate_up.bias is not None or down.bias is not None
+        if biased or not fuses_feed_forward(gate_up.format, inner):
+            x, total = norm.add_linear(x, residual, gate_up)
+            return down(self.forward(x)), total
+
+        out = relax.TensorType(x.shape, "float32")
+        inputs = [x, residual, norm.weight, norm.eps, gate_up.weight, inner, down.weight]
+        return _call_with_sum("add_norm_feed_forward_q4", inputs, out, out)
 
 
 class _CpuTakeRows(nn.Module):  # type: ignore[misc]

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("QUANTIZATIONS", "Quantization", "packed_bytes", "quantization_named")
+__all__ = (
+    "QUANTIZATIONS",
+    "MatrixFormat",
+    "Quantization",
+    "fuses_feed_forward",
+    "packed_bytes",
+    "quantization_named",
+)
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,3 +65,9 @@ def packed_bytes(matrix_format: MatrixFormat, rows: int, columns: int) -> int:
         return tiles * -(-columns // _GROUP) * _GROUP_BYTES
 
     return tiles * _TILE * columns * (2 if matrix_format == "bf16" else 4)
+
+
+def fuses_feed_forward(matrix_format: MatrixFormat, inner: int) -> bool:
+    """Whether one kernel computes a gated layer of this inner size, and keeps no floats of it."""
+    # Gate and up must be whole tiles each, for a task to take some of both.
+    return matrix_format == "q4" and inner % _TILE == 0

@@ -79,11 +79,12 @@ class Decoder(Module):
         )
 
     def _logits(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
-        x, _ = self.model.norm.add(update, residual)
         if self.lm_head is None:
+            x, _ = self.model.norm.add(update, residual)
             return self.model.embed_tokens.project(x)
 
-        return self.lm_head(x)
+        logits, _ = self.model.norm.add_linear(update, residual, self.lm_head)
+        return logits
 
 
 class _Layers(Module):
@@ -114,13 +115,15 @@ class _Block(Module):
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        # The sum with the residual belongs to the norm after it, where one kernel does both.
+        # The sum with the residual belongs to the norm after it, and both to the matrix that
+        # follows, where one kernel does all.
         if update is None:
-            x = self.input_layernorm(residual)
+            qkv = self.self_attn.qkv(self.input_layernorm(residual))
         else:
-            x, residual = self.input_layernorm.add(update, residual)
-        x, residual = self.post_attention_layernorm.add(self.self_attn(x, kv), residual)
-        return self.mlp(x), residual
+            qkv, residual = self.input_layernorm.add_linear(update, residual, self.self_attn.qkv)
+        x = self.self_attn(qkv, kv)
+        update, residual = self.mlp(x, residual, self.post_attention_layernorm)
+        return update, residual
 
 
 class _Attention(Module):
@@ -160,9 +163,16 @@ class _Attention(Module):
             sinks=config.attention_sinks,
         )
 
-    def forward(self, x: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        n = x.shape[0]
-        qkv = getattr(self, self.qkv_name)(x).reshape(n, self.num_fused_heads, self.head_dim)
+    @property
+    def qkv(self) -> Linear:
+        """The matrix of queries, keys and values, by whatever name."""
+        qkv: Linear = getattr(self, self.qkv_name)
+        return qkv
+
+    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        """What `self.qkv` gave, attended to."""
+        n = qkv.shape[0]
+        qkv = qkv.reshape(n, self.num_fused_heads, self.head_dim)
         if self.qk_norm is not None:
             qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
         return self.o_proj(self.attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
@@ -176,5 +186,7 @@ class _Mlp(Module):
         self.activation = SiluMul()
         self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
 
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return self.down_proj(self.activation(self.gate_up_proj(x)))
+    def forward(
+        self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        return self.activation.between(x, residual, norm, self.gate_up_proj, self.down_proj)

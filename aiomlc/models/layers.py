@@ -61,6 +61,13 @@ class RMSNorm(Module):
         total = op.add(x, residual)
         return self.forward(total), total
 
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum through a matrix, and the sum."""
+        x, total = self.add(x, residual)
+        return linear(x), total
+
 
 class QKNorm(Module):
     """Normalises every query head and every key head of fused qkv `[n, heads, d]`."""
@@ -128,6 +135,13 @@ class SiluMul(Module):
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
         gate, up = op.split(gate_up, 2, axis=-1)
         return op.multiply(op.silu(gate), up)
+
+    def between(
+        self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm, gate_up: Linear, down: Linear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum through two matrices with the activation between, and the sum."""
+        x, total = norm.add_linear(x, residual, gate_up)
+        return down(self.forward(x)), total
 
 
 class TakeRows(Module):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiomlc.compiler.parameters import parameter_records
-from aiomlc.compiler.quantization import quantization_named
+from aiomlc.compiler.quantization import fuses_feed_forward, quantization_named
 from aiomlc.config import (
     PAGE_SIZE,
     EngineConfig,
@@ -260,6 +260,8 @@ def _model_memory(directory: ModelDirectory, wanted: str | None) -> ModelMemory:
     value = _VALUE_BYTES[quantization.kv_dtype]
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
+    inner = config.intermediate_size
+    fused = fuses_feed_forward(quantization.matrix_format, inner)
     return ModelMemory(
         name=directory.path.name,
         quantization=quantization.name,
@@ -269,9 +271,10 @@ def _model_memory(directory: ModelDirectory, wanted: str | None) -> ModelMemory:
         kv_bytes_per_token=2 * config.num_hidden_layers * keys * value,
         # Queries, keys, values and results, and two sums of each head.
         chunk_bytes_per_token=2 * (queries + keys) * value + 8 * config.num_attention_heads,
-        # Four states, the fused projection and what attention gives, three of the inner layer.
-        step_bytes_per_token=4 * (4 * config.hidden_size + 3 * config.intermediate_size)
-        + 4 * (2 * queries + 2 * keys),
+        # Four states, the fused projection and what attention gives, three of the inner layer or,
+        # where no floats of it are kept, its rounded values.
+        step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
+        + (2 * inner if fused else 12 * inner),
     )
 
 

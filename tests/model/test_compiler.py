@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -142,18 +144,62 @@ def _check_metadata(library: CompiledLibrary, architecture: str, quantization: s
     assert formats == {"matrix": QUANTIZATIONS[quantization].matrix_format, "vector": "f32"}
 
 
-def test_a_deeper_model_works_in_the_same_memory() -> None:
+def _calls(quantization: str, **changes: Any) -> dict[str, Counter[str]]:  # noqa: ANN401
+    """How often each function of a library calls what."""
     import tvm_ffi
 
     load_native()
     load = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
+    job = CompileJob(config=replace(CONFIG, **changes), quantization=quantization)
+    code: str = load(str(anyio.run(compile_model, job).path))["as_text"]()
+    functions = (part.partition(":") for part in re.split(r"(?m)^@", code)[1:])
+    return {name: Counter(re.findall(r"call +(\S+)", text)) for name, _, text in functions}
 
+
+def test_a_deeper_model_works_in_the_same_memory() -> None:
     def allocations(layers: int) -> int:
-        job = replace(JOB, config=replace(CONFIG, num_hidden_layers=layers))
-        code: str = load(str(anyio.run(compile_model, job).path))["as_text"]()
-        return code.count("call  vm.builtin.alloc_storage")
+        functions = _calls("q4f16_1", num_hidden_layers=layers).values()
+        return sum(calls["vm.builtin.alloc_storage"] for calls in functions)
 
-    assert allocations(7) == allocations(3)
+    assert allocations(7) == allocations(3) > 0
+
+
+_ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "inner", "kernels"),
+    [
+        (
+            "q4f16_1",
+            64,
+            {"add_norm_linear_q4": 1, "linear_q4": 1, "add_norm_feed_forward_q4": 1},
+        ),
+        ("q4f16_1", 72, {"add_norm_linear_q4": 2, "linear_q4": 2, "silu_mul": 1}),
+        ("q0f32", 64, {"add_rms_norm": 2, "linear_f32": 4, "silu_mul": 1}),
+    ],
+)
+@pytest.mark.parametrize("function", ["batch_prefill", "batch_decode"])
+def test_a_layer_is_as_few_calls_as_its_format_allows(
+    function: str, quantization: str, inner: int, kernels: dict[str, int]
+) -> None:
+    calls = [
+        _calls(quantization, num_hidden_layers=layers, intermediate_size=inner)[function]
+        for layers in (5, 2)
+    ]
+
+    params = {"vm.builtin.tuple_getitem": 6}
+    of_layer = {f"aiomlc.cpu.{name}": count for name, count in kernels.items()}
+    of_three = {name: 3 * n for name, n in {**of_layer, **params, _ATTENTION: 1}.items()}
+    assert calls[0] - calls[1] == of_three
+
+
+def test_a_function_unpacks_only_the_parameters_it_reads() -> None:
+    calls = _calls("q4f16_1", num_hidden_layers=4)
+
+    assert calls["embed"]["vm.builtin.tuple_getitem"] == 1
+    assert calls["batch_decode"]["vm.builtin.tuple_getitem"] == 2 + 4 * 6
+    assert calls["batch_decode"]["vm.builtin.make_tuple"] == 1
 
 
 @pytest.mark.parametrize(

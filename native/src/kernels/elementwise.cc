@@ -14,7 +14,6 @@
 #include "elementwise_rows.h"
 
 namespace aiomlc {
-namespace {
 
 RowKernels ActiveRowKernels() {
 #if defined(__x86_64__)
@@ -29,6 +28,8 @@ RowKernels ActiveRowKernels() {
 #endif
   return PortableRowKernels();
 }
+
+namespace {
 
 /*! \brief Fewer elements than this are not worth waking a thread for. */
 constexpr int64_t kElementsPerTask = 16384;

@@ -22,7 +22,7 @@ struct RowKernels {
                      int64_t size, float* out);
   /*! \brief Change the element type. */
   void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
-  /*! \brief silu(gate) * up. */
+  /*! \brief silu(gate) * up; `out` may be `gate`. */
   void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
   void (*gelu)(const float* x, int64_t size, float* out);
@@ -34,6 +34,9 @@ struct RowKernels {
 RowKernels PortableRowKernels();
 RowKernels Avx2RowKernels();
 RowKernels Avx512RowKernels();
+
+/*! \return Those of the active tier. */
+RowKernels ActiveRowKernels();
 
 template <typename Lanes>
 class Rows {

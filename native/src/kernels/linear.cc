@@ -11,6 +11,7 @@
 
 #include "aiomlc/cpu_info.h"
 #include "linear_kernels.h"
+#include "linear_tasks.h"
 
 namespace aiomlc {
 
@@ -52,29 +53,6 @@ class Scratch {
 };
 
 thread_local Scratch scratch;
-
-const LinearKernels& ActiveKernels() {
-#if defined(__x86_64__)
-  switch (ActiveIsa()) {
-    case Isa::kAvx512:
-      return kLinearAvx512;
-    case Isa::kAvx2:
-      return kLinearAvx2;
-    case Isa::kPortable:
-      break;
-  }
-#endif
-  return kLinearPortable;
-}
-
-/*! \brief Call `work(begin, end)` for parts of [0, count), on several threads when it is large. */
-template <typename Work>
-void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each, Work work) {
-  const int64_t wanted = std::min<int64_t>(count, pool.num_threads() * 4);
-  const int64_t parts = count * cost_each < kParallelWork ? 1 : wanted;
-  pool.Run(static_cast<int>(parts),
-           [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
-}
 
 const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
                                 FloatType x_type, int64_t m, int64_t cols) {
@@ -142,9 +120,32 @@ std::span<const int64_t> TileBounds(int64_t tiles, int num_threads) {
   return bounds;
 }
 
-/*! \brief Cut the output into tasks. The cut changes no result: the inputs are never divided. */
-void RunBlocks(ThreadPool& pool, void (*kernel)(const LinearBlock&), const LinearBlock& whole,
-               int64_t m, int64_t row_bytes) {
+}  // namespace
+
+const LinearKernels& ActiveLinearKernels() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAvx512:
+      return kLinearAvx512;
+    case Isa::kAvx2:
+      return kLinearAvx2;
+    case Isa::kPortable:
+      break;
+  }
+#endif
+  return kLinearPortable;
+}
+
+void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each,
+               FunctionRef<void(int64_t, int64_t)> work) {
+  const int64_t wanted = std::min<int64_t>(count, pool.num_threads() * 4);
+  const int64_t parts = count * cost_each < kParallelWork ? 1 : wanted;
+  pool.Run(static_cast<int>(parts),
+           [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
+}
+
+void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
+               const LinearBlock& whole, int64_t m, int64_t row_bytes) {
   const int64_t rows_fit = std::max(kPanelRows, kRowBlockBytes / row_bytes);
   const int64_t row_block = RoundUp(CeilDivide(m, CeilDivide(m, rows_fit)), kPanelRows);
   const int64_t row_blocks = CeilDivide(m, row_block);
@@ -162,13 +163,11 @@ void RunBlocks(ThreadPool& pool, void (*kernel)(const LinearBlock&), const Linea
   });
 }
 
-}  // namespace
-
 void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t rows_n,
             int64_t cols_k, const void* x, FloatType x_type, int64_t m, const float* bias,
             void* out, FloatType out_type) {
   if (m <= 0 || rows_n <= 0) return;
-  const LinearKernels& kernels = ActiveKernels();
+  const LinearKernels& kernels = ActiveLinearKernels();
   LinearBlock whole = {};
   whole.packed = packed;
   whole.rows_n = rows_n;

@@ -1,0 +1,39 @@
+"""Drop what a function unpacks, or packs, and never reads.
+
+Each would be an instruction of the virtual machine in every step. Exporting unpacks all parameters
+in every function, and a kernel of two results packs them into a tuple that nothing reads once its
+fields have been found.
+"""
+
+from __future__ import annotations
+
+__all__ = ("drop_unused",)
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.analysis import free_vars
+
+
+def drop_unused(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    """The module without tuples and fields of tuples that have no reader. Calls stay."""
+    result = module.clone()
+    for name, function in module.functions.items():
+        result.update_func(name, _without_unused(function))
+    return result
+
+
+def _without_unused(function: relax.Function) -> relax.Function:
+    bindings = [binding for block in function.body.blocks for binding in block.bindings]
+    used: set[Any] = set(free_vars(function.body.body))
+    kept = []
+    for binding in reversed(bindings):
+        value = binding.value
+        if isinstance(value, relax.Tuple | relax.TupleGetItem) and binding.var not in used:
+            continue
+
+        used.update(free_vars(value))
+        kept.append(binding)
+    body = relax.SeqExpr([relax.BindingBlock(kept[::-1])], function.body.body)
+    return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)

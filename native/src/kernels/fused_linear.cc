@@ -1,0 +1,159 @@
+#include "aiomlc/fused_linear.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "aiomlc/linear.h"
+#include "aligned_buffer.h"
+#include "elementwise_rows.h"
+#include "linear_kernels.h"
+#include "linear_tasks.h"
+
+namespace aiomlc {
+
+namespace {
+
+// What a task has of gate and up at once: it waits in the second-level cache to be multiplied.
+constexpr int64_t kGatedBytes = 128 << 10;
+// Tiles of gate in one go are a multiple of this, so that no group of inputs is divided.
+constexpr int64_t kGatedTiles = 4;
+
+thread_local AlignedBuffer normed_groups;  // Of the thread that calls.
+thread_local AlignedBuffer inner_groups;
+thread_local AlignedBuffer task_floats;  // Of a thread that works.
+
+int64_t GroupsOf(int64_t cols) { return (cols + kGroupSize - 1) / kGroupSize; }
+
+int64_t RowBytes(int64_t cols) {
+  return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
+}
+
+ActivationGroup* ReserveGroups(AlignedBuffer& buffer, int64_t rows, int64_t cols) {
+  return reinterpret_cast<ActivationGroup*>(buffer.Reserve(rows * RowBytes(cols)));
+}
+
+float* ReserveFloats(int64_t count) {
+  return reinterpret_cast<float*>(task_floats.Reserve(count * sizeof(float)));
+}
+
+/*! \return The quantised rows of the norm, in panels. */
+const ActivationGroup* QuantizeNormed(ThreadPool& pool, const AddNormCall& call) {
+  const RowKernels row_kernels = ActiveRowKernels();
+  const LinearKernels& linear_kernels = ActiveLinearKernels();
+  const int64_t size = call.size;
+  const int64_t groups = GroupsOf(size);
+  ActivationGroup* result = ReserveGroups(normed_groups, call.rows, size);
+  ForRanges(pool, call.rows, size, [&](int64_t begin, int64_t end) {
+    float* normed = ReserveFloats(size);
+    for (int64_t row = begin; row < end; ++row) {
+      float* sum = call.out_residual + row * size;
+      for (int64_t i = 0; i < size; ++i) {
+        sum[i] = call.x[row * size + i] + call.residual[row * size + i];
+      }
+      row_kernels.rms_norm(sum, call.weight, call.eps, size, normed, FloatType::kF32);
+      // The only row that is given, but among as many as its panel has.
+      const int64_t panel = row - row % kPanelRows;
+      const int64_t height = std::min(kPanelRows, call.rows - panel);
+      linear_kernels.quantize({normed, FloatType::kF32, height, size, groups, 0, 1,
+                               result + panel * groups + row % kPanelRows});
+    }
+  });
+  return result;
+}
+
+void Multiply(ThreadPool& pool, const ActivationGroup* activations, int64_t rows, int64_t cols_k,
+              const void* packed, int64_t rows_n, const float* bias, void* out,
+              FloatType out_type) {
+  LinearBlock whole = {};
+  whole.packed = packed;
+  whole.rows_n = rows_n;
+  whole.cols_k = cols_k;
+  whole.activations = activations;
+  whole.bias = bias;
+  whole.out = out;
+  whole.out_type = out_type;
+  RunBlocks(pool, ActiveLinearKernels().q4, whole, rows, RowBytes(cols_k));
+}
+
+/*! \brief Some tiles of a matrix times the rows of a block, as a dense matrix of floats. */
+void MultiplyTiles(const LinearBlock& block, int64_t tile, int64_t outputs, float* out) {
+  const int64_t groups = GroupsOf(block.cols_k);
+  LinearBlock part = {};
+  part.packed = static_cast<const std::byte*>(block.packed) + tile * groups * kGroupBytes;
+  part.rows_n = outputs;
+  part.cols_k = block.cols_k;
+  part.tile_end = (outputs + kTileRows - 1) / kTileRows;
+  part.row_end = block.row_end - block.row_begin;
+  part.activations = block.activations + block.row_begin * groups;
+  part.out = out;
+  part.out_type = FloatType::kF32;
+  ActiveLinearKernels().q4(part);
+}
+
+/*! \brief Quantise rows of a block of `outputs` columns, the first of them `tile` * 16. */
+void QuantizeColumns(const float* x, const LinearBlock& block, int64_t tile, int64_t outputs,
+                     ActivationGroup* result) {
+  const int64_t groups = GroupsOf(block.rows_n);
+  const int64_t first_group = tile * kTileRows / kGroupSize;
+  for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
+    const int64_t height = std::min(kPanelRows, block.row_end - panel);
+    ActiveLinearKernels().quantize({x + (panel - block.row_begin) * outputs, FloatType::kF32,
+                                    height, outputs, GroupsOf(outputs), 0, height,
+                                    result + panel * groups + first_group * height});
+  }
+}
+
+/*! \brief silu(gate) * up of a block of gate's tiles, quantised. Up begins at tile `up`. */
+void GateBlock(const LinearBlock& block, int64_t up, ActivationGroup* result) {
+  const RowKernels row_kernels = ActiveRowKernels();
+  const int64_t rows = block.row_end - block.row_begin;
+  const int64_t tile_bytes = 2 * rows * kTileRows * static_cast<int64_t>(sizeof(float));
+  const int64_t step = std::max<int64_t>(1, kGatedBytes / tile_bytes / kGatedTiles) * kGatedTiles;
+  float* gates =
+      ReserveFloats(2 * rows * std::min(step, block.tile_end - block.tile_begin) * kTileRows);
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += step) {
+    const int64_t outputs = (std::min(tile + step, block.tile_end) - tile) * kTileRows;
+    float* ups = gates + rows * outputs;
+    MultiplyTiles(block, tile, outputs, gates);
+    MultiplyTiles(block, up + tile, outputs, ups);
+    row_kernels.silu_mul(gates, ups, rows * outputs, gates);
+    QuantizeColumns(gates, block, tile, outputs, result);
+  }
+}
+
+/*! \return The quantised rows of silu(gate) * up, in panels. */
+const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* activations,
+                                     int64_t rows, int64_t cols_k, const void* gate_up,
+                                     int64_t inner) {
+  ActivationGroup* result = ReserveGroups(inner_groups, rows, inner);
+  LinearBlock gate = {};
+  gate.packed = gate_up;
+  gate.rows_n = inner;
+  gate.cols_k = cols_k;
+  gate.activations = activations;
+  const auto gate_block = [&](const LinearBlock& block) {
+    GateBlock(block, inner / kTileRows, result);
+  };
+  RunBlocks(pool, gate_block, gate, rows, RowBytes(cols_k));
+  return result;
+}
+
+}  // namespace
+
+void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packed, int64_t rows_n,
+                   const float* bias, void* out, FloatType out_type) {
+  if (input.rows <= 0 || rows_n <= 0) return;
+  const ActivationGroup* normed = QuantizeNormed(pool, input);
+  Multiply(pool, normed, input.rows, input.size, packed, rows_n, bias, out, out_type);
+}
+
+void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const void* gate_up,
+                        int64_t inner, const void* down, float* out) {
+  if (input.rows <= 0) return;
+  const ActivationGroup* normed = QuantizeNormed(pool, input);
+  const ActivationGroup* gated =
+      QuantizeGated(pool, normed, input.rows, input.size, gate_up, inner);
+  Multiply(pool, gated, input.rows, inner, down, input.size, nullptr, out, FloatType::kF32);
+}
+
+}  // namespace aiomlc

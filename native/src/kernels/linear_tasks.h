@@ -1,0 +1,34 @@
+/*!
+ * \file linear_tasks.h
+ * \brief How linear layers are shared between threads.
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_TASKS_H_
+#define AIOMLC_KERNELS_LINEAR_TASKS_H_
+
+#include <cstdint>
+
+#include "aiomlc/thread_pool.h"
+#include "linear_kernels.h"
+
+namespace aiomlc {
+
+/*! \return The kernels of the active tier. */
+const LinearKernels& ActiveLinearKernels();
+
+/*! \brief Call `work(begin, end)` for parts of [0, count), on several threads when it is large. */
+void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each,
+               FunctionRef<void(int64_t, int64_t)> work);
+
+/*!
+ * \brief Cut the output into tasks. The cut changes no result: the inputs are never divided.
+ *
+ * Blocks begin at a multiple of 4 tiles and at the beginning of a panel of rows.
+ * \param whole Its tiles and rows are filled in. \param m Rows of activations.
+ * \param row_bytes What one of them occupies while the kernel runs.
+ */
+void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
+               const LinearBlock& whole, int64_t m, int64_t row_bytes);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_TASKS_H_
