@@ -1,6 +1,7 @@
 """Measure aiomlc beside llama.cpp, and beside OpenVINO GenAI and vLLM where they are installed.
 
 python -m benchmarks.suite --llama-bin BUILD/bin --llama-source LLAMA.CPP
+    --openvino-python VENV/bin/python --vllm-python VENV/bin/python
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ def _open_contestants(
     if "llama.cpp" in wanted:
         add(_open_llamacpp(arguments, setup))
     if "openvino" in wanted:
-        add(openvino_genai.make_contestant(setup))
+        add(openvino_genai.make_contestant(setup, arguments.openvino_python))
     if "vllm" in wanted:
-        add(vllm_cpu.make_contestant(setup))
+        add(vllm_cpu.make_contestant(setup, arguments.vllm_python))
     return contestants
 
 
@@ -145,6 +146,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--llama-bin", type=Path, help="the folder of llama-bench")
     parser.add_argument("--llama-source", type=Path, help="where convert_hf_to_gguf.py is")
+    for rival in ("openvino", "vllm"):
+        parser.add_argument(f"--{rival}-python", type=Path, help="where it is installed; else here")
     parser.add_argument("--work", type=Path, default=Path("build/bench"), help="what is made")
     parser.add_argument("--output", type=Path, help="for results.md and .json; --work otherwise")
     parser.add_argument("--plot", type=Path, default=_PLOT, help=f"{_PLOT} otherwise")
@@ -161,8 +164,11 @@ def _arguments() -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
 
+    here = Path(sys.executable)
+    arguments.openvino_python = (arguments.openvino_python or here).absolute()
+    arguments.vllm_python = (arguments.vllm_python or here).absolute()
     if arguments.contestants is None:
-        arguments.contestants = ["llama.cpp", *_installed()]
+        arguments.contestants = ["llama.cpp", *_installed(arguments)]
     needs_llama = "llama.cpp" in arguments.contestants
     if needs_llama and None in (arguments.llama_bin, arguments.llama_source):
         parser.error("llama.cpp needs --llama-bin and --llama-source")
@@ -172,9 +178,12 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _installed() -> list[str]:
-    rivals = {"openvino": openvino_genai, "vllm": vllm_cpu}
-    return [name for name, module in rivals.items() if module.is_installed()]
+def _installed(arguments: argparse.Namespace) -> list[str]:
+    rivals = {
+        "openvino": openvino_genai.is_installed(arguments.openvino_python),
+        "vllm": vllm_cpu.is_installed(arguments.vllm_python),
+    }
+    return [name for name, is_installed in rivals.items() if is_installed]
 
 
 if __name__ == "__main__":

@@ -42,14 +42,14 @@ class AiomlcContestant:
 
     def meters(self) -> Mapping[Kind, Meter]:
         return {
-            "load": lambda _: run_fresh("aiomlc", self._setup)[1],
+            "load": lambda _: run_fresh(self._setup)[1],
             "first-token": lambda size: 1e3 * self._portal.call(self._first_token, size),
             "prefill": lambda size: size / self._portal.call(self._first_token, size),
             "decode": lambda size: self._portal.call(self._decode, 1, size, DECODE_TOKENS),
             "batch": lambda size: self._portal.call(self._decode, size, BATCH_PROMPT, BATCH_TOKENS),
             "stream-overhead": lambda _: 1e6 * anyio.run(_stream_overhead),
             "idle": lambda _: self._portal.call(self._idle),
-            "memory": lambda _: run_fresh("aiomlc", self._setup, watch=True)[0].peak_bytes / 1e6,
+            "memory": lambda _: run_fresh(self._setup, watch=True)[0].peak_bytes / 1e6,
         }
 
     def close(self) -> None:

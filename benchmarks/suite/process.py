@@ -65,15 +65,16 @@ def run_tool(command: Sequence[str | Path], *, watch: bool = False) -> Finished:
         return Finished(_read(output), began, seconds, peak)
 
 
-def run_fresh(contestant: str, setup: Setup, *, watch: bool = False) -> tuple[Finished, float]:
-    """Let a fresh interpreter open a model and answer; also returns the seconds until it was open.
+def run_fresh(setup: Setup, *, watch: bool = False) -> tuple[Finished, float]:
+    """Let aiomlc open a model and answer in a fresh interpreter; also returns the seconds until it
+    was open.
 
     Raises:
         RuntimeError: it failed; the message holds the end of what it said.
     """
     finished = run_tool(
         [
-            *(sys.executable, "-m", "benchmarks.suite.fresh", contestant, str(setup.model)),
+            *(sys.executable, "-m", "benchmarks.suite.fresh", str(setup.model)),
             *(str(setup.threads), setup.quantization),
         ],
         watch=watch,

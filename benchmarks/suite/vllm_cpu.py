@@ -1,56 +1,57 @@
-"""vLLM's CPU build, with the model's own bfloat16 weights, in this process."""
+"""vLLM's CPU build, with 8-bit weights and activations, or the model's own bfloat16."""
 
 from __future__ import annotations
 
-__all__ = ("answer_once", "is_installed", "make_contestant")
+__all__ = ("is_installed", "make_contestant", "open_engine")
 
 import importlib
-import importlib.util
 import os
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from benchmarks.suite.contestant import Setup, UnavailableError
-from benchmarks.suite.offline import Generate, OfflineContestant
+from benchmarks.suite.offline import OfflineContestant, Program
+from benchmarks.suite.rival_process import has_package
+from benchmarks.suite.serve import Generate
 
 _MAX_TOKENS = 8192
+_MAX_BATCH = 32
+# What its documentation says to load first, where it is there.
+_PRELOADS = ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4",)
+_OPENMP = "libiomp5.so"
 
 
-def is_installed() -> bool:
-    return importlib.util.find_spec("vllm") is not None
+def is_installed(python: Path) -> bool:
+    return has_package(python, "vllm")
 
 
-def make_contestant(setup: Setup) -> OfflineContestant:
+def make_contestant(setup: Setup, python: Path) -> OfflineContestant:
     """Raises `UnavailableError` where the package is missing."""
-    if not is_installed():
-        raise UnavailableError("vllm is not installed")
+    if not is_installed(python):
+        raise UnavailableError(f"{python} has no vllm")
 
-    return OfflineContestant("vllm", "vLLM bf16", setup, _open)
-
-
-def answer_once(setup: Setup, ready: Callable[[], None]) -> None:
-    """Open the model, call `ready` and answer."""
-    generate = _open(setup)
-    ready()
-    generate([[300, 301, 302]], 32)
+    model, name = setup.model, "vLLM bf16"
+    if setup.quantization == "q4f16_1":
+        model, name = _quantized(setup.model, python), "vLLM W8A8"
+    environment = _environment(python, setup.threads)
+    return OfflineContestant(name, Program("vllm", python, model, setup.threads, environment))
 
 
-def _open(setup: Setup) -> Generate:
-    # Read when vllm is imported.
-    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{setup.threads - 1}"
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    for name, value in (
-        ("VLLM_CPU_KVCACHE_SPACE", "2"),
-        ("VLLM_NO_USAGE_STATS", "1"),
-        ("VLLM_LOGGING_LEVEL", "WARNING"),
-    ):
-        os.environ.setdefault(name, value)
+def open_engine(model: Path, threads: int) -> Generate:
+    """In the rival's process: raises `RuntimeError` where an answer is not as long as asked.
 
+    The number of threads came with the environment.
+    """
     vllm = importlib.import_module("vllm")
     engine = vllm.LLM(
-        model=str(setup.model),
+        model=str(model),
         dtype="bfloat16",
         max_model_len=_MAX_TOKENS,
+        max_num_seqs=_MAX_BATCH,
         enable_prefix_caching=False,
+        skip_tokenizer_init=True,
         seed=0,
     )
 
@@ -59,6 +60,36 @@ def _open(setup: Setup) -> Generate:
             temperature=0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True, detokenize=False
         )
         inputs = [{"prompt_token_ids": list(ids)} for ids in prompts]
-        engine.generate(inputs, sampling, use_tqdm=False)
+        results = engine.generate(inputs, sampling, use_tqdm=False)
+        lengths = {len(result.outputs[0].token_ids) for result in results}
+        if lengths != {tokens}:
+            raise RuntimeError(f"{tokens} tokens were asked for, the answers have {lengths}")
 
     return generate
+
+
+def _environment(python: Path, threads: int) -> dict[str, str]:
+    preloads = [path for path in _PRELOADS if Path(path).is_file()]
+    openmp = python.parents[1] / "lib" / _OPENMP
+    if openmp.is_file():
+        preloads.append(str(openmp))
+
+    return {
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "HF_HUB_OFFLINE": "1",
+        "LD_PRELOAD": ":".join([*preloads, *filter(None, [os.environ.get("LD_PRELOAD")])]),
+    }
+
+
+def _quantized(model: Path, python: Path) -> Path:
+    """Done once."""
+    folder = model.with_name(f"{model.name}-w8a8")
+    if not (folder / "model.safetensors").is_file():
+        script = Path(__file__).with_name("w8a8.py")
+        subprocess.run([python, script, model, folder], check=True, stdout=sys.stderr)
+
+    return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.suite.contestant import UnavailableError
 from benchmarks.suite.machine import MachineLimits, best_limits
 from benchmarks.suite.plan import ROWS, Row, select
 from benchmarks.suite.results import Result, as_json, as_markdown, better_by
+from benchmarks.suite.rival_process import RivalProcess, has_package
 from benchmarks.suite.shares import ModelCosts, read_costs, share_of_limit
 
 LIMITS = MachineLimits(20.0, 1000.0, 4000.0, 200.0)
@@ -163,3 +165,13 @@ def _write_packed(home: Path, model: Path, *, tied: bool) -> None:
         "hidden_size": 32,
     }
     (model / "config.json").write_text(json.dumps(config))
+
+
+def test_a_rival_that_ends_says_why() -> None:
+    with pytest.raises(RuntimeError, match=r"ended with 1:\n.*no rival 'nobody'"):
+        RivalProcess(Path(sys.executable), ["nobody", "model", "2"])
+
+
+def test_an_interpreter_without_the_package_takes_no_part() -> None:
+    assert has_package(Path(sys.executable), "pytest")
+    assert not has_package(Path(sys.executable), "no_such_package")

@@ -1,0 +1,180 @@
+"""What the kernels' arithmetic costs in accuracy: logits beside the same weights in float32.
+
+    python -m benchmarks.logits_error --model MODEL
+
+A Hugging Face model reads a prompt of random tokens, one token after the other, in `q4f16_1`
+(activations in 8 bits, keys and values in float16), once per instruction set. transformers reads it
+in float32 with the same rounded weights, and once more with the inputs of its linear layers rounded
+as ours, which tells how much of the difference that alone makes. The relative error of a position
+is the length of the difference of both logits over the length of transformers'.
+Needs `pip install 'aiomlc[train]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import numpy as np
+
+from aiomlc import EngineConfig
+from aiomlc.runtime.load import open_native
+from aiomlc.runtime.model_directory import find_model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_GROUP = 32  # Inputs that share a scale.
+_HIGHEST_LEVEL, _HIGHEST_INPUT = 7, 127
+_ROWS_AT_ONCE = 2048
+_TIERS = {
+    "amx": {"amx_tile", "amx_int8"},
+    "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
+    "avx2": {"avx2", "fma", "f16c"},
+    "portable": set[str](),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsError:
+    """How far logits are from a reference, over all positions."""
+
+    median: float
+    worst: float
+    agreement: float  #: Share of the positions where both have the same greatest logit.
+
+
+def compare(logits: NDArray[np.float32], reference: NDArray[np.float32]) -> LogitsError:
+    """Compare two arrays `[positions, vocabulary]`."""
+    wide = reference.astype(np.float64)
+    errors = np.linalg.norm(logits - wide, axis=1) / np.linalg.norm(wide, axis=1)
+    agreement = np.mean(logits.argmax(1) == reference.argmax(1))
+    return LogitsError(float(np.median(errors)), float(errors.max()), float(agreement))
+
+
+def logits_in_float32(
+    model: Path, prompt: list[int], *, round_inputs: bool = False
+) -> NDArray[np.float32]:
+    """transformers' logits after every token of the prompt, `[len(prompt), vocabulary]`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    with torch.inference_mode():
+        for parameter in network.parameters():
+            if parameter.ndim == 2:
+                _round(parameter)
+        for layer in network.modules():
+            if round_inputs and isinstance(layer, torch.nn.Linear):
+                layer.register_forward_pre_hook(_rounded_inputs)
+        logits: NDArray[np.float32] = network(torch.tensor([prompt])).logits[0].numpy()
+    return logits
+
+
+def _round(matrix: Any) -> None:  # noqa: ANN401 - torch is untyped here.
+    """Give every weight the value that `q4f16_1` stores, in place."""
+    import torch
+
+    for rows in matrix.split(_ROWS_AT_ONCE):
+        groups = rows.view(rows.shape[0], -1, _GROUP)
+        scale = (groups.abs().amax(-1, keepdim=True) / _HIGHEST_LEVEL).to(torch.float16).float()
+        scale[scale == 0] = 1
+        # A tie goes to the even one of the levels counted from 0, as in MLC's format.
+        groups.div_(scale).add_(_HIGHEST_LEVEL).round_().clamp_(0, 2 * _HIGHEST_LEVEL)
+        groups.sub_(_HIGHEST_LEVEL).mul_(scale)
+
+
+def _rounded_inputs(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:  # noqa: ANN401
+    """A linear layer's inputs in 8 bits, with a scale for each group."""
+    groups = inputs[0].view(*inputs[0].shape[:-1], -1, _GROUP)
+    scale = groups.abs().amax(-1, keepdim=True) / _HIGHEST_INPUT
+    scale[scale == 0] = 1
+    return ((groups / scale).round().mul(scale).view_as(inputs[0]),)
+
+
+def logits_of_kernels(model: Path, prompt: list[int], threads: int) -> NDArray[np.float32]:
+    """The same of ours, by the instruction set that `AIOMLC_ISA` names."""
+    config = EngineConfig(quantization="q4f16_1", num_threads=threads)
+    opened = anyio.run(open_native, find_model(model), "auto", "local", config, lambda _: None)
+    opened.native.add_sequence(0)
+    return np.concatenate([opened.native.forward([(0, [token])]) for token in prompt])
+
+
+def main() -> None:
+    arguments = _arguments()
+    config = find_model(arguments.model).path / "config.json"
+    prompt = _random_prompt(config, arguments.tokens)
+    if arguments.write is not None:
+        np.save(arguments.write, _logits(arguments, prompt))
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "logits.npy"
+        reference = _in_process(file, "--reference", "float32")
+        print(f"{len(prompt)} tokens\n")
+        print("| | median relative error | worst | same greatest logit |\n|---|---|---|---|")
+        rounded = _in_process(file, "--reference", "rounded")
+        print(_row("float32, inputs in 8 bits", compare(rounded, reference)))
+        for tier, needed in _TIERS.items():
+            if not needed <= _processor_flags():
+                print(f"| {tier} | this processor has none | | |")
+                continue
+
+            print(_row(tier, compare(_in_process(file, tier=tier), reference)))
+
+
+def _row(name: str, error: LogitsError) -> str:
+    return f"| {name} | {error.median:.2%} | {error.worst:.2%} | {error.agreement:.1%} |"
+
+
+def _logits(arguments: argparse.Namespace, prompt: list[int]) -> NDArray[np.float32]:
+    if arguments.reference is None:
+        return logits_of_kernels(arguments.model, prompt, arguments.threads)
+
+    round_inputs = arguments.reference == "rounded"
+    return logits_in_float32(arguments.model, prompt, round_inputs=round_inputs)
+
+
+def _in_process(file: Path, *words: str, tier: str = "portable") -> NDArray[np.float32]:
+    """One model at a time has the memory, and each process one instruction set."""
+    command = [sys.executable, "-m", "benchmarks.logits_error", *sys.argv[1:]]
+    environment = {**os.environ, "AIOMLC_ISA": tier}
+    subprocess.run([*command, "--write", str(file), *words], env=environment, check=True)
+    logits: NDArray[np.float32] = np.load(file)
+    return logits
+
+
+def _random_prompt(config: Path, tokens: int) -> list[int]:
+    vocabulary = json.loads(config.read_bytes())["vocab_size"]
+    return random.Random(0).choices(range(vocabulary), k=tokens)
+
+
+def _processor_flags() -> set[str]:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
+    return {
+        flag for line in lines if line.startswith("flags") for flag in line.split(":")[1].split()
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", type=Path, required=True, help="a Hugging Face directory")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--reference", choices=("float32", "rounded"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

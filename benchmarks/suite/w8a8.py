@@ -1,0 +1,65 @@
+"""Write a model with 8-bit weights in the form of compressed-tensors, as vLLM reads it.
+
+    python benchmarks/suite/w8a8.py MODEL FOLDER
+
+Each row of a linear layer's weights has a scale of its own and is rounded to the nearest level;
+activations are rounded as they come, each token with a scale of its own. Needs torch.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+_LEVELS = {"num_bits": 8, "type": "int", "symmetric": True}
+_QUANTIZATION = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {**_LEVELS, "strategy": "channel", "dynamic": False},
+            "input_activations": {**_LEVELS, "strategy": "token", "dynamic": True},
+        }
+    },
+}
+
+
+def main() -> None:
+    source, folder = map(Path, sys.argv[1:])
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.json"):
+        shutil.copy(path, folder)
+    config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
+    config["quantization_config"] = _QUANTIZATION
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    _write_tensors(source / "model.safetensors", folder / "model.safetensors")
+
+
+def _write_tensors(source: Path, target: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors: dict[str, Any] = {}
+    for name, value in load_file(source).items():
+        if not name.endswith("_proj.weight"):
+            tensors[name] = value
+            continue
+
+        wide = value.float()
+        scale = wide.abs().amax(1, keepdim=True).clamp_min(1e-8) / 127
+        tensors[name] = (wide / scale).round().to(torch.int8)
+        tensors[f"{name}_scale"] = scale
+    # Under its name only when it is whole.
+    part = target.with_suffix(".part")
+    save_file(tensors, part, metadata={"format": "pt"})
+    part.rename(target)
+
+
+if __name__ == "__main__":
+    main()
