@@ -3,8 +3,9 @@
  * \brief How close the attention of one new token comes to reading its keys and values.
  *
  * Build the target `kernels_attention` with AIOMLC_TESTS=ON. Usage: kernels_attention [threads]
- * [tier]. 32 query heads share 8 key-value heads of 64 elements in float16; sixteen layers follow
- * each other, as in a model of a billion parameters, so a long context comes from memory.
+ * [tier] [kv_heads]. Four query heads share each of 8 key-value heads of 64 elements in float16;
+ * sixteen layers follow each other, as in a model of a billion parameters, so a long context comes
+ * from memory. With one key-value head only the chunks of its context can keep more threads busy.
  */
 #include <algorithm>
 #include <atomic>
@@ -25,7 +26,6 @@ using aiomlc::kPageSize;
 using aiomlc::ThreadPool;
 using Clock = std::chrono::steady_clock;
 
-constexpr AttentionShape kShape{32, 8, 64, FloatType::kF16, 0.125f};
 constexpr int kLayers = 16;
 constexpr int kCalls = 31;
 
@@ -47,25 +47,26 @@ struct Layer {
   std::vector<uint16_t> elements;
   std::vector<const void*> pages;
 
-  Layer(int64_t context, std::mt19937& random) {
+  Layer(const AttentionShape& shape, int64_t context, std::mt19937& random) {
     const int64_t num_pages = (context + kPageSize - 1) / kPageSize;
     std::normal_distribution<float> normal;
-    elements.resize(num_pages * kShape.PageElements());
+    elements.resize(num_pages * shape.PageElements());
     for (uint16_t& element : elements) element = aiomlc::FloatToHalf(normal(random));
     for (int64_t page = 0; page < num_pages; ++page) {
-      pages.push_back(elements.data() + page * kShape.PageElements());
+      pages.push_back(elements.data() + page * shape.PageElements());
     }
     std::shuffle(pages.begin(), pages.end(), random);
   }
 };
 
-double SecondsOfAttention(ThreadPool& pool, const std::vector<Layer>& layers, int64_t context) {
-  const std::vector<uint16_t> queries(kShape.num_query_heads * kShape.head_dim, 0x3800);
+double SecondsOfAttention(ThreadPool& pool, const AttentionShape& shape,
+                          const std::vector<Layer>& layers, int64_t context) {
+  const std::vector<uint16_t> queries(shape.num_query_heads * shape.head_dim, 0x3800);
   std::vector<uint16_t> output(queries.size());
   return Median([&] {
     for (const Layer& layer : layers) {
       const aiomlc::AttentionRows rows{0, 1, context - 1, layer.pages.data()};
-      aiomlc::Attend(pool, kShape, {&rows, 1}, queries.data(), output.data());
+      aiomlc::Attend(pool, shape, {&rows, 1}, queries.data(), output.data());
     }
   });
 }
@@ -92,19 +93,27 @@ double SecondsOfReading(ThreadPool& pool, const std::vector<Layer>& layers) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : aiomlc::PhysicalCores();
   if (argc > 2) aiomlc::SetIsa(aiomlc::ParseIsa(argv[2]));
+  const int kv_heads = argc > 3 ? std::atoi(argv[3]) : 8;
+  if (kv_heads < 1) {
+    std::fprintf(stderr, "kv_heads must be at least 1\n");
+    return 2;
+  }
+  const AttentionShape shape{4 * kv_heads, kv_heads, 64, FloatType::kF16, 0.125f};
   ThreadPool pool(threads);
-  std::printf("one token, %d layers, %d threads, %s; medians\n", kLayers, threads,
-              aiomlc::IsaName(aiomlc::ActiveIsa()).data());
+  std::printf("one token, %d layers, %d key-value heads, %d threads, %s; medians\n", kLayers,
+              kv_heads, threads, aiomlc::IsaName(aiomlc::ActiveIsa()).data());
   std::printf("%8s %10s %12s %12s\n", "context", "ms", "GB/s", "memory GB/s");
   std::mt19937 random(1);
-  for (const int64_t context : {128, 1024, 4096}) {
+  std::vector<int64_t> contexts{128, 512, 1024, 4096};
+  if (kv_heads < 8) contexts.push_back(32768 / kv_heads);
+  for (const int64_t context : contexts) {
     const std::vector<Layer> layers = [&] {
       std::vector<Layer> made;
-      for (int i = 0; i < kLayers; ++i) made.emplace_back(context, random);
+      for (int i = 0; i < kLayers; ++i) made.emplace_back(shape, context, random);
       return made;
     }();
     const double gigabytes = 2e-9 * kLayers * static_cast<double>(layers[0].elements.size());
-    const double attention = SecondsOfAttention(pool, layers, context);
+    const double attention = SecondsOfAttention(pool, shape, layers, context);
     std::printf("%8lld %10.2f %12.1f %12.1f\n", static_cast<long long>(context), 1e3 * attention,
                 gigabytes / attention, gigabytes / SecondsOfReading(pool, layers));
   }

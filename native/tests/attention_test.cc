@@ -261,6 +261,157 @@ INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                                            Parameters{FloatType::kF16, 16, 71, {9, 2}},
                                            Parameters{FloatType::kF16, 256, 2, {}}));
 
+// Contexts that end about the boundaries of chunks, which are 512 positions long.
+constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
+
+/*! \return The output of rows [begin, end) of a sequence, computed in one call. */
+FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSequence& sequence,
+                   int64_t begin, int64_t end) {
+  const int64_t size = (end - begin) * sequence.row_size();
+  FloatTensor output(shape.type, size);
+  const FloatTensor queries(sequence.queries(), begin * sequence.row_size(), size);
+  const AttentionRows rows = sequence.Rows(begin, end, 0);
+  Attend(pool, shape, {&rows, 1}, queries.data(), output.data());
+  return output;
+}
+
+// Heads per kv head, kv heads, window.
+using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow>;
+
+class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
+ protected:
+  AttentionShape shape(FloatType type) const {
+    const auto [group, num_kv_heads, window] = GetParam();
+    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window};
+  }
+
+  ThreadPool one_{1}, two_{2}, three_{3}, eight_{8}, sixteen_{16};
+  ThreadPool* const pools_[5] = {&one_, &two_, &three_, &eight_, &sixteen_};
+};
+
+TEST_P(AttentionToALongContext, HasTheSameBitsOnAnyNumberOfThreadsAndEveryTier) {
+  const AttentionShape shape = this->shape(FloatType::kF32);
+  for (const int64_t context : kContexts) {
+    const PagedSequence sequence(shape, context, 41);
+    const int64_t piece = std::min<int64_t>(context, 20);
+    const FloatTensor expected = RowsOf(one_, shape, sequence, context - piece, context);
+    const int64_t last_row = (piece - 1) * sequence.row_size();
+    for (const Isa isa : SupportedTiers()) {
+      const TierScope tier(isa);
+      EXPECT_EQ(RowsOf(eight_, shape, sequence, context - piece, context).bytes(), expected.bytes())
+          << IsaName(isa) << " " << context;
+      for (ThreadPool* pool : pools_) {
+        const FloatTensor decode = RowsOf(*pool, shape, sequence, context - 1, context);
+
+        EXPECT_EQ(decode.bytes(), expected.Slice(last_row, sequence.row_size()))
+            << IsaName(isa) << " " << context << " " << pool->num_threads();
+      }
+    }
+  }
+}
+
+TEST_P(AttentionToALongContext, IsNearTheOracle) {
+  for (const FloatType type : {FloatType::kF16, FloatType::kF32}) {
+    const AttentionShape shape = this->shape(type);
+    const double tolerance = type == FloatType::kF16 ? 1e-3 : 4e-6;
+    for (const int64_t context : kContexts) {
+      const PagedSequence sequence(shape, context, 43);
+      const int64_t begin = std::max<int64_t>(context - 20, 0);
+      std::vector<FloatTensor> outputs;
+      for (const Isa isa : SupportedTiers()) {
+        const TierScope tier(isa);
+        outputs.push_back(RowsOf(eight_, shape, sequence, begin, context));
+      }
+      for (const int64_t position : {begin, context - 1}) {
+        for (int64_t head = 0; head < shape.num_query_heads; ++head) {
+          const std::vector<double> expected = sequence.Expected(position, head);
+          const int64_t first = (position - begin) * sequence.row_size() + head * shape.head_dim;
+          for (int64_t i = 0; i < shape.head_dim; ++i) {
+            for (const FloatTensor& output : outputs) {
+              ASSERT_NEAR(output[first + i], expected[i], tolerance)
+                  << "context " << context << " position " << position;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionToALongContext, RowsOnBothSidesOfABoundaryDoNotDependOnTheirPiece) {
+  const AttentionShape shape = this->shape(FloatType::kF16);
+  const PagedSequence sequence(shape, 1060, 47);
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int64_t begin : {500, 1012}) {
+      const FloatTensor whole = RowsOf(one_, shape, sequence, begin, begin + 40);
+      for (const int64_t piece : {1, 7, 25}) {
+        for (int64_t row = 0; row < 40; row += piece) {
+          const int64_t end = std::min<int64_t>(row + piece, 40);
+          const FloatTensor output = RowsOf(eight_, shape, sequence, begin + row, begin + end);
+          ASSERT_EQ(output.bytes(),
+                    whole.Slice(row * sequence.row_size(), (end - row) * sequence.row_size()))
+              << IsaName(isa) << " rows from " << begin + row;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionToALongContext, DoesNotDependOnItsBatch) {
+  const AttentionShape shape = this->shape(FloatType::kF16);
+  const PagedSequence sequence(shape, 3000, 53);
+  const FloatTensor alone = RowsOf(one_, shape, sequence, 2999, 3000);
+  const int64_t row_size = sequence.row_size();
+  // Short ones, that are not cut, around two of the long one, that are.
+  std::vector<AttentionRows> rows;
+  for (int64_t row = 0; row < 30; ++row) {
+    const int64_t position = row == 3 || row == 20 ? 2999 : row * 20;
+    rows.push_back(sequence.Rows(position, position + 1, row));
+  }
+  FloatTensor queries(shape.type, 30 * row_size);
+  for (int64_t row = 0; row < 30; ++row) {
+    const std::vector<uint8_t> query =
+        sequence.queries().Slice(rows[row].first_position * row_size, row_size);
+    std::copy(query.begin(), query.end(), queries.data() + row * query.size());
+  }
+  for (ThreadPool* pool : pools_) {
+    FloatTensor output(shape.type, 30 * row_size);
+
+    Attend(*pool, shape, rows, queries.data(), output.data());
+
+    for (const int64_t row : {3, 20}) {
+      EXPECT_EQ(output.Slice(row * row_size, row_size), alone.bytes()) << pool->num_threads();
+    }
+    EXPECT_EQ(output.Slice(29 * row_size, row_size),
+              RowsOf(one_, shape, sequence, 580, 581).bytes())
+        << pool->num_threads();
+  }
+}
+
+TEST_P(AttentionToALongContext, WhatARowDoesNotSeeMayHoldAnything) {
+  const AttentionShape shape = this->shape(FloatType::kF32);
+  for (const int64_t position : {512, 1300}) {
+    PagedSequence sequence(shape, 1600, 59);
+    const FloatTensor before = RowsOf(one_, shape, sequence, position, position + 1);
+    sequence.HideFrom(position);
+    for (ThreadPool* pool : pools_) {
+      EXPECT_EQ(RowsOf(*pool, shape, sequence, position, position + 1).bytes(), before.bytes())
+          << position << " " << pool->num_threads();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
+                         ::testing::Values(LongParameters{2, 1, {}}, LongParameters{2, 8, {}},
+                                           LongParameters{20, 1, {}}));
+// The sinks and what the window shows are in the same chunk, in adjacent ones, and far apart.
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
+                         ::testing::Values(LongParameters{2, 1, {5, 0}},
+                                           LongParameters{2, 1, {600, 3}},
+                                           LongParameters{2, 1, {40, 530}},
+                                           LongParameters{20, 1, {1030, 17}}));
+
 TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};
   ThreadPool pool(1);

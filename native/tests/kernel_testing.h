@@ -55,6 +55,10 @@ class FloatTensor {
     for (size_t i = 0; i < values.size(); ++i) Set(i, values[i]);
   }
 
+  /*! \brief A copy of `count` elements of another tensor. */
+  FloatTensor(const FloatTensor& other, int64_t begin, int64_t count)
+      : type_(other.type_), bytes_(other.Slice(begin, count)) {}
+
   float operator[](int64_t i) const {
     if (type_ == FloatType::kF32) {
       float value;

@@ -215,6 +215,23 @@ def test_chunks_have_the_bits_of_the_whole(
     assert same_bits(np.concatenate(outputs), whole(tokens, dtype, window))
 
 
+@pytest.mark.parametrize("window", [None, (600, 5), (30, 0)])
+def test_a_context_of_two_chunks_has_the_bits_of_the_whole(window: tuple[int, int] | None) -> None:
+    tokens = random_tokens(1020)
+    expected = whole(tokens, window=window)
+    cache = Cache(window=window)
+    cache.add(0)
+
+    sizes = (505, 5, 1, 1, 1, 1, 20, 486)  # A chunk ends after 512 positions.
+    outputs = [cache.step({0: piece})[0] for piece in chunks_of(tokens, sizes)]
+    cache.fork(0, 1, 1019)
+    forked = cache.step({1: tokens[-1:]})[1]
+
+    assert same_bits(np.concatenate(outputs), expected)
+    assert same_bits(forked, expected[-1:])
+    np.testing.assert_allclose(expected, oracle(tokens, "float16", window), atol=3e-3)
+
+
 def test_a_mixed_batch_has_the_bits_of_each_sequence_alone() -> None:
     sequences = {i: random_tokens(60, seed=i) for i in range(4)}
     cache = Cache()

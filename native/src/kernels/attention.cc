@@ -1,22 +1,20 @@
 /*!
  * \file attention.cc
- * \brief Cut attention into tiles and run them on the pool.
+ * \brief Cut attention into tiles, and these into tasks that run on the pool.
  */
 #include "aiomlc/attention.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "aiomlc/cpu_info.h"
 #include "aligned_buffer.h"
+#include "attention_tasks.h"
 #include "attention_types.h"
 
 namespace aiomlc {
 namespace {
 
 static_assert(kPageSize == kTilePageSize);
-
-using TileFunction = void (*)(const AttentionTile&, const AttentionScratch&);
 
 TileFunction ActiveTileFunction() {
 #if defined(__x86_64__)
@@ -39,7 +37,7 @@ AttentionScratch ThreadScratch(int64_t head_dim) {
   const int64_t page = kTilePageSize * width;
   const int64_t queries = kMaxTileQueries * width;
   const int64_t probs = kMaxTileQueries * kTilePageSize;
-  const int64_t floats = 2 * page + 2 * queries + probs + 2 * kMaxTileQueries;
+  const int64_t floats = 2 * page + 3 * queries + probs + 4 * kMaxTileQueries;
   float* next = reinterpret_cast<float*>(buffer.Reserve(sizeof(float) * floats));
   const auto take = [&next](int64_t count) {
     float* taken = next;
@@ -50,18 +48,21 @@ AttentionScratch ThreadScratch(int64_t head_dim) {
   scratch.keys = take(page);
   scratch.values = take(page);
   scratch.queries = take(queries);
-  scratch.sums = take(queries);
   scratch.probs = take(probs);
-  scratch.largest = take(kMaxTileQueries);
-  scratch.total = take(kMaxTileQueries);
+  for (SoftmaxState* state : {&scratch.first, &scratch.later}) {
+    state->sums = take(queries);
+    state->largest = take(kMaxTileQueries);
+    state->total = take(kMaxTileQueries);
+  }
   return scratch;
 }
 
 /*! \brief The tiles of one call: rows of a sequence, times query heads of one key-value head. */
 class TilePlan {
  public:
-  TilePlan(const AttentionShape& shape, const void* queries, void* output)
+  TilePlan(const AttentionShape& shape, const void* queries, void* output, AttentionTasks& tasks)
       : shape_(shape),
+        tasks_(tasks),
         queries_(static_cast<const std::byte*>(queries)),
         output_(static_cast<std::byte*>(output)),
         group_(shape.num_query_heads / shape.num_kv_heads),
@@ -81,8 +82,6 @@ class TilePlan {
       }
     }
   }
-
-  const std::vector<AttentionTile>& tiles() const { return tiles_; }
 
  private:
   void AddTile(const AttentionRows& rows, int64_t begin, int64_t end, int64_t kv_head,
@@ -106,28 +105,30 @@ class TilePlan {
     tile.type = shape_.type;
     tile.window = shape_.window.size;
     tile.sinks = shape_.window.sinks;
-    tiles_.push_back(tile);
+    tasks_.Add(tile);
   }
 
   const AttentionShape& shape_;
+  AttentionTasks& tasks_;
   const std::byte* queries_;
   std::byte* output_;
   int64_t group_;
   int64_t tile_heads_;
   int64_t tile_rows_;
-  std::vector<AttentionTile> tiles_;
 };
 
 }  // namespace
 
 void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const AttentionRows> sequences,
             const void* queries, void* output) {
-  TilePlan plan(shape, queries, output);
+  thread_local AttentionTasks kept;
+  AttentionTasks& tasks = kept;  // Of the calling thread, whoever runs a task.
+  tasks.Clear();
+  TilePlan plan(shape, queries, output, tasks);
   for (const AttentionRows& rows : sequences) plan.Add(rows);
-  const std::vector<AttentionTile>& tiles = plan.tiles();
+  tasks.Cut(pool.num_threads());
   const TileFunction attend = ActiveTileFunction();
-  pool.Run(static_cast<int>(tiles.size()),
-           [&](int task) { attend(tiles[task], ThreadScratch(shape.head_dim)); });
+  pool.Run(tasks.size(), [&](int task) { tasks.Run(task, attend, ThreadScratch(shape.head_dim)); });
 }
 
 }  // namespace aiomlc

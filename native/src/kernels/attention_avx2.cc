@@ -4,8 +4,9 @@
 
 namespace aiomlc {
 
-void AttendTileAvx2(const AttentionTile& tile, const AttentionScratch& scratch) {
-  AttendTile<Avx2Lanes>(tile, scratch);
+void AttendTileAvx2(const AttentionTile& tile, const TileWork& work,
+                    const AttentionScratch& scratch) {
+  AttendTile<Avx2Lanes>(tile, work, scratch);
 }
 
 }  // namespace aiomlc

@@ -4,8 +4,9 @@
 
 namespace aiomlc {
 
-void AttendTileAvx512(const AttentionTile& tile, const AttentionScratch& scratch) {
-  AttendTile<Avx512Lanes>(tile, scratch);
+void AttendTileAvx512(const AttentionTile& tile, const TileWork& work,
+                      const AttentionScratch& scratch) {
+  AttendTile<Avx512Lanes>(tile, work, scratch);
 }
 
 }  // namespace aiomlc

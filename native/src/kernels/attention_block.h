@@ -19,7 +19,8 @@
 namespace aiomlc {
 
 /*!
- * \brief Online softmax over pages in ascending order, for all queries of a tile at once.
+ * \brief Online softmax over the pages of a chunk in ascending order, for all queries of a tile at
+ * once.
  */
 template <typename Lanes, typename Element, bool kWindowed>
 class BlockAttention {
@@ -31,16 +32,90 @@ class BlockAttention {
         num_queries_(tile.num_rows * tile.num_heads),
         visits_(tile) {}
 
-  void Run() {
-    LoadQueries();
+  const PageVisits<kWindowed>& visits() const { return visits_; }
+
+  void LoadQueries() {
+    for (int first = 0; first < num_queries_; first += kLanes) {
+      for (int c = 0; c < width_; c += kLanes) {
+        Vector rows[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          const Element* source = static_cast<const Element*>(tile_.queries);
+          rows[i] = first + i < num_queries_
+                        ? LoadPadded(source + Offset(first + i) + c, tile_.head_dim - c)
+                        : Lanes::Set(0.0f);
+        }
+        float turned[kLanes * kLanes];
+        Lanes::StoreTransposed(rows, turned);
+        for (int i = 0; i < kLanes; ++i) {
+          Lanes::Store(scratch_.queries + (c + i) * kStride + first,
+                       Lanes::Load(turned + i * kLanes));
+        }
+      }
+    }
+  }
+
+  /*! \brief Let `state` be the softmax of nothing, and what pages are added to. */
+  void Begin(const SoftmaxState& state) {
+    state_ = state;
+    for (int first = 0; first < num_queries_; first += kLanes) {
+      for (int c = 0; c < width_; ++c) {
+        Lanes::Store(state_.sums + c * kStride + first, Lanes::Set(0.0f));
+      }
+      Lanes::Store(state_.largest + first, Lanes::Set(-__builtin_inff()));
+      Lanes::Store(state_.total + first, Lanes::Set(0.0f));
+    }
+  }
+
+  /*! \param fetched_end Before it are the visits that may be fetched ahead. */
+  void VisitPages(int64_t begin, int64_t end, int64_t fetched_end) {
     const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
-    for (int64_t visit = 0; visit <= visits_.last(); ++visit) {
+    for (int64_t visit = begin; visit < end; ++visit) {
       const int64_t page = visits_.page(visit);
-      LoadPage(Page(page), Page(visits_.page(visit < visits_.last() ? visit + 1 : visit)));
+      LoadPage(Page(page), Page(visits_.page(visit + 1 < fetched_end ? visit + 1 : visit)));
       const int64_t seen = last_position + 1 - page * kTilePageSize;
       VisitPage(page, seen < kTilePageSize ? static_cast<int>(seen) : kTilePageSize);
     }
-    StoreOutput();
+  }
+
+  /*! \brief Add what a later chunk saw to what those before it saw. */
+  void Merge(const SoftmaxState& into, const SoftmaxState& later) {
+    for (int first = 0; first < num_queries_; first += kLanes) {
+      const Vector past = Lanes::Load(into.largest + first);
+      const Vector next = Lanes::Load(later.largest + first);
+      const Vector largest = Lanes::Max(past, next);
+      Lanes::Store(into.largest + first, largest);
+      const Vector past_share = Exp<Lanes>(Lanes::Sub(past, Finite(largest)));
+      const Vector next_share = Exp<Lanes>(Lanes::Sub(next, Finite(largest)));
+      const auto merge = [=](float* sum, const float* added) {
+        Lanes::Store(sum, Lanes::Fma(Lanes::Load(sum), past_share,
+                                     Lanes::Mul(Lanes::Load(added), next_share)));
+      };
+      merge(into.total + first, later.total + first);
+      for (int c = 0; c < width_; ++c) {
+        merge(into.sums + c * kStride + first, later.sums + c * kStride + first);
+      }
+    }
+  }
+
+  /*! \brief Merging with nothing loses the sign of a zero, so 0 is added: no zero has one. */
+  void StoreOutput(const SoftmaxState& state) {
+    for (int first = 0; first < num_queries_; first += kLanes) {
+      for (int c = 0; c < tile_.head_dim; c += kLanes) {
+        Vector columns[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          columns[i] = Lanes::Load(state.sums + (c + i) * kStride + first);
+        }
+        float turned[kLanes * kLanes];
+        Lanes::StoreTransposed(columns, turned);
+        const int count = tile_.head_dim - c < kLanes ? tile_.head_dim - c : kLanes;
+        for (int i = 0; i < kLanes && first + i < num_queries_; ++i) {
+          Element* output = static_cast<Element*>(tile_.output) + Offset(first + i) + c;
+          const Vector scale = Lanes::Set(1.0f / state.total[first + i]);
+          const Vector scaled = Lanes::Mul(Lanes::Load(turned + i * kLanes), scale);
+          Lanes::StoreFirst(output, Lanes::Add(scaled, Lanes::Set(0.0f)), count);
+        }
+      }
+    }
   }
 
  private:
@@ -76,33 +151,13 @@ class BlockAttention {
     return RowsThatReach(tile_, page, slot) * tile_.num_heads;
   }
 
+  /*! \return The largest scores, a number for lanes that have seen nothing yet: the difference of
+   * two infinities would be NaN. */
+  static Vector Finite(Vector largest) { return Lanes::Max(largest, Lanes::Set(-__FLT_MAX__)); }
+
   static int LanesBefore(int query, int first) {
     const int count = query - first;
     return count < 0 ? 0 : count < kLanes ? count : kLanes;
-  }
-
-  void LoadQueries() {
-    const Vector zero = Lanes::Set(0.0f);
-    for (int first = 0; first < num_queries_; first += kLanes) {
-      for (int c = 0; c < width_; c += kLanes) {
-        Vector rows[kLanes];
-        for (int i = 0; i < kLanes; ++i) {
-          const Element* source = static_cast<const Element*>(tile_.queries);
-          rows[i] = first + i < num_queries_
-                        ? LoadPadded(source + Offset(first + i) + c, tile_.head_dim - c)
-                        : zero;
-        }
-        float turned[kLanes * kLanes];
-        Lanes::StoreTransposed(rows, turned);
-        for (int i = 0; i < kLanes; ++i) {
-          const int at = (c + i) * kStride + first;
-          Lanes::Store(scratch_.queries + at, Lanes::Load(turned + i * kLanes));
-          Lanes::Store(scratch_.sums + at, zero);
-        }
-      }
-      Lanes::Store(scratch_.largest + first, Lanes::Set(-__builtin_inff()));
-      Lanes::Store(scratch_.total + first, zero);
-    }
   }
 
   void LoadPage(const Element* page, const Element* next) {
@@ -208,7 +263,7 @@ class BlockAttention {
   /*! \brief Turn one vector's scores into unnormalised probabilities, and rescale its past. */
   void Soften(int64_t page, int seen, int first) {
     const Vector hidden = Lanes::Set(-__builtin_inff());
-    const Vector past = Lanes::Load(scratch_.largest + first);
+    const Vector past = Lanes::Load(state_.largest + first);
     Vector p[kTilePageSize];
     Vector largest = past;
     for (int slot = 0; slot < kTilePageSize; ++slot) {
@@ -219,9 +274,8 @@ class BlockAttention {
       if (kWindowed && reach < kLanes) p[slot] = Lanes::Select(reach, p[slot], hidden);
       largest = Lanes::Max(largest, p[slot]);
     }
-    Lanes::Store(scratch_.largest + first, largest);
-    // A lane that has seen nothing yet: the difference of two infinities would be NaN.
-    if constexpr (kWindowed) largest = Lanes::Max(largest, Lanes::Set(-__FLT_MAX__));
+    Lanes::Store(state_.largest + first, largest);
+    largest = Finite(largest);
     for (int slot = 0; slot < kTilePageSize; ++slot) {
       p[slot] = Exp<Lanes>(Lanes::Sub(p[slot], largest));
       Lanes::Store(scratch_.probs + slot * kStride + first, p[slot]);
@@ -231,12 +285,12 @@ class BlockAttention {
       for (int i = 0; i < step; ++i) p[i] = Lanes::Add(p[i], p[i + step]);
     }
     const Vector correction = Exp<Lanes>(Lanes::Sub(past, largest));
-    const Vector total = Lanes::Load(scratch_.total + first);
-    Lanes::Store(scratch_.total + first, Lanes::Fma(total, correction, p[0]));
+    const Vector total = Lanes::Load(state_.total + first);
+    Lanes::Store(state_.total + first, Lanes::Fma(total, correction, p[0]));
     // It is at most 1, and mostly 1 in every lane.
     if (Lanes::Largest(Lanes::Sub(Lanes::Set(0.0f), correction)) == -1.0f) return;
     for (int c = 0; c < width_; ++c) {
-      float* sums = scratch_.sums + c * kStride + first;
+      float* sums = state_.sums + c * kStride + first;
       Lanes::Store(sums, Lanes::Mul(Lanes::Load(sums), correction));
     }
   }
@@ -244,7 +298,7 @@ class BlockAttention {
   /*! \brief Add `kDepth` elements of the weighted values to the sums of `kSize` vectors. */
   template <int kSize, bool kMasked>
   void AddValues(int64_t page, int seen, int first, int c) {
-    float* sums = scratch_.sums + c * kStride + first;
+    float* sums = state_.sums + c * kStride + first;
     Vector sum[kDepth][kSize];
 #pragma GCC unroll 4
     for (int d = 0; d < kDepth; ++d) {
@@ -280,30 +334,12 @@ class BlockAttention {
     }
   }
 
-  void StoreOutput() {
-    for (int first = 0; first < num_queries_; first += kLanes) {
-      for (int c = 0; c < tile_.head_dim; c += kLanes) {
-        Vector columns[kLanes];
-        for (int i = 0; i < kLanes; ++i) {
-          columns[i] = Lanes::Load(scratch_.sums + (c + i) * kStride + first);
-        }
-        float turned[kLanes * kLanes];
-        Lanes::StoreTransposed(columns, turned);
-        const int count = tile_.head_dim - c < kLanes ? tile_.head_dim - c : kLanes;
-        for (int i = 0; i < kLanes && first + i < num_queries_; ++i) {
-          Element* output = static_cast<Element*>(tile_.output) + Offset(first + i) + c;
-          const Vector scale = Lanes::Set(1.0f / scratch_.total[first + i]);
-          Lanes::StoreFirst(output, Lanes::Mul(Lanes::Load(turned + i * kLanes), scale), count);
-        }
-      }
-    }
-  }
-
   const AttentionTile& tile_;
   const AttentionScratch& scratch_;
   const int width_;
   const int num_queries_;
   const PageVisits<kWindowed> visits_;
+  SoftmaxState state_{};
 };
 
 }  // namespace aiomlc

@@ -3,8 +3,9 @@
 
 namespace aiomlc {
 
-void AttendTilePortable(const AttentionTile& tile, const AttentionScratch& scratch) {
-  AttendTile<PortableLanes>(tile, scratch);
+void AttendTilePortable(const AttentionTile& tile, const TileWork& work,
+                        const AttentionScratch& scratch) {
+  AttendTile<PortableLanes>(tile, work, scratch);
 }
 
 }  // namespace aiomlc

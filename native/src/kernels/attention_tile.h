@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "attention_block.h"
+#include "attention_chunks.h"
 #include "attention_types.h"
 #include "attention_window.h"
 #include "simd_math.h"
@@ -16,12 +17,12 @@
 namespace aiomlc {
 
 /*!
- * \brief Online softmax over pages in ascending order.
+ * \brief Online softmax over the pages of a chunk in ascending order.
  *
  * Every (row, head) sees the same operations in the same order whatever else is in the tile: that
- * makes the result independent of batch and chunks. Slots after a row's own position are never
- * multiplied into its sum, because they may hold anything, NaN included. The scores of two pages
- * are computed together, because those of one alone would wait for each other.
+ * makes the result independent of the batch and of where a prompt is cut. Slots after a row's own
+ * position are never multiplied into its sum, because they may hold anything, NaN included. The
+ * scores of two pages are computed together, because those of one alone would wait for each other.
  */
 template <typename Lanes, typename Element, bool kWindowed>
 class TileAttention {
@@ -29,15 +30,40 @@ class TileAttention {
   TileAttention(const AttentionTile& tile, const AttentionScratch& scratch)
       : tile_(tile), scratch_(scratch), width_((tile.head_dim + 15) / 16 * 16), visits_(tile) {}
 
-  void Run() {
-    LoadQueries();
-    const int64_t last = visits_.last();
-    for (int64_t visit = 0; visit <= last; visit += 2) {
-      const int num_pages = visit < last ? 2 : 1;
+  const PageVisits<kWindowed>& visits() const { return visits_; }
+
+  void LoadQueries() {
+    for (int query = 0; query < num_queries(); ++query) {
+      const Element* source = static_cast<const Element*>(tile_.queries) +
+                              Offset(query / tile_.num_heads, query % tile_.num_heads);
+      for (int c = 0; c < width_; c += Lanes::kWidth) {
+        Lanes::Store(scratch_.queries + query * width_ + c,
+                     LoadPadded(source + c, tile_.head_dim - c));
+      }
+    }
+  }
+
+  /*! \brief Let `state` be the softmax of nothing, and what pages are added to. */
+  void Begin(const SoftmaxState& state) {
+    state_ = state;
+    for (int query = 0; query < num_queries(); ++query) {
+      for (int c = 0; c < width_; c += Lanes::kWidth) {
+        Lanes::Store(state_.sums + query * width_ + c, Lanes::Set(0.0f));
+      }
+      state_.largest[query] = -__builtin_inff();
+      state_.total[query] = 0.0f;
+    }
+  }
+
+  /*! \param fetched_end Before it are the visits that may be fetched ahead. */
+  void VisitPages(int64_t begin, int64_t end, int64_t fetched_end) {
+    const int64_t last_ahead = fetched_end - 1;
+    for (int64_t visit = begin; visit < end; visit += 2) {
+      const int num_pages = visit + 1 < end ? 2 : 1;
       for (int i = 0; i < num_pages; ++i) {
         const int64_t ahead = visit + i + 2;
         pages_[i] = Page(visits_.page(visit + i));
-        ahead_[i] = Page(visits_.page(ahead < last ? ahead : last));
+        ahead_[i] = Page(visits_.page(ahead < last_ahead ? ahead : last_ahead));
       }
       const int first = FirstRow(visits_.page(visit)) * tile_.num_heads;
       ForGroups(first, num_queries(), [this, num_pages](auto size, int query) {
@@ -49,7 +75,40 @@ class TileAttention {
       });
       for (int i = 0; i < num_pages; ++i) VisitPage(visits_.page(visit + i), i);
     }
-    StoreOutput();
+  }
+
+  /*! \brief Add what a later chunk saw to what those before it saw. */
+  void Merge(const SoftmaxState& into, const SoftmaxState& later) {
+    for (int query = 0; query < num_queries(); ++query) {
+      const float past = into.largest[query];
+      const float next = later.largest[query];
+      if (next == -__builtin_inff()) continue;
+      const float largest = past > next ? past : next;
+      const float past_share = Share(past, largest);
+      const float next_share = Share(next, largest);
+      into.total[query] =
+          __builtin_fmaf(into.total[query], past_share, later.total[query] * next_share);
+      into.largest[query] = largest;
+      for (int c = query * width_; c < (query + 1) * width_; c += Lanes::kWidth) {
+        const Vector added = Lanes::Mul(Lanes::Load(later.sums + c), Lanes::Set(next_share));
+        Lanes::Store(into.sums + c,
+                     Lanes::Fma(Lanes::Load(into.sums + c), Lanes::Set(past_share), added));
+      }
+    }
+  }
+
+  /*! \brief Merging with nothing loses the sign of a zero, so 0 is added: no zero has one. */
+  void StoreOutput(const SoftmaxState& state) {
+    for (int query = 0; query < num_queries(); ++query) {
+      Element* output = static_cast<Element*>(tile_.output) +
+                        Offset(query / tile_.num_heads, query % tile_.num_heads);
+      const Vector scale = Lanes::Set(1.0f / state.total[query]);
+      for (int c = 0; c < tile_.head_dim; c += Lanes::kWidth) {
+        const Vector sums = Lanes::Load(state.sums + query * width_ + c);
+        Lanes::StoreFirst(output + c, Lanes::Add(Lanes::Mul(sums, scale), Lanes::Set(0.0f)),
+                          Smaller(tile_.head_dim - c, Lanes::kWidth));
+      }
+    }
   }
 
  private:
@@ -70,20 +129,6 @@ class TileAttention {
 
   static Vector LoadPadded(const Element* source, int count) {
     return count >= Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
-  }
-
-  void LoadQueries() {
-    for (int query = 0; query < num_queries(); ++query) {
-      const Element* source = static_cast<const Element*>(tile_.queries) +
-                              Offset(query / tile_.num_heads, query % tile_.num_heads);
-      for (int c = 0; c < width_; c += Lanes::kWidth) {
-        Lanes::Store(scratch_.queries + query * width_ + c,
-                     LoadPadded(source + c, tile_.head_dim - c));
-        Lanes::Store(scratch_.sums + query * width_ + c, Lanes::Set(0.0f));
-      }
-      scratch_.largest[query] = -__builtin_inff();
-      scratch_.total[query] = 0.0f;
-    }
   }
 
   const Element* Page(int64_t page) const { return static_cast<const Element*>(tile_.pages[page]); }
@@ -184,6 +229,11 @@ class TileAttention {
     }
   }
 
+  /*! \return What numbers relative to `largest` were one relative to `score`. */
+  static float Share(float score, float largest) {
+    return score == largest ? 1.0f : Lanes::First(Exp<Lanes>(Lanes::Set(score - largest)));
+  }
+
   /*! \brief Turn one query's scores into unnormalised probabilities, and rescale its past. */
   void Soften(int query, int visible, SlotRange gap, float* probs) {
     const Vector hidden = Lanes::Set(-__builtin_inff());
@@ -192,17 +242,16 @@ class TileAttention {
       scores = Lanes::Select(gap.end, Lanes::Select(gap.begin, scores, hidden), scores);
     }
     const float page_largest = Lanes::Largest(scores);
-    const float past = scratch_.largest[query];
+    const float past = state_.largest[query];
     const float largest = past > page_largest ? past : page_largest;
     const Vector p = Exp<Lanes>(Lanes::Sub(scores, Lanes::Set(largest)));
     Lanes::Store(probs, p);
 
-    const float correction =
-        past == largest ? 1.0f : Lanes::First(Exp<Lanes>(Lanes::Set(past - largest)));
-    scratch_.total[query] = __builtin_fmaf(scratch_.total[query], correction, Lanes::Sum(p));
-    scratch_.largest[query] = largest;
+    const float correction = Share(past, largest);
+    state_.total[query] = __builtin_fmaf(state_.total[query], correction, Lanes::Sum(p));
+    state_.largest[query] = largest;
     if (correction == 1.0f) return;
-    float* sums = scratch_.sums + query * width_;
+    float* sums = state_.sums + query * width_;
     for (int c = 0; c < width_; c += Lanes::kWidth) {
       Lanes::Store(sums + c, Lanes::Mul(Lanes::Load(sums + c), Lanes::Set(correction)));
     }
@@ -246,7 +295,7 @@ class TileAttention {
     const Element* values = pages_[which] + tile_.value_offset + c;
     const Element* ahead = ahead_[which] + tile_.value_offset + c;
     const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
-    float* sums = scratch_.sums + first * width_ + c;
+    float* sums = state_.sums + first * width_ + c;
     Vector sum[kQueries][kColumns];
 #pragma GCC unroll 4
     for (int i = 0; i < kQueries; ++i) {
@@ -280,52 +329,41 @@ class TileAttention {
     }
   }
 
-  void StoreOutput() {
-    for (int query = 0; query < num_queries(); ++query) {
-      Element* output = static_cast<Element*>(tile_.output) +
-                        Offset(query / tile_.num_heads, query % tile_.num_heads);
-      const Vector scale = Lanes::Set(1.0f / scratch_.total[query]);
-      for (int c = 0; c < tile_.head_dim; c += Lanes::kWidth) {
-        const Vector sums = Lanes::Load(scratch_.sums + query * width_ + c);
-        Lanes::StoreFirst(output + c, Lanes::Mul(sums, scale),
-                          Smaller(tile_.head_dim - c, Lanes::kWidth));
-      }
-    }
-  }
-
   const AttentionTile& tile_;
   const AttentionScratch& scratch_;
   const int width_;
   const PageVisits<kWindowed> visits_;
+  SoftmaxState state_{};
   int first_slot_ = 0;       // See `Accumulate`.
   const Element* pages_[2];  // The pair that is visited.
   const Element* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
 };
 
 template <typename Lanes, typename Element, bool kWindowed>
-void AttendElements(const AttentionTile& tile, const AttentionScratch& scratch) {
+void AttendElements(const AttentionTile& tile, const TileWork& work,
+                    const AttentionScratch& scratch) {
   if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
-    TileAttention<Lanes, Element, kWindowed>(tile, scratch).Run();
+    AttendPart(TileAttention<Lanes, Element, kWindowed>(tile, scratch), work, scratch);
   } else {
-    BlockAttention<Lanes, Element, kWindowed>(tile, scratch).Run();
+    AttendPart(BlockAttention<Lanes, Element, kWindowed>(tile, scratch), work, scratch);
   }
 }
 
 template <typename Lanes, bool kWindowed>
-void AttendType(const AttentionTile& tile, const AttentionScratch& scratch) {
+void AttendType(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
   if (tile.type == FloatType::kF16) {
-    AttendElements<Lanes, uint16_t, kWindowed>(tile, scratch);
+    AttendElements<Lanes, uint16_t, kWindowed>(tile, work, scratch);
   } else {
-    AttendElements<Lanes, float, kWindowed>(tile, scratch);
+    AttendElements<Lanes, float, kWindowed>(tile, work, scratch);
   }
 }
 
 template <typename Lanes>
-void AttendTile(const AttentionTile& tile, const AttentionScratch& scratch) {
+void AttendTile(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
   if (tile.window > 0) {
-    AttendType<Lanes, true>(tile, scratch);
+    AttendType<Lanes, true>(tile, work, scratch);
   } else {
-    AttendType<Lanes, false>(tile, scratch);
+    AttendType<Lanes, false>(tile, work, scratch);
   }
 }
 

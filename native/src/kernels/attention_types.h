@@ -15,6 +15,15 @@ namespace aiomlc {
 inline constexpr int kTilePageSize = 16;
 /*! \brief The most queries (rows times heads) in a tile. */
 inline constexpr int kMaxTileQueries = 64;
+/*! \brief Pages of a chunk, which has a softmax of its own; the results depend on it. */
+inline constexpr int kChunkPages = 32;
+
+/*! \brief The softmax of the positions that a tile's queries have seen so far. */
+struct SoftmaxState {
+  float* sums;     // [kMaxTileQueries][width], the weighted values
+  float* largest;  // [kMaxTileQueries], the largest score; minus infinity if nothing was seen
+  float* total;    // [kMaxTileQueries], the sum of probabilities
+};
 
 /*!
  * \brief Float32 working memory of one tile; `width` is head_dim rounded up to 16.
@@ -22,13 +31,12 @@ inline constexpr int kMaxTileQueries = 64;
  * The shapes are those of a tile of few queries; one of many has the others transposed.
  */
 struct AttentionScratch {
-  float* keys;     // [width][16]; used for many queries only, as the values
-  float* values;   // [16][width]
-  float* queries;  // [kMaxTileQueries][width]
-  float* sums;     // [kMaxTileQueries][width], the weighted values so far
-  float* probs;    // [2][16][16]: the pages of a pair; of many queries [16][kMaxTileQueries]
-  float* largest;  // [kMaxTileQueries], the largest score so far
-  float* total;    // [kMaxTileQueries], the sum of probabilities so far
+  float* keys;         // [width][16]; used for many queries only, as the values
+  float* values;       // [16][width]
+  float* queries;      // [kMaxTileQueries][width]
+  float* probs;        // [2][16][16]: the pages of a pair; of many queries [16][kMaxTileQueries]
+  SoftmaxState first;  // of the first chunk, into which the others are merged
+  SoftmaxState later;  // of another chunk
 };
 
 /*!
@@ -54,9 +62,28 @@ struct AttentionTile {
   int64_t sinks;   // first positions that a window never hides
 };
 
-void AttendTilePortable(const AttentionTile& tile, const AttentionScratch& scratch);
-void AttendTileAvx2(const AttentionTile& tile, const AttentionScratch& scratch);
-void AttendTileAvx512(const AttentionTile& tile, const AttentionScratch& scratch);
+/*! \brief What of a tile one call computes. */
+struct TileWork {
+  enum class Part {
+    kAll,
+    kChunk,  // the state of one chunk
+    kMerge,  // the output, from the states of all chunks
+  };
+
+  Part part = Part::kAll;
+  int64_t first_visit = 0;  // of a chunk's pages, as `PageVisits` counts them
+  int64_t end_visit = 0;
+  SoftmaxState state{};    // of the chunk; of a merge that of the first, which takes in the others
+  int64_t num_states = 0;  // of a merge
+  int64_t floats_of_state = 0;  // from one chunk's state to the next one's
+};
+
+void AttendTilePortable(const AttentionTile& tile, const TileWork& work,
+                        const AttentionScratch& scratch);
+void AttendTileAvx2(const AttentionTile& tile, const TileWork& work,
+                    const AttentionScratch& scratch);
+void AttendTileAvx512(const AttentionTile& tile, const TileWork& work,
+                      const AttentionScratch& scratch);
 
 }  // namespace aiomlc
 

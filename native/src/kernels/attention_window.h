@@ -61,6 +61,16 @@ class PageVisits {
     return kWindowed && visit >= sink_pages_ ? visit + skipped_ : visit;
   }
 
+  /*! \return The visit after the last one of the chunk that `visit` is in. */
+  int64_t ChunkEnd(int64_t visit) const {
+    const int64_t next_chunk = (page(visit) / kChunkPages + 1) * kChunkPages;
+    int64_t end = next_chunk;
+    if (kWindowed && next_chunk > sink_pages_) {
+      end = next_chunk - skipped_ > sink_pages_ ? next_chunk - skipped_ : sink_pages_;
+    }
+    return end <= last_ ? end : last_ + 1;
+  }
+
  private:
   int64_t last_;
   int64_t sink_pages_ = 0;
