@@ -213,7 +213,13 @@ def _open_both(
         return OpenedModel(native, plan, vocab_size)
 
     context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
-    guessing = _open(draft, dataclasses.replace(limits, context_window=context_window))
+    own_limits = dataclasses.replace(limits, context_window=context_window)
+    try:
+        guessing = _open(draft, own_limits, None if faults is None else faults.draft)
+    except BaseException:
+        del native  # Whoever keeps the error would keep the model, by its traceback.
+        raise
+
     return OpenedModel(native, plan, vocab_size, guessing, draft_directory)
 
 
