@@ -82,7 +82,8 @@ Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
                   .page_size = model->page_size(),
                   .max_batch_size = model->max_batch_size(),
                   .step_token_budget = StepTokenBudget(*model, options),
-                  .max_recycling = options.max_recycling_sequences}) {
+                  .max_recycling = options.max_recycling_sequences,
+                  .prefills_alone = options.prefills_alone}) {
   speculation_ = CreateSpeculation(*model, options);
   Publish();
 }

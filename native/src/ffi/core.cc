@@ -146,6 +146,7 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_m
   engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
   engine_options.max_recycling_sequences = Read<int64_t>(options, "max_recycling_sequences");
   engine_options.max_queue_size = Read<int64_t>(options, "max_queue_size");
+  engine_options.prefills_alone = Read<int64_t>(options, "prefills_alone") != 0;
   engine_options.speculative_mode =
       static_cast<SpeculativeMode>(Read<int64_t>(options, "speculative_mode"));
   engine_options.draft_length = Read<int64_t>(options, "draft_length");
