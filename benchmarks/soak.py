@@ -12,6 +12,8 @@ so, and prints the outcomes.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import os
 import sys
 import time
@@ -68,7 +70,7 @@ async def soak(settings: Settings) -> list[str]:
     loader = faulty_loader(*[Faults(nan_every=settings.nan_every, draft=draft)] * _MANY)
     async with AsyncMLCEngine(engine_config=engine_config(settings.mode), loader=loader) as engine:
         # What is made once and kept, such as compiled grammars, is there before it is measured.
-        await _run(engine, clients, seed, min(2.0, seconds), Outcomes())
+        await _run(engine, clients, seed, min(5.0, seconds), Outcomes())
         before = _resident_mb()
         await _run(engine, clients, seed + clients, seconds, outcomes)
         left = await _wait_until_idle(engine)
@@ -99,12 +101,9 @@ async def soak(settings: Settings) -> list[str]:
 async def _operate(engine: AsyncMLCEngine, seed: int, until: float, doings: Counter[str]) -> None:
     """Now and then do to the engine what its owner may do at any moment."""
     random = Random(seed)
-    while True:
-        await sleep(random.uniform(0.5, 6.0))
-        if anyio.current_time() >= until:
-            return
-
-        doing = random.choice(("drain", "reset", "reload", "unload"))
+    await sleep(0.5)
+    doing = "reload"  # First, so that there was one before memory is measured.
+    while anyio.current_time() < until:
         doings[doing] += 1
         if doing == "drain":
             await engine.drain(random.choice((0.0, 0.1, 0.5)))
@@ -117,6 +116,9 @@ async def _operate(engine: AsyncMLCEngine, seed: int, until: float, doings: Coun
                 await sleep(random.random() * 0.1)
 
             await engine.reload()
+
+        await sleep(random.uniform(0.5, 6.0))
+        doing = random.choice(("drain", "reset", "reload", "unload"))
 
 
 async def _run(
@@ -144,6 +146,11 @@ async def _wait_until_idle(engine: AsyncMLCEngine) -> CoreStatistics:
 
 
 def _resident_mb() -> float:
+    """What is in use: freed memory that allocators keep for so many threads is given back."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
