@@ -103,7 +103,7 @@ wheel: dev
 SECONDS = 60
 soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
-	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode prompt_lookup
+	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode small_draft
 
 # The same against the library that Python loads, built with sanitizers: folder, sanitizers, what to
 # preload, more options. The interpreter, TVM's libraries and llguidance are not instrumented, so what
@@ -122,8 +122,8 @@ define sanitized_soak
 endef
 
 soak-sanitize: dev
-	$(call sanitized_soak,library-address,address$(comma)undefined,libasan libubsan,--allowed-growth-mb 400)
-	$(call sanitized_soak,library-thread,thread,libtsan,--allowed-growth-mb 400)
+	$(call sanitized_soak,library-address,address$(comma)undefined,libasan libubsan,--allowed-growth-mb 400 --mode small_draft)
+	$(call sanitized_soak,library-thread,thread,libtsan,--allowed-growth-mb 400 --mode prompt_lookup)
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy

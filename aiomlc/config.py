@@ -6,6 +6,7 @@ __all__ = (
     "ECHO",
     "EngineConfig",
     "Mode",
+    "PrefillMode",
     "PrefixCacheMode",
     "SequenceOptions",
     "ServingLimits",
@@ -29,6 +30,7 @@ from typing import Any, Literal, Self, get_args
 from aiomlc.errors import BadRequestError, ModelLoadError
 
 Mode = Literal["local", "interactive", "server"]
+PrefillMode = Literal["hybrid", "chunked"]
 PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
 PAGE_SIZE = 16
@@ -52,7 +54,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "max_history_size": (None, 0),
     "kv_state_kind": (None, "kv_cache"),
     "spec_tree_width": (1,),
-    "prefill_mode": ("hybrid",),
 }
 _POSITIVE = (
     "max_num_sequence",
@@ -114,6 +115,10 @@ class EngineConfig:
     of upstream's can be read; a value that asks for something this engine does not do yet is
     refused, never ignored.
 
+    In `prefill_mode` `hybrid` a step decodes every running sequence and computes pieces of prompts
+    with what is left of its tokens. With `chunked`, a step that computes prompts does nothing else:
+    prompts are done sooner, and running answers stand still meanwhile. Answers are the same.
+
     With the `radix` prefix cache, what is computed of a sequence stays in the KV cache when it
     ends, and a prompt that begins with the same tokens continues from there. Answers are the
     same with it and without. A kept sequence gives way as soon as its room is needed.
@@ -142,6 +147,7 @@ class EngineConfig:
     max_queue_size: int | None = 4096  #: Sequences that may wait or are paused; None: no limit.
     #: Unread tokens of an answer at which it pauses until its reader has caught up.
     max_unread_tokens: int = 1024
+    prefill_mode: PrefillMode = "hybrid"
     prefix_cache_mode: PrefixCacheMode = "radix"
     #: Ended sequences to keep: None is `max_num_sequence`, -1 is no limit, 0 turns the cache off.
     prefix_cache_max_num_recycling_seqs: int | None = None
@@ -161,7 +167,6 @@ class EngineConfig:
     max_history_size: int | None = None
     kv_state_kind: str | None = None
     spec_tree_width: int = 1
-    prefill_mode: str = "hybrid"
 
     def __post_init__(self) -> None:
         if self.kv_cache_page_size != PAGE_SIZE:
@@ -176,6 +181,7 @@ class EngineConfig:
             _check_choice("mode", self.mode, get_args(Mode))
 
         self._check_types()
+        _check_choice("prefill_mode", self.prefill_mode, get_args(PrefillMode))
         _check_choice("prefix_cache_mode", self.prefix_cache_mode, get_args(PrefixCacheMode))
         for name in _POSITIVE:
             _check_integer(name, getattr(self, name), at_least=1, rule="a positive integer")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 __all__ = ("EngineMetrics", "request_metrics", "usage_extra")
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, final
 
 from aiomlc.api.prometheus import prometheus_text
 from aiomlc.runtime.core_protocol import CoreStatistics
-from aiomlc.runtime.statistics import FinishedRequest, RequestTiming
+from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, RequestTiming
 
 _FIELDS = {
     "engine_prefill_time_sum": "prefill_seconds",
     "engine_decode_time_sum": "decode_seconds",
+    "engine_jump_forward_time_sum": "forced_seconds",
     "prompt_tokens_sum": "prompt_tokens",
     "completion_tokens_sum": "completion_tokens",
     "prefill_tokens_sum": "prefill_tokens",
@@ -28,6 +30,7 @@ _FIELDS = {
     "prefix_cache_tokens_sum": "cached_tokens",
     "draft_tokens_sum": "draft_tokens",
     "accepted_tokens_sum": "accepted_tokens",
+    "draft_failures_sum": "draft_failures",
     "engine_steps_sum": "steps",
 }
 
@@ -48,17 +51,15 @@ class EngineMetrics:
         if statistics.decode_seconds > 0:
             values["decode_tokens_per_s"] = statistics.decode_tokens / statistics.decode_seconds
 
-        if statistics.draft_tokens > 0:
-            values["spec_decode"] = {
-                "draft_count": statistics.draft_tokens,
-                "accept_count": statistics.accepted_tokens,
-                "accept_rate": statistics.accepted_tokens / statistics.draft_tokens,
-            }
+        if statistics.verified_drafts > 0:
+            values["spec_decode"] = _spec_decode(statistics)
 
         if statistics.last_finished is not None:
             values["last_finished_request"] = request_metrics(statistics.last_finished)
 
-        values["decode_time_by_batch_size"] = _by_batch_size(statistics)
+        values["decode_time_by_batch_size"] = _by_batch_size(statistics.decode_steps)
+        values["draft_time_by_batch_size"] = _by_batch_size(statistics.draft_steps)
+        values["verify_time_by_batch_size"] = _by_batch_size(statistics.verify_steps)
         self.metrics = values
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - numbers, and dicts of numbers.
@@ -84,6 +85,7 @@ def request_metrics(request: FinishedRequest) -> dict[str, float]:
         "completion_tokens": request.completion_tokens,
         "prefill_tokens": request.prompt_tokens - request.cached_tokens,
         "decode_tokens": decode_tokens,
+        "jump_forward_tokens": timing.forced_tokens,
         "end_to_end_latency_s": timing.total,
     }
     if timing.first_token is None or timing.queue is None:
@@ -119,13 +121,37 @@ def usage_extra(
         min(queues, default=None),
         min(firsts, default=None),
         max(timing.total for timing in timings),
+        sum(timing.forced_tokens for timing in timings),
     )
     return request_metrics(FinishedRequest(prompt_tokens, completion_tokens, cached_tokens, whole))
 
 
-def _by_batch_size(statistics: CoreStatistics) -> dict[str, float]:
+def _spec_decode(statistics: CoreStatistics) -> dict[str, Any]:
+    """What became of guesses, by the place of a token in its step.
+
+    Place 0 is the model's own token, which every step gives; `accept_len` adds up to what a step
+    gives with so many places.
+    """
+    own = (statistics.verified_drafts, statistics.verified_drafts)
+    guessed, right = zip(own, *statistics.draft_places, strict=True)
+    chances = [right[i] / guessed[i] for i in range(len(guessed))]
+    rates = [right[i] / right[i - 1] if right[i - 1] else 0.0 for i in range(1, len(right))]
+    return {
+        "draft_count": list(guessed),
+        "accept_count": list(right),
+        "accept_prob": _by_step("accept_prob", chances),
+        "accept_rate": _by_step("accept_rate", rates, first=1),
+        "accept_len": _by_step("accept_len", accumulate(chances)),
+    }
+
+
+def _by_step(name: str, values: Iterable[float], first: int = 0) -> dict[str, float]:
+    return {f"{name}{{step={step}}}": value for step, value in enumerate(values, start=first)}
+
+
+def _by_batch_size(steps: Mapping[int, DecodeSteps]) -> dict[str, float]:
     values: dict[str, float] = {}
-    for size, (count, seconds) in statistics.decode_steps.items():
+    for size, (count, seconds) in steps.items():
         values[f"mean{{batch_size={size}}}"] = seconds / count
         values[f"count{{batch_size={size}}}"] = count
 

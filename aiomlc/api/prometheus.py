@@ -19,7 +19,10 @@ _COUNTERS = (
     ("decode_tokens_total", "decode_tokens", "Completion tokens that were computed."),
     ("draft_tokens_total", "draft_tokens", "Guessed tokens that were computed."),
     ("accepted_tokens_total", "accepted_tokens", "Guessed tokens that were right."),
+    ("drafts_total", "verified_drafts", "Drafts of guessed tokens that were verified."),
+    ("draft_failures_total", "draft_failures", "Times that guessing failed."),
     ("forced_tokens_total", "forced_tokens", "Tokens that a grammar forced."),
+    ("forced_seconds_total", "forced_seconds", "Time to find what grammars force."),
     ("prefill_seconds_total", "prefill_seconds", "Time of steps, the share of prompts."),
     ("decode_seconds_total", "decode_seconds", "Time of steps, the share of completions."),
     ("steps_total", "steps", "Forward passes."),
@@ -34,6 +37,11 @@ _GAUGES = (
     ("kv_cache_pages_free", "free_pages", "Pages of the KV cache that no sequence holds."),
     ("prefix_cache_sequences", "num_recycling", "Ended sequences in the prefix cache."),
     ("prefix_cache_pins", "num_pinned", "Pinned prefixes."),
+)
+_SUMMARIES = (
+    ("decode_step_seconds", "decode_steps", "Steps that only decoded, by their sequences."),
+    ("verify_step_seconds", "verify_steps", "Those with guesses, by their tokens."),
+    ("draft_step_seconds", "draft_steps", "Time of guessing in a step, by the sequences."),
 )
 _HISTOGRAMS = (
     ("queue_time_seconds", "queue_seconds", "From submission to room in the KV cache."),
@@ -80,11 +88,32 @@ def prometheus_text(
     for reason, count in statistics.finished.items():
         lines.append(_sample(name, common | {"finish_reason": reason}, count))
 
+    lines += _speculation(statistics, common, prefix)
+    for name, field, about in _SUMMARIES:
+        lines += _heading(prefix + name, "summary", about)
+        for size, (count, seconds) in getattr(statistics, field).items():
+            sized = common | {"batch_size": str(size)}
+            lines.append(_sample(f"{prefix}{name}_sum", sized, seconds))
+            lines.append(_sample(f"{prefix}{name}_count", sized, count))
+
     for name, field, about in _HISTOGRAMS:
         lines += _heading(prefix + name, "histogram", about)
         lines += _buckets(prefix + name, common, getattr(statistics, field))
 
     return "\n".join(lines) + "\n"
+
+
+def _speculation(
+    statistics: CoreStatistics, labels: Mapping[str, str], prefix: str
+) -> Iterator[str]:
+    name = f"{prefix}speculation_failed"
+    yield from _heading(name, "gauge", "1 where there are no guesses any more, since they failed.")
+    yield _sample(name, labels, statistics.speculation_failure is not None)
+    for about, of_place in (("draft", "guessed"), ("accepted", "right")):
+        name = f"{prefix}{about}_place_tokens_total"
+        yield from _heading(name, "counter", f"Tokens {of_place} in a place of their drafts.")
+        for number, place in enumerate(statistics.draft_places, start=1):
+            yield _sample(name, {**labels, "place": str(number)}, getattr(place, of_place))
 
 
 def _heading(name: str, kind: str, about: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from aiomlc.config import SequenceOptions
 from aiomlc.runtime.statistics import (
     NO_VALUES,
     DecodeSteps,
+    DraftPlace,
     FinishedRequest,
     Histogram,
     RequestTiming,
@@ -74,7 +75,7 @@ class CoreStatistics:
     num_paused: int = 0  #: Sequences that wait for their readers.
     preemptions: int = 0  #: How often a sequence lost its room in the KV cache to others.
     finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
-    #: By batch size, where there were any; up to 64.
+    #: Steps that only decoded, without guesses, by batch size, where there were any; up to 64.
     decode_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
     last_finished: FinishedRequest | None = None
     queue_seconds: Histogram = NO_VALUES  #: From submission to room in the KV cache.
@@ -87,6 +88,15 @@ class CoreStatistics:
     draft_tokens: int = 0  #: Guessed tokens that were computed.
     accepted_tokens: int = 0  #: Those of them that were right.
     forced_tokens: int = 0  #: Completion tokens that a grammar forced, which nothing sampled.
+    forced_seconds: float = 0.0  #: Time to find them, without that of computing them.
+    verified_drafts: int = 0  #: Guesses at the next tokens of a sequence that were verified.
+    draft_places: tuple[DraftPlace, ...] = ()  #: Of the first, second and so on guessed token.
+    #: Steps with guesses that only decoded, by their tokens; without the time of guessing.
+    verify_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
+    #: The time of guessing in a step, by the sequences it was for.
+    draft_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
+    draft_failures: int = 0  #: How often guessing failed, for a sequence or for all.
+    speculation_failure: str | None = None  #: Why there are no guesses any more, until a reload.
 
 
 class Core(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("Faults",)
 
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class Faults:
     allocation_fails_at_step: int | None = None  #: The model runs out of memory.
     nan_at_step: int | None = None  #: A kernel returns NaN for one row.
     nan_every: int | None = None  #: It does so every so many steps.
+    draft: Self | None = None  #: Faults of the smaller model that guesses, which has its own steps.
 
     def as_map(self) -> dict[str, int | bool]:
         """The form in which it crosses the border: 0 is never."""

@@ -213,7 +213,13 @@ def _open_both(
         return OpenedModel(native, plan, vocab_size)
 
     context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
-    guessing = _open(draft, dataclasses.replace(limits, context_window=context_window))
+    own_limits = dataclasses.replace(limits, context_window=context_window)
+    try:
+        guessing = _open(draft, own_limits, None if faults is None else faults.draft)
+    except BaseException:
+        del native  # Whoever keeps the error would keep the model, by its traceback.
+        raise
+
     return OpenedModel(native, plan, vocab_size, guessing, draft_directory)
 
 
@@ -252,6 +258,7 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
             "step_token_budget": opened.plan.limits.step_token_budget,
             "max_recycling_sequences": opened.plan.limits.max_recycling_sequences,
             "max_queue_size": opened.plan.limits.max_queue_size,
+            "prefills_alone": int(config.prefill_mode == "chunked"),
             "speculative_mode": _SPECULATIVE_MODES.index(config.speculative_mode),
             "draft_length": config.spec_draft_length,
         },

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 __all__ = ("EMPTY_TRACE", "read_statistics", "unpack_records", "unpack_trace")
 
+import logging
 import struct
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from aiomlc.runtime.core_protocol import CoreStatistics, Record, TokenLogprob
-from aiomlc.runtime.statistics import DecodeSteps, FinishedRequest, Histogram, RequestTiming
+from aiomlc.runtime.statistics import (
+    DecodeSteps,
+    DraftPlace,
+    FinishedRequest,
+    Histogram,
+    RequestTiming,
+)
 from aiomlc.runtime.trace import EventKind, TraceEvent
 
 EMPTY_TRACE = struct.pack("<q", 0)  # The number of the first event, and no event.
 
+_LOG = logging.getLogger("aiomlc")
 _FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
 # One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
 # logprobs, of the prompt's logprobs, of text and of error, finish reason. The token ids and those
 # bytes follow each record, and the times of its life where there is a finish reason.
 _RECORD = struct.Struct("<qqqqIIIIII")
 _ONE_ID = struct.Struct("<i")  # By far the most frequent number.
-_TIMING = struct.Struct("<ddd")
+_TIMING = struct.Struct("<dddq")
 # A token's id, its logprob and the number of alternatives that follow it; one of these.
 _LOGPROB = struct.Struct("<ifI")
 _ALTERNATIVE = struct.Struct("<if")
@@ -39,7 +48,10 @@ _HISTOGRAMS = (
 
 
 def unpack_records(packed: bytes) -> list[Record]:
-    """Read what `core_drain` wrote: a fixed header per record, then its variable parts."""
+    """Read what `core_drain` wrote: a fixed header per record, then its variable parts.
+
+    What the core says of itself, as sequence -1, goes to the log.
+    """
     records: list[Record] = []
     offset = 0
     while offset < len(packed):
@@ -79,13 +91,17 @@ def unpack_records(packed: bytes) -> list[Record]:
         error_at = text_at + text_size
         end = error_at + error_size
         offset = end + _TIMING.size if finish_reason else end
+        if sequence_id < 0:
+            _warn(packed[error_at:end].decode(errors="replace"))
+            continue
+
         records.append(
             Record(
                 sequence_id,
                 packed[text_at:error_at].decode(),
                 struct.unpack_from(f"<{num_ids}i", packed, ids_at),
                 _FINISH_REASONS[finish_reason],
-                packed[error_at:end].decode() if error_size else None,
+                packed[error_at:end].decode(errors="replace") if error_size else None,
                 prompt_tokens,
                 completion_tokens,
                 cached_tokens,
@@ -97,9 +113,19 @@ def unpack_records(packed: bytes) -> list[Record]:
     return records
 
 
-def _timing(queue: float, first_token: float, total: float) -> RequestTiming:
+def _warn(notice: str) -> None:
+    try:
+        _LOG.warning("%s", notice)
+    except Exception:  # noqa: BLE001 - the program's own filter, and the records must arrive.
+        traceback.print_exc()
+
+
+def _timing(queue: float, first_token: float, total: float, forced_tokens: int) -> RequestTiming:
     return RequestTiming(
-        None if queue < 0 else queue, None if first_token < 0 else first_token, total
+        None if queue < 0 else queue,
+        None if first_token < 0 else first_token,
+        total,
+        forced_tokens,
     )
 
 
@@ -111,12 +137,14 @@ def read_statistics(values: dict[str, Any]) -> CoreStatistics:
 
     reasons = zip(_FINISH_REASONS, values.pop("ended"), strict=True)
     values["finished"] = {reason: count for reason, count in reasons if reason is not None}
-    steps = tuple(values["decode_steps"])
-    values["decode_steps"] = {
-        index // 2 + 1: DecodeSteps(steps[index], steps[index + 1])
-        for index in range(0, len(steps), 2)
-        if steps[index]
-    }
+    for name in ("decode_steps", "verify_steps", "draft_steps"):
+        flat = tuple(values[name])
+        columns = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        values[name] = {size: DecodeSteps(count, seconds) for size, count, seconds in columns}
+
+    places = tuple(values["draft_places"])
+    values["draft_places"] = tuple(map(DraftPlace, places[::2], places[1::2]))
+    values["speculation_failure"] = str(values["speculation_failure"]) or None
     values["last_finished"] = _last_finished(values.pop("last_answer"))
     return CoreStatistics(**values)
 
@@ -129,7 +157,12 @@ def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
         values["prompt_tokens"],
         values["completion_tokens"],
         values["cached_tokens"],
-        _timing(values["queue_seconds"], values["first_token_seconds"], values["total_seconds"]),
+        _timing(
+            values["queue_seconds"],
+            values["first_token_seconds"],
+            values["total_seconds"],
+            values["forced_tokens"],
+        ),
     )
 
 

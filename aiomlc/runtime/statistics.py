@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("NO_VALUES", "DecodeSteps", "FinishedRequest", "Histogram", "RequestTiming")
+__all__ = (
+    "NO_VALUES",
+    "DecodeSteps",
+    "DraftPlace",
+    "FinishedRequest",
+    "Histogram",
+    "RequestTiming",
+)
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,18 +33,29 @@ NO_VALUES = Histogram()
 
 
 class RequestTiming(NamedTuple):
-    """Seconds since a sequence was submitted; None is what never came."""
+    """Seconds since a sequence was submitted; None is what never came.
+
+    Beside them is what took no time: the tokens that a grammar forced.
+    """
 
     queue: float | None  #: Until it was first given room in the KV cache.
     first_token: float | None
     total: float  #: Until its end.
+    forced_tokens: int = 0
 
 
 class DecodeSteps(NamedTuple):
-    """Steps of one batch size that only decoded."""
+    """Steps of one batch size that only decoded, or a part of each."""
 
     num_steps: int
     seconds: float
+
+
+class DraftPlace(NamedTuple):
+    """Guessed tokens in one place of their drafts."""
+
+    guessed: int
+    right: int
 
 
 class FinishedRequest(NamedTuple):

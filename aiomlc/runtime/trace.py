@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, get_args
 
 EventKind = Literal[
-    "submitted", "admitted", "prefill", "decode", "first token", "preempted", "ended", "step"
+    "submitted",
+    "admitted",
+    "prefill",
+    "decode",
+    "first token",
+    "preempted",
+    "ended",
+    "step",
+    "draft failed",
 ]
 
 # The names of each kind's values, in order.
@@ -22,6 +30,7 @@ _VALUES: dict[EventKind, tuple[str, ...]] = {
     "preempted": ("lost_tokens",),
     "ended": ("finish_reason", "completion_tokens"),
     "step": ("rows", "prefill_tokens", "decode_tokens", "running", "waiting", "free_pages"),
+    "draft failed": (),
 }
 _SPANS = ("prefill", "decode", "step")
 _FINISH_REASONS = ("none", "stop", "length", "abort", "error", "timeout")
@@ -32,7 +41,7 @@ class TraceEvent(NamedTuple):
     """One event; times are nanoseconds of a clock that only goes forward."""
 
     kind: EventKind
-    sequence_id: int  #: -1 in a step.
+    sequence_id: int  #: -1 in a step, and where guessing failed for all.
     start_ns: int
     duration_ns: int
     values: tuple[int, ...]

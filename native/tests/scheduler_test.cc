@@ -14,6 +14,13 @@ using ::testing::IsEmpty;
 
 class SchedulerTest : public ::testing::Test {
  protected:
+  explicit SchedulerTest(bool prefills_alone = false)
+      : scheduler_({.total_pages = 8,
+                    .page_size = 4,
+                    .max_batch_size = 3,
+                    .step_token_budget = 6,
+                    .prefills_alone = prefills_alone}) {}
+
   Sequence* Add(int64_t prompt_tokens) {
     SequenceOptions options;
     options.seed = 0;
@@ -44,8 +51,7 @@ class SchedulerTest : public ::testing::Test {
 
   Vocabulary vocabulary_;
   std::vector<std::unique_ptr<Sequence>> owned_;
-  Scheduler scheduler_{
-      {.total_pages = 8, .page_size = 4, .max_batch_size = 3, .step_token_budget = 6}};
+  Scheduler scheduler_;
 };
 
 TEST_F(SchedulerTest, ALongPromptIsComputedInChunks) {
@@ -73,6 +79,30 @@ TEST_F(SchedulerTest, DecodesGoFirstAndPrefillsGetTheRest) {
   EXPECT_FALSE(plan.rows[1].needs_logits);
   EXPECT_EQ(plan.decode_tokens, 1);
   EXPECT_EQ(plan.prefill_tokens, 5);
+}
+
+class AlonePrefills : public SchedulerTest {
+ protected:
+  AlonePrefills() : SchedulerTest(true) {}
+};
+
+TEST_F(AlonePrefills, ComeBeforeDecodes) {
+  Sequence* first = Add(2);
+  Step();
+  Sequence* second = Add(9);
+
+  const StepPlan whole = Step();
+  const StepPlan rest = Step();
+  const StepPlan decodes = Step();
+
+  EXPECT_THAT(Tokens(whole), ElementsAre(6));
+  EXPECT_EQ(whole.rows[0].sequence, second);
+  EXPECT_EQ(whole.decode_tokens, 0);
+  EXPECT_EQ(whole.prefill_tokens, 6);
+  EXPECT_THAT(Tokens(rest), ElementsAre(3));
+  EXPECT_THAT(Tokens(decodes), ElementsAre(1, 1));
+  EXPECT_EQ(decodes.rows[0].sequence, first);
+  EXPECT_EQ(decodes.decode_tokens, 2);
 }
 
 TEST_F(SchedulerTest, PlanningChangesNothing) {

@@ -15,7 +15,11 @@
 namespace aiomlc {
 namespace {
 
+using ::testing::_;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 using Tokens = std::vector<int32_t>;
 
 constexpr SpeculativeMode kOff = SpeculativeMode::kDisable;
@@ -162,6 +166,47 @@ void CoarseLogits(const Tokens& tokens, std::vector<float>* logits) {
   FakeModel::HashedLogits(Tokens(last, tokens.end()), logits);
 }
 
+TEST(SpeculationFaults, AnswersAreTheSameWhateverFails) {
+  int64_t num_failed = 0;
+  for (unsigned round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    std::mt19937 random(round);
+    const std::vector<Job> jobs = RandomJobs(&random);
+    EngineOptions options;
+    options.step_token_budget = 4 + static_cast<int64_t>(random() % 13);
+    options.max_recycling_sequences = static_cast<int64_t>(random() % 4);
+    FakeModel plain({.num_pages = 24});
+    plain.SetLogits(RepetitiveLogits);
+    const Outcome without = Serve(jobs, &plain, options);
+    FakeModel model({.num_pages = 24});
+    model.SetLogits(RepetitiveLogits);
+    FakeModel draft_model({.num_pages = 24});
+    draft_model.SetLogits(CoarseLogits);
+    switch (random() % 4) {
+      case 0:
+        draft_model.ThrowOnRemove();
+        break;
+      case 1:
+        draft_model.ThrowOnPop();
+        break;
+      case 2:
+        draft_model.PoisonToken(jobs[0].prompt[0]);
+        break;
+      default:
+        draft_model.ThrowAt(static_cast<int64_t>(random() % 40));
+    }
+    options.speculative_mode = SpeculativeMode::kSmallDraft;
+    options.draft_model = &draft_model;
+    const Outcome with = Serve(jobs, &model, options);
+    EXPECT_EQ(draft_model.num_sequences(), 0u);
+    EXPECT_EQ(draft_model.pages_in_use(), 0);
+    ExpectSame(with, without);
+    num_failed += with.statistics.draft_failures > 0;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(num_failed, 100);
+}
+
 class SpeculationEngine : public ::testing::TestWithParam<SpeculativeMode> {};
 
 TEST_P(SpeculationEngine, AnswersAreTheSameWhateverIsGuessed) {
@@ -207,13 +252,15 @@ TEST_P(SpeculationEngine, AnswersAreTheSameWhateverIsGuessed) {
 /*! \brief Guesses zeros, as many as it may. */
 class Zeros final : public Drafter {
  public:
-  void Propose(const std::vector<DraftRequest>& requests) final {
+  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final {
     for (const auto& [sequence, max_tokens] : requests) {
       sequence->draft_ids.assign(static_cast<size_t>(max_tokens), 0);
     }
+    return {};
   }
   DraftHabits habits() const final { return {}; }
   void Remove(int64_t) final {}
+  void Clear() noexcept final {}
 };
 
 std::vector<size_t> Drafted(int64_t draft_length, size_t num_decoding, int64_t room) {
@@ -261,6 +308,17 @@ class SpeculationTest : public ::testing::Test {
     options.sampling.temperature = 0;
     options.max_tokens = max_tokens;
     return options;
+  }
+
+  /*! \brief For which sequences guessing failed, in order. */
+  static Tokens FailedDrafts(Engine* engine) {
+    Tokens ids;
+    for (const Event& event : engine->ReadTrace(0).events) {
+      if (event.kind == EventKind::kDraftFailed) {
+        ids.push_back(static_cast<int32_t>(event.sequence_id));
+      }
+    }
+    return ids;
   }
 
   /*! \brief A model that counts 0, 1, 2, 3, 0, 1 and so on. */
@@ -369,30 +427,101 @@ TEST_F(SpeculationTest, ADraftModelReadsALongPromptInPieces) {
   EXPECT_EQ(longest, 7u);
 }
 
-TEST_F(SpeculationTest, ADraftModelThatFailsEndsEverySequenceOnce) {
-  for (bool fails_at_removal : {false, true}) {
-    FakeModel model({});
-    FakeModel draft_model({});
-    if (fails_at_removal) {
-      draft_model.ThrowOnRemove();
-    } else {
-      draft_model.ThrowAt(3);
-    }
-    Engine engine(&model, Letters(),
-                  {.speculative_mode = SpeculativeMode::kSmallDraft, .draft_model = &draft_model});
-    engine.Submit({1, 2, 3}, Greedy(20));
-    engine.Submit({3, 2, 1}, Greedy(25));
-    EXPECT_THROW(while (engine.Step()), EngineError);
+TEST_F(SpeculationTest, ADraftModelThatFailsEndsTheGuessingAndNothingElse) {
+  FakeModel draft_model({});
+  draft_model.ThrowAt(3);
+  Engine engine(&model_, Letters(),
+                {.speculative_mode = SpeculativeMode::kSmallDraft, .draft_model = &draft_model});
+  engine.EnableTrace();
+  engine.Submit({1, 2, 3}, Greedy(20));
+  engine.Submit({3, 2, 1}, Greedy(25));
+  while (engine.Step()) engine.CheckInvariants();
+  engine.Submit({1, 2}, Greedy(5));
+  while (engine.Step()) engine.CheckInvariants();
 
-    int ended = 0;
-    for (const Record& record : engine.Drain()) {
-      ended += record.finish_reason != FinishReason::kNone;
-    }
-    EXPECT_EQ(ended, 2);
-    EXPECT_EQ(model.num_sequences(), 0u);
-    EXPECT_EQ(draft_model.num_sequences(), 0u);
-    engine.CheckInvariants();
+  for (const Record& record : engine.Drain()) {
+    EXPECT_EQ(record.finish_reason, FinishReason::kLength);
   }
+  EXPECT_THAT(engine.TakeNotices(), ElementsAre(HasSubstr("no guesses from now on: out of order")));
+  EXPECT_THAT(engine.TakeNotices(), IsEmpty());
+  EXPECT_EQ(engine.GetStatistics().draft_failures, 1);
+  EXPECT_EQ(FailedDrafts(&engine), Tokens{-1});
+  EXPECT_EQ(draft_model.forwards().size(), 3u);
+  EXPECT_EQ(draft_model.num_sequences(), 0u);
+  EXPECT_EQ(draft_model.pages_in_use(), 0);
+  engine.Reset();
+  engine.Step();
+  EXPECT_EQ(engine.GetStatistics().speculation_failure, "out of order") << "it stays so";
+  EXPECT_EQ(engine.GetStatistics().draft_failures, 0);
+}
+
+TEST_F(SpeculationTest, ADraftThatIsNaNEndsTheGuessesForItsSequence) {
+  FakeModel draft_model({});
+  draft_model.Script([](const Tokens& tokens) { return (tokens.back() + 1) % 4; });
+  draft_model.PoisonToken(3);
+  Engine engine(&model_, Letters(),
+                {.speculative_mode = SpeculativeMode::kSmallDraft, .draft_model = &draft_model});
+  engine.EnableTrace();
+  engine.Submit({1, 2, 3}, Greedy(20));
+  const int64_t spoiled = engine.Submit({3, 2, 1}, Greedy(25));
+  const int64_t spoiled_too = engine.Submit({3, 2, 1, 0}, Greedy(25));
+  while (engine.Step()) engine.CheckInvariants();
+
+  std::map<int64_t, size_t> lengths;
+  for (const Record& record : engine.Drain()) {
+    lengths[record.sequence_id] = record.token_ids.size();
+  }
+  EXPECT_THAT(lengths, ElementsAre(Pair(_, 20), Pair(spoiled, 25), Pair(spoiled_too, 25)));
+  EXPECT_THAT(engine.TakeNotices(), ElementsAre(HasSubstr("not finite")));
+  EXPECT_EQ(FailedDrafts(&engine),
+            (Tokens{static_cast<int32_t>(spoiled), static_cast<int32_t>(spoiled_too)}));
+  const Statistics statistics = engine.GetStatistics();
+  EXPECT_EQ(statistics.draft_failures, 2);
+  EXPECT_EQ(statistics.speculation_failure, "");
+  EXPECT_GT(statistics.accepted_tokens, 10) << "the first sequence is guessed for as ever";
+  EXPECT_EQ(draft_model.num_sequences(), 0u);
+}
+
+TEST_F(SpeculationTest, GuessesAreCountedByTheirPlaces) {
+  model_.Script([](const Tokens& tokens) { return tokens.size() % 10 == 9 ? 5 : 1; });
+  Engine engine(&model_, Letters(), {.speculative_mode = kLookup, .draft_length = 3});
+  engine.Submit({1, 1, 1, 1}, Greedy(40));
+  while (engine.Step()) engine.CheckInvariants();
+
+  const Statistics statistics = engine.GetStatistics();
+  int64_t guessed = 0;
+  int64_t right = 0;
+  for (size_t i = 0; i < statistics.draft_places.size(); ++i) {
+    const DraftPlace& place = statistics.draft_places[i];
+    guessed += place.guessed;
+    right += place.right;
+    EXPECT_LE(place.right, place.guessed);
+    if (i > 0) {
+      EXPECT_LE(place.right, statistics.draft_places[i - 1].right);
+    }
+  }
+  EXPECT_EQ(statistics.draft_places[0].guessed, statistics.verified_drafts);
+  EXPECT_EQ(guessed, statistics.draft_tokens);
+  EXPECT_EQ(right, statistics.accepted_tokens);
+  EXPECT_LT(0, right);
+  EXPECT_LT(right, guessed);
+}
+
+TEST_F(SpeculationTest, StepsWithGuessesAreTimedBesideThoseWithout) {
+  Engine engine(&model_, Letters(), {.speculative_mode = kLookup, .draft_length = 3});
+  engine.Submit({0, 1, 2, 3, 0, 1}, Greedy(24));
+  while (engine.Step()) engine.CheckInvariants();
+
+  const Statistics statistics = engine.GetStatistics();
+  int64_t verified = 0;
+  int64_t decoded = 0;
+  for (const DecodeSteps& of_size : statistics.verify_steps) verified += of_size.count;
+  for (const DecodeSteps& of_size : statistics.decode_steps) decoded += of_size.count;
+  EXPECT_EQ(verified, statistics.verified_drafts);
+  EXPECT_EQ(verified + decoded + 1, statistics.steps) << "and the prompt's";
+  EXPECT_GT(statistics.verify_steps[3].count, 0) << "a token and three guesses";
+  EXPECT_GE(statistics.draft_steps[0].count, verified);
+  EXPECT_GE(statistics.verify_steps[3].seconds, 0);
 }
 
 TEST_F(SpeculationTest, ADraftModelWithAnotherVocabularyIsRefused) {

@@ -350,3 +350,20 @@ async def test_a_plain_completion_has_the_form_that_is_asked_for() -> None:
 
     for told in (*(choice.text for choice in whole.choices), text):
         Person.model_validate_json(told)
+
+
+async def test_the_tokens_that_a_grammar_forced_are_told() -> None:
+    async with AsyncMLCEngine() as engine:
+        answer = await engine.chat.completions.create(
+            messages=QUESTION,
+            n=2,
+            response_format={"type": "json_object", "schema": Person.model_json_schema()},
+        )
+        statistics, metrics = engine.statistics(), await engine.metrics()
+
+    assert answer.usage is not None
+    assert answer.usage.extra is not None
+    forced = answer.usage.extra["jump_forward_tokens"]
+    assert 0 < forced < answer.usage.completion_tokens
+    assert forced == statistics.forced_tokens == metrics["jump_forward_tokens_sum"]
+    assert metrics["engine_jump_forward_time_sum"] == statistics.forced_seconds > 0

@@ -29,6 +29,7 @@ class Limits:
     max_queue_size: int
     max_recycling: int  #: -1 is no limit, 0 is no prefix cache.
     has_drafts: bool
+    prefills_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,10 @@ class TracedSequence:
     priority: int
     prompt: tuple[int, ...]
     answer: Answer
+    is_pinned: bool = False
+    limit: str | None = None  #: The time limit that it has, which is over as soon as it runs.
+    armed: int | None = None  #: The place of its deadline among all; None while none runs.
+    model_id: int = -1  #: What the prefix cache calls it; a pause gives it another name.
     num_given: int = 0  #: Completion tokens, a stop token among them.
     num_computed: int = 0  #: Tokens in the KV cache.
     held_pages: int = 0
@@ -90,6 +95,7 @@ class _Inbox:
 
     submitted: list[TracedSequence] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
+    unpinned: list[int] = field(default_factory=list)
     pauses: list[tuple[int, bool]] = field(default_factory=list)
     is_reset: bool = False
 
@@ -127,6 +133,11 @@ class SchedulerReference:
         self.paused: set[int] = set()
         self.preemptions = 0
         self.forks = 0
+        self.pins: dict[int, int] = {}  # Pages of pinned entries, by what the cache calls them.
+        self.pins_lost = 0  # Those that gave way.
+        self._pin_names: dict[int, int] = {}  # What it calls those that were paused, by their ids.
+        self._next_id: int | None = None  # Ids are given in order, to pauses too.
+        self._num_armed = 0
         self._sources: set[int] = set()  # What the prefix cache may have.
         self._inbox = _Inbox()
         self._has_preempted = False
@@ -145,8 +156,12 @@ class SchedulerReference:
 
     @property
     def free_pages(self) -> int:
-        """Pages that no running sequence holds."""
-        return self.limits.total_pages - sum(one.held_pages for one in self.running)
+        """Pages that no running sequence holds, and no pin."""
+        return self._unpinned_pages - sum(one.held_pages for one in self.running)
+
+    @property
+    def _unpinned_pages(self) -> int:
+        return self.limits.total_pages - sum(self.pins.values())
 
     @property
     def has_work(self) -> bool:
@@ -156,6 +171,7 @@ class SchedulerReference:
             or self.waiting
             or inbox.submitted
             or inbox.cancelled
+            or inbox.unpinned
             or inbox.pauses
             or inbox.is_reset
         )
@@ -164,8 +180,12 @@ class SchedulerReference:
         return [one for one in self.sequences.values() if one.finish_reason is None]
 
     def submit(self, sequence: TracedSequence) -> None:
-        assert sequence.id not in self.sequences, "an id was given twice"
+        assert self._next_id in {None, sequence.id}, "ids are not given in order"
+        self._next_id = sequence.id + 1
+        sequence.model_id = sequence.id
         self.sequences[sequence.id] = sequence
+        if sequence.limit in {"timeout", "first_token_timeout"}:
+            self._arm(sequence)
         self._inbox.submitted.append(sequence)
 
     def cancel(self, sequence_id: int) -> None:
@@ -173,6 +193,9 @@ class SchedulerReference:
 
     def pause(self, sequence_id: int, is_paused: bool) -> None:
         self._inbox.pauses.append((sequence_id, is_paused))
+
+    def unpin(self, sequence_id: int) -> None:
+        self._inbox.unpinned.append(sequence_id)
 
     def reset(self) -> None:
         self._inbox.is_reset = True
@@ -188,9 +211,11 @@ class SchedulerReference:
         """
         rest = _Events(events)
         self._take_inbox(rest)
+        self._expire(rest)
         if self.running or self.waiting:
             self._preempt(rest)
             self._admit(rest)
+            self._evict_pins()
             self._run(rest, given)
         rest.expect_end()
 
@@ -205,7 +230,11 @@ class SchedulerReference:
                 self._end(cancelled, "abort", events)
         for sequence_id, is_paused in inbox.pauses:
             self._pause(sequence_id, is_paused)
+        for sequence_id in inbox.unpinned:
+            self.pins.pop(self._pin_names.pop(sequence_id, sequence_id), None)
         if inbox.is_reset:
+            self.pins.clear()
+            self._pin_names.clear()
             self._sources = {one.id for one in self.running}
             self.preemptions = 0
 
@@ -215,11 +244,35 @@ class SchedulerReference:
             return
 
         if is_paused and sequence_id not in self.paused:
+            if sequence in self.running:
+                assert self._next_id is not None
+                sequence.model_id = self._next_id
+                self._next_id += 1
             self._release(sequence)
             self.paused.add(sequence_id)
+            if sequence.limit == "inter_token_timeout":
+                sequence.armed = None
         elif not is_paused and sequence_id in self.paused:
             self.paused.remove(sequence_id)
             insort(self.waiting, sequence)
+            self._restart(sequence)
+
+    def _arm(self, sequence: TracedSequence) -> None:
+        sequence.armed = self._num_armed
+        self._num_armed += 1
+
+    def _restart(self, sequence: TracedSequence) -> None:
+        """The time between tokens begins anew where there was one; that to the first is over."""
+        if sequence.num_given and sequence.limit == "inter_token_timeout":
+            self._arm(sequence)
+        elif sequence.num_given and sequence.limit == "first_token_timeout":
+            sequence.armed = None
+
+    def _expire(self, events: _Events) -> None:
+        """Who has a deadline is late by now, whatever it waits for; the first comes first."""
+        late = [(one.armed, one) for one in self.live() if one.armed is not None]
+        for _, sequence in sorted(late, key=lambda pair: pair[0]):
+            self._end(sequence, "timeout", events)
 
     def _release(self, sequence: TracedSequence) -> None:
         """Take a sequence out of the schedule, wherever it is."""
@@ -233,6 +286,21 @@ class SchedulerReference:
         events.expect("ended", sequence.id, reason, sequence.num_given)
         self._release(sequence)
         sequence.finish_reason = reason
+        if sequence.is_pinned and reason in {"stop", "length"}:
+            # The last token was not computed.
+            self.pins[sequence.model_id] = -(-(sequence.num_tokens - 1) // _PAGE_SIZE)
+            if sequence.model_id != sequence.id:
+                self._pin_names[sequence.id] = sequence.model_id
+
+    def _evict_pins(self) -> None:
+        """They give way where the first of all could not go on or start, and no more than must."""
+        missing = sum(one.pages for one in self.running) - self._unpinned_pages
+        assert missing <= 0 or len(self.running) == 1, "pins gave way to more than one"
+        for model_id in sorted(self.pins):
+            if missing <= 0:
+                break
+            missing -= self.pins.pop(model_id)
+            self.pins_lost += 1
 
     def _preempt(self, events: _Events) -> None:
         """Who comes last gives way, and no more of them than must."""
@@ -240,7 +308,7 @@ class SchedulerReference:
         survivors, pages = 0, 0
         for sequence in self.running:
             pages += sequence.pages
-            if pages > self.limits.total_pages:
+            if pages > self._unpinned_pages and survivors > 0:
                 break
             survivors += 1
         losers = self.running[survivors:][::-1]
@@ -272,13 +340,24 @@ class SchedulerReference:
     def _check_room(self, admitted: Sequence[TracedSequence]) -> tuple[int, int]:
         """The rows and the free pages after admissions, each of which had room when it came."""
         num_running = len(self.running)
-        free = self.limits.total_pages - sum(one.pages for one in self.running)
+        free = self._unpinned_pages - sum(one.pages for one in self.running)
+        if not self.running and admitted and admitted[0].pages > free:
+            self._check_pins_give_way(admitted, free)
+            return 1, 0
         for sequence in admitted:
             assert sequence.pages + num_running <= free, f"{sequence.id} had no room"
             free -= sequence.pages
             num_running += 1
         assert num_running <= max(self.limits.max_running, len(self.running)), "too many rows"
         return num_running, free
+
+    def _check_pins_give_way(self, admitted: Sequence[TracedSequence], free: int) -> None:
+        """Only to the first of all, where nobody runs or could start beside them."""
+        assert admitted == self.waiting[:1], "pins gave way to one that is not the first"
+        for sequence in self.waiting:
+            assert sequence.pages > free, f"pins gave way, and {sequence.id} had room"
+            if sequence.passed_at_most >= _MAX_TIMES_PASSED:
+                break
 
     def _check_order(self, admitted: Sequence[TracedSequence], num_running: int, free: int) -> None:
         """Nobody is passed who needs no more room than the one who passes, nor for ever."""
@@ -318,6 +397,11 @@ class SchedulerReference:
         prompts = [
             min(sequence.num_common(one), len(one.prompt)) for one in self.running if one.is_shared
         ]
+        prompts += [
+            min(sequence.num_common(one), one.num_tokens - 1)
+            for one in self.sequences.values()
+            if one.model_id in self.pins
+        ]
         # From an entry that has to go in the same step only whole pages are forked.
         assert num_cached > max(prompts, default=0) - _PAGE_SIZE, f"{sequence.id} found too little"
 
@@ -352,7 +436,10 @@ class SchedulerReference:
         """A token for everyone that decodes; the others share the rest, the first one first."""
         left = self.limits.step_token_budget
         rows = []
-        for sequence in sorted(self.running, key=lambda one: not one.is_decoding):
+        taking_part = sorted(self.running, key=lambda one: not one.is_decoding)
+        if self.limits.prefills_alone and not taking_part[-1].is_decoding:
+            taking_part = [one for one in self.running if not one.is_decoding]
+        for sequence in taking_part:
             share = min(sequence.num_tokens - sequence.num_computed, left)
             left -= share
             if share:
@@ -376,6 +463,7 @@ class SchedulerReference:
         now = given[sequence.id] if num_draft else sequence.num_given + 1
         assert 1 <= now - sequence.num_given <= 1 + num_draft, f"{sequence.id} has {now} tokens"
         sequence.num_given = now
+        self._restart(sequence)
         assert now <= sequence.answer.completion_tokens, f"{sequence.id} says too much"
         if is_first:
             events.expect("first token", sequence.id)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio import create_task_group, fail_after, lowlevel
 
@@ -22,6 +23,10 @@ from aiomlc import (
     RequestFailedError,
 )
 from aiomlc.api.loader import Loader
+from aiomlc.config import SequenceOptions
+from aiomlc.runtime.core import NativeCore
+from aiomlc.runtime.load import open_native
+from aiomlc.runtime.model_directory import find_model
 from aiomlc.testing import DEAD_END, Faults, faulty_loader
 from tests.model.test_serving import has_native_threads, native_threads
 
@@ -140,6 +145,116 @@ async def test_nan_ends_the_request_whose_row_it_is_and_changes_no_other(
     assert again == expected
 
 
+@pytest.fixture
+def small_draft(tiny_directory: Directory) -> dict[str, Any]:
+    """Two tokens of a guess in every step, however many sequences there are."""
+    return {
+        "speculative_mode": "small_draft",
+        "additional_models": (str(tiny_directory("llama")),),
+        "spec_draft_length": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("faults", "cause"),
+    [
+        (Faults(fail_at_step=1), "a fault on purpose, at step 1"),
+        (Faults(fail_at_step=8), "a fault on purpose, at step 8"),
+        (Faults(allocation_fails_at_step=5), "bad_alloc"),
+    ],
+)
+async def test_a_draft_that_fails_ends_the_guessing_and_no_request(
+    make_engine: MakeEngine,
+    small_draft: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+    faults: Faults,
+    cause: str,
+) -> None:
+    async with make_engine() as engine:
+        expected = await ask_all(engine)
+
+    engine = make_engine(Faults(draft=faults), enable_tracing=True, **small_draft)
+    async with engine:
+        outcomes = await ask_all(engine)
+        again = await ask_all(engine)
+        statistics, metrics, trace = engine.statistics(), await engine.metrics(), engine.trace()
+        await engine.reload()
+        healthy = await ask_all(engine)
+        reloaded = engine.statistics()
+
+    assert outcomes == again == healthy == expected
+    assert cause in (statistics.speculation_failure or "")
+    assert statistics.draft_failures == metrics["draft_failures_sum"] == 1
+    assert statistics.free_pages == statistics.total_pages
+    failures = [event for event in trace["traceEvents"] if event["name"] == "draft failed"]
+    assert [event["tid"] for event in failures] == [0]
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert "no guesses from now on" in warning
+    assert cause in warning
+    assert reloaded.speculation_failure is None
+    assert reloaded.verified_drafts > 0
+
+
+async def test_a_draft_that_is_nan_ends_the_guesses_of_one_sequence(
+    make_engine: MakeEngine, small_draft: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with make_engine() as engine:
+        expected = await ask_all(engine)
+
+    async with make_engine(Faults(draft=Faults(nan_at_step=3)), **small_draft) as engine:
+        outcomes = await ask_all(engine)
+        once = engine.statistics()
+
+    async with make_engine(Faults(draft=Faults(nan_every=1)), **small_draft) as engine:
+        outcomes_too = await ask_all(engine)
+        often = engine.statistics()
+
+    assert outcomes == outcomes_too == expected
+    assert (once.draft_failures, once.speculation_failure) == (1, None)
+    assert once.verified_drafts > often.verified_drafts
+    assert 0 < often.draft_failures <= NUM_READERS
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(warnings) == 2, "one of each engine"
+
+
+@pytest.mark.parametrize("faults", [Faults(fail_at_step=4), Faults(nan_every=1)])
+def test_a_draft_that_fails_gives_its_pages_back(
+    model_cache: Path, tiny_directory: Directory, small_draft: dict[str, Any], faults: Faults
+) -> None:
+    config = EngineConfig(quantization="q4f16_1", num_threads=2, **small_draft)
+    opened = anyio.run(
+        open_native,
+        find_model(tiny_directory("llama")),
+        "auto",
+        "local",
+        config,
+        lambda progress: None,
+        Faults(draft=faults),
+    )
+    assert opened.draft is not None
+    before = opened.draft.free_pages()
+    options = {
+        "step_token_budget": 64,
+        "max_recycling_sequences": 0,
+        "max_queue_size": 8,
+        "prefills_alone": 0,
+        "speculative_mode": 2,  # small_draft.
+        "draft_length": 2,
+    }
+    core = NativeCore(opened.native, [b"."] * opened.vocab_size, options, draft=opened.draft)
+    for first in range(3):
+        core.submit([first] * 20, SequenceOptions(max_tokens=20))
+    while core.statistics().draft_failures == 0:
+        assert core.step(), "nothing failed"
+    while core.step():
+        pass
+    free_pages = opened.draft.free_pages()
+    core.close()
+    core.release()
+
+    assert free_pages == before
+
+
 async def test_readers_that_fail_and_never_read_leave_nothing(make_engine: MakeEngine) -> None:
     async with make_engine(Faults(nan_every=2), max_unread_tokens=4) as engine:
         streams = [
@@ -213,6 +328,18 @@ def test_the_blocking_engine_has_the_same_faults(
         engine.chat.completions.create(**question)
 
     engine.terminate()
+
+
+async def test_a_draft_without_room_is_said_while_opening(
+    make_engine: MakeEngine, small_draft: dict[str, Any]
+) -> None:
+    before = native_threads()
+    engine = make_engine(Faults(draft=Faults(allocation_fails_at_load=True)), **small_draft)
+
+    with pytest.raises(InsufficientMemoryError, match="cannot be allocated"):
+        await engine.chat.completions.create(messages=[{"role": "user", "content": "Hello"}])
+
+    assert has_native_threads(before)
 
 
 # Opens a model with more tokens than the process may have address space for.

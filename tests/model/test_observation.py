@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
+
+from anyio import create_task_group
 
 from aiomlc import AsyncMLCEngine, EngineConfig
 
@@ -38,6 +41,52 @@ async def test_the_statistics_of_two_requests_agree_with_their_usage(
     assert last["completion_tokens"] == 3
     assert 0 < last["ttft_s"] < last["end_to_end_latency_s"]
     assert last["prefill_tokens"] < last["prompt_tokens"]
+
+
+async def test_chunked_prefills_have_steps_of_their_own_and_change_no_answer(
+    model_cache: Path, tiny_directory: Directory
+) -> None:
+    answers: dict[str, list[str]] = {}
+    mixed: dict[str, bool] = {}
+
+    async def serve(mode: Literal["hybrid", "chunked"]) -> None:
+        config = EngineConfig(
+            quantization="q4f16_1",
+            num_threads=2,
+            max_num_sequence=4,
+            step_token_budget=8,
+            prefill_mode=mode,
+            enable_tracing=True,
+        )
+        texts = [""] * 8
+
+        async def ask(index: int) -> None:
+            answer = await engine.chat.completions.create(
+                messages=[{"role": "user", "content": f"Say {index}." * index}],
+                max_tokens=5 + index,
+                seed=index,
+                ignore_eos=True,
+            )
+            texts[index] = answer.choices[0].message.content or ""
+
+        model = tiny_directory("llama")
+        async with (
+            AsyncMLCEngine(model, engine_config=config) as engine,
+            create_task_group() as tasks,
+        ):
+            for index in range(8):
+                tasks.start_soon(ask, index)
+
+        events = engine.trace()["traceEvents"]
+        steps = [event["args"] for event in events if event["name"] == "step"]
+        mixed[mode] = any(step["prefill_tokens"] and step["decode_tokens"] for step in steps)
+        answers[mode] = texts
+
+    await serve("hybrid")
+    await serve("chunked")
+
+    assert answers["chunked"] == answers["hybrid"]
+    assert mixed == {"hybrid": True, "chunked": False}
 
 
 async def test_a_trace_nests_the_steps_of_a_sequence_in_its_life(

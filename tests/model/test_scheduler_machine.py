@@ -63,6 +63,11 @@ _SAMPLINGS = st.sampled_from(
 )
 _MAX_TOKENS = st.sampled_from([1, 2, 8, 20, 40, None])
 _IDS = st.integers(0, 40)
+# Of time that is over before the next step.
+_NO_TIME = 1e-9
+_LIMITS = st.sampled_from(
+    [None] * 7 + ["timeout", "first_token_timeout", "inter_token_timeout"],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ def _open_core(model: NativeModel, vocabulary: Sequence[bytes], limits: Limits) 
         "step_token_budget": limits.step_token_budget,
         "max_recycling_sequences": limits.max_recycling,
         "max_queue_size": limits.max_queue_size,
+        "prefills_alone": int(limits.prefills_alone),
         "speculative_mode": int(limits.has_drafts),  # 1 is prompt_lookup.
         "draft_length": 0,
     }
@@ -133,13 +139,22 @@ class SchedulerMachine(RuleBasedStateMachine):
         queue=st.sampled_from([0, 2, 8, _UNLIMITED]),
         recycling=st.sampled_from([0, 2, -1]),
         has_drafts=st.sampled_from([False, False, True]),
+        prefills_alone=st.sampled_from([False, False, True]),
         closes_early=st.booleans(),
     )
     def open(
-        self, budget: int, queue: int, recycling: int, has_drafts: bool, closes_early: bool
+        self,
+        budget: int,
+        queue: int,
+        recycling: int,
+        has_drafts: bool,
+        prefills_alone: bool,
+        closes_early: bool,
     ) -> None:
         self.closes_early = closes_early
-        limits = Limits(_PAGES, min(_ROWS, budget), budget, queue, recycling, has_drafts)
+        limits = Limits(
+            _PAGES, min(_ROWS, budget), budget, queue, recycling, has_drafts, prefills_alone
+        )
         self.core = self.bench.open_core(limits)
         self.core.enable_trace()
         self.reference = SchedulerReference(limits)
@@ -155,6 +170,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         stops_at=st.sampled_from([None, None, None, 0, 3, 17]),
         priority=st.sampled_from([0, 0, 0, -1, 1]),
         n=st.integers(1, 3),
+        limit=_LIMITS,
     )
     def submit(
         self,
@@ -164,6 +180,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         stops_at: int | None,
         priority: int,
         n: int,
+        limit: str | None = None,
     ) -> None:
         room = _MAX_SEQUENCE_TOKENS - len(prompt)
         count = min(room, room if max_tokens is None else max_tokens)
@@ -174,11 +191,17 @@ class SchedulerMachine(RuleBasedStateMachine):
             options = replace(
                 chosen, max_tokens=max_tokens, priority=priority, stop_token_ids=stops
             )
-            self._submit_one(prompt, options, _answer(tokens, stops))
+            self._submit_one(prompt, options, _answer(tokens, stops), limit)
 
     def _submit_one(
-        self, prompt: tuple[int, ...], options: SequenceOptions, answer: Answer
+        self,
+        prompt: tuple[int, ...],
+        options: SequenceOptions,
+        answer: Answer,
+        limit: str | None = None,
     ) -> None:
+        if limit is not None:
+            options = replace(options, **{limit: _NO_TIME})  # type: ignore[arg-type]
         if self.reference.is_full:
             self.seen["refused"] += 1
             with pytest.raises(EngineOverloadedError):
@@ -186,7 +209,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
 
         sequence_id = self.core.submit(prompt, options)
-        sequence = TracedSequence(sequence_id, options.priority, prompt, answer)
+        sequence = TracedSequence(
+            sequence_id, options.priority, prompt, answer, options.is_pinned, limit
+        )
         self.reference.submit(sequence)
 
     @rule(length=st.integers(_MAX_SEQUENCE_TOKENS, 4 * _MAX_SEQUENCE_TOKENS))
@@ -210,6 +235,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         """The queue overflows, and what is admitted grows out of its pages."""
         for prompt in prompts:
             self.submit(prompt, sampling, max_tokens, stops_at=None, priority=0, n=1)
+
+    @precondition(lambda self: self.reference.limits.max_recycling != 0)
+    @rule(prompt=_PROMPTS, max_tokens=st.sampled_from([1, 1, 1, 20]), limit=_LIMITS)
+    def pin(self, prompt: tuple[int, ...], max_tokens: int, limit: str | None) -> None:
+        options = SequenceOptions(temperature=0)
+        count = min(_MAX_SEQUENCE_TOKENS - len(prompt), max_tokens)
+        tokens = self.bench.alone(prompt, options, count)
+        pinned = replace(options, max_tokens=max_tokens, is_pinned=True)
+        self._submit_one(prompt, pinned, _answer(tokens, ()), limit)
+
+    @precondition(lambda self: self.reference.limits.max_recycling == 0)
+    @rule(prompt=_PROMPTS)
+    def pin_where_nothing_is_kept(self, prompt: tuple[int, ...]) -> None:
+        with pytest.raises(BadRequestError):
+            self.core.submit(prompt, SequenceOptions(is_pinned=True))
+
+    @rule(sequence_id=_IDS)
+    def unpin(self, sequence_id: int) -> None:
+        """It may be pinned, live, never have been, or be unknown."""
+        self.core.unpin(sequence_id)
+        self.reference.unpin(sequence_id)
+
+    @rule(index=_IDS)
+    def unpin_one_that_was_pinned(self, index: int) -> None:
+        if ids := [one.id for one in self.reference.sequences.values() if one.is_pinned]:
+            self.unpin(ids[index % len(ids)])
 
     @rule(sequence_id=_IDS)
     def cancel(self, sequence_id: int) -> None:
@@ -293,7 +344,6 @@ class SchedulerMachine(RuleBasedStateMachine):
             left -= 1
             self.step()
         assert not self.reference.live()
-        assert self.core.statistics().free_pages == _PAGES
         self._check_read(self._drain())
 
     def _drain(self) -> list[Record]:
@@ -318,7 +368,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         sequence = self.reference.sequences[record.sequence_id]
         assert sequence.id not in self.told, f"{sequence.id} has a record after its end"
         assert record.finish_reason == sequence.finish_reason
-        assert record.error is None
+        assert record.error == (sequence.limit if record.finish_reason == "timeout" else None)
         assert record.prompt_tokens == len(sequence.prompt)
         assert record.completion_tokens == sequence.num_given
         assert record.cached_tokens == (sequence.num_cached or 0)
@@ -327,6 +377,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if record.finish_reason is not None:
             self.told.add(sequence.id)
             self.seen[record.finish_reason] += 1
+            self.seen["pin"] += sequence.is_pinned and record.finish_reason == "length"
 
     @invariant()
     def the_counters_agree(self) -> None:
@@ -335,10 +386,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert statistics.num_running == len(reference.running)
         assert statistics.num_waiting == reference.num_waiting
         assert statistics.num_paused == len(reference.paused)
+        assert statistics.num_pinned == len(reference.pins)
         assert statistics.total_pages == _PAGES
         assert statistics.free_pages == reference.free_pages
         assert statistics.preemptions == reference.preemptions
-        if statistics.num_running == statistics.num_recycling == 0:
+        if statistics.num_running == statistics.num_recycling == statistics.num_pinned == 0:
             assert self.bench.model.free_pages() == _PAGES, "the model lost a page"
         kept = reference.limits.max_recycling
         assert kept < 0 or statistics.num_recycling <= kept
@@ -421,13 +473,42 @@ def test_a_core_keeps_to_the_rules_whatever_is_asked_of_it(bench: Bench, first: 
     )
 
     # Else the examples would show nothing.
-    for kind in ("preempted", "fork", "refused", "abort", "stop", "length"):
+    for kind in ("preempted", "fork", "refused", "abort", "stop", "length", "timeout", "pin"):
         assert seen[kind] > 0, f"{seen}"
+
+
+def _open(machine: SchedulerMachine, recycling: int) -> None:
+    machine.open(
+        _CHUNK,
+        _UNLIMITED,
+        recycling,
+        has_drafts=False,
+        prefills_alone=False,
+        closes_early=False,
+    )
+
+
+def test_pins_give_way_to_one_that_fits_nowhere_else(bench: Bench) -> None:
+    machine = SchedulerMachine(bench, Counter())
+    _open(machine, recycling=2)
+    first, second, long = (
+        tuple(family[:length]) for family, length in zip(_FAMILIES, (60, 60, 90), strict=True)
+    )
+    for prompt in (first, second):
+        machine.pin(prompt, 1, None)
+        machine.step_on(3)
+    assert sorted(machine.reference.pins.values()) == [4, 4]
+    machine.submit(long, SequenceOptions(temperature=0), 20, stops_at=None, priority=0, n=1)
+    machine.step_on(30)
+
+    assert list(machine.reference.pins.values()) == [4], "one was enough"
+    assert machine.reference.pins_lost == 1
+    machine.teardown()
 
 
 def test_a_long_prompt_is_not_passed_for_ever(bench: Bench) -> None:
     machine = SchedulerMachine(bench, Counter())
-    machine.open(_CHUNK, _UNLIMITED, recycling=0, has_drafts=False, closes_early=False)
+    _open(machine, recycling=0)
     greedy = SequenceOptions(temperature=0)
     short, long = tuple(_FAMILIES[0][:8]), tuple(_FAMILIES[1][:111])
 

@@ -29,7 +29,6 @@ GIB = 2**30
         ("speculative_mode", "eagle"),
         ("speculative_mode", "medusa"),
         ("spec_tree_width", 2),
-        ("prefill_mode", "chunked"),
     ],
 )
 def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any) -> None:  # noqa: ANN401

@@ -20,19 +20,29 @@ struct DraftRequest {
   int64_t max_tokens;
 };
 
-/*! \brief A guess costs time when it is wrong, and nothing else: drafts are verified. */
+/*!
+ * \brief A guess costs time when it is wrong, and nothing else: drafts are verified.
+ *
+ * Whatever it throws ends the guessing and no sequence; only `Clear` is called then.
+ */
 class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  /*! \brief Fill `draft_ids` of these sequences, which are empty, where there is a guess. */
-  virtual void Propose(const std::vector<DraftRequest>& requests) = 0;
+  /*!
+   * \brief Fill `draft_ids` of these sequences, which are empty, where there is a guess.
+   * \return The ids of those for which it cannot guess, now or later.
+   */
+  virtual std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) = 0;
 
   /*! \brief How long its drafts are to be, where that is adapted. */
   virtual DraftHabits habits() const = 0;
 
   /*! \brief Forget what is kept of a sequence, if anything is: it ended or is preempted. */
   virtual void Remove(int64_t sequence_id) = 0;
+
+  /*! \brief Forget all, whatever fails meanwhile. */
+  virtual void Clear() noexcept = 0;
 };
 
 }  // namespace aiomlc

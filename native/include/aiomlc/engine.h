@@ -46,6 +46,8 @@ struct EngineOptions {
   int64_t max_recycling_sequences = 0;
   /*! \brief Sequences that may wait while as many run as can, at least 0; one more is refused. */
   int64_t max_queue_size = std::numeric_limits<int32_t>::max();
+  /*! \brief Whether a step that computes prompts has no decodes. */
+  bool prefills_alone = false;
   /*! \brief What time it is, for deadlines. */
   std::function<TimePoint()> now = Clock::now;
   SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
@@ -64,7 +66,8 @@ struct EngineOptions {
  *
  * Life: `Run` serves until `Stop`, any number of times; `Close` ends the engine for good. When the
  * model throws, every live sequence ends with an error record and the engine is dead: `Run`, `Step`
- * and `Submit` throw EngineDeadError from then on.
+ * and `Submit` throw EngineDeadError from then on. When a draft model throws, there are no drafts
+ * from then on, and that is all.
  *
  * Every submitted sequence gets exactly one record with a finish reason, and it is its last.
  */
@@ -146,6 +149,9 @@ class Engine {
   /*! \return A descriptor, owned by the engine, that is readable while there are records. */
   int wake_fd() const { return outbox_.wake_fd(); }
 
+  /*! \return What whoever runs the engine should know, once each; sentences. */
+  std::vector<std::string> TakeNotices();
+
   Statistics GetStatistics() const;
 
   /*! \brief Record events from now on. */
@@ -174,6 +180,10 @@ class Engine {
   // All of these need step_mutex_.
   void TakeInbox();
   void RunPlan();
+  /*! \brief Let decoding sequences be guessed for. */
+  void Guess();
+  /*! \brief Tell what became of guesses that failed. */
+  void TellDraftFailures();
   /*! \brief Bring the model's sequences to where the plan wants them. */
   void ChangeSequences(const StepPlan& plan);
   const float* Forward(const StepPlan& plan);
@@ -264,6 +274,7 @@ class Engine {
   std::condition_variable wake_;
   Inbox inbox_;
   Outbox outbox_;
+  std::vector<std::string> notices_;
   Statistics published_;
   int64_t next_sequence_id_ = 0;
   /*! \brief Whether a sequence lives that is not paused. */

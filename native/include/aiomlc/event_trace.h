@@ -18,20 +18,21 @@ namespace aiomlc {
 
 /*! \brief In brackets: the values of the event, in order. */
 enum class EventKind : int32_t {
-  kSubmitted,  /*!< [prompt tokens] */
-  kAdmitted,   /*!< [tokens found in the prefix cache] */
-  kPrefill,    /*!< [tokens]; lasts for a forward pass, as kDecode does */
-  kDecode,     /*!< [] */
-  kFirstToken, /*!< [] */
-  kPreempted,  /*!< [tokens lost from the cache] */
-  kEnded,      /*!< [finish reason, completion tokens] */
-  kStep,       /*!< [rows, prefill tokens, decode tokens, running, waiting, free pages] */
+  kSubmitted,   /*!< [prompt tokens] */
+  kAdmitted,    /*!< [tokens found in the prefix cache] */
+  kPrefill,     /*!< [tokens]; lasts for a forward pass, as kDecode does */
+  kDecode,      /*!< [] */
+  kFirstToken,  /*!< [] */
+  kPreempted,   /*!< [tokens lost from the cache] */
+  kEnded,       /*!< [finish reason, completion tokens] */
+  kStep,        /*!< [rows, prefill tokens, decode tokens, running, waiting, free pages] */
+  kDraftFailed, /*!< []; of a sequence, or of all that come */
 };
 
 struct Event {
   EventKind kind = EventKind::kStep;
   std::array<int32_t, 6> values{};
-  /*! \brief -1 in kStep. */
+  /*! \brief -1 in kStep, and in kDraftFailed where it is of all. */
   int64_t sequence_id = -1;
   /*! \brief Nanoseconds of the steady clock. */
   int64_t start_ns = 0;

@@ -25,7 +25,8 @@ namespace aiomlc {
  * number into a token, and where their distributions are alike they mostly choose the same one.
  *
  * A sequence gets no guess while the model has more tokens of it to read than fit a step, where its
- * context is full, and where there are no pages.
+ * context is full, and where there are no pages. None ever again where a row of logits was not
+ * finite: what is in the cache would spoil the next ones.
  */
 class ModelDrafter final : public Drafter {
  public:
@@ -35,10 +36,11 @@ class ModelDrafter final : public Drafter {
    */
   ModelDrafter(Model* model, int64_t step_token_budget);
 
-  void Propose(const std::vector<DraftRequest>& requests) final;
+  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
   /*! \brief Each guess costs a forward pass, and a wrong one says little about the next. */
   DraftHabits habits() const final { return {.max_depth = 6, .first_pause = 0}; }
   void Remove(int64_t sequence_id) final;
+  void Clear() noexcept final;
 
  private:
   /*! \brief What the model has of a sequence. */
@@ -80,6 +82,8 @@ class ModelDrafter final : public Drafter {
   std::vector<float> adjusted_logits_;
   /*! \brief Of the last forward pass. */
   const float* logits_ = nullptr;
+  /*! \brief The sequences of this call whose logits were not finite. */
+  std::vector<int64_t> spoiled_;
 };
 
 }  // namespace aiomlc

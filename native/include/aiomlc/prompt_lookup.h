@@ -17,10 +17,11 @@ namespace aiomlc {
 /*! \brief A drafter without a model: it looks the last tokens up in the sequence itself. */
 class PromptLookup final : public Drafter {
  public:
-  void Propose(const std::vector<DraftRequest>& requests) final;
+  std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
   /*! \brief Guesses are free and come in runs: where one is wrong, so are others. */
   DraftHabits habits() const final { return {.max_depth = 12, .first_pause = 4}; }
   void Remove(int64_t sequence_id) final { indexes_.erase(sequence_id); }
+  void Clear() noexcept final { indexes_.clear(); }
 
  private:
   /*! \brief A match of three tokens is right more often than one of two; one alone is noise. */

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_REQUEST_TIMES_H_
 #define AIOMLC_REQUEST_TIMES_H_
 
+#include <cstdint>
 #include <optional>
 
 #include "aiomlc/deadline_queue.h"
@@ -25,6 +26,8 @@ struct RequestTiming {
   double queue_seconds = -1;
   double first_token_seconds = -1;
   double total_seconds = -1;
+  /*! \brief Tokens that a grammar forced, which took no time to sample. */
+  int64_t forced_tokens = 0;
 };
 
 }  // namespace aiomlc

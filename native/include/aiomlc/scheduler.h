@@ -27,6 +27,8 @@ struct SchedulerLimits {
   int64_t max_recycling = 0;
   /*! \brief Logits of a step that score prompts: with a large vocabulary they take much room. */
   int64_t max_scored = 128;
+  /*! \brief Whether a step that computes prompts has no decodes, which wait for the next. */
+  bool prefills_alone = false;
 };
 
 /*!
@@ -113,6 +115,7 @@ class Scheduler {
 
   int64_t step_token_budget_;
   int64_t max_scored_;
+  bool prefills_alone_;
   int64_t max_running_;
   PageBudget pages_;
   PrefixCache prefix_cache_;

@@ -87,6 +87,8 @@ struct Sequence {
   int64_t num_computed = 0;
   /*! \brief Tokens of its prompt that were forked from another sequence when it last started. */
   int64_t num_cached = 0;
+  /*! \brief Tokens that a grammar forced. */
+  int64_t num_forced = 0;
   /*! \brief Whether it was ever admitted. */
   bool has_started = false;
   /*! \brief Pages reserved for it; 0 unless it is running. */

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "aiomlc/histogram.h"
 #include "aiomlc/record.h"
@@ -14,10 +15,19 @@
 
 namespace aiomlc {
 
-/*! \brief Steps of one batch size that only decoded. */
+/*! \brief Steps of one batch size that only decoded, or a part of each. */
 struct DecodeSteps {
   int64_t count = 0;
   double seconds = 0;
+};
+
+/*! \brief Of batch size 1, 2 and so on. */
+using StepsBySize = std::array<DecodeSteps, 64>;
+
+/*! \brief Guessed tokens in one place of their drafts. */
+struct DraftPlace {
+  int64_t guessed = 0;
+  int64_t right = 0;
 };
 
 /*! \brief The sequence that ended last with an answer; its times are negative until there is one.
@@ -68,13 +78,27 @@ struct Statistics {
   /*! \brief Time in steps. A step with both kinds of tokens is divided in proportion to them. */
   double prefill_seconds = 0;
   double decode_seconds = 0;
+  /*! \brief Time to find what grammars force. */
+  double forced_seconds = 0;
 
   /*! \brief How often a sequence lost its pages. */
   int64_t preemptions = 0;
   /*! \brief Ended sequences by FinishReason. */
   std::array<int64_t, kNumFinishReasons> ended{};
-  /*! \brief Of batch size 1, 2 and so on. */
-  std::array<DecodeSteps, 64> decode_steps{};
+  /*! \brief Steps that only decoded, without drafts. */
+  StepsBySize decode_steps{};
+  /*! \brief Those with drafts, by the tokens of rows and drafts, without the time of guessing. */
+  StepsBySize verify_steps{};
+  /*! \brief The time of guessing, by the sequences it was for. */
+  StepsBySize draft_steps{};
+  /*! \brief Of the first, second and so on guessed token; of longer drafts these only. */
+  std::array<DraftPlace, 32> draft_places{};
+  /*! \brief Drafts that were verified. */
+  int64_t verified_drafts = 0;
+  /*! \brief How often guessing failed: each time for one sequence, or once for all. */
+  int64_t draft_failures = 0;
+  /*! \brief Why there are no guesses any more; empty while there may be. */
+  std::string speculation_failure;
   LastAnswer last_answer;
   /*! \brief From submission to first pages. */
   Histogram queue_seconds{kSecondsBounds};

@@ -82,7 +82,8 @@ Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
                   .page_size = model->page_size(),
                   .max_batch_size = model->max_batch_size(),
                   .step_token_budget = StepTokenBudget(*model, options),
-                  .max_recycling = options.max_recycling_sequences}) {
+                  .max_recycling = options.max_recycling_sequences,
+                  .prefills_alone = options.prefills_alone}) {
   speculation_ = CreateSpeculation(*model, options);
   Publish();
 }
@@ -198,6 +199,11 @@ void Engine::Stop() {
     stop_requested_ = true;
   }
   wake_.notify_one();
+}
+
+std::vector<std::string> Engine::TakeNotices() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(notices_, {});
 }
 
 std::vector<Record> Engine::Drain() {
@@ -458,19 +464,14 @@ void Engine::End(Sequence* sequence, Record record, FinishReason reason) {
 void Engine::RemoveFromModel(const std::vector<int64_t>& sequence_ids,
                              std::optional<int64_t> ended_id) {
   std::exception_ptr failure;
-  const auto attempt = [&](auto action) {
+  for (int64_t sequence_id : sequence_ids) {
     try {
-      action();
+      model_->RemoveSequence(sequence_id);
     } catch (...) {
       if (failure == nullptr) failure = std::current_exception();
     }
-  };
-  for (int64_t sequence_id : sequence_ids) {
-    attempt([&] { model_->RemoveSequence(sequence_id); });
   }
-  if (speculation_ != nullptr && ended_id.has_value()) {
-    attempt([&] { speculation_->Remove(*ended_id); });
-  }
+  if (speculation_ != nullptr && ended_id.has_value()) speculation_->Remove(*ended_id);
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
@@ -511,7 +512,23 @@ void Engine::Die(const std::string& cause) {
   throw EngineError(ErrorKind::kEngineDead, death);
 }
 
+void Engine::TellDraftFailures() {
+  if (speculation_ == nullptr) return;
+  totals_.speculation_failure = speculation_->failure();
+  for (const auto& [sequence_id, cause] : speculation_->TakeFailures()) {
+    const bool is_first = totals_.draft_failures == 0;
+    meter_.DraftFailed(sequence_id);
+    std::lock_guard lock(mutex_);
+    if (sequence_id < 0) {
+      notices_.push_back("there are no guesses from now on: " + cause);
+    } else if (is_first) {
+      notices_.push_back("a sequence goes on without guesses, as others may: " + cause);
+    }
+  }
+}
+
 void Engine::Publish() {
+  TellDraftFailures();
   totals_.num_running = static_cast<int64_t>(scheduler_.running().size());
   totals_.num_waiting = static_cast<int64_t>(scheduler_.waiting().size());
   totals_.num_paused = static_cast<int64_t>(paused_.size());

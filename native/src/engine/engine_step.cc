@@ -22,10 +22,14 @@ std::string GrammarFailure(const GrammarError& error) {
 
 }  // namespace
 
+void Engine::Guess() {
+  const Clock::time_point start = Clock::now();
+  const int64_t num_sequences = speculation_->Propose(scheduler_.running(), scheduler_.DraftRoom());
+  meter_.Guessed(num_sequences, Clock::now() - start);
+}
+
 void Engine::RunPlan() {
-  if (speculation_ != nullptr) {
-    speculation_->Propose(scheduler_.running(), scheduler_.DraftRoom());
-  }
+  if (speculation_ != nullptr) Guess();
   const StepPlan plan = scheduler_.Plan();
   if (plan.rows.empty()) {
     if (held_.empty()) throw std::logic_error("there are sequences, but the step plan is empty");
@@ -140,9 +144,7 @@ void Engine::Verify(Sequence* sequence, std::span<const int32_t> draft, const fl
       --sequence->num_unverified;
     }
   }
-  totals_.decode_tokens += accepted;
-  totals_.draft_tokens += num_draft;
-  totals_.accepted_tokens += accepted;
+  meter_.Verified(num_draft, accepted);
   if (!goes_on) return;
   PopUnverified(sequence);
   scheduler_.Trim(sequence);
@@ -200,8 +202,12 @@ bool Engine::FollowGrammar(Sequence* sequence) {
   try {
     // A token's log-probabilities need its logits, so none is skipped where they are asked for.
     if (!sequence->top_logprobs.has_value()) {
-      for (int32_t token_id : sequence->constraint->ForcedTokens()) {
+      const Clock::time_point start = Clock::now();
+      const std::vector<int32_t> forced = sequence->constraint->ForcedTokens();
+      meter_.Forced(Clock::now() - start);
+      for (int32_t token_id : forced) {
         ++totals_.forced_tokens;
+        ++sequence->num_forced;
         if (!Accept(sequence, token_id, nullptr)) return false;
       }
     }

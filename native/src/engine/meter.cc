@@ -19,7 +19,15 @@ void Meter::Adopted(const Sequence& sequence) {
   Trace(EventKind::kSubmitted, sequence.id, sequence.times.submitted, {sequence.num_prompt_tokens});
 }
 
-void Meter::StepBegun() { step_start_ = moment_ = Clock::now(); }
+void Meter::StepBegun() {
+  step_start_ = moment_ = Clock::now();
+  guess_seconds_ = 0;
+}
+
+void Meter::Guessed(int64_t num_sequences, Clock::duration duration) {
+  guess_seconds_ = Seconds(duration);
+  Count(&totals_->draft_steps, num_sequences, guess_seconds_);
+}
 
 void Meter::StepPlanned(const StepPlan& plan) {
   totals_->preemptions += static_cast<int64_t>(plan.preempted.size());
@@ -60,6 +68,33 @@ void Meter::Sampled(Sequence* sequence) {
   times.last_token = moment_;
 }
 
+void Meter::Verified(int64_t num_draft, int64_t accepted) {
+  totals_->decode_tokens += accepted;
+  totals_->draft_tokens += num_draft;
+  totals_->accepted_tokens += accepted;
+  ++totals_->verified_drafts;
+  const int64_t num_places = static_cast<int64_t>(totals_->draft_places.size());
+  for (int64_t i = 0; i < std::min(num_draft, num_places); ++i) {
+    DraftPlace& place = totals_->draft_places[static_cast<size_t>(i)];
+    ++place.guessed;
+    if (i < accepted) ++place.right;
+  }
+}
+
+void Meter::Forced(Clock::duration duration) { totals_->forced_seconds += Seconds(duration); }
+
+void Meter::DraftFailed(int64_t sequence_id) {
+  ++totals_->draft_failures;
+  if (trace_.is_on()) Trace(EventKind::kDraftFailed, sequence_id, Clock::now(), {});
+}
+
+void Meter::Count(StepsBySize* steps, int64_t size, double seconds) {
+  if (size < 1 || size > static_cast<int64_t>(steps->size())) return;
+  DecodeSteps& of_size = (*steps)[static_cast<size_t>(size - 1)];
+  ++of_size.count;
+  of_size.seconds += seconds;
+}
+
 void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
   const Clock::duration duration = Clock::now() - step_start_;
   const double seconds = Seconds(duration);
@@ -71,10 +106,10 @@ void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
   totals_->prefill_seconds += seconds * static_cast<double>(plan.prefill_tokens) / num_tokens;
   totals_->decode_seconds += seconds * decode_tokens / num_tokens;
   totals_->batch_size.Observe(static_cast<double>(plan.rows.size()));
-  if (plan.prefill_tokens == 0 && plan.rows.size() <= totals_->decode_steps.size()) {
-    DecodeSteps& steps = totals_->decode_steps[plan.rows.size() - 1];
-    ++steps.count;
-    steps.seconds += seconds;
+  if (plan.prefill_tokens == 0 && plan.draft_tokens == 0) {
+    Count(&totals_->decode_steps, plan.decode_tokens, seconds);
+  } else if (plan.prefill_tokens == 0) {
+    Count(&totals_->verify_steps, plan.decode_tokens + plan.draft_tokens, seconds - guess_seconds_);
   }
   if (!trace_.is_on()) return;
   Trace(EventKind::kStep, -1, step_start_,
@@ -91,6 +126,7 @@ RequestTiming Meter::Ended(const Sequence& sequence, FinishReason reason) {
   if (times.admitted) timing.queue_seconds = Seconds(*times.admitted - times.submitted);
   if (times.first_token) timing.first_token_seconds = Seconds(*times.first_token - times.submitted);
   timing.total_seconds = Seconds(now - times.submitted);
+  timing.forced_tokens = sequence.num_forced;
   ++totals_->ended[static_cast<size_t>(reason)];
   if (trace_.is_on()) {
     Trace(EventKind::kEnded, sequence.id, now,

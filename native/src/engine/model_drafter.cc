@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "aiomlc/token_logprobs.h"
+
 namespace aiomlc {
 
 ModelDrafter::ModelDrafter(Model* model, int64_t step_token_budget)
@@ -10,14 +12,15 @@ ModelDrafter::ModelDrafter(Model* model, int64_t step_token_budget)
       step_token_budget_(std::min(step_token_budget, model->prefill_chunk_size())),
       pages_(model->num_pages(), model->page_size()) {}
 
-void ModelDrafter::Propose(const std::vector<DraftRequest>& requests) {
+std::vector<int64_t> ModelDrafter::Propose(const std::vector<DraftRequest>& requests) {
   std::vector<Row> rows = PlanRows(requests);
-  if (rows.empty()) return;
+  if (rows.empty()) return {};
   rows = Guess(CatchUp(std::move(rows)));
   while (!rows.empty()) {
     Continue(rows);
     rows = Guess(std::move(rows));
   }
+  return std::exchange(spoiled_, {});
 }
 
 void ModelDrafter::Remove(int64_t sequence_id) {
@@ -26,6 +29,16 @@ void ModelDrafter::Remove(int64_t sequence_id) {
   pages_.Release(entry->second.num_pages);
   cached_.erase(entry);
   model_->RemoveSequence(sequence_id);
+}
+
+void ModelDrafter::Clear() noexcept {
+  while (!cached_.empty()) {
+    try {
+      Remove(cached_.begin()->first);
+    } catch (...) {
+      // Why it is cleared is known already, and the others are to go, too.
+    }
+  }
 }
 
 ModelDrafter::Cached* ModelDrafter::Align(const Sequence& sequence) {
@@ -114,7 +127,8 @@ std::vector<ModelDrafter::Row> ModelDrafter::Guess(std::vector<Row> rows) {
   const float* logits = logits_;
   std::vector<Row> left;
   for (Row& row : rows) {
-    const float* row_logits = std::exchange(logits, logits + vocab_size);
+    const float* unadjusted = std::exchange(logits, logits + vocab_size);
+    const float* row_logits = unadjusted;
     if (row.adjuster.has_value()) {
       adjusted_logits_.assign(row_logits, row_logits + vocab_size);
       row.adjuster->Apply(adjusted_logits_.data(), vocab_size);
@@ -125,7 +139,11 @@ std::vector<ModelDrafter::Row> ModelDrafter::Guess(std::vector<Row> rows) {
     const std::optional<int32_t> token_id =
         sampler_.Sample(row_logits, vocab_size, sequence->sampling, sequence->seed,
                         static_cast<uint64_t>(sequence->num_completion_tokens() + num_guessed));
-    if (!token_id.has_value()) continue;
+    if (!token_id.has_value()) {
+      // An adjuster may exclude all tokens; it may allow some again when the sequence is longer.
+      if (!AreFinite(unadjusted, vocab_size)) spoiled_.push_back(sequence->id);
+      continue;
+    }
     sequence->draft_ids.push_back(*token_id);
     if (row.adjuster.has_value()) row.adjuster->Put(*token_id);
     // Nothing comes after a stop token.

@@ -2,7 +2,7 @@
 
 namespace aiomlc {
 
-void PromptLookup::Propose(const std::vector<DraftRequest>& requests) {
+std::vector<int64_t> PromptLookup::Propose(const std::vector<DraftRequest>& requests) {
   for (const auto& [sequence, max_tokens] : requests) {
     const std::vector<int32_t>& tokens = sequence->token_ids;
     Indexes& indexes = indexes_[sequence->id];
@@ -16,6 +16,7 @@ void PromptLookup::Propose(const std::vector<DraftRequest>& requests) {
       draft.push_back(beyond < 0 ? tokens[next] : draft[beyond]);
     }
   }
+  return {};
 }
 
 }  // namespace aiomlc

@@ -49,6 +49,7 @@ struct Participant {
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : step_token_budget_(limits.step_token_budget),
       max_scored_(limits.max_scored),
+      prefills_alone_(limits.prefills_alone),
       // With no more sequences than tokens, decodes always leave one for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
       pages_(limits.total_pages, limits.page_size),
@@ -233,7 +234,14 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
   const auto first_prefill = std::stable_partition(
       order.begin(), order.end(),
       [](const Participant& participant) { return participant.is_decoding(); });
-  plan->decode_tokens = first_prefill - order.begin();
+  const bool has_prefill =
+      std::any_of(first_prefill, order.end(),
+                  [](const Participant& participant) { return participant.num_wanted() > 0; });
+  if (prefills_alone_ && has_prefill) {
+    order.erase(order.begin(), first_prefill);
+  } else {
+    plan->decode_tokens = first_prefill - order.begin();
+  }
   std::vector<int64_t> wanted;
   wanted.reserve(order.size());
   int64_t max_scored = max_scored_;

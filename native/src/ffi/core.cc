@@ -146,6 +146,7 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_m
   engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
   engine_options.max_recycling_sequences = Read<int64_t>(options, "max_recycling_sequences");
   engine_options.max_queue_size = Read<int64_t>(options, "max_queue_size");
+  engine_options.prefills_alone = Read<int64_t>(options, "prefills_alone") != 0;
   engine_options.speculative_mode =
       static_cast<SpeculativeMode>(Read<int64_t>(options, "speculative_mode"));
   engine_options.draft_length = Read<int64_t>(options, "draft_length");
@@ -260,10 +261,17 @@ std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   return out;
 }
 
-/*! \brief Everything since the last call, in the layout that `aiomlc/runtime/core.py` reads. */
+/*! \brief Everything since the last call, in the layout that `aiomlc/runtime/packed.py` reads; a
+ * notice is the error of sequence -1. */
 ffi::Bytes Drain(const CoreRef& core) {
   std::string out;
-  for (const Record& record : core->engine.Drain()) {
+  std::vector<Record> records = core->engine.Drain();
+  for (std::string& notice : core->engine.TakeNotices()) {
+    Record& record = records.emplace_back();
+    record.sequence_id = -1;
+    record.error = std::move(notice);
+  }
+  for (const Record& record : records) {
     const std::string logprobs = PackLogprobs(record.logprobs);
     const std::string prompt_logprobs = PackLogprobs(record.prompt_logprobs);
     Put<int64_t>(&out, record.sequence_id);
@@ -299,16 +307,31 @@ Options ToMap(const LastAnswer& answer) {
           {"cached_tokens", answer.cached_tokens},
           {"queue_seconds", answer.timing.queue_seconds},
           {"first_token_seconds", answer.timing.first_token_seconds},
-          {"total_seconds", answer.timing.total_seconds}};
+          {"total_seconds", answer.timing.total_seconds},
+          {"forced_tokens", answer.timing.forced_tokens}};
 }
 
-ffi::Array<ffi::Any> ToArray(const std::array<DecodeSteps, 64>& steps) {
+/*! \brief Size, count and seconds of each size that there was. */
+ffi::Array<ffi::Any> ToArray(const StepsBySize& steps) {
   ffi::Array<ffi::Any> result;
-  for (const DecodeSteps& of_size : steps) {
-    result.push_back(of_size.count);
-    result.push_back(of_size.seconds);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].count == 0) continue;
+    result.push_back(static_cast<int64_t>(i + 1));
+    result.push_back(steps[i].count);
+    result.push_back(steps[i].seconds);
   }
   return result;
+}
+
+/*! \brief The guessed and the right tokens of each place that there was. */
+ffi::Shape ToShape(const std::array<DraftPlace, 32>& places) {
+  std::vector<int64_t> values;
+  for (const DraftPlace& place : places) {
+    if (place.guessed == 0) break;
+    values.push_back(place.guessed);
+    values.push_back(place.right);
+  }
+  return ffi::Shape(values.begin(), values.end());
 }
 
 /*! \brief Events from a number on: the first one's number, and then each in the layout that
@@ -348,9 +371,16 @@ Options GetStatistics(const CoreRef& core) {
           {"forced_tokens", statistics.forced_tokens},
           {"prefill_seconds", statistics.prefill_seconds},
           {"decode_seconds", statistics.decode_seconds},
+          {"forced_seconds", statistics.forced_seconds},
           {"preemptions", statistics.preemptions},
           {"ended", ffi::Shape(statistics.ended.begin(), statistics.ended.end())},
           {"decode_steps", ToArray(statistics.decode_steps)},
+          {"verify_steps", ToArray(statistics.verify_steps)},
+          {"draft_steps", ToArray(statistics.draft_steps)},
+          {"draft_places", ToShape(statistics.draft_places)},
+          {"verified_drafts", statistics.verified_drafts},
+          {"draft_failures", statistics.draft_failures},
+          {"speculation_failure", ffi::String(statistics.speculation_failure)},
           {"last_answer", ToMap(statistics.last_answer)},
           {"queue_seconds", ToMap(statistics.queue_seconds)},
           {"first_token_seconds", ToMap(statistics.first_token_seconds)},
