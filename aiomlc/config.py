@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "ECHO",
     "EngineConfig",
+    "KVCacheType",
     "Mode",
     "PrefillMode",
     "PrefixCacheMode",
@@ -33,6 +34,7 @@ Mode = Literal["local", "interactive", "server"]
 PrefillMode = Literal["hybrid", "chunked"]
 PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
+KVCacheType = Literal["auto", "float16", "float32", "int8"]
 PAGE_SIZE = 16
 ECHO = "mock://echo"  #: The model without files, also under upstream's name for its library.
 
@@ -137,6 +139,8 @@ class EngineConfig:
     mode: Mode | None = None  #: Filled in by the engine.
     quantization: str | None = None  #: For a Hugging Face directory; None is the loader's choice.
     kv_cache_page_size: int = PAGE_SIZE
+    #: What keys and values are kept as; "auto" is float16, with `q0f32` float32.
+    kv_cache_dtype: KVCacheType = "auto"
     max_num_sequence: int | None = None  #: Concurrent sequences; the others wait.
     max_total_sequence_length: int | None = None  #: Tokens the KV cache holds.
     max_single_sequence_length: int | None = None  #: Prompt and completion of one sequence.
@@ -182,6 +186,7 @@ class EngineConfig:
 
         self._check_types()
         _check_choice("prefill_mode", self.prefill_mode, get_args(PrefillMode))
+        _check_choice("kv_cache_dtype", self.kv_cache_dtype, get_args(KVCacheType))
         _check_choice("prefix_cache_mode", self.prefix_cache_mode, get_args(PrefixCacheMode))
         for name in _POSITIVE:
             _check_integer(name, getattr(self, name), at_least=1, rule="a positive integer")

@@ -3,20 +3,23 @@
  * \brief How close the attention of one new token comes to reading its keys and values.
  *
  * Build the target `kernels_attention` with AIOMLC_TESTS=ON. Usage: kernels_attention [threads]
- * [tier] [kv_heads]. Four query heads share each of 8 key-value heads of 64 elements in float16;
- * sixteen layers follow each other, as in a model of a billion parameters, so a long context comes
- * from memory. With one key-value head only the chunks of its context can keep more threads busy.
+ * [tier] [kv_heads] [int8]. Four query heads share each of 8 key-value heads of 64 elements in
+ * float16, or in 8 bits; sixteen layers follow each other, as in a model of a billion parameters,
+ * so a long context comes from memory. With one key-value head only the chunks of its context can
+ * keep more threads busy.
  */
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
 #include "aiomlc/attention.h"
 #include "aiomlc/cpu_info.h"
+#include "aiomlc/kv_pages.h"
 
 namespace {
 
@@ -44,18 +47,41 @@ double Median(Work work) {
 
 /*! \brief The pages of one sequence in one layer, in an order of their own. */
 struct Layer {
-  std::vector<uint16_t> elements;
+  std::vector<std::byte> bytes;
   std::vector<const void*> pages;
 
   Layer(const AttentionShape& shape, int64_t context, std::mt19937& random) {
     const int64_t num_pages = (context + kPageSize - 1) / kPageSize;
-    std::normal_distribution<float> normal;
-    elements.resize(num_pages * shape.PageElements());
-    for (uint16_t& element : elements) element = aiomlc::FloatToHalf(normal(random));
+    bytes.resize(num_pages * shape.PageBytes());
+    const aiomlc::KvPages target{bytes.data(), num_pages, shape.num_kv_heads, shape.head_dim,
+                                 shape.kv_type()};
+    for (int64_t slot = 0; slot < num_pages * kPageSize; ++slot) {
+      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        target.WriteKey(slot, head, Row(shape, random).data());
+        target.WriteValue(slot, head, Row(shape, random).data());
+      }
+    }
     for (int64_t page = 0; page < num_pages; ++page) {
-      pages.push_back(elements.data() + page * shape.PageElements());
+      pages.push_back(bytes.data() + page * shape.PageBytes());
     }
     std::shuffle(pages.begin(), pages.end(), random);
+  }
+
+ private:
+  static std::vector<std::byte> Row(const AttentionShape& shape, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    std::vector<std::byte> row(aiomlc::KvRowBytes(shape.kv_type(), shape.head_dim));
+    if (shape.is_8_bit) {
+      for (std::byte& element : row) element = static_cast<std::byte>(random());
+      const float scale = 1.0f / 64.0f;
+      std::memcpy(row.data() + shape.head_dim, &scale, sizeof(scale));
+      return row;
+    }
+    for (int64_t i = 0; i < shape.head_dim; ++i) {
+      const uint16_t element = aiomlc::FloatToHalf(normal(random));
+      std::memcpy(row.data() + 2 * i, &element, sizeof(element));
+    }
+    return row;
   }
 };
 
@@ -76,8 +102,8 @@ double SecondsOfReading(ThreadPool& pool, const std::vector<Layer>& layers) {
   return Median([&] {
     for (const Layer& layer : layers) {
       pool.Run(pool.num_threads(), [&](int part) {
-        const auto* words = reinterpret_cast<const uint64_t*>(layer.elements.data());
-        const size_t count = layer.elements.size() / 4;
+        const auto* words = reinterpret_cast<const uint64_t*>(layer.bytes.data());
+        const size_t count = layer.bytes.size() / sizeof(uint64_t);
         const size_t begin = count * part / pool.num_threads();
         const size_t end = count * (part + 1) / pool.num_threads();
         uint64_t sum = 0;
@@ -98,10 +124,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "kv_heads must be at least 1\n");
     return 2;
   }
-  const AttentionShape shape{4 * kv_heads, kv_heads, 64, FloatType::kF16, 0.125f};
+  const bool is_8_bit = argc > 4 && std::strcmp(argv[4], "int8") == 0;
+  const AttentionShape shape{4 * kv_heads, kv_heads, 64, FloatType::kF16, 0.125f, {}, is_8_bit};
   ThreadPool pool(threads);
-  std::printf("one token, %d layers, %d key-value heads, %d threads, %s; medians\n", kLayers,
-              kv_heads, threads, aiomlc::IsaName(aiomlc::ActiveIsa()).data());
+  std::printf("one token, %d layers, %d key-value heads, %d threads, %s, %s; medians\n", kLayers,
+              kv_heads, threads, aiomlc::IsaName(aiomlc::ActiveIsa()).data(),
+              is_8_bit ? "int8" : "float16");
   std::printf("%8s %10s %12s %12s\n", "context", "ms", "GB/s", "memory GB/s");
   std::mt19937 random(1);
   std::vector<int64_t> contexts{128, 512, 1024, 4096};
@@ -112,7 +140,7 @@ int main(int argc, char** argv) {
       for (int i = 0; i < kLayers; ++i) made.emplace_back(shape, context, random);
       return made;
     }();
-    const double gigabytes = 2e-9 * kLayers * static_cast<double>(layers[0].elements.size());
+    const double gigabytes = 1e-9 * kLayers * static_cast<double>(layers[0].bytes.size());
     const double attention = SecondsOfAttention(pool, shape, layers, context);
     std::printf("%8lld %10.2f %12.1f %12.1f\n", static_cast<long long>(context), 1e3 * attention,
                 gigabytes / attention, gigabytes / SecondsOfReading(pool, layers));

@@ -3,36 +3,42 @@
     python -m benchmarks.perplexity --hugging-face FOLDER
 
 The bundled model scores held-out dialogues through the engine (activations in 8 bits, keys and
-values in float16), once per instruction set; transformers scores the same tokens in float32 with
-the same rounded weights, which `python -m training export --hugging-face FOLDER` writes.
+values in float16), once per instruction set, and with keys and values in 8 bits; transformers
+scores the same tokens in float32 with the same rounded weights, which
+`python -m training export --hugging-face FOLDER` writes. With `--engine-only` it is not asked.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import math
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import anyio
 
-from aiomlc import AsyncMLCEngine
+from aiomlc import AsyncMLCEngine, EngineConfig
+from aiomlc.config import KVCacheType
 from aiomlc.runtime.model_directory import BUNDLED
 from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 
 _HELD_OUT = Path(__file__).parent.parent / "training" / "heldout" / "heldout.jsonl.gz"
 _TIERS = ("avx512", "avx2", "portable")
+_CACHES: tuple[KVCacheType, ...] = ("float16", "int8")
 
 
-async def scored_by_engine(prompts: list[list[int]]) -> float:
+async def scored_by_engine(prompts: list[list[int]], kv_cache_dtype: KVCacheType) -> float:
     """The mean log-probability of every token but the first of each."""
     logprobs: list[float] = []
-    async with AsyncMLCEngine() as engine:
+    config = EngineConfig(kv_cache_dtype=kv_cache_dtype)
+    async with AsyncMLCEngine(engine_config=config) as engine:
         for prompt in prompts:
             answer = await engine.completions.create(prompt=prompt, prompt_logprobs=0, max_tokens=1)
             scored = answer.choices[0].prompt_logprobs or []
@@ -76,34 +82,51 @@ def held_out_prompts(num_dialogues: int) -> list[list[int]]:
     return [tokenizer.encode(dialogue) for dialogue in dialogues]
 
 
+def told_by_engine(tokens: Path, tier: str, kv_cache_dtype: KVCacheType) -> float:
+    """What `scored_by_engine` says in a process of its own, on one instruction set."""
+    told = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.perplexity"),
+            *("--score-only", str(tokens), "--kv-cache-dtype", kv_cache_dtype),
+        ],
+        env={**os.environ, "AIOMLC_ISA": tier},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(told.stdout.split()[-1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--hugging-face", type=Path, required=True)
+    parser.add_argument("--hugging-face", type=Path)
+    parser.add_argument("--engine-only", action="store_true")
+    parser.add_argument("--tiers", nargs="+", choices=_TIERS, default=_TIERS)
     parser.add_argument("--dialogues", type=int, default=300)
     parser.add_argument("--score-only", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--kv-cache-dtype", default="auto", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.score_only is not None:
         prompts = json.loads(arguments.score_only.read_text("utf-8"))
-        print(anyio.run(scored_by_engine, prompts))
+        print(anyio.run(scored_by_engine, prompts, arguments.kv_cache_dtype))
         return
 
+    if arguments.hugging_face is None and not arguments.engine_only:
+        parser.error("--hugging-face or --engine-only is required")
+
     prompts = held_out_prompts(arguments.dialogues)
-    tokens = Path(arguments.hugging_face) / "perplexity-tokens.json"
-    tokens.write_text(json.dumps(prompts), "utf-8")
-    reference = math.exp(-scored_in_float32(prompts, arguments.hugging_face))
+    reference: float | None = None
     print(f"{sum(map(len, prompts))} tokens\n\n| | perplexity | ratio |\n|---|---|---|")
-    print(f"| float32 | {reference:.4f} | |")
-    for tier in _TIERS:
-        command = [sys.executable, "-m", "benchmarks.perplexity", "--score-only", str(tokens)]
-        told = subprocess.run(
-            [*command, "--hugging-face", str(arguments.hugging_face)],
-            env={**os.environ, "AIOMLC_ISA": tier},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        perplexity = math.exp(-float(told.stdout.split()[-1]))
-        print(f"| {tier} | {perplexity:.4f} | {perplexity / reference:.5f} |")
+    if not arguments.engine_only:
+        reference = math.exp(-scored_in_float32(prompts, arguments.hugging_face))
+        print(f"| float32 | {reference:.4f} | |")
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = Path(folder) / "tokens.json"
+        tokens.write_text(json.dumps(prompts), "utf-8")
+        for tier, cache in itertools.product(arguments.tiers, _CACHES):
+            perplexity = math.exp(-told_by_engine(tokens, tier, cache))
+            reference = reference or perplexity
+            print(f"| {tier}, {cache} | {perplexity:.4f} | {perplexity / reference:.5f} |")
 
 
 if __name__ == "__main__":

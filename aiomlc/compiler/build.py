@@ -17,6 +17,7 @@ from tvm.relax.frontend import nn
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
 from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata
+from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.lowering import cpu_cache_factory, lower_to_cpu
 from aiomlc.compiler.memory_plan import plan_memory
 from aiomlc.compiler.parameters import parameter_records
@@ -49,10 +50,9 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
 def _decoder_graph(
     job: CompileJob, config: DecoderConfig, quantization: Quantization
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
-    decoder = Decoder(
-        config, quantization.kv_dtype, cpu_cache_factory(config, quantization.kv_dtype)
-    )
-    decoder = lower_to_cpu(decoder, quantization)
+    cache = kv_cache_of(quantization, job.kv_cache_dtype)
+    decoder = Decoder(config, cache.computed, cpu_cache_factory(config, cache))
+    decoder = lower_to_cpu(decoder, quantization, cache)
     module, named, _ = decoder.export_tvm(_functions(config.hidden_size), allow_extern=True)
     return module, library_metadata(job, config, quantization, [name for name, _ in named])
 
@@ -71,7 +71,7 @@ def library_metadata(
         "num_attention_heads": config.num_attention_heads,
         "num_key_value_heads": config.num_key_value_heads,
         "head_dim": config.head_dim,
-        "kv_dtype": quantization.kv_dtype,
+        "kv_dtype": kv_cache_of(quantization, job.kv_cache_dtype).dtype,
         "page_size": PAGE_SIZE,
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from aiomlc.config import KVCacheType
 from aiomlc.models import DecoderConfig, EncoderConfig, ModelConfig, RopeConfig
 
 LibraryMetadata = Mapping[str, Any]
@@ -21,6 +22,7 @@ class CompileJob:
     config: ModelConfig
     quantization: str
     device: str = "cpu"
+    kv_cache_dtype: KVCacheType = "auto"  #: Of a decoder.
     prefill_chunk_size: int = 512  #: Only a default that the library tells its loader.
     max_batch_size: int = 64  #: The same.
 

@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
+from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization, fuses_feed_forward, packed_bytes
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.decoder import CreateCache, Decoder
@@ -171,22 +172,25 @@ class _CpuTakeRows(nn.Module):  # type: ignore[misc]
         return taken.reshape(rows.shape[0], size)
 
 
-class _CpuWindowedAttention(nn.Module):  # type: ignore[misc]
-    def __init__(self, layer: CacheAttention) -> None:
+class _CpuAttention(nn.Module):  # type: ignore[misc]
+    """Attention with what the cache does not know of: a window, or 8 bits."""
+
+    def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()
         self.layer = layer
+        self.name = _KERNELS + name
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        name = _KERNELS + "kv_windowed_attention"
-        return self.layer.call(name, qkv, kv, self.layer.window, self.layer.sinks)
+        return self.layer.call(self.name, qkv, kv, self.layer.window, self.layer.sinks)
 
 
 class CpuLowering(Mutator):
     """Replaces the layers that decoders and encoders share."""
 
-    def __init__(self, quantization: Quantization) -> None:
+    def __init__(self, quantization: Quantization, cache: KVCache | None = None) -> None:
         super().__init__()
         self.quantization = quantization
+        self.cache = cache
 
     def visit_module(self, name: str, node: nn.Module) -> nn.Module:
         match node:
@@ -200,29 +204,35 @@ class CpuLowering(Mutator):
                 return _CpuQKNorm(node)
             case SiluMul():
                 return _CpuSiluMul()
-            case CacheAttention() if node.window:
-                return _CpuWindowedAttention(node)
+            case CacheAttention():
+                return self._attention(node)
             case TakeRows():
                 return _CpuTakeRows()
             case _:
                 return super().visit_module(name, node)
 
+    def _attention(self, layer: CacheAttention) -> nn.Module:
+        if self.cache is not None and self.cache.is_8_bit:
+            return _CpuAttention(layer, "kv_int8_attention")
 
-def lower_to_cpu(decoder: Decoder, quantization: Quantization) -> Decoder:
+        return _CpuAttention(layer, "kv_windowed_attention") if layer.window else layer
+
+
+def lower_to_cpu(decoder: Decoder, quantization: Quantization, cache: KVCache) -> Decoder:
     """Replace every layer by its kernel, and every matrix by its packed bytes."""
-    lowered: Decoder = CpuLowering(quantization).visit("", decoder)
+    lowered: Decoder = CpuLowering(quantization, cache).visit("", decoder)
     return lowered
 
 
-def cpu_cache_factory(config: DecoderConfig, kv_dtype: str) -> CreateCache:
+def cpu_cache_factory(config: DecoderConfig, cache: KVCache) -> CreateCache:
     """Make TVM's paged KV cache over our kernels."""
 
     def create(sizes: Sequence[Any]) -> nn.Object:
         call = relax.call_pure_packed(
             "vm.builtin.paged_attention_kv_cache_create",
-            *_cache_shape(config, sizes),
+            *_cache_shape(config, cache, sizes),
             *_rope(config),
-            relax.const(np.zeros((), kv_dtype)),
+            relax.const(np.zeros((), cache.dtype)),
             *_cache_functions(),
             ty_args=relax.AnyType(),
         )
@@ -231,14 +241,15 @@ def cpu_cache_factory(config: DecoderConfig, kv_dtype: str) -> CreateCache:
     return create
 
 
-def _cache_shape(config: DecoderConfig, sizes: Sequence[Any]) -> list[Any]:
+def _cache_shape(config: DecoderConfig, cache: KVCache, sizes: Sequence[Any]) -> list[Any]:
+    row_size = cache.row_size(config.head_dim)
     return [
         relax.ShapeExpr([*sizes, _LAYER_SLIDING_WINDOW]),
         relax.ShapeExpr([0, config.num_hidden_layers]),  # One stage of a pipeline.
         relax.prim_value(config.num_attention_heads),
         relax.prim_value(config.num_key_value_heads),
-        relax.prim_value(config.head_dim),
-        relax.prim_value(config.head_dim),
+        relax.prim_value(row_size),
+        relax.prim_value(row_size),
         relax.ShapeExpr([_ATTENTION_MHA] * config.num_hidden_layers),
         relax.prim_value(False),  # No disaggregation.
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "QUANTIZATIONS",
+    "FloatType",
     "MatrixFormat",
     "Quantization",
     "fuses_feed_forward",
@@ -19,6 +20,7 @@ from typing import Literal
 from aiomlc.errors import ModelLoadError
 
 MatrixFormat = Literal["q4", "bf16", "f32"]
+FloatType = Literal["float16", "float32"]
 
 _TILE = 16  # Output rows of one tile of a packed matrix.
 _GROUP = 32  # Inputs that share a scale.
@@ -31,7 +33,7 @@ class Quantization:
 
     name: str
     matrix_format: MatrixFormat
-    kv_dtype: Literal["float16", "float32"]
+    kv_dtype: FloatType
 
 
 QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(

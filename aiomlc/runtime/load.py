@@ -159,6 +159,7 @@ def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -
         config=_with_window(description.config, config),
         quantization=quantization,
         device="cpu" if device == "auto" else device,
+        kv_cache_dtype=config.kv_cache_dtype,
     )
 
 
@@ -167,6 +168,9 @@ def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
     if isinstance(model, EncoderConfig):
         if size > 0 or sinks > 0:
             raise BadRequestError("an encoder sees all of a text", param="sliding_window_size")
+
+        if config.kv_cache_dtype != "auto":
+            raise BadRequestError("an encoder has no KV cache", param="kv_cache_dtype")
 
         return model
 

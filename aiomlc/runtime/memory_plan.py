@@ -6,13 +6,14 @@ __all__ = ("MemoryPlan", "ModelMemory", "plan_memory", "plan_models")
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
+from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import fuses_feed_forward, quantization_named
 from aiomlc.config import (
     PAGE_SIZE,
     EngineConfig,
+    KVCacheType,
     Mode,
     ServingLimits,
     StepSizes,
@@ -25,7 +26,6 @@ from aiomlc.runtime.memory import MemoryBudget, memory_budget
 from aiomlc.runtime.model_directory import ModelDirectory, choose_quantization, find_draft
 from aiomlc.weights.plan import packed_file_bytes, parse_params
 
-_VALUE_BYTES: dict[Literal["float16", "float32"], int] = {"float16": 2, "float32": 4}
 _UNBOUNDED = 1 << 62
 _SIZES = (
     "max_num_sequence",
@@ -183,10 +183,10 @@ def plan_memory(directory: ModelDirectory, mode: Mode, config: EngineConfig) -> 
         ModelLoadError: a file or a field is at fault.
         BadRequestError: the model is an encoder, or a field contradicts it.
     """
-    models = [_model_memory(directory, config.quantization)]
+    models = [_model_memory(directory, config.quantization, config.kv_cache_dtype)]
     draft = find_draft(directory, config)
     if draft is not None:
-        models.append(_model_memory(draft, None))
+        models.append(_model_memory(draft, None, config.kv_cache_dtype))
 
     return plan_models(models, mode, config, memory_budget(config.gpu_memory_utilization))
 
@@ -246,7 +246,9 @@ def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_specula
     return 4 * models[0].vocab_size * (computed * len(models) + kept)
 
 
-def _model_memory(directory: ModelDirectory, wanted: str | None) -> ModelMemory:
+def _model_memory(
+    directory: ModelDirectory, wanted: str | None, kv_dtype: KVCacheType
+) -> ModelMemory:
     description = read_description(directory.path)
     config = description.config
     if not isinstance(config, DecoderConfig):
@@ -257,9 +259,12 @@ def _model_memory(directory: ModelDirectory, wanted: str | None) -> ModelMemory:
     quantization = quantization_named(choose_quantization(directory, description, wanted))
     parameters = decoder_parameters(config)
     records = parameter_records(parameters, quantization, [p.name for p in parameters])
-    value = _VALUE_BYTES[quantization.kv_dtype]
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
+    cache = kv_cache_of(quantization, kv_dtype)
+    row = cache.row_bytes(config.head_dim)
+    query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
+    queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
+    # Beside a cache of 8 bits, what is rotated in another type.
+    rotated = (queries + 2 * keys) * cache.computed_bytes if cache.is_8_bit else 0
     inner = config.intermediate_size
     fused = fuses_feed_forward(quantization.matrix_format, inner)
     return ModelMemory(
@@ -268,13 +273,14 @@ def _model_memory(directory: ModelDirectory, wanted: str | None) -> ModelMemory:
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
         weight_bytes=packed_file_bytes(parse_params(records)),
-        kv_bytes_per_token=2 * config.num_hidden_layers * keys * value,
+        kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
         # Queries, keys, values and results, and two sums of each head.
-        chunk_bytes_per_token=2 * (queries + keys) * value + 8 * config.num_attention_heads,
+        chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
         # Four states, the fused projection and what attention gives, three of the inner layer or,
         # where no floats of it are kept, its rounded values.
         step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
-        + (2 * inner if fused else 12 * inner),
+        + (2 * inner if fused else 12 * inner)
+        + rotated,
     )
 
 

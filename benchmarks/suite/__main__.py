@@ -15,8 +15,10 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from aiomlc.compiler.quantization import QUANTIZATIONS
+from aiomlc.config import KVCacheType
 from benchmarks.interleaved import Sample, processor, run_interleaved
 from benchmarks.random_llama import LLAMA_1B, TINY, make_gguf, make_model
 from benchmarks.suite import openvino_genai, vllm_cpu
@@ -58,7 +60,7 @@ def _measure(arguments: argparse.Namespace) -> None:
             measured.append((row, _samples(row, contestants, arguments.rounds)))
 
     names = [contestant.name for contestant in contestants]
-    costs = read_costs(model, arguments.quantization)
+    costs = read_costs(model, arguments.quantization, arguments.kv_cache_dtype)
     machine = best_limits(limits)
     results = [
         Result(row, samples, share_of_limit(row, _median(samples[names[0]]), costs, machine))
@@ -85,7 +87,7 @@ def _open_contestants(
     arguments: argparse.Namespace, model: Path, stack: ExitStack
 ) -> list[Contestant]:
     """Ours first. A rival in Python takes part where it is installed, or when it was named."""
-    setup = Setup(model, arguments.threads, arguments.quantization)
+    setup = Setup(model, arguments.threads, arguments.quantization, arguments.kv_cache_dtype)
     wanted = arguments.contestants
     contestants: list[Contestant] = []
 
@@ -155,6 +157,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of measures")
     parser.add_argument("--contestants", nargs="*", choices=_RIVALS, help="beside aiomlc")
     parser.add_argument("--quantization", choices=tuple(QUANTIZATIONS), default="q4f16_1")
+    parser.add_argument("--kv-cache-dtype", choices=get_args(KVCacheType), default="auto")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tiny", action="store_true", help="a small model, to try the suite")

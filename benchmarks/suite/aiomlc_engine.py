@@ -32,7 +32,11 @@ class AiomlcContestant:
         self.name = f"aiomlc {setup.quantization}"
         self._setup = setup
         self._prompts = Prompts(setup.model)
-        config = EngineConfig(quantization=setup.quantization, num_threads=setup.threads)
+        config = EngineConfig(
+            quantization=setup.quantization,
+            kv_cache_dtype=setup.kv_cache_dtype,
+            num_threads=setup.threads,
+        )
         self._engine = AsyncMLCEngine(setup.model, engine_config=config)
         with ExitStack() as stack:
             self._portal = stack.enter_context(start_blocking_portal())

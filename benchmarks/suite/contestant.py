@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from aiomlc.config import KVCacheType
 from benchmarks.suite.plan import Kind
 
 Meter = Callable[[int], float]  #: From a row's size to its value, in the row's unit.
@@ -25,6 +26,7 @@ class Setup:
     model: Path  #: A Hugging Face directory.
     threads: int
     quantization: str  #: aiomlc's name of it.
+    kv_cache_dtype: KVCacheType = "auto"  #: Of aiomlc; fresh processes have their own.
 
 
 class Contestant(Protocol):

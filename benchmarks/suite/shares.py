@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.quantization import quantization_named
-from aiomlc.config import cache_home
+from aiomlc.config import KVCacheType, cache_home
 from benchmarks.suite.contestant import UnavailableError
 from benchmarks.suite.machine import MachineLimits
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Row
 
 _EMBEDDING, _HEAD = "model.embed_tokens", "lm_head"
-_VALUE_BYTES = {"float16": 2, "float32": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ModelCosts:
         return self.weight_bytes / streams + self.kv_bytes * context
 
 
-def read_costs(model: Path, quantization: str) -> ModelCosts:
+def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "auto") -> ModelCosts:
     """Take the costs from the packed weights that the engine maps.
 
     Raises:
@@ -51,7 +51,7 @@ def read_costs(model: Path, quantization: str) -> ModelCosts:
     config = json.loads((model / "config.json").read_bytes())
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    kv_values = 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * head_dim
+    kv_rows = 2 * config["num_hidden_layers"] * config["num_key_value_heads"]
     kind = quantization_named(quantization)
     blocks = (
         math.prod(param["shape"])
@@ -60,7 +60,7 @@ def read_costs(model: Path, quantization: str) -> ModelCosts:
     )
     return ModelCosts(
         weight_bytes=nbytes,
-        kv_bytes=kv_values * _VALUE_BYTES[kind.kv_dtype],
+        kv_bytes=kv_rows * kv_cache_of(kind, kv_cache_dtype).row_bytes(head_dim),
         block_parameters=sum(blocks),
         is_q4=kind.matrix_format == "q4",
     )

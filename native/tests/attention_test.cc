@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <tuple>
 #include <vector>
 
+#include "aiomlc/elementwise.h"
+#include "aiomlc/kv_pages.h"
 #include "kernel_testing.h"
 
 namespace aiomlc {
@@ -20,22 +23,19 @@ class PagedSequence {
       : shape_(shape),
         length_(length),
         num_pages_((length + kPageSize - 1) / kPageSize),
-        pages_(shape.type, std::vector<float>(num_pages_ * shape.PageElements(),
-                                              std::numeric_limits<float>::quiet_NaN())),
-        queries_(shape.type, RandomFloats(length * shape.num_query_heads * shape.head_dim, seed)) {
-    const std::vector<float> values =
-        RandomFloats(2 * length * shape.num_kv_heads * shape.head_dim, seed + 1);
-    size_t next = 0;
+        bytes_(num_pages_ * shape.PageBytes(), kNaN),
+        queries_(shape.type, RandomFloats(length * shape.num_query_heads * shape.head_dim, seed)),
+        keys_(Stored(seed + 1, 0)),
+        values_(Stored(seed + 1, 1)) {
     for (int64_t position = 0; position < length; ++position) {
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
-        for (int64_t i = 0; i < shape.head_dim; ++i) {
-          pages_.Set(Index(false, head, position, i), values[next++]);
-          pages_.Set(Index(true, head, position, i), values[next++]);
-        }
+        const size_t row = (position * shape.num_kv_heads + head) * pages().RowBytes();
+        pages().WriteKey(Slot(position), head, keys_.data() + row);
+        pages().WriteValue(Slot(position), head, values_.data() + row);
       }
     }
     for (int64_t page = 0; page < num_pages_; ++page) {
-      addresses_.push_back(pages_.data() + (num_pages_ - 1 - page) * shape.PageBytes());
+      addresses_.push_back(bytes_.data() + (num_pages_ - 1 - page) * shape.PageBytes());
     }
   }
 
@@ -50,13 +50,12 @@ class PagedSequence {
 
   /*! \brief Make NaN of every slot that row `position` does not see. */
   void HideFrom(int64_t position) {
+    const std::vector<std::byte> nothing(pages().RowBytes(), kNaN);
     for (int64_t other = 0; other < length_; ++other) {
       if (Sees(position, other)) continue;
       for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
-        for (int64_t i = 0; i < shape_.head_dim; ++i) {
-          pages_.Set(Index(false, head, other, i), std::numeric_limits<float>::quiet_NaN());
-          pages_.Set(Index(true, head, other, i), std::numeric_limits<float>::quiet_NaN());
-        }
+        pages().WriteKey(Slot(other), head, nothing.data());
+        pages().WriteValue(Slot(other), head, nothing.data());
       }
     }
   }
@@ -81,7 +80,7 @@ class PagedSequence {
       double dot = 0;
       for (int64_t i = 0; i < shape_.head_dim; ++i) {
         dot += double{queries_[position * row_size() + head * shape_.head_dim + i]} *
-               pages_[Index(false, kv_head, other, i)];
+               Element(keys_, kv_head, other, i);
       }
       weights.push_back(dot * shape_.scale);
     }
@@ -91,43 +90,77 @@ class PagedSequence {
     std::vector<double> output(shape_.head_dim, 0.0);
     for (int64_t other = 0; other <= position; ++other) {
       for (int64_t i = 0; i < shape_.head_dim; ++i) {
-        output[i] += weights[other] / total * pages_[Index(true, kv_head, other, i)];
+        output[i] += weights[other] / total * Element(values_, kv_head, other, i);
       }
     }
     return output;
   }
 
  private:
+  static constexpr std::byte kNaN{0xff};  // As every byte of an element, or of a scale.
+
   bool Sees(int64_t position, int64_t other) const {
     const auto [size, sinks] = shape_.window;
     return other <= position && (size == 0 || other > position - size || other < sinks);
   }
 
-  int64_t Index(bool is_value, int64_t head, int64_t position, int64_t i) const {
-    const int64_t page = num_pages_ - 1 - position / kPageSize;
-    const int64_t plane = (page * 2 + (is_value ? 1 : 0)) * shape_.num_kv_heads + head;
-    const int64_t slot = position % kPageSize;
-    const int64_t start = plane * kPageSize * shape_.head_dim;
-    return start + (is_value ? slot * shape_.head_dim + i : i * kPageSize + slot);
+  int64_t Slot(int64_t position) const {
+    return (num_pages_ - 1 - position / kPageSize) * kPageSize + position % kPageSize;
+  }
+
+  KvPages pages() {
+    return {bytes_.data(), num_pages_, shape_.num_kv_heads, shape_.head_dim, shape_.kv_type()};
+  }
+
+  /*! \return Every second random number, in rows [length, num_kv_heads] as the pages hold them. */
+  std::vector<std::byte> Stored(uint32_t seed, int64_t first) const {
+    const int64_t rows = length_ * shape_.num_kv_heads;
+    const std::vector<float> random = RandomFloats(2 * rows * shape_.head_dim, seed);
+    FloatTensor floats(shape_.type, rows * shape_.head_dim);
+    for (int64_t i = 0; i < rows * shape_.head_dim; ++i) floats.Set(i, random[2 * i + first]);
+    std::vector<std::byte> stored(rows * KvRowBytes(shape_.kv_type(), shape_.head_dim));
+    if (shape_.is_8_bit) {
+      ThreadPool pool(1);
+      QuantizeRows(pool, floats.data(), shape_.type, rows, shape_.head_dim, stored.data());
+    } else {
+      std::memcpy(stored.data(), floats.data(), stored.size());
+    }
+    return stored;
+  }
+
+  /*! \return What an element of a stored row stands for. */
+  double Element(const std::vector<std::byte>& stored, int64_t head, int64_t position,
+                 int64_t i) const {
+    const size_t row_bytes = KvRowBytes(shape_.kv_type(), shape_.head_dim);
+    const std::byte* row = stored.data() + (position * shape_.num_kv_heads + head) * row_bytes;
+    if (!shape_.is_8_bit) {
+      FloatTensor one(shape_.type, 1);
+      std::memcpy(one.data(), row + i * FloatBytes(shape_.type), FloatBytes(shape_.type));
+      return one[0];
+    }
+    float scale;
+    std::memcpy(&scale, row + shape_.head_dim, sizeof(scale));
+    return static_cast<double>(static_cast<int8_t>(row[i])) * scale;
   }
 
   AttentionShape shape_;
   int64_t length_;
   int64_t num_pages_;
-  FloatTensor pages_;
+  std::vector<std::byte> bytes_;
   FloatTensor queries_;
+  std::vector<std::byte> keys_, values_;
   std::vector<const void*> addresses_;
 };
 
-// Type, head size, heads per kv head, window.
-using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow>;
+// Type, head size, heads per kv head, window, pages of 8 bits.
+using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool>;
 
 class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
  protected:
   AttentionShape shape() const {
-    const auto [type, head_dim, group, window] = GetParam();
+    const auto [type, head_dim, group, window, is_8_bit] = GetParam();
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    return {2 * group, 2, head_dim, type, scale, window};
+    return {2 * group, 2, head_dim, type, scale, window, is_8_bit};
   }
 
   ThreadPool pool_{2};
@@ -246,7 +279,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                          ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                                             ::testing::Values<int64_t>(8, 20, 64, 80),
                                             ::testing::Values<int64_t>(1, 3),
-                                            ::testing::Values(AttentionWindow{})));
+                                            ::testing::Values(AttentionWindow{}),
+                                            ::testing::Bool()));
 INSTANTIATE_TEST_SUITE_P(
     Windows, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
@@ -254,12 +288,15 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(AttentionWindow{1, 0}, AttentionWindow{5, 2},
                                          AttentionWindow{16, 0}, AttentionWindow{20, 16},
                                          AttentionWindow{33, 19}, AttentionWindow{3, 40},
-                                         AttentionWindow{100, 4})));
+                                         AttentionWindow{100, 4}),
+                       ::testing::Bool()));
 // More heads than fit in a tile, and the largest usual head.
 INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
-                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}},
-                                           Parameters{FloatType::kF16, 16, 71, {9, 2}},
-                                           Parameters{FloatType::kF16, 256, 2, {}}));
+                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, false},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, true},
+                                           Parameters{FloatType::kF16, 256, 2, {}, false},
+                                           Parameters{FloatType::kF16, 256, 2, {}, true}));
 
 // Contexts that end about the boundaries of chunks, which are 512 positions long.
 constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
@@ -275,14 +312,14 @@ FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSeq
   return output;
 }
 
-// Heads per kv head, kv heads, window.
-using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow>;
+// Heads per kv head, kv heads, window, pages of 8 bits.
+using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool>;
 
 class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
  protected:
   AttentionShape shape(FloatType type) const {
-    const auto [group, num_kv_heads, window] = GetParam();
-    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window};
+    const auto [group, num_kv_heads, window, is_8_bit] = GetParam();
+    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window, is_8_bit};
   }
 
   ThreadPool one_{1}, two_{2}, three_{3}, eight_{8}, sixteen_{16};
@@ -403,14 +440,19 @@ TEST_P(AttentionToALongContext, WhatARowDoesNotSeeMayHoldAnything) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {}}, LongParameters{2, 8, {}},
-                                           LongParameters{20, 1, {}}));
+                         ::testing::Values(LongParameters{2, 1, {}, false},
+                                           LongParameters{2, 8, {}, false},
+                                           LongParameters{20, 1, {}, false},
+                                           LongParameters{2, 1, {}, true},
+                                           LongParameters{20, 1, {}, true}));
 // The sinks and what the window shows are in the same chunk, in adjacent ones, and far apart.
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {5, 0}},
-                                           LongParameters{2, 1, {600, 3}},
-                                           LongParameters{2, 1, {40, 530}},
-                                           LongParameters{20, 1, {1030, 17}}));
+                         ::testing::Values(LongParameters{2, 1, {5, 0}, false},
+                                           LongParameters{2, 1, {600, 3}, false},
+                                           LongParameters{2, 1, {40, 530}, false},
+                                           LongParameters{2, 1, {40, 530}, true},
+                                           LongParameters{20, 1, {1030, 17}, false},
+                                           LongParameters{20, 1, {1030, 17}, true}));
 
 TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "../src/kernels/simd_math.h"
 #include "../src/kernels/simd_portable.h"
+#include "aiomlc/kv_type.h"
 #include "kernel_testing.h"
 
 namespace aiomlc {
@@ -244,6 +247,77 @@ TEST_P(ElementwiseOnTier, TakeRowsPicksRows) {
   EXPECT_EQ(out, (std::vector<float>{4, 5, 0, 1, 4, 5}));
 }
 
+/*! \return Rows of KvType::kI8. */
+std::vector<std::byte> Quantized(ThreadPool& pool, const FloatTensor& x, int64_t rows,
+                                 int64_t size) {
+  std::vector<std::byte> out(rows * KvRowBytes(KvType::kI8, size));
+  QuantizeRows(pool, x.data(), x.type(), rows, size, out.data());
+  return out;
+}
+
+float StepOf(const std::byte* row, int64_t size) {
+  float step;
+  std::memcpy(&step, row + size, sizeof(step));
+  return step;
+}
+
+TEST_P(ElementwiseOnTier, EightBitsAreTheNearestOfTheirSteps) {
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    const FloatTensor x(type, RandomFloats(kRows * kSize, 15, 0.1f));
+
+    const std::vector<std::byte> out = Quantized(pool_, x, kRows, kSize);
+
+    for (int64_t row = 0; row < kRows; ++row) {
+      const std::byte* quantized = out.data() + row * KvRowBytes(KvType::kI8, kSize);
+      const double step = StepOf(quantized, kSize);
+      int most = 0;
+      for (int64_t i = 0; i < kSize; ++i) {
+        const auto value = static_cast<int8_t>(quantized[i]);
+        most = std::max(most, std::abs(value));
+        ASSERT_NEAR(value * step, x[row * kSize + i], 0.50001 * step);
+      }
+      EXPECT_EQ(most, 127);
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, TiesOfEightBitsAreRoundedToEven) {
+  const FloatTensor x(FloatType::kF32, std::vector<float>{127, -127, 0.5f, 1.5f, -2.5f, -3.5f});
+
+  const std::vector<std::byte> out = Quantized(pool_, x, 1, 6);
+
+  EXPECT_EQ(StepOf(out.data(), 6), 1.0f);
+  for (const auto& [i, value] :
+       std::vector<std::pair<int, int>>{{0, 127}, {1, -127}, {2, 0}, {3, 2}, {4, -2}, {5, -4}}) {
+    EXPECT_EQ(static_cast<int8_t>(out[i]), value);
+  }
+}
+
+TEST_P(ElementwiseOnTier, ARowOfNothingHasEightBitsOfNothing) {
+  for (const float nothing : {0.0f, -0.0f, 1e-40f}) {
+    const FloatTensor x(FloatType::kF32, std::vector<float>(20, nothing));
+
+    const std::vector<std::byte> out = Quantized(pool_, x, 1, 20);
+
+    EXPECT_LT(StepOf(out.data(), 20), 1e-30f);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(out[i], std::byte{0});
+  }
+}
+
+TEST_P(ElementwiseOnTier, AnElementThatIsNotFiniteShowsInTheStep) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    for (const int64_t place : {0, 15, 16, 18}) {
+      std::vector<float> values(38, 1.0f);
+      values[19 + place] = bad;
+
+      const std::vector<std::byte> out = Quantized(pool_, {FloatType::kF16, values}, 2, 19);
+
+      EXPECT_EQ(StepOf(out.data(), 19), 1.0f / 127.0f);
+      EXPECT_TRUE(std::isnan(StepOf(out.data() + KvRowBytes(KvType::kI8, 19), 19)));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tiers, ElementwiseOnTier, ::testing::ValuesIn(SupportedTiers()),
                          [](const auto& info) { return std::string(IsaName(info.param)); });
 
@@ -252,6 +326,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
   std::vector<std::vector<float>> norms, layer_norms, activations, gelus;
+  std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
@@ -264,12 +339,14 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
     Gelu(pool, x.data(), kRows * kSize, gelus.back().data());
     activations.emplace_back(kRows / 2 * kSize);
     SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
+    bytes.push_back(Quantized(pool, {FloatType::kF32, x}, kRows, kSize));
   }
 
   for (const std::vector<float>& norm : norms) EXPECT_EQ(norm, norms[0]);
   for (const std::vector<float>& norm : layer_norms) EXPECT_EQ(norm, layer_norms[0]);
   for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
+  for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);
 }
 
 }  // namespace

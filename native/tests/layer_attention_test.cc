@@ -229,7 +229,7 @@ TEST_F(LayerAttentionTest, ALayerAfterARefusedOneIsComputed) {
 
 TEST(KvPages, TokensComeBackFromTheirSlots) {
   FloatTensor pages(FloatType::kF32, 3 * 2 * 2 * 16 * 4);
-  const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, FloatType::kF32};
+  const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, KvType::kF32};
   const FloatTensor keys(FloatType::kF32, RandomFloats(3 * 8, 1));
   const FloatTensor values(FloatType::kF32, RandomFloats(3 * 8, 2));
   const std::vector<int32_t> slots{47, -1, 16};
@@ -253,6 +253,34 @@ TEST(KvPages, TokensComeBackFromTheirSlots) {
   const std::vector<int32_t> not_copied{31};
   ReadFromPages(all, not_copied.data(), 1, read_keys.data(), read_values.data());
   EXPECT_EQ(read_keys.Slice(0, 8), std::vector<uint8_t>(32, 0));
+}
+
+TEST(KvPages, TokensOfEightBitsBringTheirScales) {
+  constexpr size_t kRow = 2 * KvRowBytes(KvType::kI8, 6);
+  std::vector<std::byte> pages(3 * 2 * 16 * kRow);
+  const KvPages all{pages.data(), 3, 2, 6, KvType::kI8};
+  std::vector<std::byte> keys(2 * kRow), values(2 * kRow), read_keys(kRow), read_values(kRow);
+  for (size_t i = 0; i < 2 * kRow; ++i) {
+    keys[i] = std::byte(i + 1);
+    values[i] = std::byte(i + 101);
+  }
+  const std::vector<int32_t> slots{47, 16};
+  const std::vector<int32_t> moved{5, 40};
+  const std::vector<int32_t> copied{5, 24};  // Slot 40 is slot 8 of page 2: now also of page 1.
+
+  AppendToPages(all, keys.data(), values.data(), slots.data(), 2);
+  CopySlots(all, slots.data(), moved.data(), 2);
+  CopyPage(all, 2, 1, 9);
+
+  EXPECT_EQ(all.PageBytes(), 2 * 16 * kRow);
+  for (size_t i = 0; i < 2; ++i) {
+    ReadFromPages(all, &copied[i], 1, read_keys.data(), read_values.data());
+    EXPECT_TRUE(std::equal(read_keys.begin(), read_keys.end(), keys.begin() + i * kRow));
+    EXPECT_TRUE(std::equal(read_values.begin(), read_values.end(), values.begin() + i * kRow));
+  }
+  const int32_t not_copied = 31;
+  ReadFromPages(all, &not_copied, 1, read_keys.data(), read_values.data());
+  EXPECT_EQ(read_keys, std::vector<std::byte>(kRow));
 }
 
 }  // namespace

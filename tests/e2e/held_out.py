@@ -40,10 +40,16 @@ def read_cases(per_skill: int) -> dict[str, list[Case]]:
     return cases
 
 
-async def score(cases: Mapping[str, Sequence[Case]]) -> dict[str, float]:
+async def score(
+    cases: Mapping[str, Sequence[Case]], config: EngineConfig | None = None
+) -> dict[str, float]:
     """The share of right answers per skill, 0 to 1."""
     model = await load_model(
-        None, device="auto", mode="local", engine_config=EngineConfig(), on_progress=None
+        None,
+        device="auto",
+        mode="local",
+        engine_config=config or EngineConfig(),
+        on_progress=None,
     )
     right: dict[str, int] = dict.fromkeys(cases, 0)
     limiter = CapacityLimiter(64)

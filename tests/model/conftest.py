@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aiomlc.config import EngineConfig
+from aiomlc.config import EngineConfig, KVCacheType
 from aiomlc.runtime.core import NativeModel
 from aiomlc.runtime.load import open_native
 from aiomlc.runtime.model_directory import find_model
@@ -37,14 +37,18 @@ def tiny_directory(
 
 @pytest.fixture(scope="session")
 def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
-    """Open a tiny model by architecture and quantisation."""
-    opened: dict[tuple[str, str], NativeModel] = {}
+    """Open a tiny model by architecture and quantisation, and what its cache holds."""
+    opened: dict[tuple[str, str, KVCacheType], NativeModel] = {}
 
-    def open_one(architecture: str, quantization: str) -> NativeModel:
-        key = (architecture, quantization)
+    def open_one(
+        architecture: str, quantization: str, kv_cache_dtype: KVCacheType = "auto"
+    ) -> NativeModel:
+        key = (architecture, quantization, kv_cache_dtype)
         if key not in opened:
             directory = find_model(tiny_directory(architecture))
-            config = EngineConfig(quantization=quantization, num_threads=2)
+            config = EngineConfig(
+                quantization=quantization, kv_cache_dtype=kv_cache_dtype, num_threads=2
+            )
             opened[key] = anyio.run(
                 open_native, directory, "auto", "local", config, lambda progress: None
             ).native

@@ -160,18 +160,21 @@ def _run(module: Any, inputs: list[Array], params: list[Array]) -> list[Array]: 
 
 
 def _difference(name: str) -> float:
+    from aiomlc.compiler.kv_cache import kv_cache_of
     from aiomlc.compiler.lowering import lower_to_cpu
     from aiomlc.compiler.quantization import QUANTIZATIONS
 
+    quantization = QUANTIZATIONS["q0f32"]
     module, inputs = CASES[name]()
     shapes = [tuple(map(int, param.shape)) for _, param in module.named_parameters()]
     params = [_floats(*shape) for shape in shapes]
     packed = [_pack(value) if value.ndim == 2 else value for value in params]
 
     plain = _run(module, inputs, params)
-    lowered = _run(lower_to_cpu(module, QUANTIZATIONS["q0f32"]), inputs, packed)
+    lowered = lower_to_cpu(module, quantization, kv_cache_of(quantization, "auto"))
+    kernels = _run(lowered, inputs, packed)
 
-    return max(float(np.abs(a - b).max()) for a, b in zip(plain, lowered, strict=True))
+    return max(float(np.abs(a - b).max()) for a, b in zip(plain, kernels, strict=True))
 
 
 def main() -> None:

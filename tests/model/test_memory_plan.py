@@ -45,9 +45,12 @@ def size():
     return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
 
 opened = []
-for tokens in map(int, sys.argv[3:]):
+for tokens in map(int, sys.argv[4:]):
     config = EngineConfig(
-        quantization=sys.argv[2], num_threads=1, max_total_sequence_length=tokens
+        quantization=sys.argv[2],
+        kv_cache_dtype=sys.argv[3],
+        num_threads=1,
+        max_total_sequence_length=tokens,
     )
     before = size()
     opened.append(
@@ -86,13 +89,19 @@ def test_the_cache_has_the_pages_of_the_plan(
     assert open_tiny(architecture, "q4f16_1").free_pages() == plan.num_pages
 
 
-@pytest.mark.parametrize("quantization", ["q4f16_1", "q0f32"])
+@pytest.mark.parametrize(
+    ("quantization", "kv_cache_dtype"),
+    [("q4f16_1", "auto"), ("q0f32", "auto"), ("q4f16_1", "int8"), ("q0f32", "float16")],
+)
 def test_the_cache_takes_the_bytes_of_the_plan(
-    tiny_directory: Directory, quantization: str
+    tiny_directory: Directory, quantization: str, kv_cache_dtype: str
 ) -> None:
     tokens = [16, 2**18, 2**21]  # The first also loads the libraries.
     result = subprocess.run(
-        [sys.executable, "-c", _MEASURE, tiny_directory("qwen3"), quantization, *map(str, tokens)],
+        [
+            *(sys.executable, "-c", _MEASURE, tiny_directory("qwen3"), quantization),
+            *(kv_cache_dtype, *map(str, tokens)),
+        ],
         env={**os.environ, **_PLAIN_MALLOC},
         capture_output=True,
         text=True,

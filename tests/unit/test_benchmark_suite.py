@@ -128,6 +128,7 @@ def test_costs_come_from_the_packed_weights(
     costs = read_costs(model, "q4f16_1")
 
     assert costs == ModelCosts(weight_bytes, 2 * 2 * 2 * 8 * 2, 4 * 8, is_q4=True)
+    assert read_costs(model, "q4f16_1", "int8").kv_bytes == 2 * 2 * 2 * (8 + 4)
 
 
 def test_weights_that_were_not_packed_are_named(

@@ -274,11 +274,22 @@ def test_plan_prints_the_table_and_what_was_given() -> None:
     assert "max_num_sequence                     3      given" in result.stdout
 
 
+def test_plan_shows_what_a_cache_of_eight_bits_spares() -> None:
+    def tokens(*more: str) -> int:
+        result = CliRunner().invoke(app, ["plan", *more])
+        line = next(line for line in result.stdout.splitlines() if "KV cache" in line)
+        return int(line.split(" tokens of ")[1].split()[0].replace(",", ""))
+
+    assert tokens("--kv-cache-dtype", "float16") == tokens()
+    assert 1.7 < tokens() / tokens("--kv-cache-dtype", "int8") < 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["--max-total-sequence-length", f"{2**40}"], 1, "MORE THAN THE BUDGET"),
         (["--mode", "tiny"], 2, "mode is 'tiny'"),
+        (["--kv-cache-dtype", "int4"], 2, "kv_cache_dtype is 'int4'"),
     ],
 )
 def test_a_plan_that_cannot_be_is_an_error(arguments: list[str], code: int, words: str) -> None:

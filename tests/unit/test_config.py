@@ -92,6 +92,14 @@ def test_a_count_is_a_positive_integer(name: str, value: Any) -> None:  # noqa: 
     assert caught.value.param == name
 
 
+@pytest.mark.parametrize("value", ["int4", "fp8", "", None, 8])
+def test_another_type_of_cache_is_refused_by_name(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match="not one of auto, float16, float32, int8") as caught:
+        EngineConfig(kv_cache_dtype=value)
+
+    assert caught.value.param == "kv_cache_dtype"
+
+
 @pytest.mark.parametrize("name", ["sliding_window_size", "attention_sink_size"])
 @pytest.mark.parametrize("value", [-2, 1.5, True, "3"])
 def test_a_window_is_an_integer_from_minus_one(name: str, value: Any) -> None:  # noqa: ANN401

@@ -43,6 +43,9 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     quantization: Annotated[
         str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
     ] = None,
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="auto, float16, float32 or int8: how keys and values are kept.")
+    ] = "auto",
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Ask one question, or converse; the answer is streamed."""
@@ -56,7 +59,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     }
     settings = ChatSettings(
         model=model,
-        quantization=quantization,
+        engine={"quantization": quantization, "kv_cache_dtype": kv_cache_dtype},
         system=system,
         options={name: value for name, value in options.items() if value is not None},
     )
@@ -77,6 +80,9 @@ def plan(  # noqa: PLR0913 - one parameter per option.
     quantization: Annotated[
         str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
     ] = None,
+    kv_cache_dtype: Annotated[
+        str, typer.Option(help="auto, float16, float32 or int8: how keys and values are kept.")
+    ] = "auto",
     max_num_sequence: Annotated[int | None, typer.Option(help="Concurrent sequences.")] = None,
     max_total_sequence_length: Annotated[
         int | None, typer.Option(help="Tokens that the KV cache holds.")
@@ -95,6 +101,7 @@ def plan(  # noqa: PLR0913 - one parameter per option.
     fields: dict[str, Any] = {
         "mode": mode,
         "quantization": quantization,
+        "kv_cache_dtype": kv_cache_dtype,
         "max_num_sequence": max_num_sequence,
         "max_total_sequence_length": max_total_sequence_length,
         "max_single_sequence_length": max_single_sequence_length,

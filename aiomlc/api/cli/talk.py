@@ -38,19 +38,20 @@ class ChatSettings:
     """What the command line asked for."""
 
     model: str | None = None
-    quantization: str | None = None
     system: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  #: Fields of every request.
+    engine: Mapping[str, Any] = field(default_factory=dict)  #: Fields of the configuration.
 
 
 def run_chat(settings: ChatSettings, prompt: str | None) -> None:
     """Answer one prompt, or converse until the user leaves.
 
     Raises:
-        AiomlcError: the model does not load, or the one prompt cannot be answered.
+        AiomlcError: a field is refused, the model does not load, or the one prompt cannot be
+            answered.
         KeyboardInterrupt: the one answer, or the loading, was interrupted.
     """
-    config = EngineConfig(quantization=settings.quantization)
+    config = EngineConfig(**settings.engine)
     with start_blocking_portal() as portal, ProgressDisplay(sys.stderr) as display:
         engine = AsyncMLCEngine(
             settings.model, mode="interactive", engine_config=config, on_progress=display.show

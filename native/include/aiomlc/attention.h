@@ -10,6 +10,7 @@
 #include <span>
 
 #include "aiomlc/float_types.h"
+#include "aiomlc/kv_type.h"
 #include "aiomlc/thread_pool.h"
 
 namespace aiomlc {
@@ -30,13 +31,19 @@ struct AttentionShape {
   int64_t num_query_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  FloatType type = FloatType::kF16;  //!< Of queries, pages and output.
+  FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages if not of 8 bits.
   float scale = 1.0f;                //!< Applied to q . k in float32.
   AttentionWindow window = {};
+  bool is_8_bit = false;  //!< The pages are of KvType::kI8.
 
-  /*! \return Elements of one page, laid out as `KvPages` says. */
+  KvType kv_type() const { return is_8_bit ? KvType::kI8 : KvTypeOf(type); }
+
+  /*! \return Elements of one page, laid out as `KvPages` says; scales are none. */
   int64_t PageElements() const { return 2 * num_kv_heads * kPageSize * head_dim; }
-  size_t PageBytes() const { return static_cast<size_t>(PageElements()) * FloatBytes(type); }
+
+  /*! \return Bytes of the keys, or of the values, of one head in a page. */
+  size_t PlaneBytes() const { return kPageSize * KvRowBytes(kv_type(), head_dim); }
+  size_t PageBytes() const { return 2 * static_cast<size_t>(num_kv_heads) * PlaneBytes(); }
 
   friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
 };

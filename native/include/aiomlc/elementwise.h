@@ -8,6 +8,7 @@
 #ifndef AIOMLC_ELEMENTWISE_H_
 #define AIOMLC_ELEMENTWISE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "aiomlc/float_types.h"
@@ -79,6 +80,14 @@ struct RotaryCall {
 };
 
 void SplitRotary(ThreadPool& pool, const RotaryCall& call);
+
+/*!
+ * \brief Round each row to 8 bits with a step of its own; half a step at most is lost.
+ * \param x Rows of `size` elements of `type`.
+ * \param out As many rows of KvType::kI8. A row with an element that is not finite is NaN.
+ */
+void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
+                  std::byte* out);
 
 /*! \brief out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
 void TakeRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);

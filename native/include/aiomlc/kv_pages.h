@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "aiomlc/float_types.h"
+#include "aiomlc/kv_type.h"
 
 namespace aiomlc {
 
@@ -17,17 +17,21 @@ namespace aiomlc {
  *
  * The keys of a head lie with their slots side by side, [head_dim, 16], because attention
  * multiplies an element of 16 keys at once; its values lie one after the other, [16, head_dim].
- * A slot id is page * 16 + slot. Ids and lengths must be in range; nothing here checks them.
+ * After these 16 rows come their scales, if the type has any. A slot id is page * 16 + slot. Ids
+ * and lengths must be in range; nothing here checks them.
  */
 struct KvPages {
   std::byte* data = nullptr;
   int64_t num_pages = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  FloatType type = FloatType::kF16;
+  KvType type = KvType::kF16;
 
-  /*! \return Bytes of one head of one position. */
-  size_t RowBytes() const { return static_cast<size_t>(head_dim) * FloatBytes(type); }
+  /*! \return Bytes of one head of one position, in a dense row. */
+  size_t RowBytes() const { return KvRowBytes(type, head_dim); }
+
+  /*! \return The same without its scale. */
+  size_t ElementsBytes() const { return static_cast<size_t>(head_dim) * KvElementBytes(type); }
 
   /*! \return Bytes of one page. */
   size_t PageBytes() const;

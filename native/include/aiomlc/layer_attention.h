@@ -107,8 +107,7 @@ class LayerAttention {
   void AddRowsAsSequences();
   void AddSegment(const PageSegments& segments, int64_t group, Sequence& sequence);
   void ComputeIfComplete(ThreadPool& pool);
-  void CopyHistory(const std::byte* source, int64_t filled, size_t row_bytes,
-                   std::byte* target) const;
+  void CopyHistory(const std::byte* source, int64_t filled, std::byte* target) const;
   void PageNewTokens(ThreadPool& pool);
 
   State state_ = State::kIdle;

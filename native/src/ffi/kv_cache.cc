@@ -9,11 +9,13 @@
 
 #include <cstddef>
 #include <iterator>
+#include <optional>
 
 #include "aiomlc/elementwise.h"
 #include "aiomlc/huge_pages.h"
 #include "aiomlc/kv_pages.h"
 #include "aiomlc/layer_attention.h"
+#include "aiomlc/quantized_layer.h"
 #include "tensor_arguments.h"
 
 namespace aiomlc {
@@ -25,11 +27,26 @@ using ffi::TensorView;
 
 constexpr int64_t kAny = TensorArguments::kAny;
 
+/*! \return How many elements `size` of them are without a scale, which counts as such. */
+int64_t HeadDim(KvType type, int64_t size) {
+  return size - static_cast<int64_t>(KvScaleBytes(type) / KvElementBytes(type));
+}
+
 KvPages PagesOf(const TensorArguments& args, const TensorView& pages) {
   args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
-  const FloatType type = args.Type(pages, "pages");
-  return {static_cast<std::byte*>(args.Floats(pages, "pages", type)), pages.size(0), pages.size(2),
-          pages.size(4), type};
+  const KvType type = args.TypeOfKv(pages, "pages");
+  const int64_t head_dim = HeadDim(type, pages.size(4));
+  args.Require(head_dim > 0, "pages have no room for elements beside their scales");
+  return {static_cast<std::byte*>(args.Kv(pages, "pages", type)), pages.size(0), pages.size(2),
+          head_dim, type};
+}
+
+/*! \return The type of queries and output beside keys and values of `type`. */
+FloatType QueryType(const TensorArguments& args, KvType type) {
+  if (type != KvType::kI8) return type == KvType::kF32 ? FloatType::kF32 : FloatType::kF16;
+  const std::optional<FloatType> outer = QuantizedLayer::Current().type();
+  args.Require(outer.has_value(), "a cache of 8 bits is called through kv_int8_attention");
+  return *outer;
 }
 
 void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t count,
@@ -46,25 +63,30 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   LayerAttention::Current().Begin();
   args.RequireShape(q, "q", {kAny, kAny, kAny});
   const int64_t rows = q.size(0);
-  const int64_t head_dim = q.size(2);
-  args.RequireShape(k, "k", {rows, kAny, head_dim});
-  args.RequireShape(v, "v", {rows, k.size(1), head_dim});
+  const KvType type = args.TypeOfKv(qkv, "qkv");
+  const int64_t head_dim = HeadDim(type, q.size(2));
+  args.RequireShape(k, "k", {rows, kAny, q.size(2)});
+  args.RequireShape(v, "v", {rows, k.size(1), q.size(2)});
   RotaryCall call;
   call.heads = {q.size(1), k.size(1), head_dim};
-  args.RequireShape(qkv, "qkv", {rows, call.heads.num_heads(), head_dim});
+  args.RequireShape(qkv, "qkv", {rows, call.heads.num_heads(), q.size(2)});
   args.RequireShape(positions, "positions", {rows});
   args.RequireShape(inverse_frequencies, "inverse_frequencies", {kAny});
   args.Require(2 * inverse_frequencies.size(0) <= head_dim, "too many inverse frequencies");
-  call.type = args.Type(qkv, "qkv");
+  call.type = QueryType(args, type);
   call.rows = rows;
-  call.qkv = args.Floats(qkv, "qkv", call.type);
+  call.qkv = args.Kv(qkv, "qkv", type);
   call.positions = args.Data<int32_t>(positions, "positions");
   call.inverse_frequencies = args.Data<float>(inverse_frequencies, "inverse_frequencies");
   call.num_frequencies = inverse_frequencies.size(0);
-  call.q = args.Floats(q, "q", call.type);
-  call.k = args.Floats(k, "k", call.type);
-  call.v = args.Floats(v, "v", call.type);
-  SplitRotary(ThreadPool::Current(), call);
+  call.q = args.Kv(q, "q", type);
+  call.k = args.Kv(k, "k", type);
+  call.v = args.Kv(v, "v", type);
+  if (type == KvType::kI8) {
+    QuantizedLayer::Current().Split(ThreadPool::Current(), call);
+  } else {
+    SplitRotary(ThreadPool::Current(), call);
+  }
 }
 
 void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_ids) {
@@ -79,8 +101,7 @@ void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_id
   args.RequireShape(slot_ids, "position_map", {k.size(0)});
   const int32_t* ids = args.Data<int32_t>(slot_ids, "position_map");
   RequireSlots(args, ids, k.size(0), -1, target);
-  const FloatType type = args.Type(pages, "pages");
-  AppendToPages(target, args.Floats(k, "k", type), args.Floats(v, "v", type), ids, k.size(0));
+  AppendToPages(target, args.Kv(k, "k", target.type), args.Kv(v, "v", target.type), ids, k.size(0));
 }
 
 /*! \brief The arguments that every attention function has. */
@@ -94,9 +115,12 @@ AttentionCall CallOf(const TensorArguments& args, const TensorView& q, const Ten
   args.Require(num_kv_heads > 0 && q.size(1) % num_kv_heads == 0, q.size(1),
                " query heads do not share ", num_kv_heads, " key-value heads");
   AttentionCall call;
-  call.shape = {q.size(1), num_kv_heads, q.size(2), args.Type(q, "q"), static_cast<float>(scale)};
-  call.queries = args.Floats(q, "q", call.shape.type);
-  call.output = args.Floats(output, "output", call.shape.type);
+  const KvType type = args.TypeOfKv(q, "q");
+  call.shape = {q.size(1), num_kv_heads, HeadDim(type, q.size(2)), QueryType(args, type),
+                static_cast<float>(scale)};
+  call.shape.is_8_bit = type == KvType::kI8;
+  call.queries = call.shape.is_8_bit ? QuantizedLayer::Current().queries() : args.Kv(q, "q", type);
+  call.output = args.Kv(output, "output", type);
   call.num_rows = q.size(0);
   call.positions = args.Data<int32_t>(positions, "q_rope_position");
   return call;
@@ -123,8 +147,8 @@ void CallRagged(TensorView q, TensorView q_indptr, TensorView k, TensorView v, T
   for (int64_t i = 0; i <= tokens.num_sequences; ++i) {
     args.Require(kv_rows[i] == tokens.row_indptr[i], "queries and keys must be the same tokens");
   }
-  tokens.keys = args.Floats(k, "k", call.shape.type);
-  tokens.values = args.Floats(v, "v", call.shape.type);
+  tokens.keys = args.Kv(k, "k", call.shape.kv_type());
+  tokens.values = args.Kv(v, "v", call.shape.kv_type());
   LayerAttention::Current().AddNewTokens(ThreadPool::Current(), call, tokens);
 }
 
@@ -133,7 +157,10 @@ PageSegments SegmentsOf(const TensorArguments& args, const TensorView& pages,
                         const TensorView& page_indptr, const TensorView& page_values,
                         const TensorView& length_info, const TensorView& k_rope_pos_offset,
                         const AttentionShape& shape) {
-  args.RequireShape(pages, "pages", {kAny, 2, shape.num_kv_heads, kPageSize, shape.head_dim});
+  const KvPages all = PagesOf(args, pages);
+  args.Require(all.num_kv_heads == shape.num_kv_heads && all.head_dim == shape.head_dim &&
+                   all.type == shape.kv_type(),
+               "pages do not hold what the queries ask for");
   args.RequireShape(page_indptr, "page_indptr", {kAny});
   args.Require(page_indptr.size(0) > 0, "page_indptr is empty");
   args.RequireShape(page_values, "page_values", {kAny});
@@ -141,8 +168,8 @@ PageSegments SegmentsOf(const TensorArguments& args, const TensorView& pages,
   segments.num_groups = page_indptr.size(0) - 1;
   args.RequireShape(length_info, "length_info", {segments.num_groups});
   args.RequireShape(k_rope_pos_offset, "k_rope_pos_offset", {segments.num_groups});
-  segments.pages = args.Floats(pages, "pages", shape.type);
-  segments.num_pages = pages.size(0);
+  segments.pages = all.data;
+  segments.num_pages = all.num_pages;
   segments.page_indptr = args.Data<int32_t>(page_indptr, "page_indptr");
   segments.page_ids = args.Data<int32_t>(page_values, "page_values");
   segments.num_page_ids = page_values.size(0);
@@ -206,10 +233,9 @@ void CallDebugGet(TensorView pages, TensorView slot_ids, TensorView k_data, Tens
   args.Require(layer_id >= 0 && layer_id < k_data.size(0), "layer_id is out of range");
   const int32_t* ids = args.Data<int32_t>(slot_ids, "position_map");
   RequireSlots(args, ids, count, 0, source);
-  const FloatType type = args.Type(pages, "pages");
   const size_t layer_bytes = static_cast<size_t>(count * source.num_kv_heads) * source.RowBytes();
-  auto* keys = static_cast<std::byte*>(args.Floats(k_data, "k_data", type));
-  auto* values = static_cast<std::byte*>(args.Floats(v_data, "v_data", type));
+  auto* keys = static_cast<std::byte*>(args.Kv(k_data, "k_data", source.type));
+  auto* values = static_cast<std::byte*>(args.Kv(v_data, "v_data", source.type));
   ReadFromPages(source, ids, count, keys + layer_id * layer_bytes, values + layer_id * layer_bytes);
 }
 
@@ -236,6 +262,22 @@ void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
 }
 
 /*!
+ * \brief Let the cache attend, with what it does not know of the layer: cache, layer, scale,
+ * window, sinks.
+ */
+void AttendWithin(const TensorArguments& checked, const ffi::PackedArgs& args, int64_t least_window,
+                  const ffi::AnyView& qkv, const ffi::AnyView& output, ffi::Any* result) {
+  const AttentionWindow window{args[3].cast<int64_t>(), args[4].cast<int64_t>()};
+  checked.Require(window.size >= least_window && window.sinks >= 0, "a window of ", window.size,
+                  " and ", window.sinks, " sinks");
+  static const auto& attend = *new ffi::Function(
+      ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv"));
+  const ffi::AnyView forwarded[] = {args[0], args[1], args[2], qkv, output};
+  const LayerAttention::WindowScope scope(LayerAttention::Current(), window);
+  attend.CallPacked(forwarded, std::size(forwarded), result);
+}
+
+/*!
  * \brief The attention of a layer that has a window: cache, layer, scale, window, sinks, qkv,
  * output.
  *
@@ -245,14 +287,49 @@ void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
 void CallWindowed(ffi::PackedArgs args, ffi::Any* result) {
   const TensorArguments checked("aiomlc.cpu.kv_windowed_attention");
   checked.Require(args.size() == 7, args.size(), " arguments instead of 7");
-  const AttentionWindow window{args[3].cast<int64_t>(), args[4].cast<int64_t>()};
-  checked.Require(window.size > 0 && window.sinks >= 0, "a window of ", window.size, " and ",
-                  window.sinks, " sinks");
-  static const auto& attend = *new ffi::Function(
-      ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv"));
-  const ffi::AnyView forwarded[] = {args[0], args[1], args[2], args[5], args[6]};
-  const LayerAttention::WindowScope scope(LayerAttention::Current(), window);
-  attend.CallPacked(forwarded, std::size(forwarded), result);
+  AttendWithin(checked, args, 1, args[5], args[6], result);
+}
+
+/*!
+ * \brief The memory of [rows, heads, head_dim] floats as int8[rows, heads, head_dim + scale].
+ *
+ * That is the shape of everything in the cache's eyes, and it looks at nothing but shapes.
+ */
+ffi::Tensor AsSeenByTheCache(const TensorArguments& args, const ffi::Tensor& tensor,
+                             const char* name, FloatType type) {
+  args.RequireShape(tensor, name, {kAny, kAny, kAny});
+  args.Floats(tensor, name, type);
+  const int64_t head_dim = tensor.size(2);
+  const auto row = static_cast<int64_t>(KvRowBytes(KvType::kI8, head_dim));
+  args.Require(row <= head_dim * static_cast<int64_t>(FloatBytes(type)), name, " has heads of ",
+               head_dim, " elements, too few for a cache of 8 bits");
+  int64_t shape[] = {tensor.size(0), tensor.size(1), row};
+  int64_t strides[] = {shape[1] * row, row, 1};
+  DLTensor seen = *tensor.GetDLTensorPtr();
+  seen.dtype = DLDataType{kDLInt, 8, 1};
+  seen.shape = shape;
+  seen.strides = strides;
+  using ffi::detail::ObjectUnsafe;
+  TVMFFIObjectHandle view;
+  TVM_FFI_CHECK_SAFE_CALL(TVMFFITensorCreateUnsafeView(
+      ObjectUnsafe::TVMFFIObjectPtrFromObjectRef(tensor), &seen, &view));
+  return ffi::Tensor(
+      ObjectUnsafe::ObjectPtrFromOwned<ffi::TensorObj>(static_cast<TVMFFIObject*>(view)));
+}
+
+/*!
+ * \brief The attention of a layer over a cache of 8 bits: the arguments of a layer with a window; a
+ * window of 0 is none.
+ */
+void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
+  const TensorArguments checked("aiomlc.cpu.kv_int8_attention");
+  checked.Require(args.size() == 7, args.size(), " arguments instead of 7");
+  const auto qkv = args[5].cast<ffi::Tensor>();
+  const auto output = args[6].cast<ffi::Tensor>();
+  const FloatType type = checked.Type(qkv, "qkv");
+  const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type);
+  AttendWithin(checked, args, 0, AsSeenByTheCache(checked, qkv, "qkv", type),
+               AsSeenByTheCache(checked, output, "output", type), result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -267,7 +344,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.kv_debug_get", CallDebugGet)
       .def("aiomlc.cpu.kv_compact_copy", CallCompactCopy)
       .def_packed("aiomlc.cpu.attention_unsupported", CallUnsupported)
-      .def_packed("aiomlc.cpu.kv_windowed_attention", CallWindowed);
+      .def_packed("aiomlc.cpu.kv_windowed_attention", CallWindowed)
+      .def_packed("aiomlc.cpu.kv_int8_attention", CallInt8);
 }
 
 }  // namespace

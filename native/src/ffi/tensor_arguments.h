@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "aiomlc/float_types.h"
+#include "aiomlc/kv_type.h"
 
 namespace aiomlc {
 
@@ -68,6 +69,17 @@ class TensorArguments {
   void* Floats(const TensorView& tensor, const char* name, FloatType type) const {
     Require(Type(tensor, name) == type, name, " must be ",
             type == FloatType::kF16 ? "float16" : "float32");
+    return Bytes(tensor, name);
+  }
+
+  /*! \return What a tensor of keys or values holds: float32, float16, or int8 with scales. */
+  KvType TypeOfKv(const TensorView& tensor, const char* name) const {
+    return HasType(tensor, kDLInt, 8) ? KvType::kI8 : KvTypeOf(Type(tensor, name));
+  }
+
+  /*! \return The keys or values of a tensor of this type. */
+  void* Kv(const TensorView& tensor, const char* name, KvType type) const {
+    Require(TypeOfKv(tensor, name) == type, name, " is of another type than the rest");
     return Bytes(tensor, name);
   }
 

@@ -99,10 +99,12 @@ class TilePlan {
     tile.head_dim = static_cast<int>(shape_.head_dim);
     tile.first_position = rows.first_position + begin;
     tile.pages = rows.pages;
-    tile.key_offset = kv_head * kPageSize * shape_.head_dim;
-    tile.value_offset = (shape_.num_kv_heads + kv_head) * kPageSize * shape_.head_dim;
+    const auto plane = static_cast<int64_t>(shape_.PlaneBytes() / KvElementBytes(shape_.kv_type()));
+    tile.key_offset = kv_head * plane;
+    tile.value_offset = (shape_.num_kv_heads + kv_head) * plane;
     tile.scale = shape_.scale;
     tile.type = shape_.type;
+    tile.is_8_bit = shape_.is_8_bit;
     tile.window = shape_.window.size;
     tile.sinks = shape_.window.sinks;
     tasks_.Add(tile);

@@ -22,7 +22,7 @@ namespace aiomlc {
  * \brief Online softmax over the pages of a chunk in ascending order, for all queries of a tile at
  * once.
  */
-template <typename Lanes, typename Element, bool kWindowed>
+template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 class BlockAttention {
  public:
   BlockAttention(const AttentionTile& tile, const AttentionScratch& scratch)
@@ -125,11 +125,13 @@ class BlockAttention {
   // Vectors of queries, and positions or elements, whose sums are held in registers.
   static constexpr int kVectors = Lanes::kAccumulators >= 8 ? 4 : 1;
   static constexpr int kDepth = 4;
+  static constexpr bool kScaled = sizeof(Stored) == 1;
   static_assert(kLanes == kTilePageSize);
 
-  const Element* Page(int64_t page) const { return static_cast<const Element*>(tile_.pages[page]); }
+  const Stored* Page(int64_t page) const { return static_cast<const Stored*>(tile_.pages[page]); }
 
-  static Vector LoadPadded(const Element* source, int count) {
+  template <typename Type>
+  static Vector LoadPadded(const Type* source, int count) {
     return count >= kLanes ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
   }
 
@@ -160,7 +162,11 @@ class BlockAttention {
     return count < 0 ? 0 : count < kLanes ? count : kLanes;
   }
 
-  void LoadPage(const Element* page, const Element* next) {
+  void LoadPage(const Stored* page, const Stored* next) {
+    if constexpr (kScaled) {
+      key_scales_ = ScalesAfter(page + tile_.key_offset, tile_.head_dim);
+      value_scales_ = ScalesAfter(page + tile_.value_offset, tile_.head_dim);
+    }
     for (int c = 0; c < tile_.head_dim; ++c) {
       const int64_t keys = tile_.key_offset + static_cast<int64_t>(c) * kTilePageSize;
       __builtin_prefetch(next + keys);
@@ -248,9 +254,10 @@ class BlockAttention {
           for (int i = 0; i < kSize; ++i) dot[p][i] = Lanes::Fma(query[i], key, dot[p][i]);
         }
       }
-      const Vector scale = Lanes::Set(tile_.scale);
 #pragma GCC unroll 4
       for (int p = 0; p < kDepth; ++p) {
+        const Vector scale =
+            Lanes::Set(kScaled ? key_scales_[slot + p] * tile_.scale : tile_.scale);
         float* scores = scratch_.probs + (slot + p) * kStride + first;
 #pragma GCC unroll 4
         for (int i = 0; i < kSize; ++i) {
@@ -278,7 +285,9 @@ class BlockAttention {
     largest = Finite(largest);
     for (int slot = 0; slot < kTilePageSize; ++slot) {
       p[slot] = Exp<Lanes>(Lanes::Sub(p[slot], largest));
-      Lanes::Store(scratch_.probs + slot * kStride + first, p[slot]);
+      Vector weight = p[slot];
+      if constexpr (kScaled) weight = Lanes::Mul(weight, Lanes::Set(value_scales_[slot]));
+      Lanes::Store(scratch_.probs + slot * kStride + first, weight);
     }
     // In the order in which `Lanes::Sum` adds its lanes.
     for (int step = kTilePageSize / 2; step > 0; step /= 2) {
@@ -340,6 +349,8 @@ class BlockAttention {
   const int num_queries_;
   const PageVisits<kWindowed> visits_;
   SoftmaxState state_{};
+  const float* key_scales_ = nullptr;  // Of the page that is visited.
+  const float* value_scales_ = nullptr;
 };
 
 }  // namespace aiomlc

@@ -23,8 +23,9 @@ namespace aiomlc {
  * makes the result independent of the batch and of where a prompt is cut. Slots after a row's own
  * position are never multiplied into its sum, because they may hold anything, NaN included. The
  * scores of two pages are computed together, because those of one alone would wait for each other.
+ * The scale of a key is multiplied with its score, that of a value with its probability.
  */
-template <typename Lanes, typename Element, bool kWindowed>
+template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 class TileAttention {
  public:
   TileAttention(const AttentionTile& tile, const AttentionScratch& scratch)
@@ -117,6 +118,7 @@ class TileAttention {
   // There are fewer queries than lanes.
   static constexpr int kPageProbs = Lanes::kWidth * kTilePageSize;
   static constexpr int kRegisters = Lanes::kAccumulators >= 8 ? 16 : 4;
+  static constexpr bool kScaled = sizeof(Stored) == 1;
 
   int num_queries() const { return tile_.num_rows * tile_.num_heads; }
 
@@ -127,11 +129,17 @@ class TileAttention {
     return row * tile_.row_stride + static_cast<int64_t>(head) * tile_.head_dim;
   }
 
-  static Vector LoadPadded(const Element* source, int count) {
+  template <typename Type>
+  static Vector LoadPadded(const Type* source, int count) {
     return count >= Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
   }
 
-  const Element* Page(int64_t page) const { return static_cast<const Element*>(tile_.pages[page]); }
+  const Stored* Page(int64_t page) const { return static_cast<const Stored*>(tile_.pages[page]); }
+
+  /*! \brief The scales of the keys, or values, at `offset` of a page. */
+  Vector Scales(const Stored* page, int64_t offset) const {
+    return Lanes::Load(ScalesAfter(page + offset, tile_.head_dim));
+  }
 
   /*! \brief The first row that sees any of `page`. */
   int FirstRow(int64_t page) const {
@@ -147,13 +155,12 @@ class TileAttention {
     const int full_end = FullEnd(first_full_row, page);
 
     const int heads = tile_.num_heads;
-    float* probs = scratch_.probs + which * kPageProbs;
     for (int row = first_row; row < tile_.num_rows; ++row) {
       const int visible = Visible(row, page);
       const SlotRange gap = Gap(row, page);
       if (kWindowed && gap.begin == 0 && gap.end >= visible) continue;
       for (int query = row * heads; query < (row + 1) * heads; ++query) {
-        Soften(query, visible, gap, probs + query * kTilePageSize);
+        Soften(query, visible, gap, which);
       }
       if (row < first_full_row || row >= full_end) AccumulateRow(row, visible, gap, which);
     }
@@ -222,9 +229,11 @@ class TileAttention {
 #pragma GCC unroll 2
     for (int page = 0; page < kPages; ++page) {
       float* probs = scratch_.probs + page * kPageProbs + first * kTilePageSize;
+      Vector scale = Lanes::Set(tile_.scale);
+      if constexpr (kScaled) scale = Lanes::Mul(Scales(pages_[page], tile_.key_offset), scale);
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
-        Lanes::Store(probs + i * kTilePageSize, Lanes::Mul(dot[page][i], Lanes::Set(tile_.scale)));
+        Lanes::Store(probs + i * kTilePageSize, Lanes::Mul(dot[page][i], scale));
       }
     }
   }
@@ -235,7 +244,8 @@ class TileAttention {
   }
 
   /*! \brief Turn one query's scores into unnormalised probabilities, and rescale its past. */
-  void Soften(int query, int visible, SlotRange gap, float* probs) {
+  void Soften(int query, int visible, SlotRange gap, int which) {
+    float* probs = scratch_.probs + which * kPageProbs + query * kTilePageSize;
     const Vector hidden = Lanes::Set(-__builtin_inff());
     Vector scores = Lanes::Select(visible, Lanes::Load(probs), hidden);
     if (kWindowed && gap.begin < gap.end) {
@@ -245,7 +255,11 @@ class TileAttention {
     const float past = state_.largest[query];
     const float largest = past > page_largest ? past : page_largest;
     const Vector p = Exp<Lanes>(Lanes::Sub(scores, Lanes::Set(largest)));
-    Lanes::Store(probs, p);
+    if constexpr (kScaled) {
+      Lanes::Store(probs, Lanes::Mul(p, Scales(pages_[which], tile_.value_offset)));
+    } else {
+      Lanes::Store(probs, p);
+    }
 
     const float correction = Share(past, largest);
     state_.total[query] = __builtin_fmaf(state_.total[query], correction, Lanes::Sum(p));
@@ -292,8 +306,8 @@ class TileAttention {
 
   template <int kQueries, int kColumns, bool kWhole>
   void AddValues(int first, int c, int visible, int which) {
-    const Element* values = pages_[which] + tile_.value_offset + c;
-    const Element* ahead = ahead_[which] + tile_.value_offset + c;
+    const Stored* values = pages_[which] + tile_.value_offset + c;
+    const Stored* ahead = ahead_[which] + tile_.value_offset + c;
     const float* weights = scratch_.probs + which * kPageProbs + first * kTilePageSize;
     float* sums = state_.sums + first * width_ + c;
     Vector sum[kQueries][kColumns];
@@ -309,7 +323,7 @@ class TileAttention {
       Vector value[kColumns];
 #pragma GCC unroll 4
       for (int j = 0; j < kColumns; ++j) {
-        const Element* source = values + offset + j * Lanes::kWidth;
+        const Stored* source = values + offset + j * Lanes::kWidth;
         value[j] = kWhole ? Lanes::Load(source) : LoadPadded(source, tile_.head_dim - c);
         __builtin_prefetch(ahead + offset + j * Lanes::kWidth);
       }
@@ -334,18 +348,28 @@ class TileAttention {
   const int width_;
   const PageVisits<kWindowed> visits_;
   SoftmaxState state_{};
-  int first_slot_ = 0;       // See `Accumulate`.
-  const Element* pages_[2];  // The pair that is visited.
-  const Element* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
+  int first_slot_ = 0;      // See `Accumulate`.
+  const Stored* pages_[2];  // The pair that is visited.
+  const Stored* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
 };
+
+template <typename Lanes, typename Element, typename Stored, bool kWindowed>
+void AttendStored(const AttentionTile& tile, const TileWork& work,
+                  const AttentionScratch& scratch) {
+  if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
+    AttendPart(TileAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), work, scratch);
+  } else {
+    AttendPart(BlockAttention<Lanes, Element, Stored, kWindowed>(tile, scratch), work, scratch);
+  }
+}
 
 template <typename Lanes, typename Element, bool kWindowed>
 void AttendElements(const AttentionTile& tile, const TileWork& work,
                     const AttentionScratch& scratch) {
-  if (tile.num_rows * tile.num_heads < Lanes::kWidth) {
-    AttendPart(TileAttention<Lanes, Element, kWindowed>(tile, scratch), work, scratch);
+  if (tile.is_8_bit) {
+    AttendStored<Lanes, Element, int8_t, kWindowed>(tile, work, scratch);
   } else {
-    AttendPart(BlockAttention<Lanes, Element, kWindowed>(tile, scratch), work, scratch);
+    AttendStored<Lanes, Element, Element, kWindowed>(tile, work, scratch);
   }
 }
 

@@ -43,7 +43,8 @@ struct AttentionScratch {
  * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
  * head.
  *
- * Offsets and strides count elements.
+ * Offsets and strides count elements. In pages of 8 bits the scales follow the 16 keys, or values,
+ * of a head.
  */
 struct AttentionTile {
   const void* queries;  // first row and head; heads are adjacent
@@ -57,10 +58,17 @@ struct AttentionTile {
   int64_t key_offset;        // of this head in a page
   int64_t value_offset;
   float scale;
-  FloatType type;
+  FloatType type;  // of queries and output, and of pages if not of 8 bits
+  bool is_8_bit;
   int64_t window;  // positions a row sees, its own the last; 0 is all
   int64_t sinks;   // first positions that a window never hides
 };
+
+/*! \return The scales of the 16 keys or values that begin at `plane`. */
+template <typename Stored>
+const float* ScalesAfter(const Stored* plane, int head_dim) {
+  return reinterpret_cast<const float*>(plane + static_cast<int64_t>(head_dim) * kTilePageSize);
+}
 
 /*! \brief What of a tile one call computes. */
 struct TileWork {

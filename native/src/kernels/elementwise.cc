@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aiomlc/cpu_info.h"
+#include "aiomlc/kv_type.h"
 #include "elementwise_rows.h"
 
 namespace aiomlc {
@@ -217,6 +218,22 @@ void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
       split(call.q, heads.num_query_heads, true);
       split(call.k, heads.num_kv_heads, true);
       split(call.v, heads.num_kv_heads, false);
+    }
+  });
+}
+
+void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
+                  std::byte* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  const auto* source = static_cast<const std::byte*>(x);
+  const size_t source_bytes = static_cast<size_t>(size) * FloatBytes(type);
+  const size_t row_bytes = KvRowBytes(KvType::kI8, size);
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::byte* target = out + row * row_bytes;
+      const float step = kernels.quantize(source + row * source_bytes, type, size,
+                                          reinterpret_cast<int8_t*>(target));
+      std::memcpy(target + size, &step, sizeof(step));
     }
   });
 }

@@ -29,6 +29,8 @@ struct RowKernels {
   /*! \brief Turn x[i] with x[i + half]. */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
+  /*! \brief Round to multiples of the returned step, the largest element to 127 of them. */
+  float (*quantize)(const void* x, FloatType type, int64_t size, int8_t* out);
 };
 
 RowKernels PortableRowKernels();
@@ -41,7 +43,9 @@ RowKernels ActiveRowKernels();
 template <typename Lanes>
 class Rows {
  public:
-  static RowKernels Kernels() { return {RmsNorm, LayerNorm, Convert, SiluMul, Gelu, Rotate}; }
+  static RowKernels Kernels() {
+    return {RmsNorm, LayerNorm, Convert, SiluMul, Gelu, Rotate, Quantize};
+  }
 
  private:
   using Vector = typename Lanes::Vector;
@@ -158,6 +162,31 @@ class Rows {
       Store(out + i, Lanes::Sub(Lanes::Mul(low, c), Lanes::Mul(high, s)), count);
       Store(out + half + i, Lanes::Add(Lanes::Mul(high, c), Lanes::Mul(low, s)), count);
     });
+  }
+
+  static float Quantize(const void* x, FloatType type, int64_t size, int8_t* out) {
+    return type == FloatType::kF16 ? QuantizeElements(static_cast<const uint16_t*>(x), size, out)
+                                   : QuantizeElements(static_cast<const float*>(x), size, out);
+  }
+
+  template <typename Element>
+  static float QuantizeElements(const Element* x, int64_t size, int8_t* out) {
+    const Vector zero = Lanes::Set(0.0f);
+    Vector largest = zero;
+    Vector poison = zero;
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      largest = Lanes::Max(largest, Lanes::Max(a, Lanes::Sub(zero, a)));
+      poison = Lanes::Fma(a, zero, poison);
+    });
+    const float most = Lanes::Largest(largest);
+    // What is smaller counts as zero: 127 divided by it might be infinite.
+    const Vector steps = Lanes::Set(most > 0x1p-100f ? 127.0f / most : 0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      Lanes::StoreRounded(out + i, Lanes::Mul(Load(x + i, count), steps), count);
+    });
+    // Where an element is not finite, the poison is NaN, and no result may look as if all were.
+    return most / 127.0f + Lanes::Sum(poison);
   }
 };
 

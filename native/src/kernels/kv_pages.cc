@@ -20,22 +20,37 @@ void CopyStrided(const void* source, int64_t source_stride, void* target, int64_
   for (int64_t i = 0; i < count; ++i) to[i * target_stride] = from[i * source_stride];
 }
 
-void CopyElements(FloatType type, const void* source, int64_t source_stride, void* target,
+void CopyElements(KvType type, const void* source, int64_t source_stride, void* target,
                   int64_t target_stride, int64_t count) {
-  if (type == FloatType::kF16) {
-    CopyStrided<uint16_t>(source, source_stride, target, target_stride, count);
-  } else {
-    CopyStrided<uint32_t>(source, source_stride, target, target_stride, count);
+  switch (type) {
+    case KvType::kF32:
+      return CopyStrided<uint32_t>(source, source_stride, target, target_stride, count);
+    case KvType::kF16:
+      return CopyStrided<uint16_t>(source, source_stride, target, target_stride, count);
+    case KvType::kI8:
+      return CopyStrided<uint8_t>(source, source_stride, target, target_stride, count);
   }
 }
 
 /*! \return Where the key of a slot begins in its plane; its elements are a page size apart. */
 std::byte* FirstOfKey(const KvPages& pages, int64_t slot_id, int64_t head) {
-  return pages.Plane(slot_id, false, head) + slot_id % kPageSize * FloatBytes(pages.type);
+  return pages.Plane(slot_id, false, head) + slot_id % kPageSize * KvElementBytes(pages.type);
 }
 
 std::byte* Value(const KvPages& pages, int64_t slot_id, int64_t head) {
-  return pages.Plane(slot_id, true, head) + slot_id % kPageSize * pages.RowBytes();
+  return pages.Plane(slot_id, true, head) + slot_id % kPageSize * pages.ElementsBytes();
+}
+
+std::byte* Scale(const KvPages& pages, int64_t slot_id, bool is_value, int64_t head) {
+  return pages.Plane(slot_id, is_value, head) + kPageSize * pages.ElementsBytes() +
+         slot_id % kPageSize * KvScaleBytes(pages.type);
+}
+
+/*! \brief Copy the scales of adjacent slots, if the type has any. */
+void CopyScales(const KvPages& pages, const std::byte* source, std::byte* target,
+                int64_t num_slots) {
+  if (pages.type != KvType::kI8) return;
+  std::memmove(target, source, static_cast<size_t>(num_slots) * KvScaleBytes(pages.type));
 }
 
 }  // namespace
@@ -51,18 +66,22 @@ std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
 
 void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const {
   CopyElements(type, row, 1, FirstOfKey(*this, slot_id, head), kPageSize, head_dim);
+  CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, false, head), 1);
 }
 
 void KvPages::WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const {
-  std::memcpy(Value(*this, slot_id, head), row, RowBytes());
+  std::memcpy(Value(*this, slot_id, head), row, ElementsBytes());
+  CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, true, head), 1);
 }
 
 void KvPages::ReadKey(int64_t slot_id, int64_t head, std::byte* row) const {
   CopyElements(type, FirstOfKey(*this, slot_id, head), kPageSize, row, 1, head_dim);
+  CopyScales(*this, Scale(*this, slot_id, false, head), row + ElementsBytes(), 1);
 }
 
 void KvPages::ReadValue(int64_t slot_id, int64_t head, std::byte* row) const {
-  std::memcpy(row, Value(*this, slot_id, head), RowBytes());
+  std::memcpy(row, Value(*this, slot_id, head), ElementsBytes());
+  CopyScales(*this, Scale(*this, slot_id, true, head), row + ElementsBytes(), 1);
 }
 
 void AppendToPages(const KvPages& pages, const void* keys, const void* values,
@@ -97,7 +116,7 @@ void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_to
 void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots) {
   const int64_t from = source_page * kPageSize;
   const int64_t to = target_page * kPageSize;
-  const size_t element_bytes = FloatBytes(pages.type);
+  const size_t element_bytes = KvElementBytes(pages.type);
   for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
     const std::byte* source = pages.Plane(from, false, head);
     std::byte* target = pages.Plane(to, false, head);
@@ -106,7 +125,11 @@ void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, in
                   static_cast<size_t>(num_slots) * element_bytes);
     }
     std::memcpy(pages.Plane(to, true, head), pages.Plane(from, true, head),
-                static_cast<size_t>(num_slots) * pages.RowBytes());
+                static_cast<size_t>(num_slots) * pages.ElementsBytes());
+    for (const bool is_value : {false, true}) {
+      CopyScales(pages, Scale(pages, from, is_value, head), Scale(pages, to, is_value, head),
+                 num_slots);
+    }
   }
 }
 
@@ -117,7 +140,11 @@ void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* t
       CopyElements(pages.type, FirstOfKey(pages, source_ids[i], head), kPageSize,
                    FirstOfKey(pages, target_ids[i], head), kPageSize, pages.head_dim);
       std::memmove(Value(pages, target_ids[i], head), Value(pages, source_ids[i], head),
-                   pages.RowBytes());
+                   pages.ElementsBytes());
+      for (const bool is_value : {false, true}) {
+        CopyScales(pages, Scale(pages, source_ids[i], is_value, head),
+                   Scale(pages, target_ids[i], is_value, head), 1);
+      }
     }
   }
 }

@@ -176,14 +176,19 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
   Attend(pool, shape, rows_, call_.queries, call_.output);
 }
 
-/*! \brief Copy the first `filled` slots of a page: the values of these, the keys of all. */
-void LayerAttention::CopyHistory(const std::byte* source, int64_t filled, size_t row_bytes,
-                                 std::byte* target) const {
-  const int64_t heads = call_.shape.num_kv_heads;
-  const size_t plane_bytes = kPageSize * row_bytes;
+/*! \brief Copy the first `filled` slots of a page: the values of these, keys and scales of all. */
+void LayerAttention::CopyHistory(const std::byte* source, int64_t filled, std::byte* target) const {
+  const AttentionShape& shape = call_.shape;
+  const int64_t heads = shape.num_kv_heads;
+  const size_t plane_bytes = shape.PlaneBytes();
+  const size_t value_bytes = shape.head_dim * KvElementBytes(shape.kv_type());
+  const size_t scales = kPageSize * value_bytes;
   std::memcpy(target, source, heads * plane_bytes);
   for (int64_t plane = heads; plane < 2 * heads; ++plane) {
-    std::memcpy(target + plane * plane_bytes, source + plane * plane_bytes, filled * row_bytes);
+    const std::byte* from = source + plane * plane_bytes;
+    std::byte* to = target + plane * plane_bytes;
+    std::memcpy(to, from, filled * value_bytes);
+    std::memcpy(to + scales, from + scales, plane_bytes - scales);
   }
 }
 
@@ -205,7 +210,7 @@ void LayerAttention::PageNewTokens(ThreadPool& pool) {
   const size_t page_bytes = shape.PageBytes();
   std::byte* scratch = scratch_->bytes.Reserve(pages.size() * page_bytes);
   const KvPages target{scratch, static_cast<int64_t>(pages.size()), shape.num_kv_heads,
-                       shape.head_dim, shape.type};
+                       shape.head_dim, shape.kv_type()};
   const auto* keys = static_cast<const std::byte*>(tokens_.keys);
   const auto* values = static_cast<const std::byte*>(tokens_.values);
 
@@ -217,7 +222,7 @@ void LayerAttention::PageNewTokens(ThreadPool& pool) {
     const int64_t begin = std::max(first, sequence.first_position);
     const int64_t end = std::min(first + kPageSize, new_end);
     if (page.history != nullptr) {
-      CopyHistory(page.history, begin - first, target.RowBytes(), scratch + task * page_bytes);
+      CopyHistory(page.history, begin - first, scratch + task * page_bytes);
     }
     for (int64_t position = begin; position < end; ++position) {
       const int64_t row = sequence.row_begin + position - sequence.first_position;

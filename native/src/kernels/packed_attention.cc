@@ -51,7 +51,7 @@ class PackedSequence {
     const int64_t size = heads_.head_dim;
     const KvPages pages{reinterpret_cast<std::byte*>(pages_.data()),
                         static_cast<int64_t>(addresses_.size()), heads_.num_query_heads, size,
-                        FloatType::kF32};
+                        KvType::kF32};
     for (int64_t i = 0; i < length; ++i) {
       const float* query = qkv + i * 3 * row_ + head * size;
       Copy(query, queries_.data() + (head * length + i) * size);

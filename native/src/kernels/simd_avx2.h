@@ -27,6 +27,8 @@ struct Avx2Lanes {
 
   static Vector Load(const uint16_t* source) { return {Widen(source), Widen(source + 8)}; }
 
+  static Vector Load(const int8_t* source) { return {Widen(source), Widen(source + 8)}; }
+
   static Vector LoadFirst(const float* source, int count) {
     float padded[kWidth] = {};
     __builtin_memcpy(padded, source, sizeof(float) * count);
@@ -36,6 +38,12 @@ struct Avx2Lanes {
   static Vector LoadFirst(const uint16_t* source, int count) {
     uint16_t padded[kWidth] = {};
     __builtin_memcpy(padded, source, sizeof(uint16_t) * count);
+    return Load(padded);
+  }
+
+  static Vector LoadFirst(const int8_t* source, int count) {
+    int8_t padded[kWidth] = {};
+    __builtin_memcpy(padded, source, count);
     return Load(padded);
   }
 
@@ -59,6 +67,14 @@ struct Avx2Lanes {
     uint16_t padded[kWidth];
     Store(padded, a);
     __builtin_memcpy(target, padded, sizeof(uint16_t) * count);
+  }
+
+  static void StoreRounded(int8_t* target, Vector a, int count) {
+    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
+    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+    __builtin_memcpy(target, &bytes, count);
   }
 
   static Vector Add(Vector a, Vector b) {
@@ -130,6 +146,11 @@ struct Avx2Lanes {
  private:
   static __m256 Widen(const uint16_t* source) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+  }
+
+  static __m256 Widen(const int8_t* source) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
 
   static __m128i Narrow(__m256 a) {

@@ -34,12 +34,20 @@ struct Avx512Lanes {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)))};
   }
 
+  static Vector Load(const int8_t* source) {
+    return Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+  }
+
   static Vector LoadFirst(const float* source, int count) {
     return {_mm512_maskz_loadu_ps(FirstMask(count), source)};
   }
 
   static Vector LoadFirst(const uint16_t* source, int count) {
     return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(FirstMask(count), source))};
+  }
+
+  static Vector LoadFirst(const int8_t* source, int count) {
+    return Widen(_mm_maskz_loadu_epi8(FirstMask(count), source));
   }
 
   static void Store(float* target, Vector a) { _mm512_storeu_ps(target, a.all); }
@@ -54,6 +62,10 @@ struct Avx512Lanes {
 
   static void StoreFirst(uint16_t* target, Vector a, int count) {
     _mm256_mask_storeu_epi16(target, FirstMask(count), Narrow(a));
+  }
+
+  static void StoreRounded(int8_t* target, Vector a, int count) {
+    _mm_mask_storeu_epi8(target, FirstMask(count), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.all)));
   }
 
   static Vector Add(Vector a, Vector b) { return {_mm512_add_ps(a.all, b.all)}; }
@@ -124,6 +136,8 @@ struct Avx512Lanes {
 
  private:
   static __mmask16 FirstMask(int count) { return static_cast<__mmask16>((1u << count) - 1u); }
+
+  static Vector Widen(__m128i bytes) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))}; }
 
   static __m256i Narrow(Vector a) {
     return _mm512_cvtps_ph(a.all, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -37,6 +37,10 @@ struct PortableLanes {
     return Map([source](int i) { return HalfToFloat(source[i]); });
   }
 
+  static Vector Load(const int8_t* source) {
+    return Map([source](int i) { return static_cast<float>(source[i]); });
+  }
+
   /*! \brief Read `count` elements, 0 to 16; the other lanes are zero. */
   static Vector LoadFirst(const float* source, int count) {
     return Map([=](int i) { return i < count ? source[i] : 0.0f; });
@@ -44,6 +48,10 @@ struct PortableLanes {
 
   static Vector LoadFirst(const uint16_t* source, int count) {
     return Map([=](int i) { return i < count ? HalfToFloat(source[i]) : 0.0f; });
+  }
+
+  static Vector LoadFirst(const int8_t* source, int count) {
+    return Map([=](int i) { return i < count ? static_cast<float>(source[i]) : 0.0f; });
   }
 
   static void Store(float* target, Vector a) { StoreFirst(target, a, kWidth); }
@@ -55,6 +63,14 @@ struct PortableLanes {
 
   static void StoreFirst(uint16_t* target, Vector a, int count) {
     for (int i = 0; i < count; ++i) target[i] = FloatToHalf(a.lane[i]);
+  }
+
+  /*! \brief Write the nearest integers, ties to even, of numbers in [-127, 127]. */
+  static void StoreRounded(int8_t* target, Vector a, int count) {
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    for (int i = 0; i < count; ++i) {
+      target[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(a.lane[i] + 12582912.0f));
+    }
   }
 
   static Vector Add(Vector a, Vector b) {
