@@ -22,7 +22,7 @@ using Bytes = std::vector<uint8_t>;
 
 std::vector<Isa> Tiers() {
   std::vector<Isa> tiers;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa <= SupportedIsa()) tiers.push_back(isa);
   }
   return tiers;

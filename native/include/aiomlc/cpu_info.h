@@ -13,14 +13,19 @@ namespace aiomlc {
 /*! \brief A tier of kernels, in rising order. */
 enum class Isa {
   kPortable,
-  kAvx2,   //!< AVX2, FMA, F16C.
-  kAvx512  //!< Also AVX-512 F, BW, VL, DQ and VNNI.
+  kAvx2,    //!< AVX2, FMA, F16C.
+  kAvx512,  //!< Also AVX-512 F, BW, VL, DQ and VNNI.
+  kAmx      //!< Also AMX int8 for 4-bit weights; everything else is that of kAvx512.
 };
 
-/*! \return "portable", "avx2" or "avx512". */
+/*! \return "portable", "avx2", "avx512" or "amx". */
 std::string_view IsaName(Isa isa);
 
-/*! \return The highest tier that this processor and operating system can run. */
+/*!
+ * \return The highest tier that this processor and operating system can run.
+ *
+ * The first call asks the system for AMX's registers and compares its kernel with that of AVX-512.
+ */
 Isa SupportedIsa();
 
 /*!

@@ -19,6 +19,7 @@ static_assert(kPageSize == kTilePageSize);
 TileFunction ActiveTileFunction() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
+    case Isa::kAmx:
     case Isa::kAvx512:
       return AttendTileAvx512;
     case Isa::kAvx2:

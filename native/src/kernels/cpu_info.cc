@@ -14,6 +14,8 @@
 #include <sched.h>
 #endif
 
+#include "amx_support.h"
+
 namespace aiomlc {
 
 namespace {
@@ -87,21 +89,7 @@ std::vector<int> AllowedCpus() {
   return all;
 }
 
-}  // namespace
-
-std::string_view IsaName(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kPortable:
-      break;
-  }
-  return "portable";
-}
-
-Isa SupportedIsa() {
+Isa SupportedWithoutAmx() {
 #if defined(__x86_64__)
   // These also ask whether the operating system saves the wide registers.
   __builtin_cpu_init();
@@ -117,13 +105,36 @@ Isa SupportedIsa() {
 #endif
 }
 
+}  // namespace
+
+std::string_view IsaName(Isa isa) {
+  switch (isa) {
+    case Isa::kAmx:
+      return "amx";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kPortable:
+      break;
+  }
+  return "portable";
+}
+
+Isa SupportedIsa() {
+  const Isa isa = SupportedWithoutAmx();
+  return isa == Isa::kAvx512 && AmxUsable() ? Isa::kAmx : isa;
+}
+
 Isa ParseIsa(std::string_view name) {
   if (name.empty()) return SupportedIsa();
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}) {
-    if (name == IsaName(isa)) return std::min(isa, SupportedIsa());
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    // Who asks for less than AMX does not want it tried.
+    const auto supported = isa == Isa::kAmx ? SupportedIsa : SupportedWithoutAmx;
+    if (name == IsaName(isa)) return std::min(isa, supported());
   }
   throw std::invalid_argument("AIOMLC_ISA is '" + std::string(name) +
-                              "', expected portable, avx2 or avx512");
+                              "', expected portable, avx2, avx512 or amx");
 }
 
 Isa ActiveIsa() {

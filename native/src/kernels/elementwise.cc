@@ -19,6 +19,7 @@ namespace aiomlc {
 RowKernels ActiveRowKernels() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
+    case Isa::kAmx:
     case Isa::kAvx512:
       return Avx512RowKernels();
     case Isa::kAvx2:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "aiomlc/cpu_info.h"
+#include "amx_support.h"
 #include "linear_kernels.h"
 #include "linear_tasks.h"
 
@@ -53,6 +54,14 @@ class Scratch {
 };
 
 thread_local Scratch scratch;
+
+#if defined(__x86_64__)
+LinearKernels AmxKernels() {
+  LinearKernels kernels = kLinearAvx512;
+  kernels.q4 = kQ4Amx;
+  return kernels;
+}
+#endif
 
 const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
                                 FloatType x_type, int64_t m, int64_t cols) {
@@ -125,6 +134,10 @@ std::span<const int64_t> TileBounds(int64_t tiles, int num_threads) {
 const LinearKernels& ActiveLinearKernels() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
+    case Isa::kAmx: {
+      static const LinearKernels amx = AmxKernels();
+      return amx;
+    }
     case Isa::kAvx512:
       return kLinearAvx512;
     case Isa::kAvx2:
