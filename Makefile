@@ -117,7 +117,7 @@ define sanitized_soak
 	AIOMLC_LIBRARY=$(CURDIR)/build/$(1)/libaiomlc.so \
 	  LD_PRELOAD="$(foreach library,$(3),$(shell $(CXX) -print-file-name=$(library).so))" \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  TSAN_OPTIONS=halt_on_error=1 \
+	  TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/native/tests/thread_sanitizer.supp" \
 	  $(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(4)
 endef
 
