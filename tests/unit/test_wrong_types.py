@@ -101,6 +101,7 @@ CONFIGURATION: dict[str, list[Any]] = {
     "mode": [5, ["local"], ODD],
     "quantization": [5, ["a"], ODD],
     "kv_cache_page_size": ["16", [16], ODD],
+    "kv_cache_dtype": [None, *TEXTS],
     "max_num_sequence": NUMBERS,
     "max_total_sequence_length": NUMBERS,
     "max_single_sequence_length": NUMBERS,

@@ -32,6 +32,7 @@ from aiomlc.errors import BadRequestError
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "access_programs": (),
     "background": (False,),
+    "background_options": (),
     "context_management": (),
     "conversation": (),
     "image": (),
