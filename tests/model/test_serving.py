@@ -36,7 +36,8 @@ def has_native_threads(count: int) -> bool:
 @pytest.fixture
 def make_engine(model_cache: Path, tiny_directory: Directory) -> Callable[[], AsyncMLCEngine]:
     directory = tiny_directory("llama")
-    config = EngineConfig(quantization="q4f16_1", num_threads=2)
+    # An answer that nobody reads pauses, so that it cannot be whole before a test goes on.
+    config = EngineConfig(quantization="q4f16_1", num_threads=2, max_unread_tokens=32)
     return lambda: AsyncMLCEngine(directory, engine_config=config)
 
 
