@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,35 @@ from aiomlc import AsyncMLCEngine, EngineClosedError, EngineConfig, MLCEngine, R
 
 Directory = Callable[[str], Path]
 MESSAGES = [{"role": "user", "content": "Say something long."}]
-LONG: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 400, "temperature": 0, "stream": True}
+
+
+def take_time(_tokens: Sequence[int], _logits: object) -> None:
+    """Without it the tiny model has said all before a slow test goes on."""
+    time.sleep(0.002)
+
+
+LONG: dict[str, Any] = {
+    "messages": MESSAGES,
+    "max_tokens": 400,
+    "temperature": 0,
+    "stream": True,
+    "logits_processors": [take_time],
+}
 
 
 def native_threads() -> int:
     """Threads of this process that Python did not start: the kernels' workers."""
     tasks = len(list(Path("/proc/self/task").iterdir()))
     return tasks - len(threading.enumerate())
+
+
+def native_threads_at_rest() -> int:
+    """Their number without those of an earlier test that are about to end."""
+    counts = []
+    for _ in range(20):
+        counts.append(native_threads())
+        time.sleep(0.001)
+    return min(counts)
 
 
 def has_native_threads(count: int) -> bool:
@@ -36,8 +58,7 @@ def has_native_threads(count: int) -> bool:
 @pytest.fixture
 def make_engine(model_cache: Path, tiny_directory: Directory) -> Callable[[], AsyncMLCEngine]:
     directory = tiny_directory("llama")
-    # An answer that nobody reads pauses, so that it cannot be whole before a test goes on.
-    config = EngineConfig(quantization="q4f16_1", num_threads=2, max_unread_tokens=32)
+    config = EngineConfig(quantization="q4f16_1", num_threads=2)
     return lambda: AsyncMLCEngine(directory, engine_config=config)
 
 
@@ -47,10 +68,10 @@ MakeEngine = Callable[[], AsyncMLCEngine]
 async def test_leaving_the_scope_ends_the_requests_and_the_kernels_threads(
     make_engine: MakeEngine,
 ) -> None:
-    before = native_threads()
+    before = native_threads_at_rest()
 
     async with make_engine() as engine:
-        during = native_threads()
+        during = native_threads_at_rest()
         stream = await engine.chat.completions.create(**LONG)
         await anext(stream)
 
@@ -66,7 +87,7 @@ async def test_leaving_the_scope_ends_the_requests_and_the_kernels_threads(
 async def test_an_exception_in_the_scope_comes_out_alone_and_leaves_nothing(
     make_engine: MakeEngine,
 ) -> None:
-    before = native_threads()
+    before = native_threads_at_rest()
 
     async def fail() -> None:
         async with engine:
@@ -85,7 +106,7 @@ async def test_an_exception_in_the_scope_comes_out_alone_and_leaves_nothing(
 async def test_terminate_ends_the_waiting_reader_and_the_kernels_threads(
     make_engine: MakeEngine,
 ) -> None:
-    before = native_threads()
+    before = native_threads_at_rest()
     engine = make_engine()
     stream = await engine.chat.completions.create(**LONG)
     await anext(stream)
@@ -133,7 +154,7 @@ async def test_abort_ends_one_request_for_its_reader(make_engine: MakeEngine) ->
 
 def test_the_blocking_engine_leaves_no_thread(model_cache: Path, tiny_directory: Directory) -> None:
     gc.collect()
-    before, native_before = set(threading.enumerate()), native_threads()
+    before, native_before = set(threading.enumerate()), native_threads_at_rest()
 
     with MLCEngine(
         tiny_directory("llama"), engine_config=EngineConfig(quantization="q4f16_1", num_threads=2)
