@@ -96,7 +96,7 @@ def test_the_cache_has_the_pages_of_the_plan(
 def test_the_cache_takes_the_bytes_of_the_plan(
     tiny_directory: Directory, quantization: str, kv_cache_dtype: str
 ) -> None:
-    tokens = [16, 2**18, 2**21]  # The first also loads the libraries.
+    tokens = [16, 2**18, 2**23]  # The first also loads the libraries.
     result = subprocess.run(
         [
             *(sys.executable, "-c", _MEASURE, tiny_directory("qwen3"), quantization),
@@ -114,7 +114,7 @@ def test_the_cache_takes_the_bytes_of_the_plan(
     # come and go with their stacks.
     stacks = 4 * 2**23
     assert other[0] - one[0] == pytest.approx(other[1] - one[1], rel=0.02, abs=stacks)
-    assert other[1] - one[1] > 10 * stacks
+    assert other[1] - one[1] > 50 * stacks  # So that they are a fiftieth of it, too.
 
 
 async def test_the_engine_keeps_the_plan_it_was_opened_with(tiny_directory: Directory) -> None:

@@ -114,8 +114,8 @@ def _names(*names: str) -> _Strategy:
 _CHAT_FIELDS = _names(*ChatOptions.__annotations__)
 _COMPLETION_FIELDS = _names(*CompletionOptions.__annotations__, "tools")
 _EMBEDDING_FIELDS = _names(*EmbeddingOptions.__annotations__)
-_MANY = settings(  # Two thousand between the seven.
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+_MANY = settings(  # More than three thousand between the seven.
+    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 
 
