@@ -115,7 +115,7 @@ class PackedCore:
 
 def _step(num_streams: int, step: int, num_steps: int) -> bytes:
     reason = _LENGTH if step == num_steps else 0
-    tail = struct.pack("<i", 7) + _TEXT + (struct.pack("<ddd", 0, 0, 0) if reason else b"")
+    tail = struct.pack("<i", 7) + _TEXT + (struct.pack("<dddq", 0, 0, 0, 0) if reason else b"")
     headers = (
         _HEADER.pack(stream, 9, step, 0, 1, 0, 0, len(_TEXT), 0, reason)
         for stream in range(1, num_streams + 1)
