@@ -13,16 +13,9 @@ from typing import Any
 
 from tvm.relax.frontend import nn
 
+from aiomlc.models.blocks import Block
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.layers import (
-    CacheAttention,
-    Embedding,
-    Linear,
-    QKNorm,
-    RMSNorm,
-    SiluMul,
-    TakeRows,
-)
+from aiomlc.models.layers import Embedding, Linear, RMSNorm, TakeRows
 from aiomlc.models.module import Module
 
 CreateCache = Callable[..., Any]
@@ -92,7 +85,7 @@ class _Layers(Module):
         super().__init__()
         self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
         self.layers: nn.ModuleList = nn.ModuleList(
-            [_Block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
+            [Block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
         self.norm: RMSNorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -102,91 +95,3 @@ class _Layers(Module):
         for layer in self.layers:
             update, x = layer(update, x, kv)
         return update, x
-
-
-class _Block(Module):
-    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
-        super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = _Mlp(config)
-
-    def forward(
-        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        # The sum with the residual belongs to the norm after it, and both to the matrix that
-        # follows, where one kernel does all.
-        if update is None:
-            qkv = self.self_attn.qkv(self.input_layernorm(residual))
-        else:
-            qkv, residual = self.input_layernorm.add_linear(update, residual, self.self_attn.qkv)
-        x = self.self_attn(qkv, kv)
-        update, residual = self.mlp(x, residual, self.post_attention_layernorm)
-        return update, residual
-
-
-class _Attention(Module):
-    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
-        super().__init__()
-        self.num_heads = config.num_attention_heads
-        self.head_dim = config.head_dim
-        self.num_fused_heads = config.num_attention_heads + 2 * config.num_key_value_heads
-        self.qkv_name = config.qkv_name
-        qkv_dtype = "float32" if config.qk_norm else kv_dtype
-        fused = self.num_fused_heads * config.head_dim
-        qkv = Linear(config.hidden_size, fused, bias=config.qkv_bias, out_dtype=qkv_dtype)
-        setattr(self, config.qkv_name, qkv)
-        self.qk_norm: QKNorm | None = None
-        if config.qk_norm:
-            eps = config.rms_norm_eps
-            self.q_norm = RMSNorm(config.head_dim, eps)
-            self.k_norm = RMSNorm(config.head_dim, eps)
-            self.qk_norm = QKNorm(
-                config.num_attention_heads,
-                config.num_key_value_heads,
-                eps=eps,
-                out_dtype=kv_dtype,
-            )
-        self.o_proj = Linear(
-            self.num_heads * config.head_dim,
-            config.hidden_size,
-            bias=config.output_bias,
-            out_dtype="float32",
-        )
-        self.attend = CacheAttention(
-            layer,
-            self.num_heads,
-            config.head_dim,
-            dtype=kv_dtype,
-            window=config.windows[layer] if config.windows else 0,
-            sinks=config.attention_sinks,
-        )
-
-    @property
-    def qkv(self) -> Linear:
-        """The matrix of queries, keys and values, by whatever name."""
-        qkv: Linear = getattr(self, self.qkv_name)
-        return qkv
-
-    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        """What `self.qkv` gave, attended to."""
-        n = qkv.shape[0]
-        qkv = qkv.reshape(n, self.num_fused_heads, self.head_dim)
-        if self.qk_norm is not None:
-            qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
-        return self.o_proj(self.attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
-
-
-class _Mlp(Module):
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
-        self.activation = SiluMul()
-        self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
-
-    def forward(
-        self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        return self.activation.between(x, residual, norm, self.gate_up_proj, self.down_proj)
