@@ -39,6 +39,7 @@ _ROWS_AT_ONCE = 2048
 _TIERS = {
     "amx": {"amx_tile", "amx_int8"},
     "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
+    "avxvnni": {"avx2", "fma", "f16c", "avx_vnni"},
     "avx2": {"avx2", "fma", "f16c"},
     "portable": set[str](),
 }

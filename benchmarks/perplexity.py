@@ -30,7 +30,7 @@ from aiomlc.runtime.template import ChatTemplate
 from aiomlc.runtime.tokenizer import Tokenizer
 
 _HELD_OUT = Path(__file__).parent.parent / "training" / "heldout" / "heldout.jsonl.gz"
-_TIERS = ("avx512", "avx2", "portable")
+_TIERS = ("avx512", "avxvnni", "avx2", "portable")
 _CACHES: tuple[KVCacheType, ...] = ("float16", "int8")
 
 

@@ -91,6 +91,7 @@ TEST(CpuInfo, ANameChoosesATierAndNeverOneAboveTheProcessor) {
   EXPECT_EQ(ParseIsa(""), SupportedIsa());
   EXPECT_EQ(ParseIsa("amx"), SupportedIsa());
   EXPECT_EQ(ParseIsa("avx512"), std::min(SupportedIsa(), Isa::kAvx512));
+  EXPECT_LE(ParseIsa("avxvnni"), Isa::kAvxVnni);
   EXPECT_EQ(ParseIsa("avx2"), std::min(SupportedIsa(), Isa::kAvx2));
 }
 

@@ -13,20 +13,13 @@
 #include <vector>
 
 #include "aiomlc/cpu_info.h"
+#include "kernel_testing.h"
 
 namespace aiomlc {
 namespace {
 
 using Floats = std::vector<float>;
 using Bytes = std::vector<uint8_t>;
-
-std::vector<Isa> Tiers() {
-  std::vector<Isa> tiers;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    if (isa <= SupportedIsa()) tiers.push_back(isa);
-  }
-  return tiers;
-}
 
 /*! \brief Restores the tier when a test ends. */
 class LinearTest : public ::testing::Test {
@@ -36,14 +29,6 @@ class LinearTest : public ::testing::Test {
  private:
   Isa before_ = ActiveIsa();
 };
-
-Floats RandomFloats(size_t count, uint32_t seed, float scale = 1.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  Floats values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 std::vector<uint16_t> Halves(const Floats& values) {
   std::vector<uint16_t> halves(values.size());
@@ -170,7 +155,7 @@ TEST_F(LinearTest, Q4EqualsTheOracleOnEveryTier) {
       const Product biased = Oracle(rows, cols, m, rounded, bias.data(), weight);
       const Product exact =
           Oracle(rows, cols, m, std::vector<double>(x.begin(), x.end()), nullptr, weight);
-      for (const Isa isa : Tiers()) {
+      for (const Isa isa : SupportedTiers()) {
         SCOPED_TRACE(std::string(IsaName(isa)) + " n " + std::to_string(rows) + " k " +
                      std::to_string(cols) + " m " + std::to_string(m));
         SetIsa(isa);
@@ -207,7 +192,7 @@ TEST_F(LinearTest, FloatWeightsEqualTheOracleOnEveryTier) {
         const std::vector<double> exact(x.begin(), x.end());
         const Product plain = Oracle(rows, cols, m, exact, nullptr, weight);
         const Product biased = Oracle(rows, cols, m, exact, bias.data(), weight);
-        for (const Isa isa : Tiers()) {
+        for (const Isa isa : SupportedTiers()) {
           SCOPED_TRACE(std::string(IsaName(isa)) + " n " + std::to_string(rows) + " k " +
                        std::to_string(cols) + " m " + std::to_string(m));
           SetIsa(isa);
@@ -233,7 +218,7 @@ TEST_P(LinearFormatTest, ARowHasTheSameBitsAloneAndInAnyBatch) {
   constexpr int64_t kN = 83, kK = 200, kM = 130;
   const Bytes packed = PackRandom(GetParam(), kN, kK);
   const Floats x = RandomFloats(kM * kK, 12);
-  for (const Isa isa : Tiers()) {
+  for (const Isa isa : SupportedTiers()) {
     SCOPED_TRACE(IsaName(isa));
     SetIsa(isa);
     const Floats together = Multiply(2, GetParam(), packed, kN, kK, x.data(), kM);
@@ -269,7 +254,7 @@ TEST_P(LinearFormatTest, TheTierChangesNoBit) {
       const Floats x = RandomFloats(m * cols, 14, 30.0f);
       SetIsa(Isa::kPortable);
       const Floats expected = Multiply(2, GetParam(), packed, rows, cols, x.data(), m);
-      for (const Isa isa : Tiers()) {
+      for (const Isa isa : SupportedTiers()) {
         SCOPED_TRACE(IsaName(isa));
         SetIsa(isa);
         ExpectSameBits(Multiply(2, GetParam(), packed, rows, cols, x.data(), m), expected);
@@ -286,7 +271,7 @@ TEST_P(LinearFormatTest, HalfInputsAndOutputsAreConversionsOfTheFloatOnes) {
   Floats wide(x.size());
   std::transform(x.begin(), x.end(), wide.begin(), HalfToFloat);
   ThreadPool pool(2);
-  for (const Isa isa : Tiers()) {
+  for (const Isa isa : SupportedTiers()) {
     SCOPED_TRACE(IsaName(isa));
     SetIsa(isa);
     const Floats expected = Multiply(2, GetParam(), packed, kN, kK, wide.data(), kM, bias.data());
@@ -309,7 +294,7 @@ TEST_P(LinearFormatTest, ARowThatIsNotFiniteSpoilsOnlyItself) {
   constexpr int64_t kN = 20, kK = 64, kM = 4;
   const Bytes packed = PackRandom(GetParam(), kN, kK);
   const Floats good = RandomFloats(kM * kK, 17);
-  for (const Isa isa : Tiers()) {
+  for (const Isa isa : SupportedTiers()) {
     SCOPED_TRACE(IsaName(isa));
     SetIsa(isa);
     const Floats expected = Multiply(1, GetParam(), packed, kN, kK, good.data(), kM);
@@ -376,7 +361,7 @@ TEST_F(LinearTest, SubnormalScalesStayFiniteAndAccurate) {
   constexpr int64_t kN = 16, kK = 64;
   const Q4Matrix matrix(kN, kK, 21);
   const Bytes packed = matrix.Pack();
-  for (const Isa isa : Tiers()) {
+  for (const Isa isa : SupportedTiers()) {
     SetIsa(isa);
     for (const float size : {0.0f, 1e-44f, 1e-42f, 1e-38f, 1e30f}) {
       Floats x(kK, 0.0f);
@@ -396,7 +381,7 @@ TEST_F(LinearTest, ExtremeNibblesDoNotOverflow) {
   std::fill(matrix.words.begin(), matrix.words.end(), 0xffffffffu);  // 15, which only others write.
   const Bytes packed = matrix.Pack();
   const Floats x(kK, 1.0f);
-  for (const Isa isa : Tiers()) {
+  for (const Isa isa : SupportedTiers()) {
     SetIsa(isa);
     const Floats out = Multiply(1, WeightFormat::kQ4, packed, kN, kK, x.data(), 1);
     for (int64_t n = 0; n < kN; ++n) {

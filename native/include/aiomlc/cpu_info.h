@@ -13,13 +13,20 @@ namespace aiomlc {
 /*! \brief A tier of kernels, in rising order. */
 enum class Isa {
   kPortable,
-  kAvx2,    //!< AVX2, FMA, F16C.
-  kAvx512,  //!< Also AVX-512 F, BW, VL, DQ and VNNI.
-  kAmx      //!< Also AMX int8 for 4-bit weights; everything else is that of kAvx512.
+  kAvx2,     //!< AVX2, FMA, F16C.
+  kAvxVnni,  //!< Also AVX-VNNI for 4-bit weights; everything else is that of kAvx2.
+  kAvx512,   //!< AVX2, FMA, F16C, and AVX-512 F, BW, VL, DQ and VNNI.
+  kAmx       //!< Also AMX int8 for 4-bit weights; everything else is that of kAvx512.
 };
 
-/*! \return "portable", "avx2", "avx512" or "amx". */
+/*! \return "portable", "avx2", "avxvnni", "avx512" or "amx". */
 std::string_view IsaName(Isa isa);
+
+/*!
+ * \return Whether this processor and operating system can run a tier. A higher one says nothing of
+ * a lower one: many a processor with AVX-512 has no AVX-VNNI.
+ */
+bool IsSupported(Isa isa);
 
 /*!
  * \return The highest tier that this processor and operating system can run.
@@ -29,7 +36,7 @@ std::string_view IsaName(Isa isa);
 Isa SupportedIsa();
 
 /*!
- * \brief The tier that a name asks for, lowered to what is supported.
+ * \brief The tier that a name asks for, or the next lower one that is supported.
  * \param name A tier's name; empty means the highest.
  * \throws std::invalid_argument The name is unknown. The message says `AIOMLC_ISA`.
  */

@@ -22,6 +22,7 @@ TileFunction ActiveTileFunction() {
     case Isa::kAmx:
     case Isa::kAvx512:
       return AttendTileAvx512;
+    case Isa::kAvxVnni:
     case Isa::kAvx2:
       return AttendTileAvx2;
     case Isa::kPortable:

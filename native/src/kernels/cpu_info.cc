@@ -13,8 +13,12 @@
 #ifdef __linux__
 #include <sched.h>
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "amx_support.h"
+#include "linear_kernels.h"
 
 namespace aiomlc {
 
@@ -89,20 +93,39 @@ std::vector<int> AllowedCpus() {
   return all;
 }
 
-Isa SupportedWithoutAmx() {
+constexpr Isa kTiersFromHighest[] = {Isa::kAmx, Isa::kAvx512, Isa::kAvxVnni, Isa::kAvx2,
+                                     Isa::kPortable};
+
 #if defined(__x86_64__)
-  // These also ask whether the operating system saves the wide registers.
+// These also ask whether the operating system saves the wide registers.
+bool HasAvx2() {
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
-  if (!avx2) return Isa::kPortable;
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vnni");
-  return avx512 ? Isa::kAvx512 : Isa::kAvx2;
-#else
-  return Isa::kPortable;
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+bool HasAvxVnni() {
+  // Asked by number: not every compiler that can do the rest knows the name.
+  constexpr unsigned kLeaf = 7, kSubleaf = 1, kAvxVnniBit = 1u << 4;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return HasAvx2() && kQ4AvxVnni != nullptr &&
+         __get_cpuid_count(kLeaf, kSubleaf, &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & kAvxVnniBit) != 0;
+}
 #endif
+
+/*! \brief Who asks for less than AMX does not want it tried. */
+Isa HighestUpTo(Isa most) {
+  for (const Isa isa : kTiersFromHighest) {
+    if (isa <= most && IsSupported(isa)) return isa;
+  }
+  return Isa::kPortable;
 }
 
 }  // namespace
@@ -113,6 +136,8 @@ std::string_view IsaName(Isa isa) {
       return "amx";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvxVnni:
+      return "avxvnni";
     case Isa::kAvx2:
       return "avx2";
     case Isa::kPortable:
@@ -121,20 +146,33 @@ std::string_view IsaName(Isa isa) {
   return "portable";
 }
 
-Isa SupportedIsa() {
-  const Isa isa = SupportedWithoutAmx();
-  return isa == Isa::kAvx512 && AmxUsable() ? Isa::kAmx : isa;
+bool IsSupported(Isa isa) {
+#if defined(__x86_64__)
+  switch (isa) {
+    case Isa::kAmx:
+      return HasAvx512() && AmxUsable();
+    case Isa::kAvx512:
+      return HasAvx512();
+    case Isa::kAvxVnni:
+      return HasAvxVnni();
+    case Isa::kAvx2:
+      return HasAvx2();
+    case Isa::kPortable:
+      break;
+  }
+#endif
+  return isa == Isa::kPortable;
 }
+
+Isa SupportedIsa() { return HighestUpTo(Isa::kAmx); }
 
 Isa ParseIsa(std::string_view name) {
   if (name.empty()) return SupportedIsa();
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
-    // Who asks for less than AMX does not want it tried.
-    const auto supported = isa == Isa::kAmx ? SupportedIsa : SupportedWithoutAmx;
-    if (name == IsaName(isa)) return std::min(isa, supported());
+  for (const Isa isa : kTiersFromHighest) {
+    if (name == IsaName(isa)) return HighestUpTo(isa);
   }
   throw std::invalid_argument("AIOMLC_ISA is '" + std::string(name) +
-                              "', expected portable, avx2, avx512 or amx");
+                              "', expected portable, avx2, avxvnni, avx512 or amx");
 }
 
 Isa ActiveIsa() {
@@ -147,7 +185,7 @@ Isa ActiveIsa() {
 }
 
 void SetIsa(Isa isa) {
-  if (isa > SupportedIsa()) {
+  if (!IsSupported(isa)) {
     throw std::invalid_argument("this processor does not support " + std::string(IsaName(isa)));
   }
   active_isa.store(static_cast<int>(isa), std::memory_order_relaxed);

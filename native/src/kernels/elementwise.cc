@@ -22,6 +22,7 @@ RowKernels ActiveRowKernels() {
     case Isa::kAmx:
     case Isa::kAvx512:
       return Avx512RowKernels();
+    case Isa::kAvxVnni:
     case Isa::kAvx2:
       return Avx2RowKernels();
     case Isa::kPortable:

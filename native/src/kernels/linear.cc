@@ -56,9 +56,8 @@ class Scratch {
 thread_local Scratch scratch;
 
 #if defined(__x86_64__)
-LinearKernels AmxKernels() {
-  LinearKernels kernels = kLinearAvx512;
-  kernels.q4 = kQ4Amx;
+LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
+  kernels.q4 = q4;
   return kernels;
 }
 #endif
@@ -135,11 +134,15 @@ const LinearKernels& ActiveLinearKernels() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
     case Isa::kAmx: {
-      static const LinearKernels amx = AmxKernels();
+      static const LinearKernels amx = WithQ4(kLinearAvx512, kQ4Amx);
       return amx;
     }
     case Isa::kAvx512:
       return kLinearAvx512;
+    case Isa::kAvxVnni: {
+      static const LinearKernels avx_vnni = WithQ4(kLinearAvx2, kQ4AvxVnni);
+      return avx_vnni;
+    }
     case Isa::kAvx2:
       return kLinearAvx2;
     case Isa::kPortable:

@@ -1,63 +1,12 @@
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#include "linear_kernels.h"
+#include "linear_avx2.h"
 
 namespace aiomlc {
 
 namespace {
 
-constexpr int kRows = 16;  // Of a tile: two registers of floats.
-constexpr int kGroup = 32;
-constexpr int kGroupStride = 288;
-constexpr int kNibbleBytes = 256;
-// Bytes between what is fetched and what is used. Float weights come in several streams.
-constexpr int kAhead = 4096;
-constexpr int kAheadPerStream = 1536;
-
-void StoreHalf(const LinearBlock& block, int64_t at, int64_t count, __m256 sums) {
-  if (block.out_type == FloatType::kF32) {
-    float* out = static_cast<float*>(block.out) + at;
-    if (count >= 8) {
-      _mm256_storeu_ps(out, sums);
-      return;
-    }
-    float values[8];
-    _mm256_storeu_ps(values, sums);
-    for (int64_t n = 0; n < count; ++n) out[n] = values[n];
-    return;
-  }
-  uint16_t* out = static_cast<uint16_t*>(block.out) + at;
-  const __m128i halves = _mm256_cvtps_ph(sums, _MM_FROUND_TO_NEAREST_INT);
-  if (count >= 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), halves);
-    return;
-  }
-  uint16_t values[8];
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(values), halves);
-  for (int64_t n = 0; n < count; ++n) out[n] = values[n];
-}
-
-__m256 LoadUpTo8(const float* from, int64_t count) {
-  if (count >= 8) return _mm256_loadu_ps(from);
-  float values[8] = {};
-  for (int64_t n = 0; n < count; ++n) values[n] = from[n];
-  return _mm256_loadu_ps(values);
-}
-
-void Store(const LinearBlock& block, int64_t row, int64_t tile, const __m256* sums) {
-  for (int half = 0; half < 2; ++half) {
-    const int64_t first = tile * kRows + 8 * half;
-    const int64_t count = block.rows_n - first;
-    if (count <= 0) return;
-    __m256 values = sums[half];
-    if (block.bias != nullptr) {
-      values = _mm256_add_ps(values, LoadUpTo8(block.bias + first, count));
-    }
-    StoreHalf(block, row * block.rows_n + first, count, values);
-  }
-}
+constexpr int kAheadPerStream = 1536;  // Float weights come in several streams.
 
 __m256 LoadActivations(const QuantizeBlock& block, int64_t at, int64_t count) {
   if (count <= 0) return _mm256_setzero_ps();
@@ -131,12 +80,6 @@ void QuantizeRows(const QuantizeBlock& block) {
       QuantizeGroup(x, result);
     }
   }
-}
-
-__m256i BroadcastFour(const int8_t* four_values) {
-  int32_t bits;
-  __builtin_memcpy(&bits, four_values, sizeof(bits));
-  return _mm256_set1_epi32(bits);
 }
 
 /*! \brief `Rows` rows of activations times one tile of q4 weights. */
@@ -237,23 +180,6 @@ void DenseChunk(const LinearBlock& block, int64_t tile, int64_t row) {
   }
   for (int r = 0; r < Rows; ++r) {
     for (int t = 0; t < Tiles; ++t) Store(block, row + r, tile + t, sums[r] + 2 * t);
-  }
-}
-
-using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
-
-/*!
- * \brief Walk over a block: tiles in steps of `tiles`, under each of them all rows.
- *
- * The rows are done `max_rows` at a time, and the rest together; `chunks[r]` does r rows.
- */
-void ForChunks(const LinearBlock& block, const Chunk* chunks, int max_rows, int64_t tile,
-               int64_t tile_end, int tiles) {
-  for (; tile < tile_end; tile += tiles) {
-    for (int64_t row = block.row_begin; row < block.row_end; row += max_rows) {
-      const int64_t left = block.row_end - row;
-      chunks[left < max_rows ? left : max_rows](block, tile, row);
-    }
   }
 }
 

@@ -75,6 +75,8 @@ extern const LinearKernels kLinearPortable;
 #if defined(__x86_64__)
 extern const LinearKernels kLinearAvx2;
 extern const LinearKernels kLinearAvx512;
+/*! \brief Null where the compiler does not know AVX-VNNI. Everything else is kLinearAvx2's. */
+extern void (*const kQ4AvxVnni)(const LinearBlock&);
 #endif
 
 }  // namespace aiomlc
