@@ -40,8 +40,12 @@ def _config(values: Mapping[str, Any]) -> ModelConfig:
     if "rope" not in values:
         return EncoderConfig(**values)
 
-    typed = {"rope": RopeConfig(**values["rope"]), "windows": tuple(values["windows"])}
-    return DecoderConfig(**{**values, **typed})
+    return DecoderConfig(**{**_typed(values), "rope": RopeConfig(**_typed(values["rope"]))})
+
+
+def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples, and configs have no lists."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,10 +257,12 @@ def _cache_shape(config: DecoderConfig, cache: KVCache, sizes: Sequence[Any]) ->
 
 def _rope(config: DecoderConfig) -> list[Any]:
     # The cache hands its "extension factors" to the rotation as they are. Ours are the inverse
-    # frequencies themselves, with every kind of scaling already in them.
-    frequencies = np.array(config.rope.inverse_frequencies(config.head_dim), np.float32)
-    scale, theta = relax.prim_value(1.0), relax.prim_value(config.rope.theta)
-    return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(frequencies)]
+    # frequencies themselves, with every kind of scaling already in them, and behind them what
+    # cosines and sines are multiplied by.
+    rope = config.rope
+    rotation = np.array([*rope.inverse_frequencies(config.head_dim), rope.amplitude], np.float32)
+    scale, theta = relax.prim_value(1.0), relax.prim_value(rope.theta)
+    return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(rotation)]
 
 
 def _cache_functions() -> list[Any]:

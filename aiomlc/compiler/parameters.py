@@ -14,7 +14,7 @@ from aiomlc.models import Parameter
 def parameter_records(
     expected: Iterable[Parameter], quantization: Quantization, order: list[str]
 ) -> list[dict[str, Any]]:
-    """One record for each parameter; `order` is that in the graph, by the graph's names."""
+    """One record for each parameter, by MLC's names; `order` is that in the graph, by its own."""
     parameters = {p.name: p for p in expected}
     names = [name if name in parameters else name.removesuffix(".weight") for name in order]
     if set(names) != set(parameters) or len(names) != len(parameters):
@@ -22,7 +22,7 @@ def parameter_records(
 
     return [
         {
-            "name": p.name,
+            "name": p.mlc_name or p.name,
             "kind": p.kind,
             "format": quantization.matrix_format if p.kind == "matrix" else "f32",
             "shape": list(p.shape),

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from aiomlc.models.fields import Fields
-from aiomlc.models.rope import RopeConfig, parse_rope
+from aiomlc.models.rope import RopeConfig
+from aiomlc.models.rope_fields import parse_rope
 from aiomlc.models.windows import (
     HubWindow,
     parse_context,
@@ -35,6 +36,7 @@ class DecoderConfig:
     tie_word_embeddings: bool
     rope: RopeConfig = field(default_factory=RopeConfig)
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
+    hub_is_fused: bool = False  #: As MLC's, its matrices are fused.
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
@@ -56,16 +58,23 @@ class DecoderConfig:
         kept = self.attention_sinks if sinks is None else max(0, sinks)
         return replace(self, windows=windows, attention_sinks=kept if windows else 0)
 
+    def within(self, tokens: int | None) -> Self:
+        """The same, rotated as sequences of at most that many tokens are to be; None is all."""
+        return self if tokens is None else replace(self, rope=self.rope.within(tokens))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What sets one family apart from the others."""
 
     qkv_name: str = "qkv_proj"
+    hub_is_fused: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
     head_dim: int | None = None  #: Where the config names none; None is an even share.
+    #: Of a head's dimensions that turn, where the config names none; None if all always do.
+    rotary_share: float | None = None
     window: HubWindow = "never"  #: When a `sliding_window` is meant.
 
 
@@ -81,6 +90,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     layers = fields.integer("num_hidden_layers")
     windows = parse_windows(fields, traits.window, layers)
     context = parse_context(fields, windows)
+    head_dim = _head_dim(fields, hidden, heads, traits.head_dim)
     windows = windows_within(context, windows)
     return DecoderConfig(
         model_type=model_type,
@@ -90,12 +100,13 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=_key_value_heads(fields, heads),
-        head_dim=_head_dim(fields, hidden, heads, traits.head_dim),
+        head_dim=head_dim,
         context_window_size=context,
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", False),
-        rope=parse_rope(fields),
+        rope=parse_rope(fields, head_dim=head_dim, context=context, share=traits.rotary_share),
         qkv_name=traits.qkv_name,
+        hub_is_fused=traits.hub_is_fused,
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,

@@ -96,6 +96,14 @@ class Fields:
 
         return value
 
+    def numbers(self, name: str) -> list[float]:
+        """A list of numbers above zero; required."""
+        values = self._required(name, None)
+        if not isinstance(values, list) or not all(_is_positive(value) for value in values):
+            raise self.error(name, f"is {values!r}, not a list of positive numbers")
+
+        return [float(value) for value in values]
+
     def nested(self, name: str) -> Fields:
         """A JSON object inside this one; empty when it is absent."""
         value = self._required(name, {})
@@ -120,3 +128,10 @@ class Fields:
             raise self.error(name, "is missing")
 
         return value
+
+
+def _is_positive(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+
+    return 0 < value < float("inf")

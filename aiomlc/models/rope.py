@@ -1,38 +1,56 @@
-"""Rotary position embedding: its settings in a config, and the frequencies they mean."""
+"""Rotary position embedding: how fast each pair of dimensions turns, and how far."""
 
 from __future__ import annotations
 
-__all__ = ("RopeConfig", "parse_rope")
+__all__ = ("DEFAULT_THETA", "RopeConfig")
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from aiomlc.models.fields import Fields
-
-_DEFAULT_THETA = 10000.0
+DEFAULT_THETA = 10000.0
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The rotation's base and its scaling: `default`, `linear` or `llama3`."""
+    """The rotation's base and its scaling: `default`, `linear`, `llama3`, `yarn` or `longrope`."""
 
     rope_type: str = "default"
-    theta: float = _DEFAULT_THETA
+    theta: float = DEFAULT_THETA
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
-    original_context: int = 0  #: Tokens; `llama3` only.
+    original_context: int = 0  #: Tokens; `llama3`, `yarn` and `longrope` only.
+    share: float = 1.0  #: Of a head's dimensions, from the first on; the others do not turn.
+    amplitude: float = 1.0  #: What cosines and sines are multiplied by.
+    beta_fast: float = 32.0  #: Turns within the original context; `yarn` only, as the next two.
+    beta_slow: float = 1.0
+    truncate: bool = True
+    #: What each pair's frequency is divided by, within the original context; `longrope` only.
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()  #: The same for sequences beyond it.
+    is_long: bool = False  #: Whether there are such sequences.
+
+    def within(self, tokens: int) -> Self:
+        """The same for sequences of at most that many tokens."""
+        return replace(self, is_long=self.is_long and tokens > self.original_context)
 
     def inverse_frequencies(self, head_dim: int) -> tuple[float, ...]:
-        """Radians per position of each of the `head_dim / 2` rotated pairs."""
-        plain = (self.theta ** (-2.0 * i / head_dim) for i in range(head_dim // 2))
-        if self.rope_type == "linear":
-            return tuple(frequency / self.factor for frequency in plain)
-
-        if self.rope_type == "llama3":
-            return tuple(self._llama3(frequency) for frequency in plain)
-
-        return tuple(plain)
+        """Radians per position of each of the rotated pairs, `head_dim / 2` if all are."""
+        size = int(head_dim * self.share)
+        plain = tuple(self.theta ** (-i / size) for i in range(0, size, 2))
+        match self.rope_type:
+            case "linear":
+                return tuple(frequency / self.factor for frequency in plain)
+            case "llama3":
+                return tuple(self._llama3(frequency) for frequency in plain)
+            case "yarn":
+                return self._yarn(plain, size)
+            case "longrope":
+                factors = self.long_factors if self.is_long else self.short_factors
+                return tuple(f / factor for f, factor in zip(plain, factors, strict=True))
+            case _:
+                return plain
 
     def _llama3(self, frequency: float) -> float:
         """Slow pairs are stretched by the factor, fast ones kept, those between blended."""
@@ -46,42 +64,21 @@ class RopeConfig:
         keep = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         return (1 - keep) * frequency / self.factor + keep * frequency
 
+    def _yarn(self, plain: tuple[float, ...], size: int) -> tuple[float, ...]:
+        """As `llama3`, but blended by a pair's index, not by its turns."""
+        low = self._pair_that_turns(self.beta_fast, size)
+        high = self._pair_that_turns(self.beta_slow, size)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, size - 1)
+        width = high - low or 0.001
+        stretch = [min(max((i - low) / width, 0.0), 1.0) for i in range(len(plain))]
+        return tuple(
+            share * frequency / self.factor + (1 - share) * frequency
+            for share, frequency in zip(stretch, plain, strict=True)
+        )
 
-def parse_rope(fields: Fields) -> RopeConfig:
-    """Read the settings as transformers 5 writes them, as its forerunners did, or as MLC does."""
-    name = "rope_parameters" if "rope_parameters" in fields else "rope_scaling"
-    scaling = fields.nested(name)
-    outer_theta = fields.number(
-        "rope_theta", fields.number("position_embedding_base", _DEFAULT_THETA)
-    )
-    theta = scaling.number("rope_theta", outer_theta)
-    for place in (fields, scaling):
-        if place.number("partial_rotary_factor", 1.0) != 1.0:
-            raise place.error("partial_rotary_factor", "is not 1.0, which is not supported")
-
-    key = "rope_type" if "rope_type" in scaling else "type"
-    kind = scaling.text(key, "default")
-    match kind:
-        case "default":
-            return RopeConfig(theta=theta)
-        case "linear":
-            return RopeConfig("linear", theta, scaling.number("factor"))
-        case "llama3":
-            return _parse_llama3(scaling, theta)
-        case _:
-            raise scaling.error(key, f"is {kind!r}; supported: default, linear, llama3")
-
-
-def _parse_llama3(scaling: Fields, theta: float) -> RopeConfig:
-    rope = RopeConfig(
-        "llama3",
-        theta,
-        scaling.number("factor"),
-        scaling.number("low_freq_factor"),
-        scaling.number("high_freq_factor"),
-        scaling.integer("original_max_position_embeddings"),
-    )
-    if rope.high_freq_factor <= rope.low_freq_factor:
-        raise scaling.error("high_freq_factor", "is not above low_freq_factor")
-
-    return rope
+    def _pair_that_turns(self, turns: float, size: int) -> float:
+        """The index of the pair that turns so often within the original context."""
+        wavelength = self.original_context / (turns * 2 * math.pi)
+        return size * math.log(wavelength) / (2 * math.log(self.theta))

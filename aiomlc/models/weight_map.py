@@ -5,10 +5,11 @@ from __future__ import annotations
 __all__ = ("Parameter", "decoder_parameters")
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiomlc.models.config import DecoderConfig
+from aiomlc.models.mlc_names import mlc_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,15 @@ class Parameter:
     kind: Literal["matrix", "vector"]
     shape: tuple[int, ...]
     sources: tuple[str, ...]
+    mlc_name: str = ""  #: Where MLC's is another.
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
-    """Every parameter of a decoder, by MLC's names (a matrix without its `.weight`)."""
-    return tuple(_parameters(config))
+    """Every parameter of a decoder, by the graph's names (a matrix without its `.weight`)."""
+    return tuple(
+        replace(parameter, mlc_name=mlc_name(config.model_type, parameter.name))
+        for parameter in _parameters(config)
+    )
 
 
 def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
@@ -43,7 +48,7 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
 def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     queries = config.num_attention_heads * config.head_dim
     fused = queries + 2 * config.num_key_value_heads * config.head_dim
-    parts = ("q_proj", "k_proj", "v_proj")
+    parts = (config.qkv_name,) if config.hub_is_fused else ("q_proj", "k_proj", "v_proj")
     yield _matrix(f"{at}.{config.qkv_name}", (fused, config.hidden_size), at, parts)
     if config.qkv_bias:
         sources = tuple(f"{at}.{part}.bias" for part in parts)
@@ -58,7 +63,8 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
 
 def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, ("gate_proj", "up_proj"))
+    parts = ("gate_up_proj",) if config.hub_is_fused else ("gate_proj", "up_proj")
+    yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, parts)
     yield _matrix(f"{at}.down_proj", (hidden, inner))
 
 

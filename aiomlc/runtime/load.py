@@ -180,7 +180,8 @@ def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
             param="attention_sink_size",
         )
 
-    return model.with_window(config.sliding_window_size, config.attention_sink_size)
+    model = model.with_window(config.sliding_window_size, config.attention_sink_size)
+    return model.within(config.max_single_sequence_length)
 
 
 def _shape(metadata: Any, limits: ServingLimits) -> dict[str, int]:  # noqa: ANN401 - JSON.

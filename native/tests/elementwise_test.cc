@@ -222,18 +222,20 @@ TEST_P(ElementwiseOnTier, RotaryTurnsHalvesAndCopiesTheRest) {
   }
 }
 
-TEST_P(ElementwiseOnTier, RotaryNoticesOtherPositionsAndFrequencies) {
+TEST_P(ElementwiseOnTier, RotaryNoticesOtherPositionsFrequenciesAndAmplitudes) {
   const HeadLayout heads{1, 1, 2};
   const FloatTensor qkv(FloatType::kF32, {1, 0, 1, 0, 1, 0});
   FloatTensor q(FloatType::kF32, 2), k(FloatType::kF32, 2), v(FloatType::kF32, 2);
-  const auto rotated = [&](int32_t position, float frequency) {
+  const auto rotated = [&](int32_t position, float frequency, float amplitude = 1.0f) {
     SplitRotary(pool_, {heads, FloatType::kF32, 1, qkv.data(), &position, &frequency, 1, q.data(),
-                        k.data(), v.data()});
+                        k.data(), v.data(), amplitude});
     return q[1];
   };
 
   EXPECT_NEAR(rotated(1, 1.0f), std::sin(1.0), 1e-6);
   EXPECT_NEAR(rotated(2, 1.0f), std::sin(2.0), 1e-6);
+  EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
+  EXPECT_NEAR(rotated(2, 0.25f, 1.5f), 1.5 * std::sin(0.5), 1e-6);
   EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
 }
 

@@ -1,13 +1,16 @@
 """Compute the reference logits of the tiny models with transformers in float32.
 
-Run `python -m tests.model.make_reference` after a change of `tiny_models.py`; it rewrites
-`tests/model/reference/*.npz`. Needs torch and transformers, which the tests themselves do not.
+Run `python -m tests.model.make_reference [NAME...]` after a change of `tiny_models.py`; it rewrites
+`tests/model/reference/*.npz`, of the named models or of all. Needs torch and transformers, which
+the tests themselves do not.
 """
 
 from __future__ import annotations
 
 __all__ = ("PROMPT", "reference_logits")
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +56,11 @@ def reference_logits(
     return np.array(ids[len(PROMPT) :], np.int32), np.stack(rows)
 
 
-def main() -> None:
-    """Rewrite every reference file."""
+def main(names: Sequence[str]) -> None:
+    """Rewrite the reference files of some tiny models, or of all."""
     directory = Path(__file__).parent / "reference"
     directory.mkdir(exist_ok=True)
-    for architecture in TINY_CONFIGS:
+    for architecture in names or TINY_CONFIGS:
         for quantized in (False, True):
             tokens, logits = reference_logits(architecture, quantized=quantized)
             name = f"{architecture}_{'q4f16_1' if quantized else 'q0f32'}.npz"
@@ -65,4 +68,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -64,7 +64,7 @@ class Cache:
             1,  # Rotary embedding before the cache.
             1.0,
             100.0,
-            tvm_ffi.from_dlpack(INVERSE_FREQUENCIES),
+            tvm_ffi.from_dlpack(np.append(INVERSE_FREQUENCIES, np.float32(1))),
             tvm_ffi.from_dlpack(np.zeros((), self._stored[1])),
             kernel("kv_append"),
             None,

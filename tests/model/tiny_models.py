@@ -50,6 +50,34 @@ _QWEN2: dict[str, Any] = _COMMON | {
     "tie_word_embeddings": True,
     "rope_theta": 1000000.0,
 }
+_PHI3: dict[str, Any] = _COMMON | {
+    "model_type": "phi3",
+    "architectures": ["Phi3ForCausalLM"],
+    "hidden_size": 96,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": None,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "rope_theta": 10000.0,
+    "original_max_position_embeddings": 512,
+}
+_PHI3_FUSED = {
+    "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
+}
+# Of the 24 dimensions of a head 18 turn.
+_PHI3_LONG: dict[str, Any] = _PHI3 | {
+    "tie_word_embeddings": True,
+    "partial_rotary_factor": 0.75,
+    "rope_scaling": {
+        "type": "longrope",
+        "short_factor": [1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.6, 1.8, 2.0],
+        "long_factor": [1.1, 1.3, 1.7, 2.5, 4.0, 7.0, 11.0, 20.0, 32.0],
+    },
+}
 TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     "llama": _COMMON
     | {
@@ -87,6 +115,10 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_theta": 1000000.0,
     },
+    "phi3": _PHI3 | {"sliding_window": 24},
+    # Transformers takes the long factors from a sequence's length: all of the reference is longer.
+    "phi3_long": _PHI3_LONG | {"original_max_position_embeddings": 32},
+    "phi3_short": _PHI3_LONG | {"original_max_position_embeddings": 512},
     # Windows that hide something of the reference's prompt: in every layer, and in the last alone.
     "mistral_window": _MISTRAL | {"sliding_window": 24},
     "qwen2_window": _QWEN2
@@ -116,6 +148,10 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             f"{at}.input_layernorm.weight": (hidden,),
             f"{at}.post_attention_layernorm.weight": (hidden,),
         }
+        if config["model_type"] == "phi3":
+            for fused, parts in _PHI3_FUSED.items():
+                rows = sum(shapes.pop(f"{at}.{part}.weight")[0] for part in parts)
+                shapes[f"{at}.{fused}.weight"] = (rows, hidden)
         if config["model_type"] == "qwen2":
             shapes |= {
                 f"{at}.self_attn.q_proj.bias": (heads,),

@@ -130,6 +130,22 @@ def test_the_weight_map_names_every_tensor_once(tmp_path: Path, architecture: st
         assert parameter.shape == (rows, *weights[parameter.sources[0]].shape[1:])
 
 
+def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
+    names = {p.mlc_name for p in decoder_parameters(_read(tmp_path, {}, base="phi3"))}
+
+    assert {name for name in names if ".h.1." not in name} == {
+        "transformer.embd",
+        "transformer.h.0.ln.weight",
+        "transformer.h.0.mixer.qkv_proj",
+        "transformer.h.0.mixer.out_proj",
+        "transformer.h.0.post_attention_layernorm.weight",
+        "transformer.h.0.mlp.gate_up_proj",
+        "transformer.h.0.mlp.down_proj",
+        "transformer.norm.weight",
+        "lm_head",
+    }
+
+
 @pytest.mark.parametrize("kind", FREQUENCIES)
 @pytest.mark.parametrize("form", ["rope_parameters", "rope_scaling"])
 def test_inverse_frequencies_are_those_of_transformers(
@@ -284,7 +300,7 @@ def test_other_windows_take_the_place_of_a_models_own(
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"model_type": "mamba"}, "model_type", "supported: bert, llama, mistral, qwen2, qwen3"),
+        ({"model_type": "mamba"}, "model_type", "supported: " + ", ".join(MODEL_TYPES)),
         ({"model_type": None}, "model_type", "is missing"),
         ({"hidden_size": None}, "hidden_size", "is missing"),
         ({"hidden_size": "64"}, "hidden_size", "not an integer"),
@@ -303,7 +319,7 @@ def test_other_windows_take_the_place_of_a_models_own(
         ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised already"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "not supported"),
         ({"rope_parameters": []}, "rope_parameters", "not an object"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters.rope_type", "'yarn'"),
+        ({"rope_parameters": {"rope_type": "mrope"}}, "rope_parameters.rope_type", "'mrope'"),
         ({"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor", "is missing"),
         (
             {"rope_parameters": LLAMA3 | {"high_freq_factor": 1.0}},

@@ -63,7 +63,8 @@ void QkNorm(ThreadPool& pool, const HeadLayout& heads, const float* qkv, const f
  * \brief Rotate queries and keys by their positions, and split them from the values.
  *
  * Dimension i turns with i + n, where n is `num_frequencies` (half of the rotated dimensions); the
- * angle is float32(position) * inverse_frequencies[i]. Dimensions from 2 n on are only copied.
+ * angle is float32(position) * inverse_frequencies[i], and `amplitude` multiplies cosines and
+ * sines. Dimensions from 2 n on are only copied.
  * \param qkv [rows, num_heads, head_dim]; q, k, v take their parts of it. All are of `type`.
  */
 struct RotaryCall {
@@ -77,6 +78,7 @@ struct RotaryCall {
   void* q = nullptr;
   void* k = nullptr;
   void* v = nullptr;
+  float amplitude = 1.0f;
 };
 
 void SplitRotary(ThreadPool& pool, const RotaryCall& call);

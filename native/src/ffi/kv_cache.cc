@@ -57,8 +57,9 @@ void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t 
   }
 }
 
+/*! \param rotation The inverse frequencies and, last, the amplitude. */
 void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorView k, TensorView v,
-                     TensorView inverse_frequencies) {
+                     TensorView rotation) {
   const TensorArguments args("aiomlc.cpu.kv_split_rotary");
   LayerAttention::Current().Begin();
   args.RequireShape(q, "q", {kAny, kAny, kAny});
@@ -71,14 +72,16 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   call.heads = {q.size(1), k.size(1), head_dim};
   args.RequireShape(qkv, "qkv", {rows, call.heads.num_heads(), q.size(2)});
   args.RequireShape(positions, "positions", {rows});
-  args.RequireShape(inverse_frequencies, "inverse_frequencies", {kAny});
-  args.Require(2 * inverse_frequencies.size(0) <= head_dim, "too many inverse frequencies");
+  args.RequireShape(rotation, "rotation", {kAny});
+  call.num_frequencies = rotation.size(0) - 1;
+  args.Require(call.num_frequencies >= 0, "rotation has no amplitude");
+  args.Require(2 * call.num_frequencies <= head_dim, "too many inverse frequencies");
   call.type = QueryType(args, type);
   call.rows = rows;
   call.qkv = args.Kv(qkv, "qkv", type);
   call.positions = args.Data<int32_t>(positions, "positions");
-  call.inverse_frequencies = args.Data<float>(inverse_frequencies, "inverse_frequencies");
-  call.num_frequencies = inverse_frequencies.size(0);
+  call.inverse_frequencies = args.Data<float>(rotation, "rotation");
+  call.amplitude = call.inverse_frequencies[call.num_frequencies];
   call.q = args.Kv(q, "q", type);
   call.k = args.Kv(k, "k", type);
   call.v = args.Kv(v, "v", type);

@@ -64,7 +64,8 @@ class RotaryTable {
   void Prepare(ThreadPool& pool, const RotaryCall& call) {
     const size_t num_positions = static_cast<size_t>(call.rows);
     const size_t size = static_cast<size_t>(call.num_frequencies);
-    if (std::equal(positions_.begin(), positions_.end(), call.positions,
+    if (amplitude_ == call.amplitude &&
+        std::equal(positions_.begin(), positions_.end(), call.positions,
                    call.positions + num_positions) &&
         std::equal(frequencies_.begin(), frequencies_.end(), call.inverse_frequencies,
                    call.inverse_frequencies + size)) {
@@ -79,11 +80,12 @@ class RotaryTable {
         const auto position = static_cast<float>(call.positions[row]);
         for (size_t i = 0; i < size; ++i) {
           const float angle = position * call.inverse_frequencies[i];
-          cosines_[row * size + i] = std::cos(angle);
-          sines_[row * size + i] = std::sin(angle);
+          cosines_[row * size + i] = call.amplitude * std::cos(angle);
+          sines_[row * size + i] = call.amplitude * std::sin(angle);
         }
       }
     });
+    amplitude_ = call.amplitude;
     frequencies_.assign(call.inverse_frequencies, call.inverse_frequencies + size);
     positions_.assign(call.positions, call.positions + num_positions);
   }
@@ -93,6 +95,7 @@ class RotaryTable {
 
  private:
   std::vector<int32_t> positions_;
+  float amplitude_ = 1.0f;
   std::vector<float> frequencies_;
   std::vector<float> cosines_;
   std::vector<float> sines_;

@@ -1,0 +1,286 @@
+"""Rotations are those of transformers, and a fault of their settings is reported by its field."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.compiler.job import CompileJob
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import DecoderConfig, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+SIZES = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+PAIR_FACTORS = {
+    "short_factor": [1.0, 1.05, 1.1, 1.2, 1.3, 1.5],
+    "long_factor": [1.1, 1.3, 1.7, 2.5, 4.0, 7.0],
+}
+
+
+@dataclass(frozen=True)
+class Rotation:
+    name: str
+    base: str
+    changes: dict[str, Any]
+    frequencies: list[float]
+    amplitude: float
+
+
+# What transformers 5.23 computes for 512 positions and heads of 16.
+ROTATIONS = [
+    Rotation(
+        "yarn",
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1000000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 128,
+            }
+        },
+        [
+            1.0,
+            0.11114246398210526,
+            0.007905694656074047,
+            0.0014058533124625683,
+            0.0002500000118743628,
+            4.4456985051510856e-05,
+            7.905693564680405e-06,
+            1.405853367941745e-06,
+        ],
+        1.138629436111989,
+    ),
+    Rotation(
+        "yarn_of_deepseek",
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 40.0,
+                "beta_fast": 16,
+                "beta_slow": 2,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.7,
+                "original_max_position_embeddings": 4096,
+            }
+        },
+        [
+            1.0,
+            0.3162277638912201,
+            0.10000000149011612,
+            0.03162277862429619,
+            0.006749999243766069,
+            0.0011067971354350448,
+            2.499999936844688e-05,
+            7.905694474175107e-06,
+        ],
+        1.0879546075066122,
+    ),
+    Rotation(
+        "yarn_not_truncated",
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 150000.0,
+                "factor": 32.0,
+                "attention_factor": 1.25,
+                "truncate": False,
+                "original_max_position_embeddings": 4096,
+            }
+        },
+        [
+            1.0,
+            0.22541800141334534,
+            0.05081327259540558,
+            0.006794959306716919,
+            0.0004564839182421565,
+            1.818833698052913e-05,
+            4.099978468730114e-06,
+            9.242089618055616e-07,
+        ],
+        1.25,
+    ),
+    Rotation(
+        "longrope",
+        "phi3",
+        {
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.75,
+                **PAIR_FACTORS,
+            },
+            "original_max_position_embeddings": 64,
+        },
+        [
+            0.9090908765792847,
+            0.1657257378101349,
+            0.027303459122776985,
+            0.004000000189989805,
+            0.0005386085831560194,
+            6.630842108279467e-05,
+        ],
+        1.224744871391589,
+    ),
+    Rotation(
+        "longrope_within",
+        "phi3",
+        {
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.75,
+                "factor": 4.0,
+                **PAIR_FACTORS,
+            },
+            "original_max_position_embeddings": 512,
+        },
+        [
+            1.0,
+            0.20518426597118378,
+            0.042196255177259445,
+            0.00833333283662796,
+            0.0016572573222219944,
+            0.00030943931778892875,
+        ],
+        1.1055415967851334,
+    ),
+    Rotation(
+        "partial",
+        "phi3",
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+        [1.0, 0.10000000149011612, 0.009999999776482582, 0.0010000000474974513],
+        1.0,
+    ),
+    Rotation(
+        "dynamic",
+        "llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}},
+        [
+            1.0,
+            0.3162277638912201,
+            0.10000000149011612,
+            0.03162277862429619,
+            0.009999999776482582,
+            0.003162277862429619,
+            0.0010000000474974513,
+            0.0003162277862429619,
+        ],
+        1.0,
+    ),
+]
+LONGROPE = next(one.changes for one in ROTATIONS if one.name == "longrope")
+LONG_SETTINGS = LONGROPE["rope_parameters"]
+
+
+def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
+    own = {k: v for k, v in TINY_CONFIGS[base].items() if not k.startswith("rope_")}
+    (directory / "config.json").write_text(json.dumps(own | SIZES | changes))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=lambda one: one.name)
+def test_rotations_are_those_of_transformers(tmp_path: Path, rotation: Rotation) -> None:
+    rope = _read(tmp_path, rotation.base, rotation.changes).rope
+
+    assert rope.inverse_frequencies(16) == pytest.approx(rotation.frequencies, rel=4e-7)
+    assert rope.amplitude == pytest.approx(rotation.amplitude)
+
+
+@pytest.mark.parametrize("rotation", ROTATIONS, ids=lambda one: one.name)
+def test_a_job_carries_the_rotation_to_the_compiler(tmp_path: Path, rotation: Rotation) -> None:
+    job = CompileJob(
+        config=_read(tmp_path, rotation.base, rotation.changes), quantization="q4f16_1"
+    )
+
+    assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
+
+
+@pytest.mark.parametrize("kind", ["su", "yarn"])
+def test_the_first_names_of_longrope_mean_it(tmp_path: Path, kind: str) -> None:
+    expected = _read(tmp_path, "phi3", LONGROPE)
+    outer = {"rope_theta": 1e4, "partial_rotary_factor": 0.75}
+    old = {"rope_scaling": {"type": kind, **PAIR_FACTORS}, "original_max_position_embeddings": 64}
+
+    assert _read(tmp_path, "phi3", outer | old) == expected
+
+
+@pytest.mark.parametrize(
+    ("tokens", "is_long"), [(None, True), (512, True), (65, True), (64, False)]
+)
+def test_the_longest_sequence_decides_which_factors_are_taken(
+    tmp_path: Path, tokens: int | None, is_long: bool
+) -> None:
+    config = _read(tmp_path, "phi3", LONGROPE)
+
+    rope = config.within(tokens).rope
+
+    factors = PAIR_FACTORS["long_factor" if is_long else "short_factor"]
+    plain = [1e4 ** (-i / 6) for i in range(6)]
+    assert rope.inverse_frequencies(16) == pytest.approx(
+        [frequency / factor for frequency, factor in zip(plain, factors, strict=True)]
+    )
+    assert rope.amplitude == config.rope.amplitude
+
+
+def test_a_longer_sequence_does_not_stretch_a_model_of_a_short_context(tmp_path: Path) -> None:
+    config = _read(tmp_path, "phi3", LONGROPE | {"original_max_position_embeddings": 512})
+
+    assert config.within(4096) == config
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "field", "problem"),
+    [
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor", "not supported"),
+        ("phi3", {"partial_rotary_factor": 0.1}, "partial_rotary_factor", "of 16 dimensions"),
+        ("phi3", {"partial_rotary_factor": 1.5}, "partial_rotary_factor", "of 16 dimensions"),
+        (
+            "phi3",
+            {"rope_parameters": LONG_SETTINGS | {"short_factor": [1.0]}},
+            "rope_parameters.short_factor",
+            "1 numbers for 6 pairs",
+        ),
+        (
+            "phi3",
+            {"rope_parameters": LONG_SETTINGS | {"long_factor": [1.0, "2"]}},
+            "rope_parameters.long_factor",
+            "not a list of positive numbers",
+        ),
+        (
+            "llama",
+            {"rope_scaling": {"type": "longrope", "factor": 2.0}},
+            "rope_scaling.type",
+            "'longrope'",
+        ),
+        ("llama", {"rope_scaling": {"type": "yarn"}}, "rope_scaling.factor", "is missing"),
+        (
+            "llama",
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "context_window_size": 1024},
+            "rope_scaling.type",
+            "beyond max_position_embeddings",
+        ),
+    ],
+)
+def test_a_fault_names_its_field(
+    tmp_path: Path, base: str, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        _read(tmp_path, base, changes)
+
+    assert caught.value.field == field
