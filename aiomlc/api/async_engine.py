@@ -295,16 +295,21 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
         Returns whether all of them did; after `timeout` seconds the rest gets
         `RequestAbortedError`. New requests get `EngineDrainingError`, also when this call is
-        cancelled, which ends no request.
+        cancelled, which ends no request; another call goes on waiting.
 
         Raises:
             BadRequestError: `timeout` is no number of seconds.
+            EngineError: the engine is not open, or has ended before its requests did.
         """
         check_seconds("timeout", timeout)
         return await self._service.engine.drain(timeout)
 
     def resume(self) -> None:
-        """Take requests again, after `drain`."""
+        """Take requests again, after `drain`.
+
+        Raises:
+            EngineClosedError: the engine is not open.
+        """
         self._service.engine.resume()
 
     def reset(self) -> Done:
@@ -507,7 +512,7 @@ class _Service:
     async def scope(self) -> AsyncIterator[None]:
         """Open the session for as long as the scope lasts."""
         async with self._opening:
-            if self._session is not None:
+            if self._session is not None and not self._terminated:
                 raise EngineError("the engine is already open")
 
             session = await self._load()

@@ -70,6 +70,7 @@ class Engine(AsyncContextManagerMixin):
         self._labels = (f"request-{number}" for number in itertools.count(1))
         self._closing = False
         self._closed = False
+        self._is_orphan = False  # What it ran in has ended, and nobody had told it to stop.
         self._death: EngineDeadError | None = None
         self._step_log = StepLog(core)
         self._running = Lock()  # Held while a thread is inside `core.run`.
@@ -178,12 +179,13 @@ class Engine(AsyncContextManagerMixin):
         """Refuse new requests until `resume`, and wait for the live ones to end.
 
         Returns whether all of them did; after `timeout` seconds the rest gets
-        `RequestAbortedError`. A call that is cancelled ends none, and the engine goes on refusing.
+        `RequestAbortedError`. A call that is cancelled ends none, and the engine goes on refusing;
+        another call goes on waiting.
 
         Raises:
             EngineError: the engine is closed or dead, or was before they ended.
         """
-        self._check_open()
+        self._check_loop()
         self._is_draining = True
         with move_on_after(timeout):
             while self._mailboxes:
@@ -259,6 +261,7 @@ class Engine(AsyncContextManagerMixin):
                 try:
                     await self._deliver()
                 finally:
+                    self._is_orphan = not self._closing
                     # Here and not in the child: this body runs even if that one never began.
                     self.stop()
         except Exception as error:  # noqa: BLE001 - raised below, as what it means to the readers.
@@ -435,6 +438,11 @@ class Engine(AsyncContextManagerMixin):
 
     def _reason_closed(self) -> AiomlcError:
         if self._death is None:
+            if self._is_orphan:
+                return EngineClosedError(
+                    "the event loop or the scope that the engine ran in has ended: open another one"
+                )
+
             return EngineClosedError("the engine was terminated")
 
         # One instance per reader: an exception that several tasks raise mixes their tracebacks.

@@ -216,6 +216,16 @@ async def test_an_open_engine_cannot_be_opened_again() -> None:
     engine.terminate()
 
 
+async def test_an_engine_whose_scope_was_left_is_closed_and_not_open() -> None:
+    engine = AsyncMLCEngine(loader=fake_loader())
+    async with engine:
+        pass
+
+    with pytest.raises(EngineClosedError, match="was terminated"):
+        async with engine:
+            pass
+
+
 async def test_an_engine_that_is_dropped_stops_its_core() -> None:
     core = FakeCore(["Hi!"])
     engine = AsyncMLCEngine(loader=fake_loader(core))
@@ -325,6 +335,15 @@ def test_a_program_that_forgets_terminate_ends(backend: str) -> None:
 
     assert core.is_closed
     assert not core.is_running
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_next_event_loop_is_told_that_the_engines_own_has_ended(backend: str) -> None:
+    engine = AsyncMLCEngine(loader=fake_loader())
+    anyio.run(ask, engine, backend=backend)
+
+    with pytest.raises(EngineClosedError, match="event loop"):
+        anyio.run(ask, engine, backend=backend)
 
 
 async def test_other_threads_ask_through_the_portal() -> None:

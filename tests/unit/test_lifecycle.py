@@ -105,6 +105,21 @@ async def test_a_drain_that_is_cancelled_ends_nothing_and_goes_on_refusing() -> 
     assert text == "Hello!"
 
 
+async def test_a_second_drain_goes_on_where_a_cancelled_one_stopped() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+            with move_on_after(0.01):
+                await engine.drain()
+
+            core.allow(1000)
+            assert await engine.drain()
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert text == "Hello!"
+
+
 async def test_a_reset_ends_every_request_and_the_engine_goes_on() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     with fail_after(10):
