@@ -7,7 +7,7 @@ from __future__ import annotations
 
 __all__ = ("CpuLowering", "call_kernel", "cpu_cache_factory", "lower_to_cpu")
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,12 @@ from aiomlc.models.decoder import CreateCache, Decoder
 from aiomlc.models.layers import (
     CacheAttention,
     Embedding,
+    GatedMul,
+    GeluTanhMul,
     Linear,
     QKNorm,
     RMSNorm,
+    Scale,
     SiluMul,
     TakeRows,
 )
@@ -139,10 +142,14 @@ class _CpuQKNorm(nn.Module):  # type: ignore[misc]
         return call_kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
 
 
-class _CpuSiluMul(nn.Module):  # type: ignore[misc]
+class _CpuGatedMul(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: GatedMul) -> None:
+        super().__init__()
+        self.activation = layer.activation
+
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
         shape = (*gate_up.shape[:-1], int(gate_up.shape[-1]) // 2)
-        return call_kernel("silu_mul", [gate_up], shape, "float32")
+        return call_kernel(f"{self.activation}_mul", [gate_up], shape, "float32")
 
     def between(
         self,
@@ -160,10 +167,22 @@ class _CpuSiluMul(nn.Module):  # type: ignore[misc]
 
         out = relax.TensorType(x.shape, "float32")
         inputs = [x, residual, norm.weight, norm.eps, gate_up.weight, inner, down.weight]
-        return _call_with_sum("add_norm_feed_forward_q4", inputs, out, out)
+        return _call_with_sum(f"add_norm_feed_forward_{self.activation}_q4", inputs, out, out)
+
+
+class _CpuScale(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: Scale) -> None:
+        super().__init__()
+        self.factor = layer.factor
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("scale", [x, self.factor], x.shape, "float32")
 
 
 class _CpuTakeRows(nn.Module):  # type: ignore[misc]
+    def __init__(self, _: TakeRows) -> None:
+        super().__init__()
+
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
         size = x.shape[-1]
         taken = call_kernel(
@@ -181,7 +200,19 @@ class _CpuAttention(nn.Module):  # type: ignore[misc]
         self.name = _KERNELS + name
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        return self.layer.call(self.name, qkv, kv, self.layer.window, self.layer.sinks)
+        how = self.layer.how
+        return self.layer.call(self.name, qkv, kv, how.window, how.sinks)
+
+
+#: What takes the place of layers without matrices.
+_KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
+    RMSNorm: _CpuRMSNorm,
+    QKNorm: _CpuQKNorm,
+    SiluMul: _CpuGatedMul,
+    GeluTanhMul: _CpuGatedMul,
+    Scale: _CpuScale,
+    TakeRows: _CpuTakeRows,
+}
 
 
 class CpuLowering(Mutator):
@@ -198,24 +229,17 @@ class CpuLowering(Mutator):
                 return _CpuLinear(node, self.quantization)
             case Embedding():
                 return _CpuEmbedding(node, self.quantization)
-            case RMSNorm():
-                return _CpuRMSNorm(node)
-            case QKNorm():
-                return _CpuQKNorm(node)
-            case SiluMul():
-                return _CpuSiluMul()
             case CacheAttention():
                 return self._attention(node)
-            case TakeRows():
-                return _CpuTakeRows()
-            case _:
-                return super().visit_module(name, node)
+
+        kernel = _KERNEL_OF.get(type(node))
+        return super().visit_module(name, node) if kernel is None else kernel(node)
 
     def _attention(self, layer: CacheAttention) -> nn.Module:
         if self.cache is not None and self.cache.is_8_bit:
             return _CpuAttention(layer, "kv_int8_attention")
 
-        return _CpuAttention(layer, "kv_windowed_attention") if layer.window else layer
+        return _CpuAttention(layer, "kv_windowed_attention") if layer.how.window else layer
 
 
 def lower_to_cpu(decoder: Decoder, quantization: Quantization, cache: KVCache) -> Decoder:

@@ -27,6 +27,7 @@ def parameter_records(
             "format": quantization.matrix_format if p.kind == "matrix" else "f32",
             "shape": list(p.shape),
             "sources": list(p.sources),
+            "added": p.added,
         }
         for p in (parameters[name] for name in names)
     ]

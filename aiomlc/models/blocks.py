@@ -11,7 +11,8 @@ __all__ = ("Block",)
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.layers import CacheAttention, Linear, QKNorm, RMSNorm, SiluMul
+from aiomlc.models.layer_attention import layer_attention
+from aiomlc.models.layers import CacheAttention, GeluTanhMul, Linear, QKNorm, RMSNorm, SiluMul
 from aiomlc.models.module import Module
 
 
@@ -72,8 +73,7 @@ class _Attention(Module):
             self.num_heads,
             config.head_dim,
             dtype=kv_dtype,
-            window=config.windows[layer] if config.windows else 0,
-            sinks=config.attention_sinks,
+            how=layer_attention(config, layer),
         )
 
     @property
@@ -96,7 +96,7 @@ class _Mlp(Module):
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
         self.gate_up_proj = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
-        self.activation = SiluMul()
+        self.activation = SiluMul() if config.activation == "silu" else GeluTanhMul()
         self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
 
     def forward(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("DecoderConfig", "Traits", "parse_decoder")
+__all__ = ("Activation", "DecoderConfig", "Traits", "parse_decoder")
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from types import MappingProxyType
+from typing import Literal, Self
 
 from aiomlc.models.fields import Fields
 from aiomlc.models.rope import RopeConfig
@@ -16,6 +18,17 @@ from aiomlc.models.windows import (
     parse_sinks,
     parse_windows,
     windows_within,
+)
+
+#: What a gated layer does to its gate.
+Activation = Literal["silu", "gelu_tanh"]
+
+_ACTIVATIONS: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
+    {
+        "silu": ("silu", "swish"),
+        # The first Gemmas were published with "gelu", and meant this approximation.
+        "gelu_tanh": ("gelu_pytorch_tanh", "gelu"),
+    }
 )
 
 
@@ -40,6 +53,10 @@ class DecoderConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    activation: Activation = "silu"
+    embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
+    attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
+    norm_added: float = 0.0  #: What the norms' weights of a Hugging Face directory leave out.
     #: Positions that each layer's rows see, their own the last, 0 for all; empty if no layer has
     #: a window.
     windows: tuple[int, ...] = ()
@@ -72,6 +89,8 @@ class Traits:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    activation: Activation = "silu"
+    tied: bool = False  #: Whether the head shares the embedding's weights, where not said.
     head_dim: int | None = None  #: Where the config names none; None is an even share.
     #: Of a head's dimensions that turn, where the config names none; None if all always do.
     rotary_share: float | None = None
@@ -84,7 +103,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     Raises:
         ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
     """
-    _refuse_unsupported(fields)
+    _refuse_unsupported(fields, traits.activation)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")
@@ -103,22 +122,24 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         head_dim=head_dim,
         context_window_size=context,
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
-        tie_word_embeddings=fields.boolean("tie_word_embeddings", False),
+        tie_word_embeddings=fields.boolean("tie_word_embeddings", traits.tied),
         rope=parse_rope(fields, head_dim=head_dim, context=context, share=traits.rotary_share),
         qkv_name=traits.qkv_name,
         hub_is_fused=traits.hub_is_fused,
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,
+        activation=traits.activation,
         windows=windows,
         attention_sinks=parse_sinks(fields) if windows else 0,
     )
 
 
-def _refuse_unsupported(fields: Fields) -> None:
-    activation = fields.text("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise fields.error("hidden_act", f"is {activation!r}; supported: silu")
+def _refuse_unsupported(fields: Fields, activation: Activation) -> None:
+    names = _ACTIVATIONS[activation]
+    for field_name in ("hidden_act", "hidden_activation"):
+        if (name := fields.text(field_name, names[0])) not in names:
+            raise fields.error(field_name, f"is {name!r}; supported: {names[0]}")
 
     if fields.boolean("mlp_bias", False):
         raise fields.error("mlp_bias", "is true, which is not supported")

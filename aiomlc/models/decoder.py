@@ -15,7 +15,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.blocks import Block
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.layers import Embedding, Linear, RMSNorm, TakeRows
+from aiomlc.models.layers import Embedding, Linear, RMSNorm, Scale, TakeRows
 from aiomlc.models.module import Module
 
 CreateCache = Callable[..., Any]
@@ -29,6 +29,9 @@ class Decoder(Module):
         self.config = config
         self.create_cache = create_cache
         self.model: _Layers = _Layers(config, kv_dtype)
+        self.embedding_scale: Scale | None = None
+        if config.embedding_scale != 1.0:
+            self.embedding_scale = Scale(config.embedding_scale)
         self.take_rows: TakeRows = TakeRows()
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
@@ -38,7 +41,8 @@ class Decoder(Module):
 
     def embed(self, ids: nn.Tensor) -> nn.Tensor:
         """int32 `[n]` -> `[n, hidden]`."""
-        return self.model.embed_tokens(ids)
+        x = self.model.embed_tokens(ids)
+        return x if self.embedding_scale is None else self.embedding_scale(x)
 
     def batch_prefill(
         self, x: nn.Tensor, logit_positions: nn.Tensor, kv: nn.Object

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ("CacheAttention", "Embedding", "Linear", "QKNorm", "RMSNorm", "SiluMul", "TakeRows")
+__all__ = (
+    "CacheAttention",
+    "Embedding",
+    "GatedMul",
+    "GeluTanhMul",
+    "Linear",
+    "QKNorm",
+    "RMSNorm",
+    "Scale",
+    "SiluMul",
+    "TakeRows",
+)
 
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
+from aiomlc.models.config import Activation
+from aiomlc.models.layer_attention import LayerAttention
 from aiomlc.models.module import Module
 
 
@@ -90,37 +103,27 @@ class QKNorm(Module):
 class CacheAttention(Module):
     """Rotate fused qkv `[n, heads, d]`, append to the cache and attend: TVM's cache does all three.
 
-    With a `window`, which the cache alone does not know, rows see as many positions, and the first
-    `sinks`.
+    The cache alone knows of `how` nothing but the scale.
     """
 
     def __init__(
-        self,
-        layer: int,
-        num_heads: int,
-        head_dim: int,
-        *,
-        dtype: str,
-        window: int,
-        sinks: int,
+        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, how: LayerAttention
     ) -> None:
         super().__init__()
         self.layer = layer
         self.shape: tuple[int, int] = (num_heads, head_dim)
-        self.scale: float = head_dim**-0.5
         self.dtype = dtype
-        self.window = window
-        self.sinks = sinks
+        self.how = how
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        if self.window:
+        if self.how.window:
             raise NotImplementedError("a sliding window on this target")
 
         return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
 
     def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: int) -> nn.Tensor:
         """Call a function of the cache."""
-        inputs = [self.layer, self.scale, *more]
+        inputs = [self.layer, self.how.scale, *more]
         call = relax.call_dps_packed(
             name,
             [kv._expr, *(relax.prim_value(value) for value in inputs), qkv._expr],
@@ -129,12 +132,18 @@ class CacheAttention(Module):
         return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
 
 
-class SiluMul(Module):
-    """`silu(gate) * up` of a fused `[n, 2 * size]`, gate first."""
+class GatedMul(Module):
+    """`activation(gate) * up` of a fused `[n, 2 * size]`, gate first."""
+
+    activation: Activation
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        """What the activation makes of the gate."""
+        raise NotImplementedError
 
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
         gate, up = op.split(gate_up, 2, axis=-1)
-        return op.multiply(op.silu(gate), up)
+        return op.multiply(self.activate(gate), up)
 
     def between(
         self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm, gate_up: Linear, down: Linear
@@ -142,6 +151,35 @@ class SiluMul(Module):
         """The normalised sum through two matrices with the activation between, and the sum."""
         x, total = norm.add_linear(x, residual, gate_up)
         return down(self.forward(x)), total
+
+
+class SiluMul(GatedMul):
+    """`silu(gate) * up`."""
+
+    activation = "silu"
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        return op.silu(gate)
+
+
+class GeluTanhMul(GatedMul):
+    """`gelu(gate) * up`, where GELU is the approximation by tanh."""
+
+    activation = "gelu_tanh"
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        return op.gelu(gate, approximate="tanh")
+
+
+class Scale(Module):
+    """Every element times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.multiply(x, nn.Tensor(_expr=relax.const(self.factor, "float32")))
 
 
 class TakeRows(Module):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
-from aiomlc.models import bert, llama, mistral, phi3, qwen2, qwen3
+from aiomlc.models import bert, gemma, llama, mistral, phi3, qwen2, qwen3
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.encoder_config import EncoderConfig
 from aiomlc.models.fields import Fields, read_json
@@ -20,6 +20,7 @@ ModelConfig = DecoderConfig | EncoderConfig
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
         "bert": bert.parse,
+        "gemma": gemma.parse,
         "llama": llama.parse,
         "mistral": mistral.parse,
         "phi3": phi3.parse,

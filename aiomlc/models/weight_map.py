@@ -21,6 +21,8 @@ class Parameter:
     shape: tuple[int, ...]
     sources: tuple[str, ...]
     mlc_name: str = ""  #: Where MLC's is another.
+    #: What the elements in a Hugging Face directory leave out; in MLC's they are whole.
+    added: float = 0.0
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
@@ -36,11 +38,11 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     yield _matrix("model.embed_tokens", table)
     for layer in range(config.num_hidden_layers):
         at = f"model.layers.{layer}"
-        yield _vector(f"{at}.input_layernorm.weight", config.hidden_size)
+        yield _norm(f"{at}.input_layernorm", config)
         yield from _attention(f"{at}.self_attn", config)
-        yield _vector(f"{at}.post_attention_layernorm.weight", config.hidden_size)
+        yield _norm(f"{at}.post_attention_layernorm", config)
         yield from _mlp(f"{at}.mlp", config)
-    yield _vector("model.norm.weight", config.hidden_size)
+    yield _norm("model.norm", config)
     if not config.tie_word_embeddings:
         yield _matrix("lm_head", table)
 
@@ -54,8 +56,8 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
         sources = tuple(f"{at}.{part}.bias" for part in parts)
         yield Parameter(f"{at}.{config.qkv_name}.bias", "vector", (fused,), sources)
     if config.qk_norm:
-        yield _vector(f"{at}.q_norm.weight", config.head_dim)
-        yield _vector(f"{at}.k_norm.weight", config.head_dim)
+        yield _vector(f"{at}.q_norm.weight", config.head_dim, config.norm_added)
+        yield _vector(f"{at}.k_norm.weight", config.head_dim, config.norm_added)
     yield _matrix(f"{at}.o_proj", (config.hidden_size, queries))
     if config.output_bias:
         yield _vector(f"{at}.o_proj.bias", config.hidden_size)
@@ -75,5 +77,9 @@ def _matrix(
     return Parameter(name, "matrix", shape, sources)
 
 
-def _vector(name: str, size: int) -> Parameter:
-    return Parameter(name, "vector", (size,), (name,))
+def _norm(name: str, config: DecoderConfig) -> Parameter:
+    return _vector(f"{name}.weight", config.hidden_size, config.norm_added)
+
+
+def _vector(name: str, size: int, added: float = 0.0) -> Parameter:
+    return Parameter(name, "vector", (size,), (name,), added=added)

@@ -146,6 +146,7 @@ def _native_record(plan: ParamPlan) -> dict[str, object]:
         "format": plan.param.format,
         "rows": rows,
         "cols": rest[0] if rest else 1,
+        "added": plan.added,
         "destination": plan.offset,
         "bytes": plan.nbytes,
         "sources": [asdict(piece) for piece in plan.slices],

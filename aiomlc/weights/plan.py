@@ -47,6 +47,7 @@ class Param:
     format: Format
     shape: tuple[int, ...]
     sources: tuple[str, ...]
+    added: float = 0.0  #: To each element, unless the source is an MLC directory, which has it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class ParamPlan:
     offset: int
     nbytes: int
     slices: tuple[Slice, ...]
+    added: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ def parse_params(records: Sequence[Mapping[str, Any]]) -> tuple[Param, ...]:
             format=record["format"],
             shape=tuple(record["shape"]),
             sources=tuple(record["sources"]),
+            added=record.get("added", 0.0),
         )
         for record in records
     )
@@ -128,7 +131,8 @@ def make_plan(params: Iterable[Param], source: Source) -> ConversionPlan:
     for param in params:
         offset = _aligned(end, param)
         nbytes = packed_bytes(param)
-        plans.append(ParamPlan(param, offset, nbytes, finder.find(param)))
+        added = 0.0 if source.is_mlc else param.added
+        plans.append(ParamPlan(param, offset, nbytes, finder.find(param), added))
         end = offset + nbytes
 
     unused = source.tensors.keys() - finder.used

@@ -112,6 +112,33 @@ TEST_P(ElementwiseOnTier, SiluMulIsNearTheOracle) {
   }
 }
 
+TEST_P(ElementwiseOnTier, GeluTanhMulIsNearTheOracle) {
+  std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 19, 4.0f);
+  gate_up[0] = 100.0f;
+  gate_up[1] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  GatedMul(pool_, Activation::kGeluTanh, gate_up.data(), kRows, kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const int64_t at = i / kSize * 2 * kSize + i % kSize;
+    const double gate = gate_up[at];
+    const double u = std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+    const double expected = gate / (1 + std::exp(-2 * u)) * gate_up[at + kSize];
+    ASSERT_NEAR(out[i], expected, 3e-6 * std::abs(expected) + 1e-6 * std::abs(gate_up[at + kSize]))
+        << gate;
+  }
+}
+
+TEST_P(ElementwiseOnTier, ScaleMultipliesEveryElement) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 20);
+  std::vector<float> out(kRows * kSize);
+
+  Scale(pool_, x.data(), 8.5f, kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) ASSERT_EQ(out[i], x[i] * 8.5f);
+}
+
 TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
   const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
@@ -327,7 +354,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   ThreadPool pool(2);
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
-  std::vector<std::vector<float>> norms, layer_norms, activations, gelus;
+  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus;
   std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
@@ -341,6 +368,8 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
     Gelu(pool, x.data(), kRows * kSize, gelus.back().data());
     activations.emplace_back(kRows / 2 * kSize);
     SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
+    gates.emplace_back(kRows / 2 * kSize);
+    GatedMul(pool, Activation::kGeluTanh, x.data(), kRows / 2, kSize, gates.back().data());
     bytes.push_back(Quantized(pool, {FloatType::kF32, x}, kRows, kSize));
   }
 
@@ -348,6 +377,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   for (const std::vector<float>& norm : layer_norms) EXPECT_EQ(norm, layer_norms[0]);
   for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
+  for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
   for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);
 }
 

@@ -86,22 +86,22 @@ struct Layer {
     return {out.bytes(), total.bytes()};
   }
 
-  Result FusedFeedForward(ThreadPool& pool, const float* x, const float* residual,
-                          int64_t m) const {
+  Result FusedFeedForward(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                          Activation activation = Activation::kSilu) const {
     FloatTensor out(FloatType::kF32, m * size), total(FloatType::kF32, m * size);
-    AddNormFeedForward(pool, Norm(x, residual, m, total), gate_up.data(), inner, down.data(),
-                       reinterpret_cast<float*>(out.data()));
+    AddNormFeedForward(pool, Norm(x, residual, m, total), gate_up.data(), inner, activation,
+                       down.data(), reinterpret_cast<float*>(out.data()));
     return {out.bytes(), total.bytes()};
   }
 
-  Result SeparateFeedForward(ThreadPool& pool, const float* x, const float* residual,
-                             int64_t m) const {
+  Result SeparateFeedForward(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                             Activation activation = Activation::kSilu) const {
     FloatTensor out(FloatType::kF32, m * size), total(FloatType::kF32, m * size);
     const Floats normed = Normed(pool, x, residual, m, total);
     Floats gates(m * 2 * inner), gated(m * inner);
     Linear(pool, WeightFormat::kQ4, gate_up.data(), 2 * inner, size, normed.data(), FloatType::kF32,
            m, nullptr, gates.data(), FloatType::kF32);
-    SiluMul(pool, gates.data(), m, inner, gated.data());
+    GatedMul(pool, activation, gates.data(), m, inner, gated.data());
     Linear(pool, WeightFormat::kQ4, down.data(), size, inner, gated.data(), FloatType::kF32, m,
            nullptr, out.data(), FloatType::kF32);
     return {out.bytes(), total.bytes()};
@@ -154,8 +154,10 @@ TEST_P(FusedLinearOnTier, AddNormFeedForwardIsItsPartsOneAfterTheOther) {
       SCOPED_TRACE(std::to_string(size) + " by " + std::to_string(inner) + ", " +
                    std::to_string(m) + " rows");
       const Floats x = RandomFloats(m * size, 6), residual = RandomFloats(m * size, 7, 3.0f);
-      ExpectSame(layer.FusedFeedForward(pool, x.data(), residual.data(), m),
-                 layer.SeparateFeedForward(pool, x.data(), residual.data(), m));
+      for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+        ExpectSame(layer.FusedFeedForward(pool, x.data(), residual.data(), m, activation),
+                   layer.SeparateFeedForward(pool, x.data(), residual.data(), m, activation));
+      }
     }
   }
 }
@@ -212,7 +214,8 @@ TEST_P(FusedLinearOnTier, TheSumMayTakeThePlaceOfAnInput) {
 
   AddNormFeedForward(
       pool, layer.Norm(x.data(), reinterpret_cast<const float*>(total.data()), kRows, total),
-      layer.gate_up.data(), layer.inner, layer.down.data(), reinterpret_cast<float*>(out.data()));
+      layer.gate_up.data(), layer.inner, Activation::kSilu, layer.down.data(),
+      reinterpret_cast<float*>(out.data()));
 
   ExpectSame({out.bytes(), total.bytes()}, expected);
 }

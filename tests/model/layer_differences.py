@@ -89,6 +89,18 @@ def _silu_mul() -> tuple[Any, list[Array]]:
     return _calling(SiluMul()), [_floats(ROWS, HIDDEN)]
 
 
+def _gelu_tanh_mul() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import GeluTanhMul
+
+    return _calling(GeluTanhMul()), [_floats(ROWS, HIDDEN)]
+
+
+def _scale() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Scale
+
+    return _calling(Scale(7.5)), [_floats(ROWS, HIDDEN)]
+
+
 def _take_rows() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import TakeRows
 
@@ -105,6 +117,8 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "add_rms_norm": _add_rms_norm,
     "qk_norm": _qk_norm,
     "silu_mul": _silu_mul,
+    "gelu_tanh_mul": _gelu_tanh_mul,
+    "scale": _scale,
     "take_rows": _take_rows,
 }
 

@@ -67,7 +67,7 @@ def test_a_feed_forward_layer_gives_the_bits_of_its_parts(rows: int) -> None:
     call("linear_q4", x, gate_up, gates)
     call("silu_mul", gates, gated)
     call("linear_q4", gated, down, expected)
-    call("add_norm_feed_forward_q4", *inputs(rows), EPS, gate_up, INNER, down, out, total)
+    call("add_norm_feed_forward_silu_q4", *inputs(rows), EPS, gate_up, INNER, down, out, total)
 
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(total, expected_total)
@@ -82,11 +82,11 @@ def test_matrices_of_other_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="packed"):
         call("add_norm_linear_q4", *inputs(2), EPS, matrix, empty(2, 64), total)
     with pytest.raises(ValueError, match="gate_up"):
-        call("add_norm_feed_forward_q4", *inputs(2), EPS, gate_up, 64, down, out, total)
+        call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, 64, down, out, total)
     with pytest.raises(ValueError, match="down"):
-        call("add_norm_feed_forward_q4", *inputs(2), EPS, gate_up, INNER, gate_up, out, total)
+        call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, INNER, gate_up, out, total)
     with pytest.raises(ValueError, match="inner is 40"):
-        call("add_norm_feed_forward_q4", *inputs(2), EPS, gate_up, 40, down, out, total)
+        call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, 40, down, out, total)
 
 
 def test_a_residual_stream_of_another_size_is_refused() -> None:

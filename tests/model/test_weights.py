@@ -19,6 +19,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.core import load_native
 from aiomlc.weights import PackedWeights, Progress, map_weights, prepare_weights
 from tests.model.weight_files import (
+    MLC_NAMES,
     Array,
     from_bf16,
     load,
@@ -140,6 +141,25 @@ async def test_packed_parameters_are_bit_equal_to_the_reference(
     assert [array.tobytes() for array in arrays] == expected(tensors, weight_format)
     assert [array.dtype.name for array in arrays] == ["uint8", "uint8", "float32", "float32"]
     assert [array.shape for array in arrays[2:]] == [(ROWS,), (HIDDEN,)]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("is_mlc", [False, True])
+async def test_what_norms_leave_out_is_added_unless_mlc_did(
+    model: Path, dtype: str, is_mlc: bool
+) -> None:
+    stored = store(np.random.default_rng(3).normal(0, 0.1, 70_000), dtype)
+    if is_mlc:
+        write_mlc(model, [(mlc_record("norm.weight", stored, dtype=MLC_NAMES[dtype]), stored)])
+    else:
+        write_safetensors(model / "model.safetensors", {"norm.weight": (dtype, stored)})
+    params = [{"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [stored.size],
+               "sources": ["norm.weight"], "added": 1.0}]  # fmt: skip
+
+    (array,) = map_all(await prepare(model, params))
+
+    added = np.float32(0 if is_mlc else 1)
+    np.testing.assert_array_equal(array, load(stored) + added)
 
 
 async def test_every_value_of_a_half_is_widened_exactly(model: Path) -> None:

@@ -78,6 +78,19 @@ _PHI3_LONG: dict[str, Any] = _PHI3 | {
         "long_factor": [1.1, 1.3, 1.7, 2.5, 4.0, 7.0, 11.0, 20.0, 32.0],
     },
 }
+_GEMMA: dict[str, Any] = {
+    **{name: value for name, value in _COMMON.items() if name != "hidden_act"},
+    "model_type": "gemma",
+    "architectures": ["GemmaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "tie_word_embeddings": True,
+    "hidden_activation": "gelu_pytorch_tanh",
+}
 TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     "llama": _COMMON
     | {
@@ -123,6 +136,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     "mistral_window": _MISTRAL | {"sliding_window": 24},
     "qwen2_window": _QWEN2
     | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
+    "gemma": _GEMMA,
 }
 
 
@@ -173,16 +187,18 @@ def tiny_weights(architecture: str) -> Weights:
     """The weights of one tiny model, float32, the same on every machine."""
     random = np.random.Generator(np.random.PCG64(sum(architecture.encode())))
     weights: Weights = {}
+    is_gemma = TINY_CONFIGS[architecture]["model_type"].startswith("gemma")
     for name, shape in _shapes(TINY_CONFIGS[architecture]).items():
         values = random.standard_normal(shape)
         if name.endswith("norm.weight"):
-            values = 1.0 + 0.1 * values
+            values = 0.1 * values + (0.0 if is_gemma else 1.0)
         elif name.endswith("bias"):
             values = 0.2 * values
         elif "embed" not in name:
             values = values * (1.0 / np.sqrt(shape[-1]))
         elif TINY_CONFIGS[architecture]["tie_word_embeddings"]:
-            values = 0.2 * values  # Else a tied head repeats its input.
+            # Else a tied head repeats its input.
+            values = (0.05 if is_gemma else 0.2) * values
         weights[name] = values.astype(np.float32)
     return weights
 

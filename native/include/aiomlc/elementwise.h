@@ -39,7 +39,17 @@ void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out);
 /*! \brief out = a + b, element by element. `out` may be an input. */
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out);
 
-/*! \brief out[i] = silu(gate_up[i][:size]) * gate_up[i][size:], for each of `rows` rows. */
+/*! \brief out = x * factor, element by element. `out` may be `x`. */
+void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out);
+
+/*! \brief What a gated layer does to its gate: x / (1 + e^-x), or GELU by way of tanh. */
+enum class Activation { kSilu, kGeluTanh };
+
+/*! \brief out[i] = activation(gate_up[i][:size]) * gate_up[i][size:], for each of `rows` rows. */
+void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
+              int64_t size, float* out);
+
+/*! \brief The same with SiLU. */
 void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out);
 
 /*! \brief The heads of one attention layer, as they lie in a fused qkv row: q, k, v. */

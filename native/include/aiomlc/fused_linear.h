@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "aiomlc/elementwise.h"
 #include "aiomlc/float_types.h"
 #include "aiomlc/thread_pool.h"
 
@@ -34,12 +35,12 @@ void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packe
                    const float* bias, void* out, FloatType out_type);
 
 /*!
- * \brief `AddRmsNorm`, `Linear` to gate and up, `SiluMul`, and `Linear` back to the size.
+ * \brief `AddRmsNorm`, `Linear` to gate and up, `GatedMul`, and `Linear` back to the size.
  * \param gate_up q4 of 2 * inner outputs, gate first. \param inner A multiple of 16.
  * \param down q4 of `size` outputs. \param out float32[rows, size], none of the inputs.
  */
 void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const void* gate_up,
-                        int64_t inner, const void* down, float* out);
+                        int64_t inner, Activation activation, const void* down, float* out);
 
 }  // namespace aiomlc
 

@@ -39,7 +39,8 @@ struct ParamPlan {
   bool is_matrix = false; /*!< A matrix is packed; anything else is stored as float32. */
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;
-  int64_t cols = 1; /*!< A vector has one column. */
+  int64_t cols = 1;   /*!< A vector has one column. */
+  float added = 0.0f; /*!< To every element of a vector, which its sources leave out. */
   uint64_t destination = 0;
   std::vector<SourceSlice> sources; /*!< Concatenated on the row axis; kQ4 sources only for kQ4. */
 };

@@ -70,24 +70,34 @@ void CallAddNormLinearBias(TensorView x, TensorView residual, TensorView weight,
   CallLinear(args, norm, packed, &bias, out);
 }
 
-void CallFeedForward(TensorView x, TensorView residual, TensorView weight, double eps,
-                     TensorView gate_up, int64_t inner, TensorView down, TensorView out,
-                     TensorView out_residual) {
-  const TensorArguments args("aiomlc.cpu.add_norm_feed_forward_q4");
+void CallFeedForward(const char* name, Activation activation, TensorView x, TensorView residual,
+                     TensorView weight, double eps, TensorView gate_up, int64_t inner,
+                     TensorView down, TensorView out, TensorView out_residual) {
+  const TensorArguments args(name);
   const AddNormCall norm = NormOf(args, x, residual, weight, eps, out_residual);
   args.Require(inner > 0 && inner % kTileRows == 0, "inner is ", inner, ", not a multiple of ",
                kTileRows);
   args.RequireShape(out, "out", {norm.rows, norm.size});
   AddNormFeedForward(ThreadPool::Current(), norm,
-                     MatrixOf(args, gate_up, "gate_up", 2 * inner, norm.size), inner,
+                     MatrixOf(args, gate_up, "gate_up", 2 * inner, norm.size), inner, activation,
                      MatrixOf(args, down, "down", norm.size, inner), args.Data<float>(out, "out"));
 }
 
+void DefineFeedForward(const char* name, Activation activation) {
+  refl::GlobalDef().def(name, [=](TensorView x, TensorView residual, TensorView weight, double eps,
+                                  TensorView gate_up, int64_t inner, TensorView down,
+                                  TensorView out, TensorView out_residual) {
+    CallFeedForward(name, activation, x, residual, weight, eps, gate_up, inner, down, out,
+                    out_residual);
+  });
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
+  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_silu_q4", Activation::kSilu);
+  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_gelu_tanh_q4", Activation::kGeluTanh);
   refl::GlobalDef()
       .def("aiomlc.cpu.add_norm_linear_q4", CallAddNormLinear)
-      .def("aiomlc.cpu.add_norm_linear_bias_q4", CallAddNormLinearBias)
-      .def("aiomlc.cpu.add_norm_feed_forward_q4", CallFeedForward);
+      .def("aiomlc.cpu.add_norm_linear_bias_q4", CallAddNormLinearBias);
 }
 
 }  // namespace

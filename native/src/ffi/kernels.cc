@@ -163,12 +163,26 @@ void CallAdd(TensorView a, TensorView b, TensorView out) {
       args.Data<float>(out, "out"));
 }
 
-void CallSiluMul(TensorView gate_up, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.silu_mul");
+void CallScale(TensorView x, double factor, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.scale");
+  RequireRows(args, out, "out", RowsOf(args, x, "x"));
+  Scale(ThreadPool::Current(), args.Data<float>(x, "x"), static_cast<float>(factor), x.numel(),
+        args.Data<float>(out, "out"));
+}
+
+void CallGatedMul(const char* name, Activation activation, const TensorView& gate_up,
+                  const TensorView& out) {
+  const TensorArguments args(name);
   const RowShape shape = RowsOf(args, out, "out");
   RequireRows(args, gate_up, "gate_up", {shape.rows, 2 * shape.size});
-  SiluMul(ThreadPool::Current(), args.Data<float>(gate_up, "gate_up"), shape.rows, shape.size,
-          args.Data<float>(out, "out"));
+  GatedMul(ThreadPool::Current(), activation, args.Data<float>(gate_up, "gate_up"), shape.rows,
+           shape.size, args.Data<float>(out, "out"));
+}
+
+void DefineGatedMul(const char* name, Activation activation) {
+  refl::GlobalDef().def(name, [=](TensorView gate_up, TensorView out) {
+    CallGatedMul(name, activation, gate_up, out);
+  });
 }
 
 void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double eps,
@@ -224,6 +238,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineLinear("q4", WeightFormat::kQ4);
   DefineLinear("bf16", WeightFormat::kBF16);
   DefineLinear("f32", WeightFormat::kF32);
+  DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
+  DefineGatedMul("aiomlc.cpu.gelu_tanh_mul", Activation::kGeluTanh);
   refl::GlobalDef()
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
@@ -232,7 +248,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.gelu", CallGelu)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
-      .def("aiomlc.cpu.silu_mul", CallSiluMul)
+      .def("aiomlc.cpu.scale", CallScale)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
       .def("aiomlc.cpu.take_rows", CallTakeRows);
 }

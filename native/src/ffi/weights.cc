@@ -53,6 +53,7 @@ ParamPlan ParseParam(const Record& record) {
   param.format = ParseFormat(record["format"].cast<ffi::String>());
   param.rows = Integer(record, "rows");
   param.cols = Integer(record, "cols");
+  param.added = static_cast<float>(record["added"].cast<double>());
   param.destination = static_cast<uint64_t>(Integer(record, "destination"));
   for (const Record& source : record["sources"].cast<ffi::Array<Record>>()) {
     param.sources.push_back(ParseSource(source));

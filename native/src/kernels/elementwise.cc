@@ -32,6 +32,11 @@ RowKernels ActiveRowKernels() {
   return PortableRowKernels();
 }
 
+GateKernel ActiveGateKernel(Activation activation) {
+  const RowKernels kernels = ActiveRowKernels();
+  return activation == Activation::kSilu ? kernels.silu_mul : kernels.gelu_tanh_mul;
+}
+
 namespace {
 
 /*! \brief Fewer elements than this are not worth waking a thread for. */
@@ -164,14 +169,25 @@ void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* 
   });
 }
 
-void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out) {
-  const RowKernels kernels = ActiveRowKernels();
+void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out) {
+  ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = x[i] * factor;
+  });
+}
+
+void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
+              int64_t size, float* out) {
+  const GateKernel kernel = ActiveGateKernel(activation);
   ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* gate = gate_up + row * 2 * size;
-      kernels.silu_mul(gate, gate + size, size, out + row * size);
+      kernel(gate, gate + size, size, out + row * size);
     }
   });
+}
+
+void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out) {
+  GatedMul(pool, Activation::kSilu, gate_up, rows, size, out);
 }
 
 void QkNorm(ThreadPool& pool, const HeadLayout& heads, const float* qkv, const float* query_weight,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "aiomlc/elementwise.h"
 #include "aiomlc/float_types.h"
 #include "simd_math.h"
 
@@ -24,6 +25,8 @@ struct RowKernels {
   void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
   /*! \brief silu(gate) * up; `out` may be `gate`. */
   void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief The same with the GELU that is an approximation by tanh. */
+  void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
   void (*gelu)(const float* x, int64_t size, float* out);
   /*! \brief Turn x[i] with x[i + half]. */
@@ -40,11 +43,17 @@ RowKernels Avx512RowKernels();
 /*! \return Those of the active tier. */
 RowKernels ActiveRowKernels();
 
+/*! \brief activation(gate) * up; `out` may be `gate`. */
+using GateKernel = void (*)(const float* gate, const float* up, int64_t size, float* out);
+
+/*! \return That of an activation, of the active tier. */
+GateKernel ActiveGateKernel(Activation activation);
+
 template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm, LayerNorm, Convert, SiluMul, Gelu, Rotate, Quantize};
+    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul, Gelu, Rotate, Quantize};
   }
 
  private:
@@ -125,6 +134,19 @@ class Rows {
       const Vector decay = Exp<Lanes>(Lanes::Sub(Lanes::Set(0.0f), a));
       const Vector silu = Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay));
       Store(out + i, Lanes::Mul(silu, Load(up + i, count)), count);
+    });
+  }
+
+  static void GeluTanhMul(const float* gate, const float* up, int64_t size, float* out) {
+    // x (1 + tanh(u)) / 2 is x / (1 + e^(-2u)), with u = sqrt(2 / pi) (x + 0.044715 x^3).
+    const Vector linear = Lanes::Set(-0x1.988454p+0f);
+    const Vector cubic = Lanes::Set(-0x1.2444f4p-4f);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(gate + i, count);
+      const Vector slope = Lanes::Fma(Lanes::Mul(a, a), cubic, linear);
+      const Vector decay = Exp<Lanes>(Lanes::Mul(a, slope));
+      const Vector gelu = Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay));
+      Store(out + i, Lanes::Mul(gelu, Load(up + i, count)), count);
     });
   }
 

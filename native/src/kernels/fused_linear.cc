@@ -103,9 +103,10 @@ void QuantizeColumns(const float* x, const LinearBlock& block, int64_t tile, int
   }
 }
 
-/*! \brief silu(gate) * up of a block of gate's tiles, quantised. Up begins at tile `up`. */
-void GateBlock(const LinearBlock& block, int64_t up, ActivationGroup* result) {
-  const RowKernels row_kernels = ActiveRowKernels();
+/*! \brief activation(gate) * up of a block of gate's tiles, quantised. Up begins at tile `up`. */
+void GateBlock(const LinearBlock& block, Activation activation, int64_t up,
+               ActivationGroup* result) {
+  const GateKernel gate_kernel = ActiveGateKernel(activation);
   const int64_t rows = block.row_end - block.row_begin;
   const int64_t tile_bytes = 2 * rows * kTileRows * static_cast<int64_t>(sizeof(float));
   const int64_t step = std::max<int64_t>(1, kGatedBytes / tile_bytes / kGatedTiles) * kGatedTiles;
@@ -116,15 +117,15 @@ void GateBlock(const LinearBlock& block, int64_t up, ActivationGroup* result) {
     float* ups = gates + rows * outputs;
     MultiplyTiles(block, tile, outputs, gates);
     MultiplyTiles(block, up + tile, outputs, ups);
-    row_kernels.silu_mul(gates, ups, rows * outputs, gates);
+    gate_kernel(gates, ups, rows * outputs, gates);
     QuantizeColumns(gates, block, tile, outputs, result);
   }
 }
 
-/*! \return The quantised rows of silu(gate) * up, in panels. */
+/*! \return The quantised rows of activation(gate) * up, in panels. */
 const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* activations,
                                      int64_t rows, int64_t cols_k, const void* gate_up,
-                                     int64_t inner) {
+                                     int64_t inner, Activation activation) {
   ActivationGroup* result = ReserveGroups(inner_groups, rows, inner);
   LinearBlock gate = {};
   gate.packed = gate_up;
@@ -132,7 +133,7 @@ const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* ac
   gate.cols_k = cols_k;
   gate.activations = activations;
   const auto gate_block = [&](const LinearBlock& block) {
-    GateBlock(block, inner / kTileRows, result);
+    GateBlock(block, activation, inner / kTileRows, result);
   };
   RunBlocks(pool, gate_block, gate, rows, RowBytes(cols_k));
   return result;
@@ -148,11 +149,11 @@ void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packe
 }
 
 void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const void* gate_up,
-                        int64_t inner, const void* down, float* out) {
+                        int64_t inner, Activation activation, const void* down, float* out) {
   if (input.rows <= 0) return;
   const ActivationGroup* normed = QuantizeNormed(pool, input);
   const ActivationGroup* gated =
-      QuantizeGated(pool, normed, input.rows, input.size, gate_up, inner);
+      QuantizeGated(pool, normed, input.rows, input.size, gate_up, inner, activation);
   Multiply(pool, gated, input.rows, inner, down, input.size, nullptr, out, FloatType::kF32);
 }
 

@@ -75,9 +75,17 @@ class Worker {
  private:
   bool ConvertVector(const ParamPlan& param, const Block& block) {
     if (!reader_.ReadFloats(param, block.begin, block.end)) return Fail(reader_.error());
-    const auto row_bytes = static_cast<uint64_t>(param.cols) * sizeof(float);
-    return Write(param.destination + static_cast<uint64_t>(block.begin) * row_bytes,
-                 reader_.floats(), static_cast<uint64_t>(block.end - block.begin) * row_bytes);
+    const float* floats = reader_.floats();
+    const int64_t count = (block.end - block.begin) * param.cols;
+    if (param.added != 0.0f) {
+      sums_.resize(static_cast<size_t>(count));
+      std::transform(floats, floats + count, sums_.begin(),
+                     [&](float value) { return value + param.added; });
+      floats = sums_.data();
+    }
+    const auto first = static_cast<uint64_t>(block.begin * param.cols);
+    return Write(param.destination + first * sizeof(float), floats,
+                 static_cast<uint64_t>(count) * sizeof(float));
   }
 
   bool Write(uint64_t offset, const void* data, uint64_t bytes) {
@@ -93,6 +101,7 @@ class Worker {
   SourceReader reader_;
   const File* destination_;
   std::vector<std::byte> packed_;
+  std::vector<float> sums_;
   ConversionError error_;
 };
 

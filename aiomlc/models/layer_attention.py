@@ -1,0 +1,27 @@
+"""How one layer of a decoder attends, beside the shapes that all layers share."""
+
+from __future__ import annotations
+
+__all__ = ("LayerAttention", "layer_attention")
+
+from dataclasses import dataclass
+
+from aiomlc.models.config import DecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """The settings of one layer."""
+
+    scale: float  #: Of queries times keys.
+    window: int = 0  #: Positions that a row sees, its own the last; 0 is all.
+    sinks: int = 0  #: First positions that the window never hides.
+
+
+def layer_attention(config: DecoderConfig, layer: int) -> LayerAttention:
+    """How layer `layer` attends."""
+    return LayerAttention(
+        scale=config.attention_scale or config.head_dim**-0.5,
+        window=config.windows[layer] if config.windows else 0,
+        sinks=config.attention_sinks,
+    )

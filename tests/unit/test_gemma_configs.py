@@ -1,0 +1,63 @@
+"""The configs of the Gemma families mean what transformers takes them for."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+
+def _read(
+    directory: Path, changes: dict[str, Any], *, base: str = "gemma", without: tuple[str, ...] = ()
+) -> DecoderConfig:
+    values = {k: v for k, v in TINY_CONFIGS[base].items() if k not in without} | changes
+    (directory / "config.json").write_text(json.dumps(values))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+def test_gemma_scales_its_embedding_and_adds_one_to_every_norm(tmp_path: Path) -> None:
+    config = _read(tmp_path, {}, without=("head_dim", "tie_word_embeddings"))
+
+    assert config.embedding_scale == math.sqrt(64)
+    assert config.head_dim == 256
+    assert config.tie_word_embeddings
+    added = {p.name: p.added for p in decoder_parameters(config) if p.added}
+    assert set(added.values()) == {1.0}
+    assert len(added) == 2 * config.num_hidden_layers + 1
+    assert all(name.endswith("norm.weight") for name in added)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"hidden_act": "gelu"}, {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": None}],
+)
+def test_every_name_of_gemmas_activation_is_the_same(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    assert _read(tmp_path, changes) == _read(tmp_path, {})
+    assert _read(tmp_path, changes).activation == "gelu_tanh"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "problem"),
+    [
+        ({"hidden_activation": "silu"}, "hidden_activation", "supported: gelu_pytorch_tanh"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention", "not supported"),
+    ],
+)
+def test_what_gemma_cannot_be_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        _read(tmp_path, changes)
+
+    assert caught.value.field == field
