@@ -148,6 +148,32 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
     assert param in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"messages": None}, "messages: should be a list, not of type NoneType"),
+        ({"messages": [1]}, "messages[0]: should be an object, not of type int"),
+        ({"messages": []}, "messages: cannot be empty"),
+        ({"stop": 5}, "stop: should be a list, not of type int"),
+        ({"tools": ["f"]}, "tools[0]: should be an object, not of type str"),
+        ({"stream_options": 1}, "stream_options: should be an object, not of type int"),
+        ({"logit_bias": [1]}, "logit_bias: should be an object, not of type list"),
+        ({"temperature": "hot"}, "temperature: should be a number, not of type str"),
+        ({"max_tokens": 1.5}, "max_tokens: should be a whole number, not of type float"),
+        ({"stream": "yes"}, "stream: should be true or false, not of type str"),
+        ({"user": 1}, "user: should be a text, not of type int"),
+        ({"tool_choice": 1}, "tool_choice: should be 'none', 'auto' or 'required'"),
+    ],
+)
+def test_a_value_of_another_type_is_told_in_the_words_of_json(
+    fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        parse(**fields)
+
+    assert str(caught.value) == said
+
+
 def test_an_unknown_field_is_said_to_be_unknown() -> None:
     with pytest.raises(BadRequestError, match="temprature: is not a known field"):
         parse(temprature=1)

@@ -26,7 +26,10 @@ _RANGES: Mapping[str, str] = {
 def reason(error: ErrorDetails) -> str:
     """What is wrong with the field that pydantic names, without the name."""
     tell = _TOLD.get(error["type"])
-    return error["msg"].removeprefix("Value error, ") if tell is None else tell(error)
+    if tell is not None:
+        return tell(error)
+
+    return error["msg"].removeprefix("Value error, ").removeprefix("Input ")
 
 
 def _out_of_range(error: ErrorDetails) -> str:
@@ -59,12 +62,32 @@ def _wrong_tag(error: ErrorDetails) -> str:
     return f"{told.strip(chr(39))} is {context['tag']!r}, not one of {context['expected_tags']}"
 
 
+# What a field has to be, by pydantic's name for what it is not: no word of pydantic's or Python's.
+_TYPES: Mapping[str, str] = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_type": "a whole number",
+    "model_attributes_type": "an object",
+    "model_type": "an object",
+    "string_type": "a text",
+    "tuple_type": "a list",
+}
+
+
+def _wrong_type(error: ErrorDetails) -> str:
+    return f"should be {_TYPES[error['type']]}, not of type {type(error['input']).__name__}"
+
+
 _TOLD: Mapping[str, Callable[[ErrorDetails], str]] = {
+    **dict.fromkeys(_TYPES, _wrong_type),
     "extra_forbidden": lambda error: "is not a known field",
     "greater_than": _out_of_range,
     "greater_than_equal": _out_of_range,
     "less_than": _out_of_range,
     "less_than_equal": _out_of_range,
     "string_too_short": lambda error: "cannot be empty",
+    "too_short": lambda error: "cannot be empty",
     "union_tag_invalid": _wrong_tag,
 }
