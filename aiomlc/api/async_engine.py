@@ -215,10 +215,15 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         An error of one prompt is its outcome and disturbs no other.
 
         Raises:
-            BadRequestError: `stream` is set, or `prompts` or `limit` are of other types.
+            BadRequestError: `stream` or `request_id` is set, or `prompts` or `limit` are of other
+                types.
         """
-        if with_extra_body(options).get("stream"):
+        fields = with_extra_body(options)
+        if fields.get("stream"):
             raise BadRequestError("stream: outcomes are whole answers", param="stream")
+
+        if fields.get("request_id") is not None:
+            raise BadRequestError("request_id: belongs to one request", param="request_id")
 
         async def ask(prompt: str | Iterable[MessageLike]) -> ChatCompletion:
             if isinstance(prompt, str):

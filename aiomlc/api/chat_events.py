@@ -24,6 +24,7 @@ from pydantic_core import from_json
 
 from aiomlc.api.aggregate import ChatSum
 from aiomlc.api.chat_stream import ChatCompletionStream
+from aiomlc.api.done import Done
 from aiomlc.api.parsed import AnswerReader
 from aiomlc.api.portal import BlockingStream
 from aiomlc.api.protocol.chat import (
@@ -32,6 +33,7 @@ from aiomlc.api.protocol.chat import (
     ChunkChoice,
     FinishReason,
 )
+from aiomlc.errors import BadRequestError
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -111,7 +113,11 @@ ChatEvent = TypedChatEvent[None]
 
 @final
 class ChatEventStream(Generic[T, C]):
-    """The events of one answer. Leaving the scope early cancels the request."""
+    """The events of one answer. Leaving the scope early cancels the request.
+
+    Raises:
+        BadRequestError: events are asked for outside of the scope.
+    """
 
     def __init__(
         self,
@@ -132,20 +138,30 @@ class ChatEventStream(Generic[T, C]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._chunks is not None, "set by __aenter__"
-        self._chunks.close()
+        self.close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> TypedChatEvent[T]:
-        assert self._chunks is not None, "the stream is a context manager: enter it first"
+        chunks = _entered(self._chunks)
         event = self._answer.next_event()
         if event is not None:
             await checkpoint()
             return event
 
-        return self._answer.add(await self._chunks.__anext__())
+        return self._answer.add(await chunks.__anext__())
+
+    def close(self) -> Done:
+        """Cancel what is unfinished. The call does it; what it returns may be awaited."""
+        return Done() if self._chunks is None else self._chunks.close()
+
+    async def until_done(self) -> Self:
+        """Skip the events up to the end."""
+        async for _ in self:
+            pass
+
+        return self
 
     async def get_final_completion(self) -> C:
         """The whole answer, once it is there; the events up to its end are skipped.
@@ -154,15 +170,17 @@ class ChatEventStream(Generic[T, C]):
             IncompleteAnswerError: it was to be of a type, and was cut or refused.
             RequestFailedError: the stream was closed before its end.
         """
-        async for _ in self:
-            pass
-
+        await self.until_done()
         return self._answer.completion()
 
 
 @final
 class ChatEventIterator(Generic[T, C]):
-    """The events of one answer, for one thread. Leaving the scope early cancels the request."""
+    """The events of one answer, for one thread. Leaving the scope early cancels the request.
+
+    Raises:
+        BadRequestError: events are asked for outside of the scope.
+    """
 
     def __init__(
         self,
@@ -183,23 +201,39 @@ class ChatEventIterator(Generic[T, C]):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._chunks is not None, "set by __enter__"
-        self._chunks.close()
+        self.close()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> TypedChatEvent[T]:
-        assert self._chunks is not None, "the stream is a context manager: enter it first"
+        chunks = _entered(self._chunks)
         event = self._answer.next_event()
-        return self._answer.add(next(self._chunks)) if event is None else event
+        return self._answer.add(next(chunks)) if event is None else event
 
-    def get_final_completion(self) -> C:
-        """The whole answer, as of `ChatEventStream`."""
+    def close(self) -> None:
+        """Cancel what is unfinished."""
+        if self._chunks is not None:
+            self._chunks.close()
+
+    def until_done(self) -> Self:
+        """Skip the events up to the end."""
         for _ in self:
             pass
 
+        return self
+
+    def get_final_completion(self) -> C:
+        """The whole answer, as of `ChatEventStream`."""
+        self.until_done()
         return self._answer.completion()
+
+
+def _entered(chunks: T | None) -> T:
+    if chunks is None:
+        raise BadRequestError("the events are told inside of a scope: enter the stream first")
+
+    return chunks
 
 
 @final

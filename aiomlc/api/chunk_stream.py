@@ -12,6 +12,8 @@ from typing import Generic, Self, TypeVar
 
 from anyio.lowlevel import checkpoint
 
+from aiomlc.api.done import Done
+
 _Delta = TypeVar("_Delta")
 _Chunk = TypeVar("_Chunk")
 
@@ -80,7 +82,11 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
         self.close()
         await checkpoint()
 
-    def close(self) -> None:
-        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope."""
+    def close(self) -> Done:
+        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope.
+
+        The call does it; what it returns may be awaited, as OpenAI's client has it.
+        """
         self._ready.clear()
         self._cancel()
+        return Done()

@@ -74,6 +74,43 @@ async def test_leaving_the_scope_early_cancels_the_request() -> None:
             await events.get_final_completion()
 
 
+async def test_a_stream_can_be_closed_and_that_awaited() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        core.allow(1)
+        async with engine.chat.completions.stream(messages=HELLO) as events:
+            await events.__anext__()
+            await events.close()
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        await stream.close()
+
+        assert core.cancelled == [1, 2]
+
+
+async def test_events_are_told_inside_of_the_scope_only() -> None:
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        events = engine.chat.completions.stream(messages=HELLO)
+        with pytest.raises(BadRequestError, match="enter"):
+            await events.get_final_completion()
+    with (
+        MLCEngine(loader=fake_loader()) as blocking,
+        pytest.raises(BadRequestError, match="enter"),
+    ):
+        list(blocking.chat.completions.stream(messages=HELLO))
+
+
+async def test_what_nobody_wants_to_see_is_skipped() -> None:
+    async with (
+        AsyncMLCEngine(loader=fake_loader(FakeCore(["So"]))) as engine,
+        engine.chat.completions.stream(messages=HELLO) as events,
+    ):
+        await events.until_done()
+        assert [event async for event in events] == []
+        final = await events.get_final_completion()
+
+    assert final.choices[0].message.content == "So"
+
+
 async def test_a_wrong_request_is_refused_at_the_door() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(BadRequestError):

@@ -258,6 +258,7 @@ def test_a_blocking_method_names_the_argument(
         *(({"prompts": [], "limit": value}, "limit") for value in (0, True, 1.5, *NUMBERS)),
         ({"prompts": ["a"], "stream": True}, "stream"),
         ({"prompts": ["a"], "extra_body": {"stream": True}}, "stream"),
+        ({"prompts": ["a"], "request_id": "r"}, "request_id"),
     ],
 )
 async def test_many_prompts_name_the_argument(
