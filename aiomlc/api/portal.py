@@ -19,7 +19,8 @@ from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.chunk_stream import ChunkStream
-from aiomlc.errors import EngineClosedError, EngineDeadError
+from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError
+from aiomlc.runtime.forks import OF_THE_PARENT, abandon_in_children, leak
 
 _T = TypeVar("_T")
 
@@ -109,9 +110,16 @@ class EnginePortal:
         # For a program that forgets `terminate`: no native loop may outlive the interpreter.
         self._exit_hook = partial(_close_if_alive, weakref.ref(self))
         atexit.register(self._exit_hook)
+        self._is_inherited = False
+        abandon_in_children(self)
 
     def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
-        """Run a function in the engine's thread. An interrupted caller cancels it."""
+        """Run a function in the engine's thread. An interrupted caller cancels it.
+
+        Raises:
+            EngineClosedError: the engine was terminated, or is another process's.
+            EngineError: this is the engine's thread, which cannot wait for itself.
+        """
         call = _Call(partial(function, *args))
         try:
             return self._start(call).result()
@@ -124,6 +132,12 @@ class EnginePortal:
             raise
 
     def _start(self, call: _Call[_T]) -> Future[_T]:
+        if self._is_inherited:
+            raise EngineClosedError(OF_THE_PARENT)
+
+        if self.runs_here():
+            raise EngineError("the engine's own thread cannot wait for the engine")
+
         try:
             return self._portal.start_task_soon(call.run)
         except RuntimeError as error:
@@ -141,6 +155,13 @@ class EnginePortal:
             if stack is not None:
                 atexit.unregister(self._exit_hook)
                 stack.close()
+
+    def abandon(self) -> None:
+        """Be closed, in a process that has none of the engine's threads."""
+        self._is_inherited = True
+        self._closing = threading.Lock()  # The other one may be held by a thread that is not here.
+        leak(self._stack)  # What is in it would wait for the event loop when it is freed.
+        self._stack = None
 
     def runs_here(self) -> bool:
         """Whether the calling thread is the engine's."""

@@ -28,6 +28,7 @@ import numpy as np
 
 from aiomlc import errors
 from aiomlc.runtime.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.forks import OF_THE_PARENT, abandon_in_children, leak
 from aiomlc.runtime.logits_processors import LogitsProcessors, ProcessedSequence
 from aiomlc.runtime.packed import EMPTY_TRACE, read_statistics, unpack_records, unpack_trace
 from aiomlc.runtime.trace import TraceEvent
@@ -290,6 +291,7 @@ class NativeCore:
         self._enable_trace = _global("aiomlc.core_enable_trace")
         self._read_trace = _global("aiomlc.core_read_trace")
         self.wake_fd: int = _global("aiomlc.core_wake_fd")(self._handle)
+        abandon_in_children(self)
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
         """Queue a prompt; returns our id of the new sequence.
@@ -366,9 +368,17 @@ class NativeCore:
 
     def release(self) -> None:
         """Free the model and the wake fd. Call it when nobody waits on that any more."""
+        if self._handle is None:
+            return
+
         self._last_statistics = self.statistics()
         self._last_trace = self._packed_trace(0)
         self._handle = None  # The last reference, unless a thread is in a call.
+
+    def abandon(self) -> None:
+        """Be as after `release`, without freeing anything: in a child of the core's process."""
+        leak(self._handle)
+        self._handle = None
 
     def step(self) -> bool:
         """Run one step by hand; false when there was nothing to do."""
@@ -395,7 +405,9 @@ class NativeCore:
         if (handle := self._handle) is not None:
             return read_statistics(dict(self._statistics(handle)))
 
-        assert self._last_statistics is not None, "set by release"
+        if self._last_statistics is None:
+            raise errors.EngineClosedError(OF_THE_PARENT)
+
         return self._last_statistics
 
     def check_invariants(self) -> None:

@@ -34,12 +34,15 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.forks import OF_THE_PARENT, abandon_in_children
 from aiomlc.runtime.logits_processors import LogitsProcessors
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.step_log import StepLog
 from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
 from aiomlc.runtime.system_task import spawn_system_task
 from aiomlc.runtime.trace import TraceEvent
+
+_ORPHANED = "the event loop or the scope that the engine ran in has ended: open another one"
 
 
 class _Addressee(NamedTuple):
@@ -70,7 +73,7 @@ class Engine(AsyncContextManagerMixin):
         self._labels = (f"request-{number}" for number in itertools.count(1))
         self._closing = False
         self._closed = False
-        self._is_orphan = False  # What it ran in has ended, and nobody had told it to stop.
+        self._end = "the engine was terminated"  # Unless something else ended it.
         self._death: EngineDeadError | None = None
         self._step_log = StepLog(core)
         self._running = Lock()  # Held while a thread is inside `core.run`.
@@ -81,6 +84,7 @@ class Engine(AsyncContextManagerMixin):
         self._is_draining = False
         self._is_idle: Event | None = None  # Set when no request is left, for who waits for it.
         self._has_ended: Event | None = None
+        abandon_in_children(self)
 
     def __repr__(self) -> str:
         state = "dead" if self._death else "closed" if self._closing else "open"
@@ -250,6 +254,12 @@ class Engine(AsyncContextManagerMixin):
         if self._thread_id is None or self._thread_id == get_ident():
             self._finish()
 
+    def abandon(self) -> None:
+        """Be closed, in a process that has none of the engine's threads."""
+        self._end = OF_THE_PARENT
+        self._closing = self._closed = True
+        self._running = Lock()  # The other one may be held by a thread that is not here.
+
     def is_stepping_here(self) -> bool:
         """Whether the calling thread is the one inside the core's loop."""
         return self._step_thread_id == get_ident()
@@ -261,7 +271,9 @@ class Engine(AsyncContextManagerMixin):
                 try:
                     await self._deliver()
                 finally:
-                    self._is_orphan = not self._closing
+                    if not self._closing:
+                        self._end = _ORPHANED
+
                     # Here and not in the child: this body runs even if that one never began.
                     self.stop()
         except Exception as error:  # noqa: BLE001 - raised below, as what it means to the readers.
@@ -438,12 +450,7 @@ class Engine(AsyncContextManagerMixin):
 
     def _reason_closed(self) -> AiomlcError:
         if self._death is None:
-            if self._is_orphan:
-                return EngineClosedError(
-                    "the event loop or the scope that the engine ran in has ended: open another one"
-                )
-
-            return EngineClosedError("the engine was terminated")
+            return EngineClosedError(self._end)
 
         # One instance per reader: an exception that several tasks raise mixes their tracebacks.
         error = EngineDeadError(str(self._death))

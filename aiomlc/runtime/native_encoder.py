@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final
 import numpy as np
 
 from aiomlc.runtime.core import load_native
+from aiomlc.runtime.forks import abandon_in_children, leak
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +43,11 @@ class NativeEncoder:
         module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
         self._handle = _global("aiomlc.encoder_open")(module, list(params), num_threads)
         self._forward = _global("aiomlc.encoder_forward")
+        abandon_in_children(self)
+
+    def abandon(self) -> None:
+        """Never be freed: in a child of the encoder's process."""
+        leak(self._handle)
 
     def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The last hidden states of texts, without padding: those of a text lie together.

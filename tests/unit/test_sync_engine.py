@@ -19,10 +19,11 @@ from aiomlc.errors import (
     BadRequestError,
     EngineClosedError,
     EngineDeadError,
+    EngineError,
     ModelLoadError,
     RequestAbortedError,
 )
-from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
 from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -216,6 +217,24 @@ def test_errors_arrive_as_they_are() -> None:
         engine.chat.completions.create(messages=[], best_of=2)  # type: ignore[call-overload]
 
     assert caught.value.param == "best_of"
+
+
+def test_the_engines_own_thread_is_told_that_it_cannot_wait_for_itself() -> None:
+    errors: list[BaseException] = []
+    engines: list[MLCEngine] = []
+
+    def count(_: LoadProgress) -> None:
+        for engine in engines:
+            with pytest.raises(EngineError, match="own thread") as caught:
+                engine.metrics()
+
+            errors.append(caught.value)
+
+    with MLCEngine(loader=fake_loader(), on_progress=count) as engine:
+        engines.append(engine)
+        engine.reload()
+
+    assert [type(error) for error in errors] == [EngineError]
 
 
 def test_a_constructor_that_fails_leaves_no_thread() -> None:
