@@ -8,7 +8,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.compiler.lowering import CpuLowering, call_kernel
 from aiomlc.compiler.quantization import Quantization
-from aiomlc.models.encoder import Encoder, Gelu, LayerNorm, Sum
+from aiomlc.models.encoder import Encoder, Gelu, LayerNorm
 
 
 class _CpuLayerNorm(nn.Module):  # type: ignore[misc]
@@ -32,11 +32,6 @@ class _CpuGelu(nn.Module):  # type: ignore[misc]
         return call_kernel("gelu", [x], x.shape, "float32")
 
 
-class _CpuSum(nn.Module):  # type: ignore[misc]
-    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
-        return call_kernel("add", [a, b], a.shape, "float32")
-
-
 class _EncoderLowering(CpuLowering):
     def visit_module(self, name: str, node: nn.Module) -> nn.Module:
         match node:
@@ -44,8 +39,6 @@ class _EncoderLowering(CpuLowering):
                 return _CpuLayerNorm(node)
             case Gelu():
                 return _CpuGelu()
-            case Sum():
-                return _CpuSum()
             case _:
                 return super().visit_module(name, node)
 

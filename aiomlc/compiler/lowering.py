@@ -29,6 +29,7 @@ from aiomlc.models.layers import (
     RMSNorm,
     Scale,
     SiluMul,
+    Sum,
     TakeRows,
 )
 from aiomlc.models.module import Mutator
@@ -179,6 +180,14 @@ class _CpuScale(nn.Module):  # type: ignore[misc]
         return call_kernel("scale", [x, self.factor], x.shape, "float32")
 
 
+class _CpuSum(nn.Module):  # type: ignore[misc]
+    def __init__(self, _: Sum) -> None:
+        super().__init__()
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
+        return call_kernel("add", [a, b], a.shape, "float32")
+
+
 class _CpuTakeRows(nn.Module):  # type: ignore[misc]
     def __init__(self, _: TakeRows) -> None:
         super().__init__()
@@ -211,6 +220,7 @@ _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     SiluMul: _CpuGatedMul,
     GeluTanhMul: _CpuGatedMul,
     Scale: _CpuScale,
+    Sum: _CpuSum,
     TakeRows: _CpuTakeRows,
 }
 

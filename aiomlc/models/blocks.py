@@ -6,13 +6,21 @@ the norm that follows, in the next block or behind the last.
 
 from __future__ import annotations
 
-__all__ = ("Block",)
+__all__ = ("Block", "NormBehindBlock", "block_of")
 
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.layer_attention import layer_attention
-from aiomlc.models.layers import CacheAttention, GeluTanhMul, Linear, QKNorm, RMSNorm, SiluMul
+from aiomlc.models.layers import (
+    CacheAttention,
+    GeluTanhMul,
+    Linear,
+    QKNorm,
+    RMSNorm,
+    SiluMul,
+    Sum,
+)
 from aiomlc.models.module import Module
 
 
@@ -40,6 +48,33 @@ class Block(Module):
         return update, residual
 
 
+class NormBehindBlock(Module):
+    """Attention and a gated layer, each with a norm of what it gives to the residual stream."""
+
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__()
+        self.sum = Sum()
+        self.self_attn = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = _Mlp(config)
+        self.post_feedforward_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        if update is not None:
+            residual = self.sum(update, residual)
+        attended = self.self_attn(self.self_attn.qkv(residual), kv)
+        residual = self.sum(self.post_attention_layernorm(attended), residual)
+        return self.post_feedforward_layernorm(self.mlp.unnormed(residual)), residual
+
+
+def block_of(config: DecoderConfig, layer: int, kv_dtype: str) -> Block | NormBehindBlock:
+    """The block of one layer."""
+    kind = Block if config.norms == "before" else NormBehindBlock
+    return kind(config, layer, kv_dtype)
+
+
 class _Attention(Module):
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
@@ -54,8 +89,10 @@ class _Attention(Module):
         self.qk_norm: QKNorm | None = None
         if config.qk_norm:
             eps = config.rms_norm_eps
-            self.q_norm = RMSNorm(config.head_dim, eps)
-            self.k_norm = RMSNorm(config.head_dim, eps)
+            joined = config.qk_norm_of_all_heads
+            self.q_norm = RMSNorm(config.head_dim * (self.num_heads if joined else 1), eps)
+            kv_heads = config.num_key_value_heads
+            self.k_norm = RMSNorm(config.head_dim * (kv_heads if joined else 1), eps)
             self.qk_norm = QKNorm(
                 config.num_attention_heads,
                 config.num_key_value_heads,
@@ -103,3 +140,7 @@ class _Mlp(Module):
         self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm
     ) -> tuple[nn.Tensor, nn.Tensor]:
         return self.activation.between(x, residual, norm, self.gate_up_proj, self.down_proj)
+
+    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
+        """The same without the sum and its norm."""
+        return self.down_proj(self.activation(self.gate_up_proj(x)))

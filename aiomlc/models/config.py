@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Activation", "DecoderConfig", "Traits", "parse_decoder")
+__all__ = ("Activation", "DecoderConfig", "NormPlace", "Traits", "parse_decoder")
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +20,8 @@ from aiomlc.models.windows import (
     windows_within,
 )
 
+#: Where a block's norms stand: before attention and the gated layer, or behind them.
+NormPlace = Literal["before", "behind"]
 #: What a gated layer does to its gate.
 Activation = Literal["silu", "gelu_tanh"]
 
@@ -57,6 +59,8 @@ class DecoderConfig:
     embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
     attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
     norm_added: float = 0.0  #: What the norms' weights of a Hugging Face directory leave out.
+    qk_norm_of_all_heads: bool = False  #: One norm for the queries, one for the keys.
+    norms: NormPlace = "before"
     #: Positions that each layer's rows see, their own the last, 0 for all; empty if no layer has
     #: a window.
     windows: tuple[int, ...] = ()
@@ -91,6 +95,8 @@ class Traits:
     qk_norm: bool = False
     activation: Activation = "silu"
     tied: bool = False  #: Whether the head shares the embedding's weights, where not said.
+    qk_norm_of_all_heads: bool = False
+    norms: NormPlace = "before"
     head_dim: int | None = None  #: Where the config names none; None is an even share.
     #: Of a head's dimensions that turn, where the config names none; None if all always do.
     rotary_share: float | None = None
@@ -130,6 +136,8 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,
         activation=traits.activation,
+        qk_norm_of_all_heads=traits.qk_norm_of_all_heads,
+        norms=traits.norms,
         windows=windows,
         attention_sinks=parse_sinks(fields) if windows else 0,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.blocks import Block
+from aiomlc.models.blocks import block_of
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.layers import Embedding, Linear, RMSNorm, Scale, TakeRows
 from aiomlc.models.module import Module
@@ -89,7 +89,7 @@ class _Layers(Module):
         super().__init__()
         self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
         self.layers: nn.ModuleList = nn.ModuleList(
-            [Block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
+            [block_of(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
         self.norm: RMSNorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 

@@ -13,7 +13,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from aiomlc.models.encoder_config import EncoderConfig
-from aiomlc.models.layers import Embedding, Linear
+from aiomlc.models.layers import Embedding, Linear, Sum
 from aiomlc.models.module import Module
 
 Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
@@ -42,13 +42,6 @@ class Gelu(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.gelu(x)
-
-
-class Sum(Module):
-    """The sum of two tensors of one shape."""
-
-    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
-        return op.add(a, b)
 
 
 class Encoder(Module):

@@ -12,6 +12,7 @@ __all__ = (
     "RMSNorm",
     "Scale",
     "SiluMul",
+    "Sum",
     "TakeRows",
 )
 
@@ -83,7 +84,10 @@ class RMSNorm(Module):
 
 
 class QKNorm(Module):
-    """Normalises every query head and every key head of fused qkv `[n, heads, d]`."""
+    """Normalises every query head and every key head of fused qkv `[n, heads, d]`.
+
+    With weights for all heads it normalises all queries at once, and all keys.
+    """
 
     def __init__(self, num_q_heads: int, num_kv_heads: int, *, eps: float, out_dtype: str) -> None:
         super().__init__()
@@ -95,9 +99,12 @@ class QKNorm(Module):
     def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
         ends = [self.num_q_heads, self.num_q_heads + self.num_kv_heads]
         q, k, v = op.split(qkv, ends, axis=1)
-        q = op.rms_norm(q, q_weight, axes=[-1], epsilon=self.eps)
-        k = op.rms_norm(k, k_weight, axes=[-1], epsilon=self.eps)
+        q, k = self._normalized(q, q_weight), self._normalized(k, k_weight)
         return op.concat([q, k, v], dim=1).astype(self.out_dtype)
+
+    def _normalized(self, x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
+        rows = x.reshape(x.shape[0], -1, weight.shape[0])
+        return op.rms_norm(rows, weight, axes=[-1], epsilon=self.eps).reshape(*x.shape)
 
 
 class CacheAttention(Module):
@@ -180,6 +187,13 @@ class Scale(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.multiply(x, nn.Tensor(_expr=relax.const(self.factor, "float32")))
+
+
+class Sum(Module):
+    """The sum of two tensors of one shape."""
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
+        return op.add(a, b)
 
 
 class TakeRows(Module):

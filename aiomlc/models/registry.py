@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
-from aiomlc.models import bert, gemma, llama, mistral, phi3, qwen2, qwen3
+from aiomlc.models import bert, gemma, llama, mistral, olmo2, phi3, qwen2, qwen3
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.encoder_config import EncoderConfig
 from aiomlc.models.fields import Fields, read_json
@@ -23,6 +23,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "gemma": gemma.parse,
         "llama": llama.parse,
         "mistral": mistral.parse,
+        "olmo2": olmo2.parse,
         "phi3": phi3.parse,
         "qwen2": qwen2.parse,
         "qwen3": qwen3.parse,

@@ -38,10 +38,13 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     yield _matrix("model.embed_tokens", table)
     for layer in range(config.num_hidden_layers):
         at = f"model.layers.{layer}"
-        yield _norm(f"{at}.input_layernorm", config)
+        if config.norms == "before":
+            yield _norm(f"{at}.input_layernorm", config)
         yield from _attention(f"{at}.self_attn", config)
         yield _norm(f"{at}.post_attention_layernorm", config)
         yield from _mlp(f"{at}.mlp", config)
+        if config.norms == "behind":
+            yield _norm(f"{at}.post_feedforward_layernorm", config)
     yield _norm("model.norm", config)
     if not config.tie_word_embeddings:
         yield _matrix("lm_head", table)
@@ -56,8 +59,9 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
         sources = tuple(f"{at}.{part}.bias" for part in parts)
         yield Parameter(f"{at}.{config.qkv_name}.bias", "vector", (fused,), sources)
     if config.qk_norm:
-        yield _vector(f"{at}.q_norm.weight", config.head_dim, config.norm_added)
-        yield _vector(f"{at}.k_norm.weight", config.head_dim, config.norm_added)
+        for part, heads in (("q", config.num_attention_heads), ("k", config.num_key_value_heads)):
+            size = config.head_dim * (heads if config.qk_norm_of_all_heads else 1)
+            yield _vector(f"{at}.{part}_norm.weight", size, config.norm_added)
     yield _matrix(f"{at}.o_proj", (config.hidden_size, queries))
     if config.output_bias:
         yield _vector(f"{at}.o_proj.bias", config.hidden_size)

@@ -200,8 +200,8 @@ TEST_P(ElementwiseOnTier, QkNormLeavesValuesAlone) {
   for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
     FloatTensor out(type, rows * 7 * 20);
 
-    QkNorm(pool_, heads, qkv.data(), query_weight.data(), key_weight.data(), 1e-6f, rows,
-           out.data(), type);
+    QkNorm(pool_, heads, QkSpan::kHead, qkv.data(), query_weight.data(), key_weight.data(), 1e-6f,
+           rows, out.data(), type);
 
     std::vector<float> norm(20);
     for (int64_t i = 0; i < rows * 7; ++i) {
@@ -210,6 +210,28 @@ TEST_P(ElementwiseOnTier, QkNormLeavesValuesAlone) {
       RmsNorm(pool_, source, weight.data(), 1e-6f, 1, 20, norm.data());
       if (i % 7 >= 5) norm.assign(source, source + 20);
       EXPECT_EQ(out.Slice(i * 20, 20), FloatTensor(type, norm).bytes());
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, QkNormOfAllHeadsIsOneNormOfQueriesAndOneOfKeys) {
+  const HeadLayout heads{3, 2, 20};
+  const int64_t rows = 9;
+  const std::vector<float> qkv = RandomFloats(rows * 7 * 20, 9);
+  const std::vector<float> query_weight = RandomFloats(60, 10);
+  const std::vector<float> key_weight = RandomFloats(40, 11);
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    FloatTensor out(type, rows * 7 * 20);
+
+    QkNorm(pool_, heads, QkSpan::kAllHeads, qkv.data(), query_weight.data(), key_weight.data(),
+           1e-6f, rows, out.data(), type);
+
+    for (int64_t row = 0; row < rows; ++row) {
+      std::vector<float> expected(qkv.begin() + row * 140, qkv.begin() + (row + 1) * 140);
+      const float* source = qkv.data() + row * 140;
+      RmsNorm(pool_, source, query_weight.data(), 1e-6f, 1, 60, expected.data());
+      RmsNorm(pool_, source + 60, key_weight.data(), 1e-6f, 1, 40, expected.data() + 60);
+      EXPECT_EQ(out.Slice(row * 140, 140), FloatTensor(type, expected).bytes());
     }
   }
 }

@@ -83,6 +83,21 @@ def _qk_norm() -> tuple[Any, list[Array]]:
     return Attention(), [_floats(ROWS, Q_HEADS + 2 * KV_HEADS, HEAD_DIM)]
 
 
+def _qk_norm_of_all_heads() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import RMSNorm
+
+    attention, inputs = _qk_norm()
+    attention.q_norm = RMSNorm(Q_HEADS * HEAD_DIM, 1e-5)
+    attention.k_norm = RMSNorm(KV_HEADS * HEAD_DIM, 1e-5)
+    return attention, inputs
+
+
+def _sum() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Sum
+
+    return _calling(Sum()), [_floats(ROWS, HIDDEN), _floats(ROWS, HIDDEN)]
+
+
 def _silu_mul() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import SiluMul
 
@@ -116,6 +131,8 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
     "qk_norm": _qk_norm,
+    "qk_norm_of_all_heads": _qk_norm_of_all_heads,
+    "sum": _sum,
     "silu_mul": _silu_mul,
     "gelu_tanh_mul": _gelu_tanh_mul,
     "scale": _scale,

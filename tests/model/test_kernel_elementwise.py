@@ -84,6 +84,18 @@ def test_qk_norm_normalises_queries_and_keys_alone(dtype: DTypeLike, tolerance: 
     np.testing.assert_array_equal(out[:, :, 6:], qkv[:, :, 6:].astype(dtype))
 
 
+def test_qk_norm_with_weights_for_all_heads_is_one_norm() -> None:
+    qkv, out = random(1, 3, 4 + 2 * 2, 32), empty(1, 3, 8, 32)
+    q_weight, k_weight = random(4 * 32, seed=1), random(2 * 32, seed=2)
+
+    call("qk_norm", qkv, q_weight, k_weight, EPS, 4, 2, out)
+
+    rows, wanted = out.reshape(3, 256), qkv.reshape(3, 256)
+    np.testing.assert_allclose(rows[:, :128], rms_norm(wanted[:, :128], q_weight), atol=1e-6)
+    np.testing.assert_allclose(rows[:, 128:192], rms_norm(wanted[:, 128:192], k_weight), atol=1e-6)
+    np.testing.assert_array_equal(rows[:, 192:], wanted[:, 192:])
+
+
 def test_take_rows() -> None:
     x, out = random(1, 6, 40), empty(1, 3, 40)
 
@@ -108,6 +120,8 @@ def test_wrong_arguments_are_refused_with_the_kernels_name() -> None:
         call("rms_norm", x.astype(np.float16), weight, EPS, out)
     with pytest.raises(ValueError, match="rms_norm: x is not contiguous"):
         call("rms_norm", random(8, 2).T, weight, EPS, out)
+    with pytest.raises(ValueError, match=r"qk_norm: k_weight has shape \[8\], expected \[16\]"):
+        call("qk_norm", random(1, 8, 8), random(32), weight, EPS, 4, 2, empty(1, 8, 8))
     assert np.isnan(out).all()
 
 

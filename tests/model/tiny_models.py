@@ -128,6 +128,19 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_theta": 1000000.0,
     },
+    "olmo2": _COMMON
+    | {
+        "model_type": "olmo2",
+        "architectures": ["Olmo2ForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "pad_token_id": None,
+        "tie_word_embeddings": False,
+        "rope_theta": 500000.0,
+    },
     "phi3": _PHI3 | {"sliding_window": 24},
     # Transformers takes the long factors from a sequence's length: all of the reference is longer.
     "phi3_long": _PHI3_LONG | {"original_max_position_embeddings": 32},
@@ -171,6 +184,13 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 f"{at}.self_attn.q_proj.bias": (heads,),
                 f"{at}.self_attn.k_proj.bias": (kv_heads,),
                 f"{at}.self_attn.v_proj.bias": (kv_heads,),
+            }
+        if config["model_type"] == "olmo2":
+            del shapes[f"{at}.input_layernorm.weight"]
+            shapes |= {
+                f"{at}.post_feedforward_layernorm.weight": (hidden,),
+                f"{at}.self_attn.q_norm.weight": (heads,),
+                f"{at}.self_attn.k_norm.weight": (kv_heads,),
             }
         if config["model_type"] == "qwen3":
             shapes |= {

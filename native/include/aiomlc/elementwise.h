@@ -61,13 +61,19 @@ struct HeadLayout {
   int64_t num_heads() const { return num_query_heads + 2 * num_kv_heads; }
 };
 
+/*! \brief What one norm of queries or keys spans. */
+enum class QkSpan { kHead, kAllHeads };
+
 /*!
- * \brief RMS norm of each query and key head by itself; values are only converted.
+ * \brief RMS norm of each query and key head by itself, or of all query heads and all key heads;
+ * values are only converted.
  * \param qkv float32[rows, num_heads, head_dim].
+ * \param query_weight As many elements as one norm spans; so has `key_weight`.
  * \param out Same shape, of `out_type`.
  */
-void QkNorm(ThreadPool& pool, const HeadLayout& heads, const float* qkv, const float* query_weight,
-            const float* key_weight, float eps, int64_t rows, void* out, FloatType out_type);
+void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float* qkv,
+            const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
+            FloatType out_type);
 
 /*!
  * \brief Rotate queries and keys by their positions, and split them from the values.

@@ -196,11 +196,16 @@ void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double
                    out.size(-2) == heads.num_heads(),
                "qkv and out must have ", heads.num_heads(), " heads");
   RequireRows(args, out, "out", shape);
-  args.RequireShape(q_weight, "q_weight", {shape.size});
-  args.RequireShape(k_weight, "k_weight", {shape.size});
+  args.RequireShape(q_weight, "q_weight", {kAny});
+  const QkSpan span = q_weight.size(0) == shape.size ? QkSpan::kHead : QkSpan::kAllHeads;
+  const auto spanned = [&](int64_t all) {
+    return span == QkSpan::kHead ? shape.size : all * shape.size;
+  };
+  args.RequireShape(q_weight, "q_weight", {spanned(num_q_heads)});
+  args.RequireShape(k_weight, "k_weight", {spanned(num_kv_heads)});
   const FloatType out_type = args.Type(out, "out");
   const int64_t rows = heads.num_heads() == 0 ? 0 : shape.rows / heads.num_heads();
-  QkNorm(ThreadPool::Current(), heads, args.Data<float>(qkv, "qkv"),
+  QkNorm(ThreadPool::Current(), heads, span, args.Data<float>(qkv, "qkv"),
          args.Data<float>(q_weight, "q_weight"), args.Data<float>(k_weight, "k_weight"),
          static_cast<float>(eps), rows, args.Floats(out, "out", out_type), out_type);
 }

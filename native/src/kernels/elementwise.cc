@@ -190,22 +190,27 @@ void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size,
   GatedMul(pool, Activation::kSilu, gate_up, rows, size, out);
 }
 
-void QkNorm(ThreadPool& pool, const HeadLayout& heads, const float* qkv, const float* query_weight,
-            const float* key_weight, float eps, int64_t rows, void* out, FloatType out_type) {
+void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float* qkv,
+            const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
+            FloatType out_type) {
   const RowKernels kernels = ActiveRowKernels();
-  const int64_t size = heads.head_dim;
+  const int64_t row_size = heads.num_heads() * heads.head_dim;
   const auto bytes = static_cast<int64_t>(FloatBytes(out_type));
-  ForParts(pool, rows, heads.num_heads() * size, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin * heads.num_heads(); i < end * heads.num_heads(); ++i) {
-      const int64_t head = i % heads.num_heads();
-      const float* source = qkv + i * size;
-      std::byte* target = static_cast<std::byte*>(out) + i * size * bytes;
-      if (head < heads.num_query_heads + heads.num_kv_heads) {
-        const float* weight = head < heads.num_query_heads ? query_weight : key_weight;
-        kernels.rms_norm(source, weight, eps, size, target, out_type);
-      } else {
-        kernels.convert(source, size, target, out_type);
-      }
+  ForParts(pool, rows, row_size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* source = qkv + row * row_size;
+      std::byte* target = static_cast<std::byte*>(out) + row * row_size * bytes;
+      const auto normalize = [&](const float* weight, int64_t num_heads) {
+        const int64_t joined = span == QkSpan::kHead ? 1 : num_heads;
+        for (int64_t head = 0; head < num_heads; head += joined) {
+          kernels.rms_norm(source, weight, eps, joined * heads.head_dim, target, out_type);
+          source += joined * heads.head_dim;
+          target += joined * heads.head_dim * bytes;
+        }
+      };
+      normalize(query_weight, heads.num_query_heads);
+      normalize(key_weight, heads.num_kv_heads);
+      kernels.convert(source, heads.num_kv_heads * heads.head_dim, target, out_type);
     }
   });
 }
