@@ -511,6 +511,7 @@ class _Service:
         session.engine.start()
         self._session = session
         self._is_unloaded = False
+        await session.engine.wait_begun()
         return session
 
     @asynccontextmanager

@@ -83,6 +83,7 @@ class Engine(AsyncContextManagerMixin):
         self._system_task: object = None
         self._is_draining = False
         self._is_idle: Event | None = None  # Set when no request is left, for who waits for it.
+        self._has_begun: Event | None = None
         self._has_ended: Event | None = None
         abandon_in_children(self)
 
@@ -115,6 +116,14 @@ class Engine(AsyncContextManagerMixin):
         """Serve in a system task of the running event loop, until `terminate` or its end."""
         self._adopt_loop()
         self._system_task = spawn_system_task(self._serve_detached, name="aiomlc engine")
+
+    async def wait_begun(self) -> None:
+        """Wait until every task of the engine has begun.
+
+        When the event loop ends before that, asyncio warns of a coroutine that nobody awaited.
+        """
+        if self._has_begun is not None:
+            await self._has_begun.wait()
 
     def open_stream(
         self,
@@ -279,8 +288,10 @@ class Engine(AsyncContextManagerMixin):
         except Exception as error:  # noqa: BLE001 - raised below, as what it means to the readers.
             self._die(error)
         finally:
+            assert self._has_begun is not None, "made with the task"
             assert self._has_ended is not None, "made with the task"
             with ExitStack() as ends:
+                ends.callback(self._has_begun.set)
                 ends.callback(self._has_ended.set)
                 ends.callback(self._core.release)  # Here: nobody waits on the wake fd any more.
                 self._finish()
@@ -295,6 +306,8 @@ class Engine(AsyncContextManagerMixin):
 
     async def _run_steps(self, end_delivery: Callable[[], None]) -> None:
         # Enters native code once and never takes the GIL until it is told to stop.
+        assert self._has_begun is not None, "made with the task"
+        self._has_begun.set()
         try:
             await to_thread.run_sync(self._run_core, limiter=CapacityLimiter(1))
         finally:
@@ -432,6 +445,7 @@ class Engine(AsyncContextManagerMixin):
             raise self._reason_closed()
 
         self._step_log.write()
+        self._has_begun = Event()
         self._has_ended = Event()
         self._loop = current_token().native_token
         self._thread_id = get_ident()

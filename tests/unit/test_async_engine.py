@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -335,6 +336,22 @@ def test_a_program_that_forgets_terminate_ends(backend: str) -> None:
 
     assert core.is_closed
     assert not core.is_running
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_program_whose_first_request_is_refused_ends_without_a_warning(backend: str) -> None:
+    async def main() -> None:
+        engine = AsyncMLCEngine(loader=fake_loader())
+        await engine.chat.completions.create(messages=HELLO, chat_template_kwargs={"messages": 1})
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(BadRequestError):
+            anyio.run(main, backend=backend)
+
+        gc.collect()
+
+    assert told == []
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
