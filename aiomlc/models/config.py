@@ -58,6 +58,7 @@ class DecoderConfig:
     activation: Activation = "silu"
     embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
     attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
+    logit_scale: float = 1.0  #: What logits are multiplied with.
     norm_added: float = 0.0  #: What the norms' weights of a Hugging Face directory leave out.
     qk_norm_of_all_heads: bool = False  #: One norm for the queries, one for the keys.
     norms: NormPlace = "before"

@@ -29,15 +29,14 @@ class Decoder(Module):
         self.config = config
         self.create_cache = create_cache
         self.model: _Layers = _Layers(config, kv_dtype)
-        self.embedding_scale: Scale | None = None
-        if config.embedding_scale != 1.0:
-            self.embedding_scale = Scale(config.embedding_scale)
+        self.embedding_scale: Scale | None = _scale(config.embedding_scale)
         self.take_rows: TakeRows = TakeRows()
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
             self.lm_head = Linear(
                 config.hidden_size, config.vocab_size, bias=False, out_dtype="float32"
             )
+        self.logit_scale: Scale | None = _scale(config.logit_scale)
 
     def embed(self, ids: nn.Tensor) -> nn.Tensor:
         """int32 `[n]` -> `[n, hidden]`."""
@@ -78,10 +77,14 @@ class Decoder(Module):
     def _logits(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
         if self.lm_head is None:
             x, _ = self.model.norm.add(update, residual)
-            return self.model.embed_tokens.project(x)
+            logits = self.model.embed_tokens.project(x)
+        else:
+            logits, _ = self.model.norm.add_linear(update, residual, self.lm_head)
+        return logits if self.logit_scale is None else self.logit_scale(logits)
 
-        logits, _ = self.model.norm.add_linear(update, residual, self.lm_head)
-        return logits
+
+def _scale(factor: float) -> Scale | None:
+    return None if factor == 1.0 else Scale(factor)
 
 
 class _Layers(Module):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
-from aiomlc.models import bert, gemma, llama, mistral, olmo2, phi3, qwen2, qwen3
+from aiomlc.models import bert, gemma, granite, llama, mistral, olmo2, phi3, qwen2, qwen3
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.encoder_config import EncoderConfig
 from aiomlc.models.fields import Fields, read_json
@@ -21,6 +21,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
         "bert": bert.parse,
         "gemma": gemma.parse,
+        "granite": granite.parse,
         "llama": llama.parse,
         "mistral": mistral.parse,
         "olmo2": olmo2.parse,

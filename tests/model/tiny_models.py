@@ -128,6 +128,22 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_theta": 1000000.0,
     },
+    "granite": _COMMON
+    | {
+        "model_type": "granite",
+        "architectures": ["GraniteForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "rope_theta": 10000.0,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.1,
+        "logits_scaling": 0.5,
+    },
     "olmo2": _COMMON
     | {
         "model_type": "olmo2",

@@ -205,6 +205,13 @@ def test_families_differ_in_biases_and_norms(tmp_path: Path) -> None:
     assert switches(_read(tmp_path, {}, base="qwen3")) == (False, False, True)
 
 
+def test_granite_counts_its_residual_stream_in_updates(tmp_path: Path) -> None:
+    config = _read(tmp_path, {"residual_multiplier": 0.5, "logits_scaling": 8}, base="granite")
+
+    assert (config.embedding_scale, config.rms_norm_eps) == (24.0, 4e-5)
+    assert (config.attention_scale, config.logit_scale) == (0.1, 0.125)
+
+
 def test_a_head_size_that_is_not_given_is_an_even_share(tmp_path: Path) -> None:
     assert _read(tmp_path, {}, without=("head_dim",)).head_dim == 16
     assert _read(tmp_path, {}, base="qwen3", without=("head_dim",)).head_dim == 128
