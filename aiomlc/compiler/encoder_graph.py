@@ -7,8 +7,8 @@ __all__ = ("encoder_graph",)
 import tvm
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.encoder_lowering import cpu_packed_attention, lower_encoder_to_cpu
 from aiomlc.compiler.job import LibraryMetadata
+from aiomlc.compiler.lowering import call_kernel, lower_to_cpu
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import EncoderConfig, encoder_parameters
@@ -19,7 +19,7 @@ def encoder_graph(
     config: EncoderConfig, quantization: Quantization
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     """The module with the function `encode`, and the library's metadata."""
-    encoder = lower_encoder_to_cpu(Encoder(config, cpu_packed_attention), quantization)
+    encoder = lower_to_cpu(Encoder(config, _packed_attention), quantization)
     tokens = nn.spec.Tensor(["n"], "int32")
     spec = {
         "encode": {
@@ -41,3 +41,9 @@ def encoder_graph(
         "params": parameter_records(encoder_parameters(config), quantization, order),
     }
     return module, metadata
+
+
+def _packed_attention(qkv: nn.Tensor, lengths: nn.Tensor, num_heads: int) -> nn.Tensor:
+    """Every token attends to all tokens of its text."""
+    shape = (qkv.shape[0], int(qkv.shape[1]) // 3)
+    return call_kernel("packed_attention", [qkv, lengths, num_heads], shape, "float32")

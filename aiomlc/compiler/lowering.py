@@ -5,10 +5,10 @@ TVM keeps the graph, the virtual machine and the paged KV cache.
 
 from __future__ import annotations
 
-__all__ = ("CpuLowering", "call_kernel", "cpu_cache_factory", "lower_to_cpu")
+__all__ = ("call_kernel", "cpu_cache_factory", "lower_to_cpu")
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -19,11 +19,14 @@ from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.compiler.quantization import Quantization, fuses_feed_forward, packed_bytes
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.decoder import CreateCache, Decoder
+from aiomlc.models.encoder import Encoder
 from aiomlc.models.layers import (
     CacheAttention,
     Embedding,
     GatedMul,
+    Gelu,
     GeluTanhMul,
+    LayerNorm,
     Linear,
     QKNorm,
     RMSNorm,
@@ -33,6 +36,8 @@ from aiomlc.models.layers import (
     TakeRows,
 )
 from aiomlc.models.module import Mutator
+
+Graph = TypeVar("Graph", Decoder, Encoder)
 
 _KERNELS = "aiomlc.cpu."
 _ROPE_NORMAL = 1  # TVM's RopeMode: rotate before a key enters the cache.
@@ -132,6 +137,29 @@ class _CpuRMSNorm(nn.Module):  # type: ignore[misc]
         return _call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
 
 
+class _CpuLayerNorm(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: LayerNorm) -> None:
+        super().__init__()
+        self.eps = layer.eps
+        self.weight = layer.weight
+        self.bias = layer.bias
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        inputs = [x, self.weight, self.bias, self.eps]
+        return call_kernel("layer_norm", inputs, x.shape, "float32")
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        out = relax.TensorType(x.shape, "float32")
+        inputs = [x, residual, self.weight, self.bias, self.eps]
+        return _call_with_sum("add_layer_norm", inputs, out, out)
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: _CpuLinear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        x, total = self.add(x, residual)
+        return linear(x), total
+
+
 class _CpuQKNorm(nn.Module):  # type: ignore[misc]
     def __init__(self, layer: QKNorm) -> None:
         super().__init__()
@@ -156,13 +184,14 @@ class _CpuGatedMul(nn.Module):  # type: ignore[misc]
         self,
         x: nn.Tensor,
         residual: nn.Tensor,
-        norm: _CpuRMSNorm,
+        norm: _CpuRMSNorm | _CpuLayerNorm,
         gate_up: _CpuLinear,
         down: _CpuLinear,
     ) -> tuple[nn.Tensor, nn.Tensor]:
         inner = gate_up.outputs // 2
         biased = gate_up.bias is not None or down.bias is not None
-        if biased or not fuses_feed_forward(gate_up.format, inner):
+        layer_norm = isinstance(norm, _CpuLayerNorm)
+        if biased or layer_norm or not fuses_feed_forward(gate_up.format, inner):
             x, total = norm.add_linear(x, residual, gate_up)
             return down(self.forward(x)), total
 
@@ -178,6 +207,15 @@ class _CpuScale(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel("scale", [x, self.factor], x.shape, "float32")
+
+
+class _CpuGelu(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: Gelu) -> None:
+        super().__init__()
+        self.kind = layer.kind
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel(self.kind, [x], x.shape, "float32")
 
 
 class _CpuSum(nn.Module):  # type: ignore[misc]
@@ -216,19 +254,19 @@ class _CpuAttention(nn.Module):  # type: ignore[misc]
 #: What takes the place of layers without matrices.
 _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     RMSNorm: _CpuRMSNorm,
+    LayerNorm: _CpuLayerNorm,
     QKNorm: _CpuQKNorm,
     SiluMul: _CpuGatedMul,
     GeluTanhMul: _CpuGatedMul,
+    Gelu: _CpuGelu,
     Scale: _CpuScale,
     Sum: _CpuSum,
     TakeRows: _CpuTakeRows,
 }
 
 
-class CpuLowering(Mutator):
-    """Replaces the layers that decoders and encoders share."""
-
-    def __init__(self, quantization: Quantization, cache: KVCache | None = None) -> None:
+class _CpuLowering(Mutator):
+    def __init__(self, quantization: Quantization, cache: KVCache | None) -> None:
         super().__init__()
         self.quantization = quantization
         self.cache = cache
@@ -252,9 +290,9 @@ class CpuLowering(Mutator):
         return _CpuAttention(layer, "kv_windowed_attention") if layer.how.window else layer
 
 
-def lower_to_cpu(decoder: Decoder, quantization: Quantization, cache: KVCache) -> Decoder:
+def lower_to_cpu(graph: Graph, quantization: Quantization, cache: KVCache | None = None) -> Graph:
     """Replace every layer by its kernel, and every matrix by its packed bytes."""
-    lowered: Decoder = CpuLowering(quantization, cache).visit("", decoder)
+    lowered: Graph = _CpuLowering(quantization, cache).visit("", graph)
     return lowered
 
 

@@ -6,33 +6,32 @@ the norm that follows, in the next block or behind the last.
 
 from __future__ import annotations
 
-__all__ = ("Block", "NormBehindBlock", "block_of")
+__all__ = ("Block", "NormBehindBlock", "block_of", "norm_of")
 
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig
+from aiomlc.models.feed_forward import feed_forward_of
 from aiomlc.models.layer_attention import layer_attention
-from aiomlc.models.layers import (
-    CacheAttention,
-    GeluTanhMul,
-    Linear,
-    QKNorm,
-    RMSNorm,
-    SiluMul,
-    Sum,
-)
+from aiomlc.models.layers import CacheAttention, LayerNorm, Linear, Norm, QKNorm, RMSNorm, Sum
 from aiomlc.models.module import Module
 
 
+def norm_of(config: DecoderConfig) -> Norm:
+    """A norm of hidden states, of the decoder's kind."""
+    kind = LayerNorm if config.norm_kind == "layer" else RMSNorm
+    return kind(config.hidden_size, config.rms_norm_eps)
+
+
 class Block(Module):
-    """Attention and a gated layer, each behind its norm and added to the residual stream."""
+    """Attention and a feed-forward layer, each behind its norm and added to the residual stream."""
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = norm_of(config)
         self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = _Mlp(config)
+        self.post_attention_layernorm = norm_of(config)
+        self.mlp = feed_forward_of(config)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -55,9 +54,9 @@ class NormBehindBlock(Module):
         super().__init__()
         self.sum = Sum()
         self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = _Mlp(config)
-        self.post_feedforward_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = norm_of(config)
+        self.mlp = feed_forward_of(config)
+        self.post_feedforward_layernorm = norm_of(config)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -126,21 +125,3 @@ class _Attention(Module):
         if self.qk_norm is not None:
             qkv = self.qk_norm(qkv, self.q_norm.weight, self.k_norm.weight)
         return self.o_proj(self.attend(qkv, kv).reshape(n, self.num_heads * self.head_dim))
-
-
-class _Mlp(Module):
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
-        self.activation = SiluMul() if config.activation == "silu" else GeluTanhMul()
-        self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
-
-    def forward(
-        self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        return self.activation.between(x, residual, norm, self.gate_up_proj, self.down_proj)
-
-    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
-        """The same without the sum and its norm."""
-        return self.down_proj(self.activation(self.gate_up_proj(x)))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("Activation", "DecoderConfig", "NormPlace", "Traits", "parse_decoder")
+__all__ = ("DecoderConfig", "NormKind", "NormPlace", "Traits", "parse_decoder")
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Literal, Self
 
+from aiomlc.models.activation import Activation, parse_activation
 from aiomlc.models.fields import Fields
 from aiomlc.models.rope import RopeConfig
 from aiomlc.models.rope_fields import parse_rope
@@ -20,18 +19,9 @@ from aiomlc.models.windows import (
     windows_within,
 )
 
-#: Where a block's norms stand: before attention and the gated layer, or behind them.
+NormKind = Literal["rms", "layer"]
+#: Where a block's norms stand: before attention and the feed-forward layer, or behind them.
 NormPlace = Literal["before", "behind"]
-#: What a gated layer does to its gate.
-Activation = Literal["silu", "gelu_tanh"]
-
-_ACTIVATIONS: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
-    {
-        "silu": ("silu", "swish"),
-        # The first Gemmas were published with "gelu", and meant this approximation.
-        "gelu_tanh": ("gelu_pytorch_tanh", "gelu"),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +37,7 @@ class DecoderConfig:
     num_key_value_heads: int
     head_dim: int
     context_window_size: int
-    rms_norm_eps: float
+    rms_norm_eps: float  #: Of norms of either kind.
     tie_word_embeddings: bool
     rope: RopeConfig = field(default_factory=RopeConfig)
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
@@ -55,6 +45,9 @@ class DecoderConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    norm_kind: NormKind = "rms"
+    gated: bool = True  #: The feed-forward layer has a gate; else it is plain.
+    mlp_bias: bool = False
     activation: Activation = "silu"
     embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
     attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
@@ -94,6 +87,10 @@ class Traits:
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    norm_kind: NormKind = "rms"
+    norm_eps: str = "rms_norm_eps"  #: The field.
+    gated: bool = True
+    mlp_bias: bool = False
     activation: Activation = "silu"
     tied: bool = False  #: Whether the head shares the embedding's weights, where not said.
     qk_norm_of_all_heads: bool = False
@@ -110,7 +107,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     Raises:
         ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
     """
-    _refuse_unsupported(fields, traits.activation)
+    _refuse_unsupported(fields, traits)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")
@@ -128,7 +125,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         num_key_value_heads=_key_value_heads(fields, heads),
         head_dim=head_dim,
         context_window_size=context,
-        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
+        rms_norm_eps=fields.number(traits.norm_eps, 1e-6 if traits.norm_kind == "rms" else 1e-5),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", traits.tied),
         rope=parse_rope(fields, head_dim=head_dim, context=context, share=traits.rotary_share),
         qkv_name=traits.qkv_name,
@@ -136,7 +133,10 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,
-        activation=traits.activation,
+        norm_kind=traits.norm_kind,
+        gated=traits.gated,
+        mlp_bias=traits.mlp_bias,
+        activation=parse_activation(fields, traits.activation, gated=traits.gated),
         qk_norm_of_all_heads=traits.qk_norm_of_all_heads,
         norms=traits.norms,
         windows=windows,
@@ -144,13 +144,8 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     )
 
 
-def _refuse_unsupported(fields: Fields, activation: Activation) -> None:
-    names = _ACTIVATIONS[activation]
-    for field_name in ("hidden_act", "hidden_activation"):
-        if (name := fields.text(field_name, names[0])) not in names:
-            raise fields.error(field_name, f"is {name!r}; supported: {names[0]}")
-
-    if fields.boolean("mlp_bias", False):
+def _refuse_unsupported(fields: Fields, traits: Traits) -> None:
+    if traits.gated and fields.boolean("mlp_bias", False):
         raise fields.error("mlp_bias", "is true, which is not supported")
 
     if "quantization_config" in fields:

@@ -13,9 +13,9 @@ from typing import Any
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.blocks import block_of
+from aiomlc.models.blocks import block_of, norm_of
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.layers import Embedding, Linear, RMSNorm, Scale, TakeRows
+from aiomlc.models.layers import Embedding, Linear, Norm, Scale, TakeRows
 from aiomlc.models.module import Module
 
 CreateCache = Callable[..., Any]
@@ -94,7 +94,7 @@ class _Layers(Module):
         self.layers: nn.ModuleList = nn.ModuleList(
             [block_of(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
-        self.norm: RMSNorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm: Norm = norm_of(config)
 
     def forward(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
         """The last layer's update and the residual stream it is to be added to."""

@@ -10,38 +10,13 @@ __all__ = ("Attend", "Encoder")
 from collections.abc import Callable
 
 from tvm.relax.frontend import nn
-from tvm.relax.frontend.nn import op
 
 from aiomlc.models.encoder_config import EncoderConfig
-from aiomlc.models.layers import Embedding, Linear, Sum
+from aiomlc.models.layers import Embedding, Gelu, LayerNorm, Linear, Sum
 from aiomlc.models.module import Module
 
 Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
 """qkv `[n, 3 * hidden]`, the texts' lengths int32 `[b]` and the heads -> `[n, hidden]`."""
-
-
-class LayerNorm(Module):
-    """Layer normalisation over the last axis, in float32."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
-        self.bias: nn.Parameter = nn.Parameter((size,), "float32")
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return op.layer_norm(x, None, self.weight, self.bias, axes=[-1], eps=self.eps)
-
-    def add(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
-        """The normalised sum."""
-        return self.forward(op.add(x, residual))
-
-
-class Gelu(Module):
-    """The exact GELU, by the error function."""
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return op.gelu(x)
 
 
 class Encoder(Module):
@@ -71,7 +46,7 @@ class _Embeddings(Module):
 
     def forward(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:
         x = self.sum(self.word_embeddings(ids), self.token_type_embeddings(types))
-        return self.LayerNorm.add(x, self.position_embeddings(positions))
+        return self.LayerNorm.add(x, self.position_embeddings(positions))[0]
 
 
 class _Layers(Module):
@@ -138,4 +113,4 @@ class _Output(Module):
         self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
-        return self.LayerNorm.add(self.dense(x), residual)
+        return self.LayerNorm.add(self.dense(x), residual)[0]

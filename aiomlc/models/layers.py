@@ -1,4 +1,4 @@
-"""The layers of a decoder in plain Relax: any target can generate code for them."""
+"""The layers of a model in plain Relax: any target can generate code for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ __all__ = (
     "CacheAttention",
     "Embedding",
     "GatedMul",
+    "Gelu",
     "GeluTanhMul",
+    "LayerNorm",
     "Linear",
+    "Norm",
     "QKNorm",
     "RMSNorm",
     "Scale",
@@ -16,11 +19,13 @@ __all__ = (
     "TakeRows",
 )
 
+from typing import Literal
+
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from aiomlc.models.config import Activation
+from aiomlc.models.activation import Activation
 from aiomlc.models.layer_attention import LayerAttention
 from aiomlc.models.module import Module
 
@@ -81,6 +86,34 @@ class RMSNorm(Module):
         """The normalised sum through a matrix, and the sum."""
         x, total = self.add(x, residual)
         return linear(x), total
+
+
+class LayerNorm(Module):
+    """Layer normalisation over the last axis, in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
+        self.bias: nn.Parameter = nn.Parameter((size,), "float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.layer_norm(x, x.shape[-1], self.weight, self.bias, eps=self.eps)
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum, and the sum."""
+        total = op.add(x, residual)
+        return self.forward(total), total
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum through a matrix, and the sum."""
+        x, total = self.add(x, residual)
+        return linear(x), total
+
+
+Norm = RMSNorm | LayerNorm
 
 
 class QKNorm(Module):
@@ -153,7 +186,7 @@ class GatedMul(Module):
         return op.multiply(self.activate(gate), up)
 
     def between(
-        self, x: nn.Tensor, residual: nn.Tensor, norm: RMSNorm, gate_up: Linear, down: Linear
+        self, x: nn.Tensor, residual: nn.Tensor, norm: Norm, gate_up: Linear, down: Linear
     ) -> tuple[nn.Tensor, nn.Tensor]:
         """The normalised sum through two matrices with the activation between, and the sum."""
         x, total = norm.add_linear(x, residual, gate_up)
@@ -187,6 +220,17 @@ class Scale(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.multiply(x, nn.Tensor(_expr=relax.const(self.factor, "float32")))
+
+
+class Gelu(Module):
+    """GELU: exact, by the error function, or as its approximation by tanh."""
+
+    def __init__(self, kind: Literal["gelu", "gelu_tanh"] = "gelu") -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.gelu(x, approximate="tanh" if self.kind == "gelu_tanh" else None)
 
 
 class Sum(Module):

@@ -10,7 +10,18 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
-from aiomlc.models import bert, gemma, granite, llama, mistral, olmo2, phi3, qwen2, qwen3
+from aiomlc.models import (
+    bert,
+    gemma,
+    granite,
+    llama,
+    mistral,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    starcoder2,
+)
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.encoder_config import EncoderConfig
 from aiomlc.models.fields import Fields, read_json
@@ -28,6 +39,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "phi3": phi3.parse,
         "qwen2": qwen2.parse,
         "qwen3": qwen3.parse,
+        "starcoder2": starcoder2.parse,
     }
 )
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.mlc_names import mlc_name
+from aiomlc.models.names import hub_name, mlc_name
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter. A matrix is `[outputs, inputs]` and its sources are stacked on axis 0."""
 
-    name: str
+    name: str  #: In the graph.
     kind: Literal["matrix", "vector"]
     shape: tuple[int, ...]
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  #: Tensors of a Hugging Face directory.
     mlc_name: str = ""  #: Where MLC's is another.
     #: What the elements in a Hugging Face directory leave out; in MLC's they are whole.
     added: float = 0.0
@@ -27,10 +27,12 @@ class Parameter:
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
     """Every parameter of a decoder, by the graph's names (a matrix without its `.weight`)."""
-    return tuple(
-        replace(parameter, mlc_name=mlc_name(config.model_type, parameter.name))
-        for parameter in _parameters(config)
-    )
+    return tuple(_renamed(parameter, config.model_type) for parameter in _parameters(config))
+
+
+def _renamed(parameter: Parameter, model_type: str) -> Parameter:
+    sources = tuple(hub_name(model_type, source) for source in parameter.sources)
+    return replace(parameter, sources=sources, mlc_name=mlc_name(model_type, parameter.name))
 
 
 def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
@@ -39,13 +41,13 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     for layer in range(config.num_hidden_layers):
         at = f"model.layers.{layer}"
         if config.norms == "before":
-            yield _norm(f"{at}.input_layernorm", config)
+            yield from _norm(f"{at}.input_layernorm", config)
         yield from _attention(f"{at}.self_attn", config)
-        yield _norm(f"{at}.post_attention_layernorm", config)
+        yield from _norm(f"{at}.post_attention_layernorm", config)
         yield from _mlp(f"{at}.mlp", config)
         if config.norms == "behind":
-            yield _norm(f"{at}.post_feedforward_layernorm", config)
-    yield _norm("model.norm", config)
+            yield from _norm(f"{at}.post_feedforward_layernorm", config)
+    yield from _norm("model.norm", config)
     if not config.tie_word_embeddings:
         yield _matrix("lm_head", table)
 
@@ -69,9 +71,22 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
 
 def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     hidden, inner = config.hidden_size, config.intermediate_size
-    parts = ("gate_up_proj",) if config.hub_is_fused else ("gate_proj", "up_proj")
-    yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, parts)
+    if config.gated:
+        parts = ("gate_up_proj",) if config.hub_is_fused else ("gate_proj", "up_proj")
+        yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, parts)
+    else:
+        yield _matrix(f"{at}.up_proj", (inner, hidden))
+        if config.mlp_bias:
+            yield _vector(f"{at}.up_proj.bias", inner)
     yield _matrix(f"{at}.down_proj", (hidden, inner))
+    if config.mlp_bias:
+        yield _vector(f"{at}.down_proj.bias", hidden)
+
+
+def _norm(name: str, config: DecoderConfig) -> Iterator[Parameter]:
+    yield _vector(f"{name}.weight", config.hidden_size, config.norm_added)
+    if config.norm_kind == "layer":
+        yield _vector(f"{name}.bias", config.hidden_size)
 
 
 def _matrix(
@@ -79,10 +94,6 @@ def _matrix(
 ) -> Parameter:
     sources = tuple(f"{at}.{part}.weight" for part in parts) or (f"{name}.weight",)
     return Parameter(name, "matrix", shape, sources)
-
-
-def _norm(name: str, config: DecoderConfig) -> Parameter:
-    return _vector(f"{name}.weight", config.hidden_size, config.norm_added)
 
 
 def _vector(name: str, size: int, added: float = 0.0) -> Parameter:

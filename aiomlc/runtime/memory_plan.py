@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
-from aiomlc.compiler.quantization import fuses_feed_forward, quantization_named
+from aiomlc.compiler.quantization import Quantization, fuses_feed_forward, quantization_named
 from aiomlc.config import (
     PAGE_SIZE,
     EngineConfig,
@@ -265,8 +265,6 @@ def _model_memory(
     queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
     # Beside a cache of 8 bits, what is rotated in another type.
     rotated = (queries + 2 * keys) * cache.computed_bytes if cache.is_8_bit else 0
-    inner = config.intermediate_size
-    fused = fuses_feed_forward(quantization.matrix_format, inner)
     return ModelMemory(
         name=directory.path.name,
         quantization=quantization.name,
@@ -276,12 +274,22 @@ def _model_memory(
         kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
         # Queries, keys, values and results, and two sums of each head.
         chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
-        # Four states, the fused projection and what attention gives, three of the inner layer or,
-        # where no floats of it are kept, its rounded values.
+        # Four states, the fused projection and what attention gives.
         step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
-        + (2 * inner if fused else 12 * inner)
+        + _inner_bytes(config, quantization)
         + rotated,
     )
+
+
+def _inner_bytes(config: DecoderConfig, quantization: Quantization) -> int:
+    """What lives of a token's feed-forward layer at once."""
+    inner = config.intermediate_size
+    if not config.gated:
+        return 8 * inner
+
+    # Where one kernel does all, only rounded values are kept.
+    fused = config.norm_kind == "rms" and fuses_feed_forward(quantization.matrix_format, inner)
+    return 2 * inner if fused else 12 * inner
 
 
 def _sizes_of(limits: ServingLimits) -> StepSizes:

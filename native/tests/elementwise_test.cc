@@ -145,12 +145,14 @@ TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
   const std::vector<float> weight = RandomFloats(kSize, 17);
   const std::vector<float> bias = RandomFloats(kSize, 18);
   std::vector<float> sum(kRows * kSize), norm(kRows * kSize), fused(kRows * kSize);
+  std::vector<float> fused_sum(kRows * kSize);
   Add(pool_, x.data(), residual.data(), kRows * kSize, sum.data());
 
   LayerNorm(pool_, sum.data(), weight.data(), bias.data(), 1e-5f, kRows, kSize, norm.data());
   AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), bias.data(), 1e-5f, kRows, kSize,
-               fused.data());
+               fused.data(), fused_sum.data());
 
+  EXPECT_EQ(fused_sum, sum);
   EXPECT_EQ(fused, norm);
   for (int64_t row = 0; row < kRows; ++row) {
     const float* values = sum.data() + row * kSize;
@@ -177,6 +179,24 @@ TEST_P(ElementwiseOnTier, GeluIsNearTheOracle) {
   for (int64_t i = 0; i < kRows * kSize; ++i) {
     const double expected = 0.5 * x[i] * std::erfc(-double{x[i]} / std::sqrt(2.0));
     ASSERT_NEAR(out[i], expected, 4e-7 * std::max(1.0, std::abs(double{x[i]}))) << x[i];
+  }
+}
+
+TEST_P(ElementwiseOnTier, GeluByTanhIsNearTheOracle) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 20, 4.0f);
+  x[0] = 0.0f;
+  x[1] = 100.0f;
+  x[2] = -100.0f;
+  x[3] = 1e20f;
+  std::vector<float> out(kRows * kSize);
+
+  GeluTanh(pool_, x.data(), kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const double value = x[i];
+    const double inner = std::sqrt(2 / M_PI) * (value + 0.044715 * value * value * value);
+    const double expected = value / (1 + std::exp(-2 * inner));
+    ASSERT_NEAR(out[i], expected, 4e-7 * std::max(1.0, std::abs(value))) << value;
   }
 }
 
@@ -376,7 +396,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   ThreadPool pool(2);
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
-  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus;
+  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus, tanh_gelus;
   std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
@@ -388,6 +408,8 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
               layer_norms.back().data());
     gelus.emplace_back(kRows * kSize);
     Gelu(pool, x.data(), kRows * kSize, gelus.back().data());
+    tanh_gelus.emplace_back(kRows * kSize);
+    GeluTanh(pool, x.data(), kRows * kSize, tanh_gelus.back().data());
     activations.emplace_back(kRows / 2 * kSize);
     SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
     gates.emplace_back(kRows / 2 * kSize);
@@ -398,6 +420,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   for (const std::vector<float>& norm : norms) EXPECT_EQ(norm, norms[0]);
   for (const std::vector<float>& norm : layer_norms) EXPECT_EQ(norm, layer_norms[0]);
   for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
+  for (const std::vector<float>& gelu : tanh_gelus) EXPECT_EQ(gelu, tanh_gelus[0]);
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
   for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
   for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);

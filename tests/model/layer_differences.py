@@ -92,12 +92,6 @@ def _qk_norm_of_all_heads() -> tuple[Any, list[Array]]:
     return attention, inputs
 
 
-def _sum() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Sum
-
-    return _calling(Sum()), [_floats(ROWS, HIDDEN), _floats(ROWS, HIDDEN)]
-
-
 def _silu_mul() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import SiluMul
 
@@ -116,6 +110,38 @@ def _scale() -> tuple[Any, list[Array]]:
     return _calling(Scale(7.5)), [_floats(ROWS, HIDDEN)]
 
 
+def _layer_norm() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import LayerNorm
+
+    return _calling(LayerNorm(HIDDEN, 1e-5)), [_floats(ROWS, HIDDEN)]
+
+
+def _add_layer_norm() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import LayerNorm
+
+    x = _floats(ROWS, HIDDEN)
+    return _calling(LayerNorm(HIDDEN, 1e-5), "add"), [x, x[::-1].copy()]
+
+
+def _gelu() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Gelu
+
+    return _calling(Gelu("gelu")), [_floats(ROWS, HIDDEN)]
+
+
+def _gelu_tanh() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Gelu
+
+    return _calling(Gelu("gelu_tanh")), [_floats(ROWS, HIDDEN)]
+
+
+def _sum() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import Sum
+
+    x = _floats(ROWS, HIDDEN)
+    return _calling(Sum()), [x, x[::-1].copy()]
+
+
 def _take_rows() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import TakeRows
 
@@ -132,10 +158,14 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "add_rms_norm": _add_rms_norm,
     "qk_norm": _qk_norm,
     "qk_norm_of_all_heads": _qk_norm_of_all_heads,
-    "sum": _sum,
     "silu_mul": _silu_mul,
     "gelu_tanh_mul": _gelu_tanh_mul,
     "scale": _scale,
+    "layer_norm": _layer_norm,
+    "add_layer_norm": _add_layer_norm,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "sum": _sum,
     "take_rows": _take_rows,
 }
 

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tests.model import tiny_layer_norm
+
 Weights = dict[str, NDArray[np.float32]]
 
 VOCAB_SIZE = 320
@@ -166,6 +168,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     "qwen2_window": _QWEN2
     | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
     "gemma": _GEMMA,
+    **{name: _COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
 }
 
 
@@ -223,8 +226,10 @@ def tiny_weights(architecture: str) -> Weights:
     """The weights of one tiny model, float32, the same on every machine."""
     random = np.random.Generator(np.random.PCG64(sum(architecture.encode())))
     weights: Weights = {}
-    is_gemma = TINY_CONFIGS[architecture]["model_type"].startswith("gemma")
-    for name, shape in _shapes(TINY_CONFIGS[architecture]).items():
+    config = TINY_CONFIGS[architecture]
+    is_gemma = config["model_type"].startswith("gemma")
+    shapes = tiny_layer_norm.shapes if architecture in tiny_layer_norm.CONFIGS else _shapes
+    for name, shape in shapes(config).items():
         values = random.standard_normal(shape)
         if name.endswith("norm.weight"):
             values = 0.1 * values + (0.0 if is_gemma else 1.0)

@@ -29,12 +29,17 @@ void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const f
 void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
                int64_t rows, int64_t size, float* out);
 
-/*! \brief The layer norm of x + residual. */
+/*! \brief out_residual = x + residual; out = its layer norm. `out_residual` may be an input. */
 void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
-                  const float* bias, float eps, int64_t rows, int64_t size, float* out);
+                  const float* bias, float eps, int64_t rows, int64_t size, float* out,
+                  float* out_residual);
 
 /*! \brief out = x * P(a normal variable is below x), the exact GELU. `out` may be `x`. */
 void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out);
+
+/*! \brief The GELU with tanh(sqrt(2 / pi) (x + 0.044715 x^3)) for the error function. `out` may be
+ * `x`. */
+void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out);
 
 /*! \brief out = a + b, element by element. `out` may be an input. */
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out);

@@ -115,23 +115,31 @@ void CallLayerNorm(TensorView x, TensorView weight, TensorView bias, double eps,
 }
 
 void CallAddLayerNorm(TensorView x, TensorView residual, TensorView weight, TensorView bias,
-                      double eps, TensorView out) {
+                      double eps, TensorView out, TensorView out_residual) {
   const TensorArguments args("aiomlc.cpu.add_layer_norm");
   const RowShape shape = RowsOf(args, x, "x");
   RequireRows(args, residual, "residual", shape);
   args.RequireShape(weight, "weight", {shape.size});
   args.RequireShape(bias, "bias", {shape.size});
   RequireRows(args, out, "out", shape);
+  RequireRows(args, out_residual, "out_residual", shape);
   AddLayerNorm(ThreadPool::Current(), args.Data<float>(x, "x"),
                args.Data<float>(residual, "residual"), args.Data<float>(weight, "weight"),
                args.Data<float>(bias, "bias"), static_cast<float>(eps), shape.rows, shape.size,
-               args.Data<float>(out, "out"));
+               args.Data<float>(out, "out"), args.Data<float>(out_residual, "out_residual"));
 }
 
 void CallGelu(TensorView x, TensorView out) {
   const TensorArguments args("aiomlc.cpu.gelu");
   RequireRows(args, out, "out", RowsOf(args, x, "x"));
   Gelu(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(), args.Data<float>(out, "out"));
+}
+
+void CallGeluTanh(TensorView x, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.gelu_tanh");
+  RequireRows(args, out, "out", RowsOf(args, x, "x"));
+  GeluTanh(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(),
+           args.Data<float>(out, "out"));
 }
 
 void CallPackedAttention(TensorView qkv, TensorView lengths, int64_t num_heads, TensorView out) {
@@ -251,6 +259,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.layer_norm", CallLayerNorm)
       .def("aiomlc.cpu.add_layer_norm", CallAddLayerNorm)
       .def("aiomlc.cpu.gelu", CallGelu)
+      .def("aiomlc.cpu.gelu_tanh", CallGeluTanh)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.scale", CallScale)

@@ -54,6 +54,18 @@ void ForParts(ThreadPool& pool, int64_t count, int64_t size,
   });
 }
 
+/*! \brief Call `function(x, size, out)` on parts of `size` elements. */
+void Activate(ThreadPool& pool, void (*function)(const float*, int64_t, float*), const float* x,
+              int64_t size, float* out) {
+  // An exponential costs as much as some tens of other operations.
+  constexpr int64_t kPart = 1024;
+  const int64_t parts = (size + kPart - 1) / kPart;
+  ForParts(pool, parts, 8 * kPart, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kPart;
+    function(x + first, std::min(end * kPart, size) - first, out + first);
+  });
+}
+
 /*!
  * \brief The cosines and sines of the rows of a step.
  *
@@ -141,26 +153,24 @@ void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const floa
 }
 
 void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
-                  const float* bias, float eps, int64_t rows, int64_t size, float* out) {
+                  const float* bias, float eps, int64_t rows, int64_t size, float* out,
+                  float* out_residual) {
   const RowKernels kernels = ActiveRowKernels();
   ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      float* sum = out + row * size;
+      float* sum = out_residual + row * size;
       for (int64_t i = 0; i < size; ++i) sum[i] = x[row * size + i] + residual[row * size + i];
-      kernels.layer_norm(sum, weight, bias, eps, size, sum);
+      kernels.layer_norm(sum, weight, bias, eps, size, out + row * size);
     }
   });
 }
 
 void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out) {
-  const RowKernels kernels = ActiveRowKernels();
-  // An exponential costs as much as some tens of other operations.
-  constexpr int64_t kPart = 1024;
-  const int64_t parts = (size + kPart - 1) / kPart;
-  ForParts(pool, parts, 8 * kPart, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * kPart;
-    kernels.gelu(x + first, std::min(end * kPart, size) - first, out + first);
-  });
+  Activate(pool, ActiveRowKernels().gelu, x, size, out);
+}
+
+void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  Activate(pool, ActiveRowKernels().gelu_tanh, x, size, out);
 }
 
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out) {

@@ -29,6 +29,8 @@ struct RowKernels {
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
   void (*gelu)(const float* x, int64_t size, float* out);
+  /*! \brief The GELU by tanh of float32[size]; `out` may be `x`. */
+  void (*gelu_tanh)(const float* x, int64_t size, float* out);
   /*! \brief Turn x[i] with x[i + half]. */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
@@ -53,7 +55,7 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul, Gelu, Rotate, Quantize};
+    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul, Gelu, GeluTanh, Rotate, Quantize};
   }
 
  private:
@@ -138,14 +140,8 @@ class Rows {
   }
 
   static void GeluTanhMul(const float* gate, const float* up, int64_t size, float* out) {
-    // x (1 + tanh(u)) / 2 is x / (1 + e^(-2u)), with u = sqrt(2 / pi) (x + 0.044715 x^3).
-    const Vector linear = Lanes::Set(-0x1.988454p+0f);
-    const Vector cubic = Lanes::Set(-0x1.2444f4p-4f);
     ForVectors(size, [&](int64_t i, int count) {
-      const Vector a = Load(gate + i, count);
-      const Vector slope = Lanes::Fma(Lanes::Mul(a, a), cubic, linear);
-      const Vector decay = Exp<Lanes>(Lanes::Mul(a, slope));
-      const Vector gelu = Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay));
+      const Vector gelu = aiomlc::GeluTanh<Lanes>(Load(gate + i, count));
       Store(out + i, Lanes::Mul(gelu, Load(up + i, count)), count);
     });
   }
@@ -160,6 +156,12 @@ class Rows {
       const Vector tail = Lanes::Mul(Lanes::Mul(Lanes::Set(0.5f), distance),
                                      Erfc<Lanes>(Lanes::Mul(distance, Lanes::Set(0x1.6a09e6p-1f))));
       Store(out + i, Lanes::Sub(Lanes::Max(a, zero), tail), count);
+    });
+  }
+
+  static void GeluTanh(const float* x, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      Store(out + i, aiomlc::GeluTanh<Lanes>(Load(x + i, count)), count);
     });
   }
 

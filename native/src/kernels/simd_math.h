@@ -1,7 +1,6 @@
 /*!
  * \file simd_math.h
- * \brief The exponential that attention and SiLU share, and the error function of GELU, on every
- * tier.
+ * \brief The exponential that attention and SiLU share, and what GELU needs, on every tier.
  */
 #ifndef AIOMLC_KERNELS_SIMD_MATH_H_
 #define AIOMLC_KERNELS_SIMD_MATH_H_
@@ -52,6 +51,19 @@ inline typename Lanes::Vector Erfc(typename Lanes::Vector x) {
   p = Lanes::Fma(p, t, Lanes::Set(0.254829592f));
   const Vector decay = Exp<Lanes>(Lanes::Mul(Lanes::Sub(Lanes::Set(0.0f), x), x));
   return Lanes::Mul(Lanes::Mul(p, t), decay);
+}
+
+/*!
+ * \brief x (1 + tanh(u)) / 2, where u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + e^(-2 u)).
+ */
+template <typename Lanes>
+inline typename Lanes::Vector GeluTanh(typename Lanes::Vector x) {
+  using Vector = typename Lanes::Vector;
+  // -2 sqrt(2 / pi), and that times 0.044715.
+  const Vector linear = Lanes::Set(-0x1.988454p+0f);
+  const Vector cubic = Lanes::Set(-0x1.2444f4p-4f);
+  const Vector decay = Exp<Lanes>(Lanes::Mul(x, Lanes::Fma(Lanes::Mul(x, x), cubic, linear)));
+  return Lanes::Div(x, Lanes::Add(Lanes::Set(1.0f), decay));
 }
 
 }  // namespace aiomlc

@@ -1,0 +1,58 @@
+"""What stands between the attentions of a decoder, with a gate or without."""
+
+from __future__ import annotations
+
+__all__ = ("FeedForward", "feed_forward_of")
+
+from tvm.relax.frontend import nn
+
+from aiomlc.models.config import DecoderConfig
+from aiomlc.models.layers import Gelu, GeluTanhMul, Linear, Norm, SiluMul
+from aiomlc.models.module import Module
+
+
+class GatedMlp(Module):
+    """Two matrices with a gate between."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
+        self.activation = SiluMul() if config.activation == "silu" else GeluTanhMul()
+        self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
+        """The layer of the normalised sum, and the sum."""
+        return self.activation.between(x, residual, norm, self.gate_up_proj, self.down_proj)
+
+    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
+        """The same without the sum and its norm."""
+        return self.down_proj(self.activation(self.gate_up_proj(x)))
+
+
+class PlainMlp(Module):
+    """Two matrices with GELU between."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.up_proj = Linear(hidden, inner, bias=bias, out_dtype="float32")
+        self.activation = Gelu("gelu" if config.activation == "gelu" else "gelu_tanh")
+        self.down_proj = Linear(inner, hidden, bias=bias, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
+        """The layer of the normalised sum, and the sum."""
+        x, total = norm.add_linear(x, residual, self.up_proj)
+        return self.down_proj(self.activation(x)), total
+
+    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
+        """The same without the sum and its norm."""
+        return self.down_proj(self.activation(self.up_proj(x)))
+
+
+FeedForward = GatedMlp | PlainMlp
+
+
+def feed_forward_of(config: DecoderConfig) -> FeedForward:
+    """The layer that follows attention."""
+    return GatedMlp(config) if config.gated else PlainMlp(config)

@@ -1,0 +1,41 @@
+"""What directories of Hugging Face's and MLC's call differently from the graph."""
+
+from __future__ import annotations
+
+__all__ = ("hub_name", "mlc_name")
+
+from collections.abc import Mapping
+
+_Parts = Mapping[str, Mapping[str, str]]
+
+_STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
+
+# By model type: parts of names, and what stands in their places.
+_HUB: _Parts = {"starcoder2": _STARCODER2}
+_MLC: _Parts = {
+    "phi3": {
+        "model.embed_tokens": "transformer.embd",
+        "model.layers.": "transformer.h.",
+        "model.norm.": "transformer.norm.",
+        ".input_layernorm.": ".ln.",
+        ".self_attn.qkv_proj": ".mixer.qkv_proj",
+        ".self_attn.o_proj": ".mixer.out_proj",
+    },
+    "starcoder2": _STARCODER2 | {".self_attn.qkv_proj": ".self_attn.wqkv_pack"},
+}
+
+
+def hub_name(model_type: str, name: str) -> str:
+    """Hugging Face's name of a tensor that the graph would call so."""
+    return _renamed(name, _HUB.get(model_type, {}))
+
+
+def mlc_name(model_type: str, name: str) -> str:
+    """MLC's name of a parameter of the graph."""
+    return _renamed(name, _MLC.get(model_type, {}))
+
+
+def _renamed(name: str, parts: Mapping[str, str]) -> str:
+    for ours, theirs in parts.items():
+        name = name.replace(ours, theirs)
+    return name

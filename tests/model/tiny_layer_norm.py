@@ -1,0 +1,65 @@
+"""Tiny models of the families with layer norms, and the shapes of their tensors."""
+
+from __future__ import annotations
+
+__all__ = ("CONFIGS", "shapes")
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Shapes = dict[str, tuple[int, ...]]
+
+CONFIGS: Mapping[str, dict[str, Any]] = {
+    "starcoder2": {
+        "model_type": "starcoder2",
+        "architectures": ["Starcoder2ForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "hidden_act": "gelu_pytorch_tanh",
+        "norm_epsilon": 1e-5,
+        "use_bias": True,
+        "sliding_window": 24,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+    },
+}
+
+
+def shapes(config: Mapping[str, Any]) -> Shapes:
+    """The tensors of one of these models."""
+    return _SHAPES[config["model_type"]](config)
+
+
+def _starcoder2(config: Mapping[str, Any]) -> Shapes:
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    result: Shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        result |= _norm(f"{at}.input_layernorm", hidden)
+        result |= _norm(f"{at}.post_attention_layernorm", hidden)
+        result |= _linear(f"{at}.self_attn.q_proj", hidden, hidden)
+        result |= _linear(f"{at}.self_attn.k_proj", hidden, keys)
+        result |= _linear(f"{at}.self_attn.v_proj", hidden, keys)
+        result |= _linear(f"{at}.self_attn.o_proj", hidden, hidden)
+        result |= _linear(f"{at}.mlp.c_fc", hidden, inner)
+        result |= _linear(f"{at}.mlp.c_proj", inner, hidden)
+    return result | _norm("model.norm", hidden)
+
+
+def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Shapes:
+    weight: Shapes = {f"{name}.weight": (outputs, inputs)}
+    return weight | {f"{name}.bias": (outputs,)} if bias else weight
+
+
+def _norm(name: str, size: int, *, bias: bool = True) -> Shapes:
+    weight: Shapes = {f"{name}.weight": (size,)}
+    return weight | {f"{name}.bias": (size,)} if bias else weight
+
+
+_SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
+    "starcoder2": _starcoder2,
+}

@@ -1,0 +1,106 @@
+"""Configs of the families with layer norms are read as transformers and upstream read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+# Upstream's names of the parameters of a first layer and of what is around the layers.
+MLC_NAMES: dict[str, set[str]] = {
+    "starcoder2": {
+        "model.embed_tokens",
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.input_layernorm.bias",
+        "model.layers.0.self_attn.wqkv_pack",
+        "model.layers.0.self_attn.wqkv_pack.bias",
+        "model.layers.0.self_attn.o_proj",
+        "model.layers.0.self_attn.o_proj.bias",
+        "model.layers.0.post_attention_layernorm.weight",
+        "model.layers.0.post_attention_layernorm.bias",
+        "model.layers.0.mlp.c_fc",
+        "model.layers.0.mlp.c_fc.bias",
+        "model.layers.0.mlp.c_proj",
+        "model.layers.0.mlp.c_proj.bias",
+        "model.norm.weight",
+        "model.norm.bias",
+    },
+}
+
+
+def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
+    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[base] | changes))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+@pytest.mark.parametrize("base", MLC_NAMES)
+def test_parameters_have_upstreams_names(tmp_path: Path, base: str) -> None:
+    config = _read(tmp_path, base, {})
+
+    names = {parameter.mlc_name for parameter in decoder_parameters(config)}
+
+    assert {name for name in names if ".1." not in name} == MLC_NAMES[base]
+
+
+def test_starcoder2_without_biases_keeps_those_of_its_norms(tmp_path: Path) -> None:
+    config = _read(tmp_path, "starcoder2", {"use_bias": False})
+
+    biases = {p.name for p in decoder_parameters(config) if p.name.endswith("bias")}
+
+    assert all("norm" in name for name in biases)
+    assert len(biases) == 2 * 2 + 1
+
+
+def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) -> None:
+    config = _read(tmp_path, "starcoder2", {"tie_word_embeddings": None})
+    outer = {
+        "model_type": "starcoder2",
+        "quantization": "q4f16_1",
+        "context_window_size": 512,
+        "model_config": TINY_CONFIGS["starcoder2"] | {"tie_word_embeddings": None},
+    }
+    (tmp_path / "mlc-chat-config.json").write_text(json.dumps(outer))
+    upstreams = read_description(tmp_path).config
+
+    assert config.tie_word_embeddings
+    assert isinstance(upstreams, DecoderConfig)
+    assert not upstreams.tie_word_embeddings
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "activation"),
+    [
+        ("starcoder2", "gelu", "gelu"),
+        ("starcoder2", "gelu_new", "gelu_tanh"),
+        ("starcoder2", None, "gelu_tanh"),
+    ],
+)
+def test_activations_are_those_of_transformers(
+    tmp_path: Path, base: str, name: str | None, activation: str
+) -> None:
+    assert _read(tmp_path, base, {"hidden_act": name}).activation == activation
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "field", "problem"),
+    [
+        ("starcoder2", {"hidden_act": "silu"}, "hidden_act", "supported: gelu, gelu_new"),
+        ("starcoder2", {"use_bias": 1}, "use_bias", "not true or false"),
+        ("starcoder2", {"norm_epsilon": 0}, "norm_epsilon", "not a positive number"),
+    ],
+)
+def test_a_fault_names_its_field(
+    tmp_path: Path, base: str, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        _read(tmp_path, base, changes)
+
+    assert caught.value.field == field
