@@ -6,11 +6,13 @@ the norm that follows, in the next block or behind the last.
 
 from __future__ import annotations
 
-__all__ = ("Block", "NormBehindBlock", "block_of", "norm_of")
+__all__ = ("Block", "NormBehindBlock", "ParallelBlock", "block_of", "norm_of")
+
+from collections.abc import Callable, Mapping
 
 from tvm.relax.frontend import nn
 
-from aiomlc.models.config import DecoderConfig
+from aiomlc.models.config import DecoderConfig, NormPlace
 from aiomlc.models.feed_forward import feed_forward_of
 from aiomlc.models.layer_attention import layer_attention
 from aiomlc.models.layers import CacheAttention, LayerNorm, Linear, Norm, QKNorm, RMSNorm, Sum
@@ -68,10 +70,41 @@ class NormBehindBlock(Module):
         return self.post_feedforward_layernorm(self.mlp.unnormed(residual)), residual
 
 
-def block_of(config: DecoderConfig, layer: int, kv_dtype: str) -> Block | NormBehindBlock:
+class ParallelBlock(Module):
+    """Attention and a feed-forward layer side by side, behind a norm each or one for both."""
+
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__()
+        self.sum = Sum()
+        self.input_layernorm = norm_of(config)
+        self.self_attn = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm = norm_of(config) if config.norms == "parallel" else None
+        self.mlp = feed_forward_of(config)
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        if update is None:
+            x = self.input_layernorm(residual)
+        else:
+            x, residual = self.input_layernorm.add(update, residual)
+        attended = self.self_attn(self.self_attn.qkv(x), kv)
+        if self.post_attention_layernorm is not None:
+            x = self.post_attention_layernorm(residual)
+        return self.sum(attended, self.mlp.unnormed(x)), residual
+
+
+_BLOCKS: Mapping[NormPlace, Callable[[DecoderConfig, int, str], Module]] = {
+    "before": Block,
+    "behind": NormBehindBlock,
+    "parallel": ParallelBlock,
+    "shared": ParallelBlock,
+}
+
+
+def block_of(config: DecoderConfig, layer: int, kv_dtype: str) -> Module:
     """The block of one layer."""
-    kind = Block if config.norms == "before" else NormBehindBlock
-    return kind(config, layer, kv_dtype)
+    return _BLOCKS[config.norms](config, layer, kv_dtype)
 
 
 class _Attention(Module):

@@ -20,8 +20,9 @@ from aiomlc.models.windows import (
 )
 
 NormKind = Literal["rms", "layer"]
-#: Where a block's norms stand: before attention and the feed-forward layer, or behind them.
-NormPlace = Literal["before", "behind"]
+#: Where a block's norms stand: before attention and the feed-forward layer, one after the other;
+#: behind them; or before both, side by side, with a norm each (`parallel`) or one (`shared`).
+NormPlace = Literal["before", "behind", "parallel", "shared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

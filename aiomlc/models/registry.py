@@ -20,6 +20,7 @@ from aiomlc.models import (
     phi3,
     qwen2,
     qwen3,
+    stablelm,
     starcoder2,
 )
 from aiomlc.models.config import DecoderConfig
@@ -39,6 +40,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "phi3": phi3.parse,
         "qwen2": qwen2.parse,
         "qwen3": qwen3.parse,
+        "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
     }
 )

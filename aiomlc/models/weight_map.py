@@ -40,10 +40,11 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     yield _matrix("model.embed_tokens", table)
     for layer in range(config.num_hidden_layers):
         at = f"model.layers.{layer}"
-        if config.norms == "before":
+        if config.norms != "behind":
             yield from _norm(f"{at}.input_layernorm", config)
         yield from _attention(f"{at}.self_attn", config)
-        yield from _norm(f"{at}.post_attention_layernorm", config)
+        if config.norms != "shared":
+            yield from _norm(f"{at}.post_attention_layernorm", config)
         yield from _mlp(f"{at}.mlp", config)
         if config.norms == "behind":
             yield from _norm(f"{at}.post_feedforward_layernorm", config)

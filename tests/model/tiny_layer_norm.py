@@ -9,6 +9,20 @@ from typing import Any
 
 Shapes = dict[str, tuple[int, ...]]
 
+_STABLELM: dict[str, Any] = {
+    "model_type": "stablelm",
+    "architectures": ["StableLmForCausalLM"],
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "layer_norm_eps": 1e-5,
+    "use_qkv_bias": True,
+    "partial_rotary_factor": 0.25,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
 CONFIGS: Mapping[str, dict[str, Any]] = {
     "starcoder2": {
         "model_type": "starcoder2",
@@ -25,6 +39,8 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
     },
+    "stablelm": _STABLELM,
+    "stablelm_parallel": _STABLELM | {"use_qkv_bias": False, "use_parallel_residual": True},
 }
 
 
@@ -50,6 +66,29 @@ def _starcoder2(config: Mapping[str, Any]) -> Shapes:
     return result | _norm("model.norm", hidden)
 
 
+def _stablelm(config: Mapping[str, Any]) -> Shapes:
+    hidden, inner, vocab = (
+        config["hidden_size"],
+        config["intermediate_size"],
+        config["vocab_size"],
+    )
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        result |= _norm(f"{at}.input_layernorm", hidden)
+        if not config.get("use_parallel_residual"):
+            result |= _norm(f"{at}.post_attention_layernorm", hidden)
+        for part, outputs in (("q", hidden), ("k", keys), ("v", keys)):
+            name = f"{at}.self_attn.{part}_proj"
+            result |= _linear(name, hidden, outputs, bias=config["use_qkv_bias"])
+        result |= _linear(f"{at}.self_attn.o_proj", hidden, hidden, bias=False)
+        result |= _linear(f"{at}.mlp.gate_proj", hidden, inner, bias=False)
+        result |= _linear(f"{at}.mlp.up_proj", hidden, inner, bias=False)
+        result |= _linear(f"{at}.mlp.down_proj", inner, hidden, bias=False)
+    return result | _norm("model.norm", hidden) | {"lm_head.weight": (vocab, hidden)}
+
+
 def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Shapes:
     weight: Shapes = {f"{name}.weight": (outputs, inputs)}
     return weight | {f"{name}.bias": (outputs,)} if bias else weight
@@ -61,5 +100,6 @@ def _norm(name: str, size: int, *, bias: bool = True) -> Shapes:
 
 
 _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
+    "stablelm": _stablelm,
     "starcoder2": _starcoder2,
 }

@@ -14,6 +14,21 @@ from tests.model.tiny_models import TINY_CONFIGS
 
 # Upstream's names of the parameters of a first layer and of what is around the layers.
 MLC_NAMES: dict[str, set[str]] = {
+    "stablelm": {
+        "model.embed_tokens",
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.input_layernorm.bias",
+        "model.layers.0.self_attn.qkv_proj",
+        "model.layers.0.self_attn.qkv_proj.bias",
+        "model.layers.0.self_attn.o_proj",
+        "model.layers.0.post_attention_layernorm.weight",
+        "model.layers.0.post_attention_layernorm.bias",
+        "model.layers.0.mlp.gate_up_proj",
+        "model.layers.0.mlp.down_proj",
+        "model.norm.weight",
+        "model.norm.bias",
+        "lm_head",
+    },
     "starcoder2": {
         "model.embed_tokens",
         "model.layers.0.input_layernorm.weight",
@@ -76,6 +91,37 @@ def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("base", "changes", "pairs"),
+    [
+        ("starcoder2", {}, 8),
+        ("stablelm", {}, 4),
+        ("stablelm", {"partial_rotary_factor": None}, 4),
+        ("stablelm", {"partial_rotary_factor": 0.5}, 8),
+    ],
+)
+def test_a_part_of_each_head_turns(
+    tmp_path: Path, base: str, changes: dict[str, Any], pairs: int
+) -> None:
+    config = _read(tmp_path, base, changes)
+
+    assert len(config.rope.inverse_frequencies(config.head_dim)) == pairs
+
+
+@pytest.mark.parametrize(
+    ("base", "norms"),
+    [
+        ("starcoder2", "before"),
+        ("stablelm", "before"),
+        ("stablelm_parallel", "shared"),
+    ],
+)
+def test_attention_and_feed_forward_stand_as_in_transformers(
+    tmp_path: Path, base: str, norms: str
+) -> None:
+    assert _read(tmp_path, base, {}).norms == norms
+
+
+@pytest.mark.parametrize(
     ("base", "name", "activation"),
     [
         ("starcoder2", "gelu", "gelu"),
@@ -92,6 +138,9 @@ def test_activations_are_those_of_transformers(
 @pytest.mark.parametrize(
     ("base", "changes", "field", "problem"),
     [
+        ("stablelm", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
+        ("stablelm", {"hidden_act": "gelu"}, "hidden_act", "supported: silu"),
+        ("stablelm", {"partial_rotary_factor": 0.01}, "partial_rotary_factor", "of 32 dimensions"),
         ("starcoder2", {"hidden_act": "silu"}, "hidden_act", "supported: gelu, gelu_new"),
         ("starcoder2", {"use_bias": 1}, "use_bias", "not true or false"),
         ("starcoder2", {"norm_epsilon": 0}, "norm_epsilon", "not a positive number"),
