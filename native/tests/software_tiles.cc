@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 
 #include "../src/kernels/linear_amx.h"
+#include "../src/kernels/linear_amx_bf16.h"
 
 namespace aiomlc {
 
@@ -11,6 +12,27 @@ namespace {
 void Require(bool condition) {
   if (!condition) __builtin_trap();
 }
+
+constexpr float kSmallestNormal = 0x1p-126f;
+
+/*! \brief What is subnormal is zero, to the arithmetic of tiles. */
+float Flush(float value) {
+  return __builtin_fabsf(value) < kSmallestNormal ? __builtin_copysignf(0.0f, value) : value;
+}
+
+/*! \brief a * b + c, rounded once. */
+float MultiplyAdd(float a, float b, float c) {
+  a = Flush(a);
+  b = Flush(b);
+  c = Flush(c);
+  const float sum = __builtin_fmaf(a, b, c);
+  if (__builtin_fabsf(sum) != kSmallestNormal) return Flush(sum);
+  // Rounded up to the smallest normal number, it is flushed if a wider exponent had kept it below.
+  const float wide = __builtin_fmaf(a * 0x1p64f, b, c * 0x1p64f);
+  return __builtin_fabsf(wide) < 0x1p-62f ? __builtin_copysignf(0.0f, sum) : sum;
+}
+
+float Add(float a, float b) { return MultiplyAdd(a, 1.0f, b); }
 
 /*! \brief Tile registers as the processor's manual describes them. */
 class SoftwareTiles {
@@ -72,18 +94,91 @@ class SoftwareTiles {
     }
   }
 
- private:
+  /*! \brief The products of even inputs and those of odd ones have a sum each. */
+  template <int kSums, int kA, int kB>
+  void AddPairs() {
+    const PairShape shape = CheckPairs<kSums, kA, kB>();
+    for (int row = 0; row < shape.rows; ++row) {
+      float sums[2][16] = {};
+      for (int k = 0; k < shape.pairs; ++k) {
+        for (int odd = 0; odd < 2; ++odd) {
+          const float a = BFloat16At<kA>(row, 2 * k + odd);
+          for (int n = 0; n < shape.outputs; ++n) {
+            sums[odd][n] = MultiplyAdd(a, BFloat16At<kB>(k, 2 * n + odd), sums[odd][n]);
+          }
+        }
+      }
+      for (int n = 0; n < shape.outputs; ++n) {
+        float& sum = FloatAt<kSums>(row, n);
+        sum = Add(sum, Add(sums[0][n], sums[1][n]));
+      }
+    }
+  }
+
+ protected:
   static constexpr int kTiles = 8;
   struct Tile {
     int rows = 0, row_bytes = 0;
-    int8_t bytes[16][64];
+    alignas(64) int8_t bytes[16][64];
   };
+  struct PairShape {
+    int rows, outputs, pairs;
+  };
+
+  template <int kSums, int kA, int kB>
+  PairShape CheckPairs() const {
+    static_assert(kSums != kA && kSums != kB && kA != kB);
+    const Tile &sums = tiles_[kSums], &a = tiles_[kA], &b = tiles_[kB];
+    Require(sums.rows > 0 && a.rows == sums.rows && b.row_bytes == sums.row_bytes);
+    Require(a.row_bytes == 4 * b.rows && sums.row_bytes % 4 == 0);
+    return {sums.rows, sums.row_bytes / 4, b.rows};
+  }
+
+  template <int kTile>
+  float BFloat16At(int row, int i) const {
+    uint16_t upper;
+    __builtin_memcpy(&upper, tiles_[kTile].bytes[row] + 2 * i, sizeof(upper));
+    const uint32_t bits = static_cast<uint32_t>(upper) << 16;
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof(value));
+    return value;
+  }
+
+  template <int kTile>
+  float& FloatAt(int row, int i) {
+    return reinterpret_cast<float*>(tiles_[kTile].bytes[row])[i];
+  }
+
   Tile tiles_[kTiles];
+};
+
+/*! \brief The same, but bf16 products are added one after the other to the sums that are there. */
+class SequentialTiles : public SoftwareTiles {
+ public:
+  using SoftwareTiles::SoftwareTiles;
+
+  template <int kSums, int kA, int kB>
+  void AddPairs() {
+    const PairShape shape = CheckPairs<kSums, kA, kB>();
+    for (int row = 0; row < shape.rows; ++row) {
+      for (int k = 0; k < 2 * shape.pairs; ++k) {
+        const float a = BFloat16At<kA>(row, k);
+        for (int n = 0; n < shape.outputs; ++n) {
+          float& sum = FloatAt<kSums>(row, n);
+          sum = MultiplyAdd(a, BFloat16At<kB>(k / 2, 2 * n + k % 2), sum);
+        }
+      }
+    }
+  }
 };
 
 }  // namespace
 
 void Q4OnSoftwareTiles(const LinearBlock& block) { Q4OnTiles<SoftwareTiles>(block); }
+
+void BF16OnSoftwareTiles(const LinearBlock& block) { BF16OnTiles<SoftwareTiles>(block); }
+
+void BF16OnSequentialTiles(const LinearBlock& block) { BF16OnTiles<SequentialTiles>(block); }
 
 }  // namespace aiomlc
 

@@ -1,6 +1,8 @@
 /*!
  * \file software_tiles.h
- * \brief The q4 kernel of the AMX tier on tile registers that are made of loops.
+ * \brief The kernels of the AMX tier on tile registers that are made of loops.
+ *
+ * They need AVX-512. What the processor would refuse ends the process.
  */
 #ifndef AIOMLC_TESTS_SOFTWARE_TILES_H_
 #define AIOMLC_TESTS_SOFTWARE_TILES_H_
@@ -10,8 +12,13 @@
 namespace aiomlc {
 
 #if defined(__x86_64__)
-/*! \brief Needs AVX-512. What the processor would refuse ends the process. */
 void Q4OnSoftwareTiles(const LinearBlock& block);
+
+/*! \brief In the order of addition that the processor's manual gives. */
+void BF16OnSoftwareTiles(const LinearBlock& block);
+
+/*! \brief In another order, that of the documentation of compilers' intrinsics. */
+void BF16OnSequentialTiles(const LinearBlock& block);
 #endif
 
 }  // namespace aiomlc

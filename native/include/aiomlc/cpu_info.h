@@ -16,7 +16,7 @@ enum class Isa {
   kAvx2,     //!< AVX2, FMA, F16C.
   kAvxVnni,  //!< Also AVX-VNNI for 4-bit weights; everything else is that of kAvx2.
   kAvx512,   //!< AVX2, FMA, F16C, and AVX-512 F, BW, VL, DQ and VNNI.
-  kAmx       //!< Also AMX int8 for 4-bit weights; everything else is that of kAvx512.
+  kAmx       //!< Also AMX int8 for 4-bit weights or AMX bf16 for bf16 weights; else as kAvx512.
 };
 
 /*! \return "portable", "avx2", "avxvnni", "avx512" or "amx". */
@@ -31,7 +31,8 @@ bool IsSupported(Isa isa);
 /*!
  * \return The highest tier that this processor and operating system can run.
  *
- * The first call asks the system for AMX's registers and compares its kernel with that of AVX-512.
+ * The first call asks the system for AMX's registers and compares its kernels with those of
+ * AVX-512.
  */
 Isa SupportedIsa();
 

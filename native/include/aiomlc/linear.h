@@ -3,7 +3,9 @@
  * \brief Linear layers on packed weights.
  *
  * Every output element is computed with the same sequence of float operations whatever the batch,
- * the number of threads and (for q4) the instruction set, so its bits depend on its own row only.
+ * the number of threads and the instruction set, so its bits depend on its own row only. The one
+ * exception is bf16 weights on the AMX tier, which have bits of their own, as near to the exact
+ * ones.
  */
 #ifndef AIOMLC_LINEAR_H_
 #define AIOMLC_LINEAR_H_

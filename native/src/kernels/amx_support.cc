@@ -1,5 +1,6 @@
 #include "amx_support.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <random>
@@ -17,15 +18,15 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief A layer of two tiles and three groups for a full panel and one of 9 rows. */
-struct SmallLayer {
+/*! \brief A layer of 4 bits: two tiles and three groups for a full panel and one of 9 rows. */
+struct SmallQ4Layer {
   static constexpr int64_t kOutputs = 30, kInputs = 96, kRowCount = 25;
   static constexpr int64_t kGroups = kInputs / kGroupSize;
 
   std::vector<uint8_t> packed = std::vector<uint8_t>(2 * kGroups * kGroupBytes);
   std::vector<ActivationGroup> activations = std::vector<ActivationGroup>(kRowCount * kGroups);
 
-  SmallLayer() {
+  SmallQ4Layer() {
     std::minstd_rand random(1);
     for (uint8_t& byte : packed) byte = static_cast<uint8_t>(random() >> 8);
     for (int64_t group = 0; group < 2 * kGroups; ++group) {
@@ -62,10 +63,93 @@ struct SmallLayer {
   }
 };
 
+/*!
+ * \brief A layer of bf16 weights: three tiles and a few inputs, of which the last group is not
+ * full.
+ *
+ * 25 rows are a full panel and one whose parts have registers of their own; those of 3 share one.
+ */
+struct SmallBF16Layer {
+  static constexpr int64_t kOutputs = 46, kTiles = 3, kInputs = 71, kRowCount = 25, kFewRows = 3;
+  static constexpr int64_t kGroups = (kInputs + kGroupSize - 1) / kGroupSize;
+
+  std::vector<float> weights = std::vector<float>(kOutputs * kInputs);
+  std::vector<float> x = std::vector<float>(kRowCount * kInputs);
+  std::vector<uint16_t> packed = std::vector<uint16_t>(kTiles * kTileRows * kInputs);
+
+  SmallBF16Layer() {
+    std::minstd_rand random(1);
+    const auto next = [&random] {
+      const auto value = static_cast<float>(static_cast<int>(random() >> 6) - (1 << 24));
+      return std::ldexp(value, -24 - static_cast<int>(random() >> 8) % 6);
+    };
+    for (float& value : x) value = next();
+    for (float& weight : weights) weight = BFloat16ToFloat(FloatToBFloat16(next()));
+    PackMatrixF32(WeightFormat::kBF16, weights.data(), kOutputs, kInputs, 0, kOutputs,
+                  packed.data());
+  }
+
+  LinearBlock Block(int64_t rows, std::vector<float>* out) const {
+    out->resize(rows * kOutputs);
+    LinearBlock block = {};
+    block.packed = packed.data();
+    block.rows_n = kOutputs;
+    block.cols_k = kInputs;
+    block.tile_end = kTiles;
+    block.row_end = rows;
+    block.out = out->data();
+    block.out_type = FloatType::kF32;
+    return block;
+  }
+
+  /*! \brief The first rows of x times the weights, by a kernel that takes parts. */
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&), int64_t rows) const {
+    std::vector<uint16_t> parts(rows * kGroups * kParts * kGroupSize);
+    SplitRowsAvx512({x.data(), FloatType::kF32, rows, kInputs, 0, rows, parts.data()});
+    std::vector<float> out;
+    LinearBlock block = Block(rows, &out);
+    block.parts = parts.data();
+    kernel(block);
+    return out;
+  }
+
+  /*! \brief One row by AVX-512: a panel of a row is the row. */
+  std::vector<float> MultiplyRow(int64_t row) const {
+    std::vector<float> out;
+    LinearBlock block = Block(1, &out);
+    block.x = x.data() + row * kInputs;
+    kLinearAvx512.bf16(block);
+    return out;
+  }
+
+  /*! \brief The sum of the sizes of the products of an output. */
+  float Size(int64_t row, int64_t output) const {
+    float size = 0;
+    for (int64_t k = 0; k < kInputs; ++k) {
+      size += std::fabs(x[row * kInputs + k] * weights[output * kInputs + k]);
+    }
+    return size;
+  }
+};
+
 }  // namespace
 
+bool NearAvx512(void (*kernel)(const LinearBlock&)) {
+  const SmallBF16Layer layer;
+  const std::vector<float> actual = layer.Multiply(kernel, SmallBF16Layer::kRowCount);
+  for (int64_t row = 0; row < SmallBF16Layer::kRowCount; ++row) {
+    const std::vector<float> expected = layer.MultiplyRow(row);
+    for (int64_t n = 0; n < SmallBF16Layer::kOutputs; ++n) {
+      const float error = std::fabs(actual[row * SmallBF16Layer::kOutputs + n] - expected[n]);
+      if (!(error <= 0x1p-20f * layer.Size(row, n))) return false;
+    }
+  }
+  const std::vector<float> few = layer.Multiply(kernel, SmallBF16Layer::kFewRows);
+  return std::memcmp(few.data(), actual.data(), few.size() * sizeof(float)) == 0;
+}
+
 bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
-  const SmallLayer layer;
+  const SmallQ4Layer layer;
   const std::vector<float> expected = layer.Multiply(kLinearAvx512.q4);
   const std::vector<float> actual = layer.Multiply(kernel);
   return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
@@ -77,35 +161,52 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
 
 namespace {
 
-/*! \return Whether processor and operating system have tiles, and let this process use them. */
-bool HasTiles() {
-  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;      // Of leaf 7's EDX.
+constexpr unsigned kBF16Tiles = 1u << 22, kTiles = 1u << 24, kInt8Tiles = 1u << 25;
+
+/*! \return What tiles can do (leaf 7's EDX); 0 if this process cannot use them. */
+unsigned TileFeatures() {
   constexpr unsigned kSaved = 3u << 17;                        // Of XCR0: shapes and contents.
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
-  if (!(edx & kTiles) || !(edx & kInt8)) return false;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return 0;
+  if (!(edx & kTiles) || !(edx & (kInt8Tiles | kBF16Tiles))) return 0;
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & kSaved) != kSaved) return false;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  if ((low & kSaved) != kSaved) return 0;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? edx : 0;
+}
+
+/*! \return `right`, the result of trying a kernel. */
+bool Report(bool right, const char* weights) {
+  if (!right) {
+    std::fprintf(stderr,
+                 "aiomlc: AMX multiplies %s weights wrongly on this machine, AVX-512 is used "
+                 "instead\n",
+                 weights);
+  }
+  return right;
 }
 
 }  // namespace
 
-bool AmxUsable() {
-  static const bool usable = [] {
-    if (kQ4Amx == nullptr || !HasTiles()) return false;
-    if (EqualsAvx512(kQ4Amx)) return true;
-    std::fputs("aiomlc: AMX multiplies wrongly on this machine, AVX-512 is used instead\n", stderr);
-    return false;
+const AmxUse& UsableAmx() {
+  static const AmxUse use = [] {
+    AmxUse result;
+    if (kQ4Amx == nullptr || kBF16Amx == nullptr) return result;
+    const unsigned features = TileFeatures();
+    if (features & kInt8Tiles) result.q4 = Report(EqualsAvx512(kQ4Amx), "4-bit");
+    if (features & kBF16Tiles) result.bf16 = Report(NearAvx512(kBF16Amx), "bf16");
+    return result;
   }();
-  return usable;
+  return use;
 }
 
 #else
 
-bool AmxUsable() { return false; }
+const AmxUse& UsableAmx() {
+  static const AmxUse none;
+  return none;
+}
 
 #endif  // defined(__x86_64__) && defined(__linux__)
 

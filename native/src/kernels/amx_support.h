@@ -9,23 +9,38 @@
 
 namespace aiomlc {
 
-/*! \brief The q4 kernel of the AMX tier; null if this library was built without it. */
+/*! \brief The kernels of the AMX tier; null if this library was built without it. */
 extern void (*const kQ4Amx)(const LinearBlock&);
+extern void (*const kBF16Amx)(const LinearBlock&);  //!< Takes the parts of `SplitRowsAvx512`.
 
 /*!
- * \brief Whether `kernel` gives the bits of the AVX-512 kernel for a small matrix.
+ * \brief Whether a q4 kernel gives the bits of the AVX-512 kernel for a small matrix.
  *
  * The processor must have AVX-512.
  */
 bool EqualsAvx512(void (*kernel)(const LinearBlock&));
 
 /*!
- * \brief Whether this process can use `kQ4Amx`.
+ * \brief Whether a kernel of bf16 weights, which takes parts, gives for a small matrix what the
+ * AVX-512 kernel does, to 2^-20 of the terms' sizes, and a row the same bits in two batches.
  *
- * Asks the operating system for the registers and tries the kernel; a result that is not that of
- * AVX-512 is reported on standard error, and the answer is no. The processor must have AVX-512.
+ * The processor must have AVX-512.
  */
-bool AmxUsable();
+bool NearAvx512(void (*kernel)(const LinearBlock&));
+
+/*! \brief Which kernels of the AMX tier a process can use. A processor may have either alone. */
+struct AmxUse {
+  bool q4 = false, bf16 = false;
+};
+
+/*!
+ * \brief What this process can use.
+ *
+ * The first call asks the operating system for the registers and tries the kernels; one whose
+ * result is not that of AVX-512 is reported on standard error and not used. The processor must have
+ * AVX-512.
+ */
+const AmxUse& UsableAmx();
 
 }  // namespace aiomlc
 

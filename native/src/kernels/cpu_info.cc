@@ -150,7 +150,7 @@ bool IsSupported(Isa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::kAmx:
-      return HasAvx512() && AmxUsable();
+      return HasAvx512() && (UsableAmx().q4 || UsableAmx().bf16);
     case Isa::kAvx512:
       return HasAvx512();
     case Isa::kAvxVnni:

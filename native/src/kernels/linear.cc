@@ -20,8 +20,9 @@ namespace {
 
 // Work below this many multiplications is not worth waking a thread for.
 constexpr int64_t kParallelWork = 1 << 15;
-// Rows of activations that a task keeps in the second-level cache.
-constexpr int64_t kRowBlockBytes = 256 << 10;
+// Where tiles multiply, weights are used up faster than they come, so more rows should share them;
+// these processors have second-level caches of 2 MiB.
+constexpr int64_t kLargeRowBlockBytes = 1 << 20;
 constexpr int64_t kTileBlock = 4;
 constexpr int64_t kAlignment = 64;
 
@@ -58,6 +59,17 @@ thread_local Scratch scratch;
 #if defined(__x86_64__)
 LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
   kernels.q4 = q4;
+  return kernels;
+}
+
+LinearKernels AmxKernels() {
+  LinearKernels kernels = kLinearAvx512;
+  const AmxUse& use = UsableAmx();
+  if (use.q4) kernels.q4 = kQ4Amx;
+  if (use.bf16) {
+    kernels.bf16 = kBF16Amx;
+    kernels.split = SplitRowsAvx512;
+  }
   return kernels;
 }
 #endif
@@ -106,10 +118,17 @@ const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int6
   return floats;
 }
 
-/*! \brief Bytes that one row of activations occupies while the kernel runs. */
-int64_t RowBytes(WeightFormat format, int64_t cols) {
-  if (format != WeightFormat::kQ4) return cols * 4;
-  return CeilDivide(cols, kGroupSize) * static_cast<int64_t>(sizeof(ActivationGroup));
+/*! \brief Elements of the parts of one row of activations. */
+int64_t PartsOf(int64_t cols) { return RoundUp(cols, kGroupSize) * kParts; }
+
+const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void* x,
+                      FloatType x_type, int64_t m, int64_t cols) {
+  uint16_t* parts =
+      reinterpret_cast<uint16_t*>(scratch.Reserve(m * PartsOf(cols) * sizeof(uint16_t)));
+  ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
+    kernels.split({x, x_type, m, cols, begin * kPanelRows, std::min(m, end * kPanelRows), parts});
+  });
+  return parts;
 }
 
 /*!
@@ -134,7 +153,7 @@ const LinearKernels& ActiveLinearKernels() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
     case Isa::kAmx: {
-      static const LinearKernels amx = WithQ4(kLinearAvx512, kQ4Amx);
+      static const LinearKernels amx = AmxKernels();
       return amx;
     }
     case Isa::kAvx512:
@@ -161,8 +180,8 @@ void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each,
 }
 
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
-               const LinearBlock& whole, int64_t m, int64_t row_bytes) {
-  const int64_t rows_fit = std::max(kPanelRows, kRowBlockBytes / row_bytes);
+               const LinearBlock& whole, int64_t m, int64_t row_bytes, int64_t block_bytes) {
+  const int64_t rows_fit = std::max(kPanelRows, block_bytes / row_bytes);
   const int64_t row_block = RoundUp(CeilDivide(m, CeilDivide(m, rows_fit)), kPanelRows);
   const int64_t row_blocks = CeilDivide(m, row_block);
   const bool parallel = m * whole.rows_n * whole.cols_k >= kParallelWork;
@@ -193,11 +212,16 @@ void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t r
   whole.out_type = out_type;
   if (format == WeightFormat::kQ4) {
     whole.activations = Quantize(pool, kernels, x, x_type, m, cols_k);
-    RunBlocks(pool, kernels.q4, whole, m, RowBytes(format, cols_k));
+    RunBlocks(pool, kernels.q4, whole, m,
+              CeilDivide(cols_k, kGroupSize) * static_cast<int64_t>(sizeof(ActivationGroup)));
+  } else if (format == WeightFormat::kBF16 && kernels.split != nullptr) {
+    whole.parts = Split(pool, kernels, x, x_type, m, cols_k);
+    RunBlocks(pool, kernels.bf16, whole, m, PartsOf(cols_k) * sizeof(uint16_t),
+              kLargeRowBlockBytes);
   } else {
     whole.x = FloatPanels(pool, x, x_type, m, cols_k);
     RunBlocks(pool, format == WeightFormat::kBF16 ? kernels.bf16 : kernels.f32, whole, m,
-              RowBytes(format, cols_k));
+              cols_k * static_cast<int64_t>(sizeof(float)));
   }
 }
 

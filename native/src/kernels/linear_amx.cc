@@ -3,6 +3,7 @@
 #if defined(AIOMLC_AMX)
 
 #include "linear_amx.h"
+#include "linear_amx_bf16.h"
 
 namespace aiomlc {
 
@@ -41,11 +42,18 @@ class AmxTiles {
   void AddDots() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
   }
+
+  /*! \brief Add the products of bf16: a row of `kA` by a column of `kB`, two at a time. */
+  template <int kSums, int kA, int kB>
+  void AddPairs() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
+  }
 };
 
 }  // namespace
 
 void (*const kQ4Amx)(const LinearBlock&) = Q4OnTiles<AmxTiles>;
+void (*const kBF16Amx)(const LinearBlock&) = BF16OnTiles<AmxTiles>;
 
 }  // namespace aiomlc
 
@@ -54,6 +62,7 @@ void (*const kQ4Amx)(const LinearBlock&) = Q4OnTiles<AmxTiles>;
 namespace aiomlc {
 
 void (*const kQ4Amx)(const LinearBlock&) = nullptr;
+void (*const kBF16Amx)(const LinearBlock&) = nullptr;
 
 }  // namespace aiomlc
 

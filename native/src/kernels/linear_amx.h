@@ -14,18 +14,9 @@
 #include <cstddef>
 
 #include "linear_avx512.h"
+#include "tile_shapes.h"
 
 namespace aiomlc {
-
-/*! \brief The shapes of the tile registers, as LDTILECFG reads them. */
-struct alignas(64) TileShapes {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-static_assert(sizeof(TileShapes) == 64);
 
 namespace {
 

@@ -6,9 +6,8 @@ namespace aiomlc {
 
 namespace {
 
-// Bytes between what is fetched and what is used. Float weights come in several streams.
+// Bytes between what is fetched and what is used, of a single stream.
 constexpr int kAhead = 4096;
-constexpr int kAheadPerStream = 1536;
 // Fewer rows wait for memory rather than for arithmetic.
 constexpr int kPairRows = 5;
 
@@ -18,13 +17,14 @@ __m512i BroadcastFour(const int8_t* four_values) {
   return _mm512_set1_epi32(bits);
 }
 
-__m512 LoadActivations(const QuantizeBlock& block, int64_t at, int64_t count) {
+/*! \brief `count` floats of x, which begin at element `at`, then zeros. */
+__m512 LoadActivations(const void* x, FloatType type, int64_t at, int64_t count) {
   if (count <= 0) return _mm512_setzero_ps();
   const __mmask16 mask = MaskOf(count);
-  if (block.x_type == FloatType::kF32) {
-    return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(block.x) + at);
+  if (type == FloatType::kF32) {
+    return _mm512_maskz_loadu_ps(mask, static_cast<const float*>(x) + at);
   }
-  const uint16_t* halves = static_cast<const uint16_t*>(block.x) + at;
+  const uint16_t* halves = static_cast<const uint16_t*>(x) + at;
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, halves));
 }
 
@@ -65,10 +65,32 @@ void QuantizeRows(const QuantizeBlock& block) {
     for (int64_t g = 0; g < block.groups; ++g, result += height) {
       const int64_t first = row * block.cols + g * kGroup;
       const int64_t count = block.cols - g * kGroup;
-      QuantizeGroup(LoadActivations(block, first, count),
-                    LoadActivations(block, first + 16, count - 16), result);
+      QuantizeGroup(LoadActivations(block.x, block.x_type, first, count),
+                    LoadActivations(block.x, block.x_type, first + 16, count - 16), result);
     }
   }
+}
+
+void StoreUpperHalves(__m512i floats, uint16_t* result) {
+  const __m256i halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(floats, 16));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(result), halves);
+}
+
+/*! \brief Cut 16 activations; from one part to the next are `stride` elements. */
+void Split(__m512 x, int64_t stride, uint16_t* result) {
+  constexpr int kNan = 0x81, kNotFinite = 0x99;
+  const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000));
+  const __mmask16 finite = static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kNotFinite));
+  // Cut off rather than rounded: the rest has 8 bits less, and nothing becomes infinite.
+  const __m512i high = _mm512_and_si512(_mm512_castps_si512(x), upper);
+  const __m512 rest = _mm512_maskz_sub_ps(finite, x, _mm512_castsi512_ps(high));
+  const __m512i middle = _mm512_and_si512(_mm512_castps_si512(rest), upper);
+  const __m512 low = _mm512_sub_ps(rest, _mm512_castsi512_ps(middle));
+  // A NaN may have its only bits in the lower half.
+  const __mmask16 nan = _mm512_fpclass_ps_mask(x, kNan);
+  StoreUpperHalves(_mm512_mask_or_epi32(high, nan, high, _mm512_set1_epi32(0x00400000)), result);
+  StoreUpperHalves(middle, result + stride);
+  StoreUpperHalves(_mm512_castps_si512(low), result + 2 * stride);
 }
 
 /*! \brief A group of one tile: 16 outputs by 32 inputs. */
@@ -276,6 +298,23 @@ void Dense(const LinearBlock& block) {
 }
 
 }  // namespace
+
+void SplitRowsAvx512(const SplitBlock& block) {
+  static_assert(kParts == 3);
+  const int64_t groups = (block.cols + kGroup - 1) / kGroup;
+  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+    const int64_t panel = row - row % kPanelRows;
+    const int64_t left = block.rows - panel;
+    const int64_t stride = (left < kPanelRows ? left : kPanelRows) * kGroup;
+    uint16_t* result = block.result + panel * groups * kParts * kGroup + row % kPanelRows * kGroup;
+    for (int64_t g = 0; g < groups; ++g, result += kParts * stride) {
+      const int64_t first = row * block.cols + g * kGroup;
+      const int64_t count = block.cols - g * kGroup;
+      Split(LoadActivations(block.x, block.x_type, first, count), stride, result);
+      Split(LoadActivations(block.x, block.x_type, first + 16, count - 16), stride, result + 16);
+    }
+  }
+}
 
 const LinearKernels kLinearAvx512 = {QuantizeRows, Q4, Dense<uint16_t>, Dense<float>};
 

@@ -22,6 +22,8 @@ constexpr int kRows = 16;  // Of a tile: one register of floats.
 constexpr int kGroup = 32;
 constexpr int kGroupStride = 288;
 constexpr int kNibbleBytes = 256;
+// Bytes between what is fetched and what is used, of float weights, which come in several streams.
+constexpr int kAheadPerStream = 1536;
 
 inline __mmask16 MaskOf(int64_t count) {
   return count >= kRows ? 0xffff : static_cast<__mmask16>((1u << count) - 1);

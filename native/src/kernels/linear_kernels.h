@@ -47,6 +47,28 @@ struct QuantizeBlock {
   ActivationGroup* result;  //!< Of all rows, in panels.
 };
 
+/*! \brief A float32 activation is the sum of so many bf16 ones: its 24 bits in three pieces. */
+inline constexpr int64_t kParts = 3;
+
+/*!
+ * \brief Rows of activations to cut into bf16 parts, for kernels that multiply bf16 by bf16.
+ *
+ * The parts are of one sign, and their sum is the activation, except that what is below 2^-126 of a
+ * part is lost. Of one that is not finite the first part is it (a NaN stays one) and the others are
+ * zero.
+ *
+ * Of a panel of h rows, parts are ordered [group of 32 inputs][part][row of h][input of 32], the
+ * largest part first, with zeros behind the last input. The panel of row r begins at
+ * r * groups * kParts * 32.
+ */
+struct SplitBlock {
+  const void* x;  //!< [rows, cols], the first row of the matrix.
+  FloatType x_type;
+  int64_t rows, cols;
+  int64_t row_begin, row_end;  //!< From the beginning of a panel to the end of one.
+  uint16_t* result;            //!< Of all rows, in panels.
+};
+
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
 struct LinearBlock {
   const void* packed;  //!< The whole matrix.
@@ -55,6 +77,7 @@ struct LinearBlock {
   int64_t row_begin, row_end;          //!< From the beginning of a panel to the end of one.
   const ActivationGroup* activations;  //!< Of all rows, in panels; q4 only.
   const float* x;                      //!< Of all rows, in panels; other formats only.
+  const uint16_t* parts;               //!< Instead of x, for a kernel that has `split`.
   const float* bias;                   //!< May be null.
   void* out;                           //!< [m, rows_n]
   FloatType out_type;
@@ -66,6 +89,7 @@ struct LinearKernels {
   void (*q4)(const LinearBlock&);
   void (*bf16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
+  void (*split)(const SplitBlock&) = nullptr;  //!< If not null, bf16 takes parts.
 };
 
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
@@ -77,6 +101,9 @@ extern const LinearKernels kLinearAvx2;
 extern const LinearKernels kLinearAvx512;
 /*! \brief Null where the compiler does not know AVX-VNNI. Everything else is kLinearAvx2's. */
 extern void (*const kQ4AvxVnni)(const LinearBlock&);
+
+/*! \brief Makes parts with AVX-512, whose own kernels take floats. */
+void SplitRowsAvx512(const SplitBlock& block);
 #endif
 
 }  // namespace aiomlc
