@@ -7,6 +7,7 @@ __all__ = ("Engine",)
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
+from threading import Event as ThreadEvent
 from threading import Lock, get_ident
 from typing import NamedTuple, Self, final
 
@@ -34,6 +35,7 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.exits import end_at_exit
 from aiomlc.runtime.forks import OF_THE_PARENT, abandon_in_children
 from aiomlc.runtime.logits_processors import LogitsProcessors
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
@@ -42,6 +44,7 @@ from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
 from aiomlc.runtime.system_task import spawn_system_task
 from aiomlc.runtime.trace import TraceEvent
 
+_EXIT_SECONDS = 2.0  # For an event loop that is blocked while the interpreter ends.
 _ORPHANED = "the event loop or the scope that the engine ran in has ended: open another one"
 
 
@@ -85,7 +88,10 @@ class Engine(AsyncContextManagerMixin):
         self._is_idle: Event | None = None  # Set when no request is left, for who waits for it.
         self._has_begun: Event | None = None
         self._has_ended: Event | None = None
+        self._is_over = ThreadEvent()  # Nothing of it runs in the event loop.
+        self._is_over.set()
         abandon_in_children(self)
+        end_at_exit(self)
 
     def __repr__(self) -> str:
         state = "dead" if self._death else "closed" if self._closing else "open"
@@ -268,6 +274,17 @@ class Engine(AsyncContextManagerMixin):
         self._end = OF_THE_PARENT
         self._closing = self._closed = True
         self._running = Lock()  # The other one may be held by a thread that is not here.
+        self._is_over = ThreadEvent()
+        self._is_over.set()
+
+    def end_at_exit(self) -> None:
+        """End as `terminate` does, also what an event loop in a daemon thread does for it."""
+        if self._is_over.is_set():
+            return
+
+        self.terminate()
+        if self._thread_id != get_ident():
+            self._is_over.wait(_EXIT_SECONDS)
 
     def is_stepping_here(self) -> bool:
         """Whether the calling thread is the one inside the core's loop."""
@@ -291,6 +308,7 @@ class Engine(AsyncContextManagerMixin):
             assert self._has_begun is not None, "made with the task"
             assert self._has_ended is not None, "made with the task"
             with ExitStack() as ends:
+                ends.callback(self._is_over.set)
                 ends.callback(self._has_begun.set)
                 ends.callback(self._has_ended.set)
                 ends.callback(self._core.release)  # Here: nobody waits on the wake fd any more.
@@ -447,6 +465,7 @@ class Engine(AsyncContextManagerMixin):
         self._step_log.write()
         self._has_begun = Event()
         self._has_ended = Event()
+        self._is_over.clear()
         self._loop = current_token().native_token
         self._thread_id = get_ident()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import warnings
 from concurrent.futures import CancelledError
@@ -28,6 +30,24 @@ from aiomlc.testing import FakeCore, fake_loader, fake_model
 
 pytestmark = pytest.mark.timeout(20)
 HELLO = [{"role": "user", "content": "Hello"}]
+DAEMON = """
+import atexit, threading, anyio
+
+atexit.register(lambda: print(core.is_closed, core.is_running))  # Called after the library's own.
+from aiomlc import AsyncMLCEngine
+from aiomlc.testing import FakeCore, fake_loader
+
+core, has_begun = FakeCore(), threading.Event()
+
+async def main():
+    engine = AsyncMLCEngine(loader=fake_loader(core))
+    await engine.generate("a")
+    has_begun.set()
+    await anyio.sleep_forever()
+
+threading.Thread(target=anyio.run, args=[main], kwargs={"backend": "BACKEND"}, daemon=True).start()
+has_begun.wait()
+"""
 
 
 class GatedLoader:
@@ -361,6 +381,16 @@ def test_the_next_event_loop_is_told_that_the_engines_own_has_ended(backend: str
 
     with pytest.raises(EngineClosedError, match="event loop"):
         anyio.run(ask, engine, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_engine_in_a_daemon_thread_ends_before_the_interpreter_does(backend: str) -> None:
+    program = DAEMON.replace("BACKEND", backend)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+    )
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("True False\n", "", 0)
 
 
 async def test_other_threads_ask_through_the_portal() -> None:
