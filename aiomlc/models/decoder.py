@@ -75,12 +75,14 @@ class Decoder(Module):
         )
 
     def _logits(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
-        if self.lm_head is None:
-            x, _ = self.model.norm.add(update, residual)
-            logits = self.model.embed_tokens.project(x)
-        else:
+        if self.lm_head is not None and self.logit_scale is None:
             logits, _ = self.model.norm.add_linear(update, residual, self.lm_head)
-        return logits if self.logit_scale is None else self.logit_scale(logits)
+            return logits
+
+        x, _ = self.model.norm.add(update, residual)
+        if self.logit_scale is not None:  # Of fewer numbers here than behind the head.
+            x = self.logit_scale(x)
+        return self.model.embed_tokens.project(x) if self.lm_head is None else self.lm_head(x)
 
 
 def _scale(factor: float) -> Scale | None:
