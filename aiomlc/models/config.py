@@ -108,7 +108,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     Raises:
         ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
     """
-    _refuse_unsupported(fields, traits)
+    _refuse_unsupported(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")
@@ -136,7 +136,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         qk_norm=traits.qk_norm,
         norm_kind=traits.norm_kind,
         gated=traits.gated,
-        mlp_bias=traits.mlp_bias,
+        mlp_bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
         activation=parse_activation(fields, traits.activation, gated=traits.gated),
         qk_norm_of_all_heads=traits.qk_norm_of_all_heads,
         norms=traits.norms,
@@ -145,10 +145,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     )
 
 
-def _refuse_unsupported(fields: Fields, traits: Traits) -> None:
-    if traits.gated and fields.boolean("mlp_bias", False):
-        raise fields.error("mlp_bias", "is true, which is not supported")
-
+def _refuse_unsupported(fields: Fields) -> None:
     if "quantization_config" in fields:
         raise fields.error("quantization_config", "is set: weights that are quantised already")
 

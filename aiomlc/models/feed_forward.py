@@ -16,10 +16,10 @@ class GatedMlp(Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_up_proj = Linear(hidden, 2 * inner, bias=bias, out_dtype="float32")
         self.activation = SiluMul() if config.activation == "silu" else GeluTanhMul()
-        self.down_proj = Linear(inner, hidden, bias=False, out_dtype="float32")
+        self.down_proj = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
         """The layer of the normalised sum, and the sum."""

@@ -75,6 +75,9 @@ def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     if config.gated:
         parts = ("gate_up_proj",) if config.hub_is_fused else ("gate_proj", "up_proj")
         yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, parts)
+        if config.mlp_bias:
+            sources = tuple(f"{at}.{part}.bias" for part in parts)
+            yield Parameter(f"{at}.gate_up_proj.bias", "vector", (2 * inner,), sources)
     else:
         yield _matrix(f"{at}.up_proj", (inner, hidden))
         if config.mlp_bias:

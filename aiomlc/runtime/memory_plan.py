@@ -288,7 +288,8 @@ def _inner_bytes(config: DecoderConfig, quantization: Quantization) -> int:
         return 8 * inner
 
     # Where one kernel does all, only rounded values are kept.
-    fused = config.norm_kind == "rms" and fuses_feed_forward(quantization.matrix_format, inner)
+    plain = config.norm_kind == "rms" and config.norms == "before" and not config.mlp_bias
+    fused = plain and fuses_feed_forward(quantization.matrix_format, inner)
     return 2 * inner if fused else 12 * inner
 
 

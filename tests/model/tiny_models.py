@@ -6,7 +6,7 @@ __all__ = ("TINY_CONFIGS", "dequantized", "tiny_weights", "write_model")
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,25 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
             "original_max_position_embeddings": 64,
         },
     },
+    "llama_bias": _COMMON
+    | {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 128,
+        },
+    },
     "mistral": _MISTRAL,
     "qwen2": _QWEN2,
     "qwen3": _COMMON
@@ -198,12 +217,8 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             for fused, parts in _PHI3_FUSED.items():
                 rows = sum(shapes.pop(f"{at}.{part}.weight")[0] for part in parts)
                 shapes[f"{at}.{fused}.weight"] = (rows, hidden)
-        if config["model_type"] == "qwen2":
-            shapes |= {
-                f"{at}.self_attn.q_proj.bias": (heads,),
-                f"{at}.self_attn.k_proj.bias": (kv_heads,),
-                f"{at}.self_attn.v_proj.bias": (kv_heads,),
-            }
+        for part in _biased_parts(config):
+            shapes[f"{at}.{part}.bias"] = shapes[f"{at}.{part}.weight"][:1]
         if config["model_type"] == "olmo2":
             del shapes[f"{at}.input_layernorm.weight"]
             shapes |= {
@@ -220,6 +235,15 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
     return shapes
+
+
+def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:
+    if config.get("attention_bias") or config["model_type"] == "qwen2":
+        yield from ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    if config.get("attention_bias"):
+        yield "self_attn.o_proj"
+    if config.get("mlp_bias"):
+        yield from ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
 
 def tiny_weights(architecture: str) -> Weights:

@@ -319,7 +319,7 @@ def test_other_windows_take_the_place_of_a_models_own(
         ({"head_dim": 15}, "head_dim", "odd"),
         ({"head_dim": None, "hidden_size": 66}, "num_attention_heads", "no divisor of 66"),
         ({"hidden_act": "gelu"}, "hidden_act", "supported: silu"),
-        ({"mlp_bias": True}, "mlp_bias", "not supported"),
+        ({"mlp_bias": 1}, "mlp_bias", "not true or false"),
         ({"sliding_window_size": -2}, "sliding_window_size", "below -1"),
         ({"attention_sink_size": "4", "sliding_window_size": 9}, "attention_sink_size", "integer"),
         ({"context_window_size": -1}, "context_window_size", "below 1"),
