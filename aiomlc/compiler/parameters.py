@@ -28,6 +28,7 @@ def parameter_records(
             "shape": list(p.shape),
             "sources": list(p.sources),
             "added": p.added,
+            "order": p.order,
         }
         for p in (parameters[name] for name in names)
     ]

@@ -21,7 +21,12 @@ _OF_GATES: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
     }
 )
 _OF_PLAIN_LAYERS: Mapping[str, Activation] = MappingProxyType(
-    {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+    {
+        "gelu": "gelu",
+        "gelu_new": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+        "gelu_pytorch_tanh": "gelu_tanh",
+    }
 )
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from aiomlc.models.activation import Activation, parse_activation
 from aiomlc.models.fields import Fields
-from aiomlc.models.rope import RopeConfig
+from aiomlc.models.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.rope_fields import parse_rope
 from aiomlc.models.windows import (
     HubWindow,
@@ -23,6 +23,9 @@ NormKind = Literal["rms", "layer"]
 #: Where a block's norms stand: before attention and the feed-forward layer, one after the other;
 #: behind them; or before both, side by side, with a norm each (`parallel`) or one (`shared`).
 NormPlace = Literal["before", "behind", "parallel", "shared"]
+#: Rows of queries, keys and values in a Hugging Face directory: one part after the other, as ours;
+#: or a head's three parts, then the next head's.
+HubRows = Literal["parts", "heads"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class DecoderConfig:
     rope: RopeConfig = field(default_factory=RopeConfig)
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
     hub_is_fused: bool = False  #: As MLC's, its matrices are fused.
+    hub_rows: HubRows = "parts"
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
@@ -85,6 +89,7 @@ class Traits:
 
     qkv_name: str = "qkv_proj"
     hub_is_fused: bool = False
+    hub_rows: HubRows = "parts"
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
@@ -99,6 +104,7 @@ class Traits:
     head_dim: int | None = None  #: Where the config names none; None is an even share.
     #: Of a head's dimensions that turn, where the config names none; None if all always do.
     rotary_share: float | None = None
+    theta: float = DEFAULT_THETA  #: The rotation's base, where the config names none.
     window: HubWindow = "never"  #: When a `sliding_window` is meant.
 
 
@@ -128,9 +134,16 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         context_window_size=context,
         rms_norm_eps=fields.number(traits.norm_eps, 1e-6 if traits.norm_kind == "rms" else 1e-5),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", traits.tied),
-        rope=parse_rope(fields, head_dim=head_dim, context=context, share=traits.rotary_share),
+        rope=parse_rope(
+            fields,
+            head_dim=head_dim,
+            context=context,
+            share=traits.rotary_share,
+            theta=traits.theta,
+        ),
         qkv_name=traits.qkv_name,
         hub_is_fused=traits.hub_is_fused,
+        hub_rows=traits.hub_rows,
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,

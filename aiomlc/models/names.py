@@ -8,11 +8,22 @@ from collections.abc import Mapping
 
 _Parts = Mapping[str, Mapping[str, str]]
 
+_GPT_NEOX = {
+    "model.embed_tokens": "gpt_neox.embed_in",
+    "model.layers.": "gpt_neox.layers.",
+    "model.norm.": "gpt_neox.final_layer_norm.",
+    ".self_attn.qkv_proj": ".attention.query_key_value",
+    ".self_attn.o_proj": ".attention.dense",
+    ".mlp.up_proj": ".mlp.dense_h_to_4h",
+    ".mlp.down_proj": ".mlp.dense_4h_to_h",
+    "lm_head": "embed_out",
+}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: parts of names, and what stands in their places.
-_HUB: _Parts = {"starcoder2": _STARCODER2}
+_HUB: _Parts = {"gpt_neox": _GPT_NEOX, "starcoder2": _STARCODER2}
 _MLC: _Parts = {
+    "gpt_neox": _GPT_NEOX,
     "phi3": {
         "model.embed_tokens": "transformer.embd",
         "model.layers.": "transformer.h.",

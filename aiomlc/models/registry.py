@@ -13,6 +13,7 @@ from aiomlc.errors import ModelNotFoundError
 from aiomlc.models import (
     bert,
     gemma,
+    gpt_neox,
     granite,
     llama,
     mistral,
@@ -33,6 +34,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
         "bert": bert.parse,
         "gemma": gemma.parse,
+        "gpt_neox": gpt_neox.parse,
         "granite": granite.parse,
         "llama": llama.parse,
         "mistral": mistral.parse,

@@ -14,7 +14,12 @@ _KINDS = "default, linear, dynamic, llama3, yarn, longrope"
 
 
 def parse_rope(
-    fields: Fields, *, head_dim: int, context: int, share: float | None = None
+    fields: Fields,
+    *,
+    head_dim: int,
+    context: int,
+    share: float | None = None,
+    theta: float = DEFAULT_THETA,
 ) -> RopeConfig:
     """Read the settings as transformers 5 writes them, as its forerunners did, or as MLC does.
 
@@ -24,15 +29,14 @@ def parse_rope(
         context: Tokens of the longest sequence.
         share: Of a head's dimensions that turn, where the config names none; None for a family
             whose heads turn as a whole.
+        theta: The base, where the config names none.
 
     Raises:
         ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
     """
     name = "rope_parameters" if "rope_parameters" in fields else "rope_scaling"
     scaling = fields.nested(name)
-    outer_theta = fields.number(
-        "rope_theta", fields.number("position_embedding_base", DEFAULT_THETA)
-    )
+    outer_theta = fields.number("rope_theta", fields.number("position_embedding_base", theta))
     plain = RopeConfig(
         theta=scaling.number("rope_theta", outer_theta),
         share=_share(fields, scaling, head_dim, share),

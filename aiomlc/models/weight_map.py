@@ -10,6 +10,7 @@ from typing import Literal
 
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.names import hub_name, mlc_name
+from aiomlc.models.row_order import RowOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Parameter:
     mlc_name: str = ""  #: Where MLC's is another.
     #: What the elements in a Hugging Face directory leave out; in MLC's they are whole.
     added: float = 0.0
+    order: RowOrder | None = None  #: Of the rows in a Hugging Face directory, where another.
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
@@ -56,11 +58,13 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
 def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     queries = config.num_attention_heads * config.head_dim
     fused = queries + 2 * config.num_key_value_heads * config.head_dim
+    order = _qkv_order(config)
     parts = (config.qkv_name,) if config.hub_is_fused else ("q_proj", "k_proj", "v_proj")
-    yield _matrix(f"{at}.{config.qkv_name}", (fused, config.hidden_size), at, parts)
+    qkv = _matrix(f"{at}.{config.qkv_name}", (fused, config.hidden_size), at, parts)
+    yield replace(qkv, order=order)
     if config.qkv_bias:
         sources = tuple(f"{at}.{part}.bias" for part in parts)
-        yield Parameter(f"{at}.{config.qkv_name}.bias", "vector", (fused,), sources)
+        yield Parameter(f"{at}.{config.qkv_name}.bias", "vector", (fused,), sources, order=order)
     if config.qk_norm:
         for part, heads in (("q", config.num_attention_heads), ("k", config.num_key_value_heads)):
             size = config.head_dim * (heads if config.qk_norm_of_all_heads else 1)
@@ -68,6 +72,13 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     yield _matrix(f"{at}.o_proj", (config.hidden_size, queries))
     if config.output_bias:
         yield _vector(f"{at}.o_proj.bias", config.hidden_size)
+
+
+def _qkv_order(config: DecoderConfig) -> RowOrder | None:
+    if config.hub_rows == "parts":
+        return None
+
+    return 1, 3, config.num_attention_heads, config.head_dim
 
 
 def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:

@@ -17,11 +17,13 @@ __all__ = (
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.models.row_order import RowOrder, source_runs
 from aiomlc.weights.source import Source, SourceTensor, load_error
 
 logger: logging.Logger = logging.getLogger("aiomlc")
@@ -32,7 +34,7 @@ GROUP_SIZE: Final = 32
 GROUP_BYTES: Final = 288
 MATRIX_ALIGNMENT: Final = 4096
 VECTOR_ALIGNMENT: Final = 64  # TVM demands it of every tensor.
-FLOAT_TYPES: Final = frozenset({"f32", "f16", "bf16"})
+FLOAT_BYTES: Final = MappingProxyType({"f32": 4, "f16": 2, "bf16": 2})
 
 Format = Literal["q4", "bf16", "f32"]
 SliceType = Literal["q4", "bf16", "f16", "f32"]
@@ -48,6 +50,7 @@ class Param:
     shape: tuple[int, ...]
     sources: tuple[str, ...]
     added: float = 0.0  #: To each element, unless the source is an MLC directory, which has it.
+    order: RowOrder | None = None  #: Of rows, unless the source is an MLC directory.
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,14 @@ def parse_params(records: Sequence[Mapping[str, Any]]) -> tuple[Param, ...]:
             shape=tuple(record["shape"]),
             sources=tuple(record["sources"]),
             added=record.get("added", 0.0),
+            order=_order(record.get("order")),
         )
         for record in records
     )
+
+
+def _order(values: Sequence[int] | None) -> RowOrder | None:
+    return None if values is None else cast("RowOrder", tuple(values))
 
 
 def packed_bytes(param: Param) -> int:
@@ -157,7 +165,7 @@ class _Finder:
 
     def find(self, param: Param) -> tuple[Slice, ...]:
         if not self._source.is_mlc:
-            return self._find_floats(param, param.sources)
+            return _ordered(param, self._find_floats(param, param.sources))
 
         if param.kind == "vector":
             return self._find_floats(param, (param.name,))
@@ -170,7 +178,7 @@ class _Finder:
     def _find_floats(self, param: Param, names: Sequence[str]) -> tuple[Slice, ...]:
         tensors = [self._tensor(name) for name in names]
         for tensor in tensors:
-            if tensor.dtype not in FLOAT_TYPES:
+            if tensor.dtype not in FLOAT_BYTES:
                 raise _wrong(tensor, f"type is {tensor.dtype}, expected f32, f16 or bf16")
 
             if len(tensor.shape) != len(param.shape) or tensor.shape[1:] != param.shape[1:]:
@@ -232,6 +240,25 @@ class _Finder:
 
         self.used.add(name)
         return tensor
+
+
+def _ordered(param: Param, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    if param.order is None:
+        return slices
+
+    row_elements = math.prod(param.shape[1:])
+    runs = source_runs(param.order, param.shape[0])
+    return tuple(_rows_of(slices, start, rows, row_elements) for start, rows in runs)
+
+
+def _rows_of(slices: Sequence[Slice], start: int, rows: int, row_elements: int) -> Slice:
+    for piece in slices:
+        if start < piece.rows:
+            offset = start * row_elements * FLOAT_BYTES[piece.type]
+            return replace(piece, offset=piece.offset + offset, rows=rows)
+
+        start -= piece.rows
+    raise AssertionError(f"{rows} rows from {start} on are in no source")
 
 
 def _wrong(tensor: SourceTensor, message: str) -> ModelLoadError:

@@ -29,7 +29,11 @@ def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transf
 
     config = transformers.AutoConfig.for_model(**TINY_CONFIGS[architecture])
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    state = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
+    # Transformers has another name for the head than GPT-NeoX's directories.
+    state = {
+        name.replace("embed_out", "lm_head"): torch.from_numpy(value.copy())
+        for name, value in weights.items()
+    }
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:
         raise ValueError(f"{architecture}: missing {missing}, unexpected {unexpected}")

@@ -9,6 +9,20 @@ from typing import Any
 
 Shapes = dict[str, tuple[int, ...]]
 
+_GPT_NEOX: dict[str, Any] = {
+    "model_type": "gpt_neox",
+    "architectures": ["GPTNeoXForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "use_parallel_residual": True,
+    "rotary_pct": 0.25,
+    "rotary_emb_base": 20000,
+    "tie_word_embeddings": False,
+}
 _STABLELM: dict[str, Any] = {
     "model_type": "stablelm",
     "architectures": ["StableLmForCausalLM"],
@@ -24,6 +38,8 @@ _STABLELM: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 CONFIGS: Mapping[str, dict[str, Any]] = {
+    "gpt_neox": _GPT_NEOX,
+    "gpt_neox_serial": _GPT_NEOX | {"use_parallel_residual": False, "attention_bias": False},
     "starcoder2": {
         "model_type": "starcoder2",
         "architectures": ["Starcoder2ForCausalLM"],
@@ -49,10 +65,27 @@ def shapes(config: Mapping[str, Any]) -> Shapes:
     return _SHAPES[config["model_type"]](config)
 
 
+def _gpt_neox(config: Mapping[str, Any]) -> Shapes:
+    hidden, inner, vocab = _sizes(config)
+    bias = config.get("attention_bias", True)
+    result: Shapes = {"gpt_neox.embed_in.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"gpt_neox.layers.{layer}"
+        result |= _norm(f"{at}.input_layernorm", hidden)
+        result |= _norm(f"{at}.post_attention_layernorm", hidden)
+        result |= _linear(f"{at}.attention.query_key_value", hidden, 3 * hidden, bias=bias)
+        result |= _linear(f"{at}.attention.dense", hidden, hidden, bias=bias)
+        result |= _linear(f"{at}.mlp.dense_h_to_4h", hidden, inner)
+        result |= _linear(f"{at}.mlp.dense_4h_to_h", inner, hidden)
+    return (
+        result | _norm("gpt_neox.final_layer_norm", hidden) | {"embed_out.weight": (vocab, hidden)}
+    )
+
+
 def _starcoder2(config: Mapping[str, Any]) -> Shapes:
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    hidden, inner, vocab = _sizes(config)
     keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
-    result: Shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}"
         result |= _norm(f"{at}.input_layernorm", hidden)
@@ -67,11 +100,7 @@ def _starcoder2(config: Mapping[str, Any]) -> Shapes:
 
 
 def _stablelm(config: Mapping[str, Any]) -> Shapes:
-    hidden, inner, vocab = (
-        config["hidden_size"],
-        config["intermediate_size"],
-        config["vocab_size"],
-    )
+    hidden, inner, vocab = _sizes(config)
     keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
     result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(config["num_hidden_layers"]):
@@ -89,6 +118,10 @@ def _stablelm(config: Mapping[str, Any]) -> Shapes:
     return result | _norm("model.norm", hidden) | {"lm_head.weight": (vocab, hidden)}
 
 
+def _sizes(config: Mapping[str, Any]) -> tuple[int, int, int]:
+    return config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+
+
 def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Shapes:
     weight: Shapes = {f"{name}.weight": (outputs, inputs)}
     return weight | {f"{name}.bias": (outputs,)} if bias else weight
@@ -100,6 +133,7 @@ def _norm(name: str, size: int, *, bias: bool = True) -> Shapes:
 
 
 _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
+    "gpt_neox": _gpt_neox,
     "stablelm": _stablelm,
     "starcoder2": _starcoder2,
 }

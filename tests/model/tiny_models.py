@@ -259,7 +259,7 @@ def tiny_weights(architecture: str) -> Weights:
             values = 0.1 * values + (0.0 if is_gemma else 1.0)
         elif name.endswith("bias"):
             values = 0.2 * values
-        elif "embed" not in name:
+        elif "embed" not in name or name == "embed_out.weight":
             values = values * (1.0 / np.sqrt(shape[-1]))
         elif TINY_CONFIGS[architecture]["tie_word_embeddings"]:
             # Else a tied head repeats its input.

@@ -14,6 +14,24 @@ from tests.model.tiny_models import TINY_CONFIGS
 
 # Upstream's names of the parameters of a first layer and of what is around the layers.
 MLC_NAMES: dict[str, set[str]] = {
+    "gpt_neox": {
+        "gpt_neox.embed_in",
+        "gpt_neox.layers.0.input_layernorm.weight",
+        "gpt_neox.layers.0.input_layernorm.bias",
+        "gpt_neox.layers.0.attention.query_key_value",
+        "gpt_neox.layers.0.attention.query_key_value.bias",
+        "gpt_neox.layers.0.attention.dense",
+        "gpt_neox.layers.0.attention.dense.bias",
+        "gpt_neox.layers.0.post_attention_layernorm.weight",
+        "gpt_neox.layers.0.post_attention_layernorm.bias",
+        "gpt_neox.layers.0.mlp.dense_h_to_4h",
+        "gpt_neox.layers.0.mlp.dense_h_to_4h.bias",
+        "gpt_neox.layers.0.mlp.dense_4h_to_h",
+        "gpt_neox.layers.0.mlp.dense_4h_to_h.bias",
+        "gpt_neox.final_layer_norm.weight",
+        "gpt_neox.final_layer_norm.bias",
+        "embed_out",
+    },
     "stablelm": {
         "model.embed_tokens",
         "model.layers.0.input_layernorm.weight",
@@ -94,6 +112,10 @@ def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) 
     ("base", "changes", "pairs"),
     [
         ("starcoder2", {}, 8),
+        ("gpt_neox", {}, 2),
+        ("gpt_neox", {"rotary_pct": None}, 2),
+        ("gpt_neox", {"rotary_pct": 1.0}, 8),
+        ("gpt_neox", {"rope_parameters": {"partial_rotary_factor": 0.5}}, 4),
         ("stablelm", {}, 4),
         ("stablelm", {"partial_rotary_factor": None}, 4),
         ("stablelm", {"partial_rotary_factor": 0.5}, 8),
@@ -108,9 +130,26 @@ def test_a_part_of_each_head_turns(
 
 
 @pytest.mark.parametrize(
+    ("changes", "theta"),
+    [
+        ({}, 20000.0),
+        ({"rotary_emb_base": None}, 10000.0),
+        ({"position_embedding_base": 30000}, 30000.0),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 40000.0}}, 40000.0),
+    ],
+)
+def test_gpt_neox_has_its_own_name_of_the_rotations_base(
+    tmp_path: Path, changes: dict[str, Any], theta: float
+) -> None:
+    assert _read(tmp_path, "gpt_neox", changes).rope.theta == theta
+
+
+@pytest.mark.parametrize(
     ("base", "norms"),
     [
         ("starcoder2", "before"),
+        ("gpt_neox", "parallel"),
+        ("gpt_neox_serial", "before"),
         ("stablelm", "before"),
         ("stablelm_parallel", "shared"),
     ],
@@ -125,6 +164,8 @@ def test_attention_and_feed_forward_stand_as_in_transformers(
     ("base", "name", "activation"),
     [
         ("starcoder2", "gelu", "gelu"),
+        ("gpt_neox", "gelu_fast", "gelu_tanh"),
+        ("gpt_neox", None, "gelu"),
         ("starcoder2", "gelu_new", "gelu_tanh"),
         ("starcoder2", None, "gelu_tanh"),
     ],
@@ -138,6 +179,8 @@ def test_activations_are_those_of_transformers(
 @pytest.mark.parametrize(
     ("base", "changes", "field", "problem"),
     [
+        ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct", "above 1"),
+        ("gpt_neox", {"hidden_act": "relu"}, "hidden_act", "supported: gelu"),
         ("stablelm", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
         ("stablelm", {"hidden_act": "gelu"}, "hidden_act", "supported: silu"),
         ("stablelm", {"partial_rotary_factor": 0.01}, "partial_rotary_factor", "of 32 dimensions"),
