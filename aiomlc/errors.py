@@ -19,7 +19,6 @@ AiomlcError
 │   └── RequestFailedError      this request failed alone; the engine serves on
 └── ModelLoadError              raised while opening an engine only; also a RuntimeError
     ├── ModelNotFoundError      a directory or a file is not there; also a FileNotFoundError
-└── ModelLoadError              raised while opening an engine, never while serving
     ├── InsufficientMemoryError the memory does not hold what was asked for
     └── CompileError            the model's library could not be compiled
 

@@ -8,9 +8,10 @@ program, this file serves one request to itself, without a socket.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from json import JSONDecodeError
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,7 +20,13 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from aiomlc import AiomlcError, AsyncMLCEngine, ChatCompletionStream, RequestError
+from aiomlc import (
+    AiomlcError,
+    AsyncMLCEngine,
+    BadRequestError,
+    ChatCompletionStream,
+    RequestError,
+)
 
 
 class EventStream(StreamingResponse):
@@ -40,9 +47,25 @@ class EventStream(StreamingResponse):
             async for chunk in self._chunks:
                 yield f"data: {chunk.model_dump_json()}\n\n"
         except AiomlcError as error:
-            yield f"event: error\ndata: {error}\n\n"
+            yield f"event: error\ndata: {json.dumps(told(error))}\n\n"
 
         yield "data: [DONE]\n\n"
+
+
+def told(error: Exception) -> dict[str, dict[str, str]]:
+    return {"error": {"message": str(error)}}
+
+
+async def read_fields(request: Request) -> dict[str, Any]:
+    try:
+        body = await request.json()
+    except ValueError as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+
+    if not isinstance(body, dict):
+        raise BadRequestError("the body is not a JSON object")
+
+    return body
 
 
 def create_app(engine: AsyncMLCEngine) -> Starlette:
@@ -54,7 +77,7 @@ def create_app(engine: AsyncMLCEngine) -> Starlette:
             yield
 
     async def chat(request: Request) -> Response:
-        body = await request.json()
+        body = await read_fields(request)
         return EventStream(
             await engine.chat.completions.create(
                 messages=body.get("messages", []), max_tokens=body.get("max_tokens"), stream=True
@@ -62,12 +85,11 @@ def create_app(engine: AsyncMLCEngine) -> Starlette:
         )
 
     async def refuse(_: Request, error: Exception) -> Response:
-        status = 400 if isinstance(error, (RequestError, JSONDecodeError)) else 503
-        return JSONResponse({"error": {"message": str(error)}}, status)
+        return JSONResponse(told(error), 400 if isinstance(error, RequestError) else 503)
 
     return Starlette(
         routes=[Route("/chat", chat, methods=["POST"])],
-        exception_handlers={AiomlcError: refuse, JSONDecodeError: refuse},
+        exception_handlers={AiomlcError: refuse},
         lifespan=lifespan,
     )
 

@@ -45,15 +45,16 @@ async def test_an_answer_comes_as_events() -> None:
 
 
 async def test_a_request_that_is_refused_is_told_with_a_status() -> None:
+    bodies: list[object] = [b"{", b"\xff", [], "a"]
     app = create_app(AsyncMLCEngine(loader=fake_loader(FakeCore(max_live=0))))
     async with app.router.lifespan_context(app):
         refused = await post(app, {**HELLO, "max_tokens": -1})
         empty = await post(app, {})
-        malformed = await post(app, b"{")
+        malformed = [await post(app, body) for body in bodies]
         overloaded = await post(app, HELLO)
 
     closed = await post(app, HELLO)
-    assert {answer.status_code for answer in (refused, empty, malformed)} == {400}
+    assert {answer.status_code for answer in (refused, empty, *malformed)} == {400}
     assert {answer.status_code for answer in (overloaded, closed)} == {503}
     assert "max_tokens" in refused.json()["error"]["message"]
 

@@ -335,7 +335,7 @@ ffi::Shape ToShape(const std::array<DraftPlace, 32>& places) {
 }
 
 /*! \brief Events from a number on: the first one's number, and then each in the layout that
- * `aiomlc/runtime/core.py` reads. */
+ * `aiomlc/runtime/packed.py` reads. */
 ffi::Bytes ReadTrace(const CoreRef& core, int64_t from) {
   std::string out;
   const EventBatch batch = core->engine.ReadTrace(from);
