@@ -60,6 +60,7 @@ class DecoderConfig:
     norm_added: float = 0.0  #: What the norms' weights of a Hugging Face directory leave out.
     qk_norm_of_all_heads: bool = False  #: One norm for the queries, one for the keys.
     norms: NormPlace = "before"
+    head_bias: bool = False
     #: Positions that each layer's rows see, their own the last, 0 for all; empty if no layer has
     #: a window.
     windows: tuple[int, ...] = ()
@@ -101,6 +102,7 @@ class Traits:
     tied: bool = False  #: Whether the head shares the embedding's weights, where not said.
     qk_norm_of_all_heads: bool = False
     norms: NormPlace = "before"
+    head_bias: bool = False
     head_dim: int | None = None  #: Where the config names none; None is an even share.
     #: Of a head's dimensions that turn, where the config names none; None if all always do.
     rotary_share: float | None = None
@@ -153,6 +155,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         activation=parse_activation(fields, traits.activation, gated=traits.gated),
         qk_norm_of_all_heads=traits.qk_norm_of_all_heads,
         norms=traits.norms,
+        head_bias=traits.head_bias,
         windows=windows,
         attention_sinks=parse_sinks(fields) if windows else 0,
     )

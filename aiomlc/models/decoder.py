@@ -34,7 +34,10 @@ class Decoder(Module):
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
             self.lm_head = Linear(
-                config.hidden_size, config.vocab_size, bias=False, out_dtype="float32"
+                config.hidden_size,
+                config.vocab_size,
+                bias=config.head_bias,
+                out_dtype="float32",
             )
         self.logit_scale: Scale | None = _scale(config.logit_scale)
 

@@ -21,9 +21,29 @@ _GPT_NEOX = {
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: parts of names, and what stands in their places.
-_HUB: _Parts = {"gpt_neox": _GPT_NEOX, "starcoder2": _STARCODER2}
+_HUB: _Parts = {
+    "gpt_neox": _GPT_NEOX,
+    "phi": {
+        "model.norm.": "model.final_layernorm.",
+        ".self_attn.o_proj": ".self_attn.dense",
+        ".mlp.up_proj": ".mlp.fc1",
+        ".mlp.down_proj": ".mlp.fc2",
+    },
+    "starcoder2": _STARCODER2,
+}
 _MLC: _Parts = {
     "gpt_neox": _GPT_NEOX,
+    "phi": {
+        "lm_head": "lm_head.linear",
+        "model.embed_tokens": "transformer.embd",
+        "model.layers.": "transformer.h.",
+        "model.norm.": "lm_head.ln.",
+        ".input_layernorm.": ".ln.",
+        ".self_attn.qkv_proj": ".mixer.Wqkv",
+        ".self_attn.o_proj": ".mixer.out_proj",
+        ".mlp.up_proj": ".mlp.fc1",
+        ".mlp.down_proj": ".mlp.fc2",
+    },
     "phi3": {
         "model.embed_tokens": "transformer.embd",
         "model.layers.": "transformer.h.",

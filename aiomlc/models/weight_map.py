@@ -53,6 +53,8 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     yield from _norm("model.norm", config)
     if not config.tie_word_embeddings:
         yield _matrix("lm_head", table)
+        if config.head_bias:
+            yield _vector("lm_head.bias", config.vocab_size)
 
 
 def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:

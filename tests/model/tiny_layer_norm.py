@@ -40,6 +40,20 @@ _STABLELM: dict[str, Any] = {
 CONFIGS: Mapping[str, dict[str, Any]] = {
     "gpt_neox": _GPT_NEOX,
     "gpt_neox_serial": _GPT_NEOX | {"use_parallel_residual": False, "attention_bias": False},
+    "phi": {
+        "model_type": "phi",
+        "architectures": ["PhiForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+    },
     "starcoder2": {
         "model_type": "starcoder2",
         "architectures": ["Starcoder2ForCausalLM"],
@@ -80,6 +94,22 @@ def _gpt_neox(config: Mapping[str, Any]) -> Shapes:
     return (
         result | _norm("gpt_neox.final_layer_norm", hidden) | {"embed_out.weight": (vocab, hidden)}
     )
+
+
+def _phi(config: Mapping[str, Any]) -> Shapes:
+    hidden, inner, vocab = _sizes(config)
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        result |= _norm(f"{at}.input_layernorm", hidden)
+        result |= _linear(f"{at}.self_attn.q_proj", hidden, hidden)
+        result |= _linear(f"{at}.self_attn.k_proj", hidden, keys)
+        result |= _linear(f"{at}.self_attn.v_proj", hidden, keys)
+        result |= _linear(f"{at}.self_attn.dense", hidden, hidden)
+        result |= _linear(f"{at}.mlp.fc1", hidden, inner)
+        result |= _linear(f"{at}.mlp.fc2", inner, hidden)
+    return result | _norm("model.final_layernorm", hidden) | _linear("lm_head", hidden, vocab)
 
 
 def _starcoder2(config: Mapping[str, Any]) -> Shapes:
@@ -134,6 +164,7 @@ def _norm(name: str, size: int, *, bias: bool = True) -> Shapes:
 
 _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
     "gpt_neox": _gpt_neox,
+    "phi": _phi,
     "stablelm": _stablelm,
     "starcoder2": _starcoder2,
 }
