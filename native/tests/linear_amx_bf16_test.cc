@@ -350,6 +350,31 @@ TEST_F(LinearAmxBF16Test, TheComparisonAtTheStartNoticesWhatIsWrong) {
   EXPECT_FALSE(NearAvx512(OtherwiseForFewRows));
 }
 
+/*! \brief What is used of what is offered, and what is said about it. */
+std::pair<AmxUse, std::string> Try(AmxUse offered, Kernel q4, Kernel bf16) {
+  ::testing::internal::CaptureStderr();
+  const AmxUse use = TryKernels(offered, q4, bf16);
+  return {use, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST_F(LinearAmxBF16Test, EachKernelIsUsedWhereItIsOfferedAndRight) {
+  const Kernel q4 = Q4OnSoftwareTiles, bf16 = BF16OnSoftwareTiles;
+  for (const bool offers_q4 : {false, true}) {
+    for (const bool offers_bf16 : {false, true}) {
+      const auto [use, report] = Try({offers_q4, offers_bf16}, q4, bf16);
+      EXPECT_EQ(use.q4, offers_q4);
+      EXPECT_EQ(use.bf16, offers_bf16);
+      EXPECT_EQ(report, "");
+    }
+  }
+
+  const auto [use, report] = Try({true, true}, q4, WithoutLowParts);
+
+  EXPECT_TRUE(use.q4);
+  EXPECT_FALSE(use.bf16);
+  EXPECT_NE(report.find("AMX multiplies bf16 weights wrongly"), std::string::npos) << report;
+}
+
 TEST_F(LinearAmxBF16Test, ALayerOnTheAmxTierIsTheKernelOnAnyThreads) {
   if (!UsableAmx().bf16) GTEST_SKIP() << "needs AMX bf16";
   constexpr int64_t kOutputs = 260, kInputs = 520;

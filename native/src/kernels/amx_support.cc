@@ -132,6 +132,17 @@ struct SmallBF16Layer {
   }
 };
 
+/*! \return `right`, the result of trying a kernel. */
+bool Report(bool right, const char* weights) {
+  if (!right) {
+    std::fprintf(stderr,
+                 "aiomlc: AMX multiplies %s weights wrongly on this machine, AVX-512 is used "
+                 "instead\n",
+                 weights);
+  }
+  return right;
+}
+
 }  // namespace
 
 bool NearAvx512(void (*kernel)(const LinearBlock&)) {
@@ -155,49 +166,39 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
   return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
 }
 
+AmxUse TryKernels(AmxUse offered, void (*q4)(const LinearBlock&),
+                  void (*bf16)(const LinearBlock&)) {
+  return {offered.q4 && Report(EqualsAvx512(q4), "4-bit"),
+          offered.bf16 && Report(NearAvx512(bf16), "bf16")};
+}
+
 #endif  // defined(__x86_64__)
 
 #if defined(__x86_64__) && defined(__linux__)
 
 namespace {
 
-constexpr unsigned kBF16Tiles = 1u << 22, kTiles = 1u << 24, kInt8Tiles = 1u << 25;
-
-/*! \return What tiles can do (leaf 7's EDX); 0 if this process cannot use them. */
-unsigned TileFeatures() {
+/*! \return What tiles offer this process. */
+AmxUse OfferedByTiles() {
+  constexpr unsigned kBF16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;  // Of leaf 7's EDX.
   constexpr unsigned kSaved = 3u << 17;                        // Of XCR0: shapes and contents.
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return 0;
-  if (!(edx & kTiles) || !(edx & (kInt8Tiles | kBF16Tiles))) return 0;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return {};
+  if (!(edx & kTiles) || !(edx & (kInt8 | kBF16))) return {};
   unsigned low = 0, high = 0;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & kSaved) != kSaved) return 0;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? edx : 0;
-}
-
-/*! \return `right`, the result of trying a kernel. */
-bool Report(bool right, const char* weights) {
-  if (!right) {
-    std::fprintf(stderr,
-                 "aiomlc: AMX multiplies %s weights wrongly on this machine, AVX-512 is used "
-                 "instead\n",
-                 weights);
-  }
-  return right;
+  if ((low & kSaved) != kSaved) return {};
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
+  return {(edx & kInt8) != 0, (edx & kBF16) != 0};
 }
 
 }  // namespace
 
 const AmxUse& UsableAmx() {
-  static const AmxUse use = [] {
-    AmxUse result;
-    if (kQ4Amx == nullptr || kBF16Amx == nullptr) return result;
-    const unsigned features = TileFeatures();
-    if (features & kInt8Tiles) result.q4 = Report(EqualsAvx512(kQ4Amx), "4-bit");
-    if (features & kBF16Tiles) result.bf16 = Report(NearAvx512(kBF16Amx), "bf16");
-    return result;
-  }();
+  static const AmxUse use = kQ4Amx == nullptr || kBF16Amx == nullptr
+                                ? AmxUse()
+                                : TryKernels(OfferedByTiles(), kQ4Amx, kBF16Amx);
   return use;
 }
 

@@ -28,17 +28,23 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&));
  */
 bool NearAvx512(void (*kernel)(const LinearBlock&));
 
-/*! \brief Which kernels of the AMX tier a process can use. A processor may have either alone. */
+/*! \brief One answer for each kernel of the AMX tier. A processor may have either half alone. */
 struct AmxUse {
   bool q4 = false, bf16 = false;
 };
 
 /*!
+ * \brief Which of two kernels can be used: those that are offered, where the result is right.
+ *
+ * A wrong one is reported on standard error. The processor must have AVX-512.
+ */
+AmxUse TryKernels(AmxUse offered, void (*q4)(const LinearBlock&), void (*bf16)(const LinearBlock&));
+
+/*!
  * \brief What this process can use.
  *
- * The first call asks the operating system for the registers and tries the kernels; one whose
- * result is not that of AVX-512 is reported on standard error and not used. The processor must have
- * AVX-512.
+ * The first call asks the operating system for the registers and tries the kernels. The processor
+ * must have AVX-512.
  */
 const AmxUse& UsableAmx();
 
