@@ -6,17 +6,13 @@
 #include "aiomlc/linear.h"
 #include "aligned_buffer.h"
 #include "elementwise_rows.h"
+#include "gated_block.h"
 #include "linear_kernels.h"
 #include "linear_tasks.h"
 
 namespace aiomlc {
 
 namespace {
-
-// What a task has of gate and up at once: it waits in the second-level cache to be multiplied.
-constexpr int64_t kGatedBytes = 128 << 10;
-// Tiles of gate in one go are a multiple of this, so that no group of inputs is divided.
-constexpr int64_t kGatedTiles = 4;
 
 thread_local AlignedBuffer normed_groups;  // Of the thread that calls.
 thread_local AlignedBuffer inner_groups;
@@ -75,53 +71,6 @@ void Multiply(ThreadPool& pool, const ActivationGroup* activations, int64_t rows
   RunBlocks(pool, ActiveLinearKernels().q4, whole, rows, RowBytes(cols_k));
 }
 
-/*! \brief Some tiles of a matrix times the rows of a block, as a dense matrix of floats. */
-void MultiplyTiles(const LinearBlock& block, int64_t tile, int64_t outputs, float* out) {
-  const int64_t groups = GroupsOf(block.cols_k);
-  LinearBlock part = {};
-  part.packed = static_cast<const std::byte*>(block.packed) + tile * groups * kGroupBytes;
-  part.rows_n = outputs;
-  part.cols_k = block.cols_k;
-  part.tile_end = (outputs + kTileRows - 1) / kTileRows;
-  part.row_end = block.row_end - block.row_begin;
-  part.activations = block.activations + block.row_begin * groups;
-  part.out = out;
-  part.out_type = FloatType::kF32;
-  ActiveLinearKernels().q4(part);
-}
-
-/*! \brief Quantise rows of a block of `outputs` columns, the first of them `tile` * 16. */
-void QuantizeColumns(const float* x, const LinearBlock& block, int64_t tile, int64_t outputs,
-                     ActivationGroup* result) {
-  const int64_t groups = GroupsOf(block.rows_n);
-  const int64_t first_group = tile * kTileRows / kGroupSize;
-  for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
-    const int64_t height = std::min(kPanelRows, block.row_end - panel);
-    ActiveLinearKernels().quantize({x + (panel - block.row_begin) * outputs, FloatType::kF32,
-                                    height, outputs, GroupsOf(outputs), 0, height,
-                                    result + panel * groups + first_group * height});
-  }
-}
-
-/*! \brief activation(gate) * up of a block of gate's tiles, quantised. Up begins at tile `up`. */
-void GateBlock(const LinearBlock& block, Activation activation, int64_t up,
-               ActivationGroup* result) {
-  const GateKernel gate_kernel = ActiveGateKernel(activation);
-  const int64_t rows = block.row_end - block.row_begin;
-  const int64_t tile_bytes = 2 * rows * kTileRows * static_cast<int64_t>(sizeof(float));
-  const int64_t step = std::max<int64_t>(1, kGatedBytes / tile_bytes / kGatedTiles) * kGatedTiles;
-  float* gates =
-      ReserveFloats(2 * rows * std::min(step, block.tile_end - block.tile_begin) * kTileRows);
-  for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += step) {
-    const int64_t outputs = (std::min(tile + step, block.tile_end) - tile) * kTileRows;
-    float* ups = gates + rows * outputs;
-    MultiplyTiles(block, tile, outputs, gates);
-    MultiplyTiles(block, up + tile, outputs, ups);
-    gate_kernel(gates, ups, rows * outputs, gates);
-    QuantizeColumns(gates, block, tile, outputs, result);
-  }
-}
-
 /*! \return The quantised rows of activation(gate) * up, in panels. */
 const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* activations,
                                      int64_t rows, int64_t cols_k, const void* gate_up,
@@ -133,7 +82,8 @@ const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* ac
   gate.cols_k = cols_k;
   gate.activations = activations;
   const auto gate_block = [&](const LinearBlock& block) {
-    GateBlock(block, activation, inner / kTileRows, result);
+    GateBlock(WeightFormat::kQ4, activation, block, inner / kTileRows,
+              reinterpret_cast<std::byte*>(result));
   };
   RunBlocks(pool, gate_block, gate, rows, RowBytes(cols_k));
   return result;
