@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from aiomlc.config import KVCacheType
-from aiomlc.models import DecoderConfig, EncoderConfig, ModelConfig, RopeConfig
+from aiomlc.models import DecoderConfig, EncoderConfig, ExpertsConfig, ModelConfig, RopeConfig
 
 LibraryMetadata = Mapping[str, Any]
 
@@ -40,7 +40,12 @@ def _config(values: Mapping[str, Any]) -> ModelConfig:
     if "rope" not in values:
         return EncoderConfig(**values)
 
-    return DecoderConfig(**{**_typed(values), "rope": RopeConfig(**_typed(values["rope"]))})
+    experts = values["experts"]
+    typed = {
+        "rope": RopeConfig(**_typed(values["rope"])),
+        "experts": None if experts is None else ExpertsConfig(**_typed(experts)),
+    }
+    return DecoderConfig(**{**_typed(values), **typed})
 
 
 def _typed(values: Mapping[str, Any]) -> dict[str, Any]:

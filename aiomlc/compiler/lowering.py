@@ -16,10 +16,16 @@ from tvm import relax
 from tvm.relax.frontend import nn
 
 from aiomlc.compiler.kv_cache import KVCache
-from aiomlc.compiler.quantization import Quantization, fuses_feed_forward, packed_bytes
+from aiomlc.compiler.quantization import (
+    MatrixFormat,
+    Quantization,
+    fuses_feed_forward,
+    packed_bytes,
+)
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.decoder import CreateCache, Decoder
 from aiomlc.models.encoder import Encoder
+from aiomlc.models.expert_layers import MixExperts
 from aiomlc.models.layers import (
     CacheAttention,
     Embedding,
@@ -74,7 +80,7 @@ def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
 class _CpuLinear(nn.Module):  # type: ignore[misc]
     def __init__(self, layer: Linear, quantization: Quantization) -> None:
         super().__init__()
-        self.format = quantization.matrix_format
+        self.format: MatrixFormat = "f32" if layer.exact else quantization.matrix_format
         self.outputs = layer.outputs
         self.out_dtype = layer.out_dtype
         size = packed_bytes(self.format, layer.outputs, layer.inputs)
@@ -226,6 +232,19 @@ class _CpuSum(nn.Module):  # type: ignore[misc]
         return call_kernel("add", [a, b], a.shape, "float32")
 
 
+class _CpuMixExperts(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: MixExperts) -> None:
+        super().__init__()
+        self.inner = layer.inner
+        self.choice = (layer.per_token, int(layer.normalize))
+
+    def forward(
+        self, x: nn.Tensor, router: _CpuLinear, gate_up: _CpuLinear, down: _CpuLinear
+    ) -> nn.Tensor:
+        inputs = [x, router(x), gate_up.weight, self.inner, down.weight, *self.choice]
+        return call_kernel(f"mix_experts_{gate_up.format}", inputs, x.shape, "float32")
+
+
 class _CpuTakeRows(nn.Module):  # type: ignore[misc]
     def __init__(self, _: TakeRows) -> None:
         super().__init__()
@@ -251,7 +270,7 @@ class _CpuAttention(nn.Module):  # type: ignore[misc]
         return self.layer.call(self.name, qkv, kv, how.window, how.sinks)
 
 
-#: What takes the place of layers without matrices.
+#: What takes the place of layers without matrices of their own.
 _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     RMSNorm: _CpuRMSNorm,
     LayerNorm: _CpuLayerNorm,
@@ -261,6 +280,7 @@ _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     Gelu: _CpuGelu,
     Scale: _CpuScale,
     Sum: _CpuSum,
+    MixExperts: _CpuMixExperts,
     TakeRows: _CpuTakeRows,
 }
 

@@ -7,7 +7,7 @@ __all__ = ("parameter_records",)
 from collections.abc import Iterable
 from typing import Any
 
-from aiomlc.compiler.quantization import Quantization
+from aiomlc.compiler.quantization import MatrixFormat, Quantization
 from aiomlc.models import Parameter
 
 
@@ -24,11 +24,17 @@ def parameter_records(
         {
             "name": p.mlc_name or p.name,
             "kind": p.kind,
-            "format": quantization.matrix_format if p.kind == "matrix" else "f32",
+            "format": _format(p, quantization),
             "shape": list(p.shape),
             "sources": list(p.sources),
             "added": p.added,
             "order": p.order,
+            **({"whole": p.whole} if p.whole else {}),
         }
         for p in (parameters[name] for name in names)
     ]
+
+
+def _format(parameter: Parameter, quantization: Quantization) -> MatrixFormat:
+    is_rounded = parameter.kind == "matrix" and not parameter.exact
+    return quantization.matrix_format if is_rounded else "f32"

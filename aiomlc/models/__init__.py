@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.encoder_config import EncoderConfig, encoder_parameters
+from aiomlc.models.experts import ExpertsConfig
+from aiomlc.models.parameter import Parameter
 from aiomlc.models.registry import MODEL_TYPES, ModelConfig, ModelDescription, read_description
 from aiomlc.models.rope import RopeConfig
-from aiomlc.models.weight_map import Parameter, decoder_parameters
+from aiomlc.models.weight_map import decoder_parameters
 
 __all__ = (
     "MODEL_TYPES",
     "DecoderConfig",
     "EncoderConfig",
+    "ExpertsConfig",
     "ModelConfig",
     "ModelDescription",
     "Parameter",

@@ -33,7 +33,7 @@ class Block(Module):
         self.input_layernorm = norm_of(config)
         self.self_attn = _Attention(config, layer, kv_dtype)
         self.post_attention_layernorm = norm_of(config)
-        self.mlp = feed_forward_of(config)
+        self.mlp = feed_forward_of(config, layer)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -57,7 +57,7 @@ class NormBehindBlock(Module):
         self.sum = Sum()
         self.self_attn = _Attention(config, layer, kv_dtype)
         self.post_attention_layernorm = norm_of(config)
-        self.mlp = feed_forward_of(config)
+        self.mlp = feed_forward_of(config, layer)
         self.post_feedforward_layernorm = norm_of(config)
 
     def forward(
@@ -79,7 +79,7 @@ class ParallelBlock(Module):
         self.input_layernorm = norm_of(config)
         self.self_attn = _Attention(config, layer, kv_dtype)
         self.post_attention_layernorm = norm_of(config) if config.norms == "parallel" else None
-        self.mlp = feed_forward_of(config)
+        self.mlp = feed_forward_of(config, layer)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from aiomlc.models.activation import Activation, parse_activation
+from aiomlc.models.experts import ExpertsConfig
 from aiomlc.models.fields import Fields
 from aiomlc.models.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.rope_fields import parse_rope
@@ -65,6 +66,7 @@ class DecoderConfig:
     #: a window.
     windows: tuple[int, ...] = ()
     attention_sinks: int = 0  #: First positions of a sequence that no window hides.
+    experts: ExpertsConfig | None = None  #: In place of the gated layers of some layers or all.
 
     def with_window(self, size: int | None, sinks: int | None) -> Self:
         """The same with other windows, in the layers that have one, or in all if none has.

@@ -7,6 +7,7 @@ __all__ = ("FeedForward", "feed_forward_of")
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig
+from aiomlc.models.expert_layers import SparseMlp
 from aiomlc.models.layers import Gelu, GeluTanhMul, Linear, Norm, SiluMul
 from aiomlc.models.module import Module
 
@@ -50,9 +51,13 @@ class PlainMlp(Module):
         return self.down_proj(self.activation(self.up_proj(x)))
 
 
-FeedForward = GatedMlp | PlainMlp
+FeedForward = GatedMlp | PlainMlp | SparseMlp
 
 
-def feed_forward_of(config: DecoderConfig) -> FeedForward:
+def feed_forward_of(config: DecoderConfig, layer: int) -> FeedForward:
     """The layer that follows attention."""
+    experts = config.experts
+    if experts is not None and experts.is_sparse(layer):
+        return SparseMlp(experts, config.hidden_size)
+
     return GatedMlp(config) if config.gated else PlainMlp(config)

@@ -104,6 +104,14 @@ class Fields:
 
         return [float(value) for value in values]
 
+    def integers(self, name: str) -> list[int]:
+        """A list of integers; required."""
+        value = self._required(name, None)
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise self.error(name, f"is {value!r}, not a list of integers")
+
+        return value
+
     def nested(self, name: str) -> Fields:
         """A JSON object inside this one; empty when it is absent."""
         value = self._required(name, {})

@@ -31,10 +31,16 @@ from aiomlc.models.module import Module
 
 
 class Linear(Module):
-    """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`."""
+    """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`.
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool, out_dtype: str) -> None:
+    One that is `exact` has weights of float32 whatever the quantisation.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool, out_dtype: str, exact: bool = False
+    ) -> None:
         super().__init__()
+        self.exact: bool = exact
         self.inputs = inputs
         self.outputs = outputs
         self.out_dtype = out_dtype

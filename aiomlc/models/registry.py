@@ -22,6 +22,7 @@ from aiomlc.models import (
     phi3,
     qwen2,
     qwen3,
+    qwen3_moe,
     stablelm,
     starcoder2,
 )
@@ -44,6 +45,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "phi3": phi3.parse,
         "qwen2": qwen2.parse,
         "qwen3": qwen3.parse,
+        "qwen3_moe": qwen3_moe.parse,
         "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
     }

@@ -5,26 +5,13 @@ from __future__ import annotations
 __all__ = ("Parameter", "decoder_parameters")
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from aiomlc.models.config import DecoderConfig
+from aiomlc.models.expert_weights import expert_parameters
 from aiomlc.models.names import hub_name, mlc_name
+from aiomlc.models.parameter import Parameter
 from aiomlc.models.row_order import RowOrder
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter. A matrix is `[outputs, inputs]` and its sources are stacked on axis 0."""
-
-    name: str  #: In the graph.
-    kind: Literal["matrix", "vector"]
-    shape: tuple[int, ...]
-    sources: tuple[str, ...]  #: Tensors of a Hugging Face directory.
-    mlc_name: str = ""  #: Where MLC's is another.
-    #: What the elements in a Hugging Face directory leave out; in MLC's they are whole.
-    added: float = 0.0
-    order: RowOrder | None = None  #: Of the rows in a Hugging Face directory, where another.
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
@@ -47,7 +34,10 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
         yield from _attention(f"{at}.self_attn", config)
         if config.norms != "shared":
             yield from _norm(f"{at}.post_attention_layernorm", config)
-        yield from _mlp(f"{at}.mlp", config)
+        if config.experts is not None and config.experts.is_sparse(layer):
+            yield from expert_parameters(f"{at}.mlp", config.experts, config.hidden_size)
+        else:
+            yield from _mlp(f"{at}.mlp", config)
         if config.norms == "behind":
             yield from _norm(f"{at}.post_feedforward_layernorm", config)
     yield from _norm("model.norm", config)

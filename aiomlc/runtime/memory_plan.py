@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
-from aiomlc.compiler.quantization import Quantization, fuses_feed_forward, quantization_named
+from aiomlc.compiler.quantization import MatrixFormat, fuses_feed_forward, quantization_named
 from aiomlc.config import (
     PAGE_SIZE,
     EngineConfig,
@@ -276,20 +276,32 @@ def _model_memory(
         chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
         # Four states, the fused projection and what attention gives.
         step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
-        + _inner_bytes(config, quantization)
+        + _feed_forward_bytes(config, quantization.matrix_format)
         + rotated,
     )
 
 
-def _inner_bytes(config: DecoderConfig, quantization: Quantization) -> int:
+def _feed_forward_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
     """What lives of a token's feed-forward layer at once."""
+    inner = _inner_bytes(config, matrix_format)
+    experts = config.experts
+    if experts is None:
+        return inner
+
+    element = 2 if matrix_format == "q4" else 4
+    of_one = element * (config.hidden_size + experts.intermediate_size)
+    routing = 4 * experts.count + element * config.hidden_size
+    return max(inner, routing + experts.per_token * of_one)
+
+
+def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
     inner = config.intermediate_size
     if not config.gated:
         return 8 * inner
 
     # Where one kernel does all, only rounded values are kept.
     plain = config.norm_kind == "rms" and config.norms == "before" and not config.mlp_bias
-    fused = plain and fuses_feed_forward(quantization.matrix_format, inner)
+    fused = plain and fuses_feed_forward(matrix_format, inner)
     return 2 * inner if fused else 12 * inner
 
 

@@ -51,6 +51,8 @@ class Param:
     sources: tuple[str, ...]
     added: float = 0.0  #: To each element, unless the source is an MLC directory, which has it.
     order: RowOrder | None = None  #: Of rows, unless the source is an MLC directory.
+    #: The tensor that some files have in place of all sources; its rows may be several axes.
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def parse_params(records: Sequence[Mapping[str, Any]]) -> tuple[Param, ...]:
             sources=tuple(record["sources"]),
             added=record.get("added", 0.0),
             order=_order(record.get("order")),
+            whole=record.get("whole", ""),
         )
         for record in records
     )
@@ -165,7 +168,8 @@ class _Finder:
 
     def find(self, param: Param) -> tuple[Slice, ...]:
         if not self._source.is_mlc:
-            return _ordered(param, self._find_floats(param, param.sources))
+            names = (param.whole,) if param.whole in self._source.tensors else param.sources
+            return _ordered(param, self._find_floats(param, names))
 
         if param.kind == "vector":
             return self._find_floats(param, (param.name,))
@@ -176,7 +180,7 @@ class _Finder:
         return self._find_floats(param, (f"{param.name}.weight",))
 
     def _find_floats(self, param: Param, names: Sequence[str]) -> tuple[Slice, ...]:
-        tensors = [self._tensor(name) for name in names]
+        tensors = [_as_rows(self._tensor(name), param) for name in names]
         for tensor in tensors:
             if tensor.dtype not in FLOAT_BYTES:
                 raise _wrong(tensor, f"type is {tensor.dtype}, expected f32, f16 or bf16")
@@ -207,8 +211,8 @@ class _Finder:
         )
 
     def _find_q4(self, param: Param) -> Slice:
-        weight = self._tensor(f"{param.name}.q_weight")
-        scale = self._tensor(f"{param.name}.q_scale")
+        weight = _as_rows(self._tensor(f"{param.name}.q_weight"), param)
+        scale = _as_rows(self._tensor(f"{param.name}.q_scale"), param)
         rows, cols = param.shape
         groups = -(-cols // GROUP_SIZE)
         if param.format != "q4":
@@ -259,6 +263,14 @@ def _rows_of(slices: Sequence[Slice], start: int, rows: int, row_elements: int) 
 
         start -= piece.rows
     raise AssertionError(f"{rows} rows from {start} on are in no source")
+
+
+def _as_rows(tensor: SourceTensor, param: Param) -> SourceTensor:
+    """A tensor of a parameter whose rows may be several axes, with one axis for them."""
+    if not param.whole or len(tensor.shape) <= len(param.shape):
+        return tensor
+
+    return replace(tensor, shape=(math.prod(tensor.shape[:-1]), tensor.shape[-1]))
 
 
 def _wrong(tensor: SourceTensor, message: str) -> ModelLoadError:

@@ -142,6 +142,25 @@ def _sum() -> tuple[Any, list[Array]]:
     return _calling(Sum()), [x, x[::-1].copy()]
 
 
+def _experts() -> tuple[Any, list[Array]]:
+    from aiomlc.models.expert_layers import SparseMlp
+    from aiomlc.models.experts import ExpertsConfig
+    from aiomlc.models.module import Module
+
+    class Layer(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            experts = ExpertsConfig(count=6, per_token=2, intermediate_size=32, normalize=True)
+            self.mlp = SparseMlp(experts, HIDDEN)
+
+        def forward(self, x: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
+            mlp = self.mlp
+            return mlp.mix(x, mlp.gate, mlp.moe_gate_up_proj, mlp.moe_down_proj)
+
+    # Small, as the weights are large, and the difference is not a relative one.
+    return Layer(), [np.float32(0.05) * _floats(ROWS, HIDDEN)]
+
+
 def _take_rows() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import TakeRows
 
@@ -166,6 +185,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "sum": _sum,
+    "experts": _experts,
     "take_rows": _take_rows,
 }
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.model.tiny_experts import fused_experts
 from tests.model.tiny_models import TINY_CONFIGS, Weights, dequantized, tiny_weights
 
 PROMPT = [int(i) for i in np.random.Generator(np.random.PCG64(7)).integers(0, 256, 40)]
@@ -32,7 +33,7 @@ def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transf
     # Transformers has another name for the head than GPT-NeoX's directories.
     state = {
         name.replace("embed_out", "lm_head"): torch.from_numpy(value.copy())
-        for name, value in weights.items()
+        for name, value in fused_experts(weights).items()
     }
     missing, unexpected = model.load_state_dict(state, strict=False)
     if unexpected or set(missing) - {"lm_head.weight"}:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.model import tiny_layer_norm
+from tests.model.tiny_experts import EXPERT_CONFIGS, place_experts
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -182,6 +183,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     # Transformers takes the long factors from a sequence's length: all of the reference is longer.
     "phi3_long": _PHI3_LONG | {"original_max_position_embeddings": 32},
     "phi3_short": _PHI3_LONG | {"original_max_position_embeddings": 512},
+    **{name: _COMMON | config for name, config in EXPERT_CONFIGS.items()},
     # Windows that hide something of the reference's prompt: in every layer, and in the last alone.
     "mistral_window": _MISTRAL | {"sliding_window": 24},
     "qwen2_window": _QWEN2
@@ -219,6 +221,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 shapes[f"{at}.{fused}.weight"] = (rows, hidden)
         for part in _biased_parts(config):
             shapes[f"{at}.{part}.bias"] = shapes[f"{at}.{part}.weight"][:1]
+        place_experts(shapes, config, layer)
         if config["model_type"] == "olmo2":
             del shapes[f"{at}.input_layernorm.weight"]
             shapes |= {
@@ -226,7 +229,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 f"{at}.self_attn.q_norm.weight": (heads,),
                 f"{at}.self_attn.k_norm.weight": (kv_heads,),
             }
-        if config["model_type"] == "qwen3":
+        if config["model_type"] in ("qwen3", "qwen3_moe"):
             shapes |= {
                 f"{at}.self_attn.q_norm.weight": (head,),
                 f"{at}.self_attn.k_norm.weight": (head,),
@@ -259,6 +262,8 @@ def tiny_weights(architecture: str) -> Weights:
             values = 0.1 * values + (0.0 if is_gemma else 1.0)
         elif name.endswith("bias"):
             values = 0.2 * values
+        elif name.endswith("gate.weight"):
+            values = values * (2.0 / np.sqrt(shape[-1]))  # A choice is seldom a close one.
         elif "embed" not in name or name == "embed_out.weight":
             values = values * (1.0 / np.sqrt(shape[-1]))
         elif TINY_CONFIGS[architecture]["tie_word_embeddings"]:
@@ -270,8 +275,10 @@ def tiny_weights(architecture: str) -> Weights:
 
 def dequantized(weights: Weights) -> Weights:
     """The weights as `q4f16_1` stores them: groups of 32 inputs, float16 scale, levels -7..7."""
+    # Routers are kept as they are.
     return {
-        name: _dequantized(value) if value.ndim == 2 else value for name, value in weights.items()
+        name: _dequantized(value) if value.ndim == 2 and not name.endswith("gate.weight") else value
+        for name, value in weights.items()
     }
 
 

@@ -185,3 +185,34 @@ def test_quantised_weights_cannot_serve_an_unquantised_library() -> None:
 
     with pytest.raises(ModelLoadError, match="quantised to 4 bits, expected bf16"):
         make_plan([Param("x", "matrix", "bf16", (4, 40), ())], source)
+
+
+def experts(*sources: str) -> Param:
+    return Param("x", "matrix", "q4", (12, 40), sources, whole="all")
+
+
+def test_one_tensor_for_all_parts_takes_their_place() -> None:
+    parts = dict.fromkeys(("a", "b"), ("f32", (6, 40)))
+    source = make_source({"all": ("bf16", (3, 4, 40)), **parts})
+
+    (whole,) = make_plan([experts("a", "b")], source).params
+    (apart,) = make_plan([experts("a", "b")], make_source(parts)).params
+
+    assert [(piece.offset, piece.rows, piece.type) for piece in whole.slices] == [(0, 12, "bf16")]
+    assert [piece.rows for piece in apart.slices] == [6, 6]
+
+
+def test_quantised_rows_may_be_several_axes() -> None:
+    tensors = {"x.q_weight": ("u32", (3, 4, 8)), "x.q_scale": ("f16", (3, 4, 2))}
+
+    (planned,) = make_plan([experts()], make_source(tensors, is_mlc=True)).params
+
+    assert [(piece.type, piece.rows) for piece in planned.slices] == [("q4", 12)]
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 4), (2, 4, 40), (12, 1, 41)])
+def test_several_axes_of_another_size_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelLoadError, match="wrong shape") as caught:
+        make_plan([experts("a")], make_source({"all": ("f32", shape)}))
+
+    assert caught.value.tensor == "all"

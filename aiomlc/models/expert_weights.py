@@ -1,0 +1,32 @@
+"""The parameters of a mixture of experts, and the tensors they come from."""
+
+from __future__ import annotations
+
+__all__ = ("expert_parameters",)
+
+from collections.abc import Iterator
+
+from aiomlc.models.experts import ExpertsConfig
+from aiomlc.models.parameter import Parameter
+
+
+def expert_parameters(at: str, experts: ExpertsConfig, hidden: int) -> Iterator[Parameter]:
+    """The parameters of one layer, by Qwen's names: the matrices of all experts are one.
+
+    Hubs have a tensor for each expert or, as newer tools write them, one for all.
+    """
+    count, inner = experts.count, experts.intermediate_size
+    # Rounding could change which experts a token goes to.
+    router = f"{at}.gate.weight"
+    yield Parameter(f"{at}.gate", "matrix", (count, hidden), (router,), whole=router, exact=True)
+    for name, outputs, inputs, parts in (
+        ("gate_up_proj", 2 * inner, hidden, ("gate_proj", "up_proj")),
+        ("down_proj", hidden, inner, ("down_proj",)),
+    ):
+        yield Parameter(
+            f"{at}.moe_{name}",
+            "matrix",
+            (count * outputs, inputs),
+            tuple(f"{at}.experts.{i}.{part}.weight" for i in range(count) for part in parts),
+            whole=f"{at}.experts.{name}",
+        )

@@ -1,0 +1,88 @@
+"""Tiny mixtures of experts: their configs, and the shapes of their layers."""
+
+from __future__ import annotations
+
+__all__ = ("EXPERT_CONFIGS", "fused_experts", "place_experts")
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Weights = dict[str, NDArray[np.float32]]
+
+# With an ordinary layer between two mixtures.
+EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "moe_intermediate_size": 96,
+        "num_experts": 9,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [1],
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "rope_theta": 1000000.0,
+    },
+}
+_EXPERT = re.compile(r"(.+)\.(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
+_FUSED = {
+    "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+    "down_proj": "down_proj",
+    "w1": "gate_up_proj",
+    "w3": "gate_up_proj",
+    "w2": "down_proj",
+}
+
+
+def place_experts(
+    shapes: dict[str, tuple[int, ...]], config: Mapping[str, Any], layer: int
+) -> None:
+    """Replace a layer's gated layer, unless it is one in this model."""
+    dense = "num_experts_per_tok" not in config or layer in config.get("mlp_only_layers", [])
+    if dense or (layer + 1) % config.get("decoder_sparse_step", 1):
+        return
+
+    at = f"model.layers.{layer}.mlp"
+    hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
+    for part in ("gate_proj", "up_proj", "down_proj"):
+        del shapes[f"{at}.{part}.weight"]
+    shapes[f"{at}.gate.weight"] = (config["num_experts"], hidden)
+    for expert in range(config["num_experts"]):
+        shapes |= {
+            f"{at}.experts.{expert}.gate_proj.weight": (inner, hidden),
+            f"{at}.experts.{expert}.up_proj.weight": (inner, hidden),
+            f"{at}.experts.{expert}.down_proj.weight": (hidden, inner),
+        }
+
+
+def fused_experts(weights: Weights) -> Weights:
+    """The same as newer tools write it: one tensor for a matrix of all experts of a layer."""
+    fused: dict[str, list[NDArray[np.float32]]] = {}
+    result: Weights = {}
+    counts: dict[str, int] = {}
+    for name, value in weights.items():
+        found = _EXPERT.fullmatch(name)
+        if found is None:
+            result[name.replace(".block_sparse_moe.", ".mlp.")] = value
+            continue
+
+        layer, part = found.groups()
+        fused.setdefault(f"{layer}.mlp.experts.{_FUSED[part]}", []).append(value)
+        counts[layer] = counts.get(layer, 0) + (_FUSED[part] == "down_proj")
+    for name, parts in fused.items():
+        experts = counts[name.split(".mlp.")[0]]
+        rows = np.concatenate(parts)
+        result[name] = rows.reshape(experts, -1, rows.shape[1])
+    return result

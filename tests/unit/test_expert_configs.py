@@ -1,0 +1,115 @@
+"""Configs of mixtures of experts are read as transformers reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.compiler.job import CompileJob
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import DecoderConfig, ExpertsConfig, decoder_parameters, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+
+def _read(directory: Path, base: str, **changes: Any) -> DecoderConfig:  # noqa: ANN401
+    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[base] | changes))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+def test_a_mixture_is_read_with_the_layers_that_are_none(tmp_path: Path) -> None:
+    config = _read(tmp_path, "qwen3_moe")
+
+    assert config.experts == ExpertsConfig(
+        count=9, per_token=3, intermediate_size=96, normalize=True, dense_layers=(1,)
+    )
+    assert config.qk_norm
+
+
+@pytest.mark.parametrize(
+    ("changes", "dense"),
+    [
+        ({"mlp_only_layers": []}, ()),
+        ({"mlp_only_layers": None}, ()),
+        ({"mlp_only_layers": [0, 2, 7]}, (0, 2)),
+        ({"mlp_only_layers": [], "decoder_sparse_step": 2}, (0, 2)),
+        ({"mlp_only_layers": [1], "decoder_sparse_step": 2}, (0, 1, 2)),
+    ],
+)
+def test_ordinary_layers_are_named_or_counted(
+    tmp_path: Path, changes: dict[str, Any], dense: tuple[int, ...]
+) -> None:
+    experts = _read(tmp_path, "qwen3_moe", **changes).experts
+
+    assert experts is not None
+    assert experts.dense_layers == dense
+
+
+def test_weights_are_scaled_to_one_only_where_a_config_says_so(tmp_path: Path) -> None:
+    experts = _read(tmp_path, "qwen3_moe", norm_topk_prob=None).experts
+
+    assert experts is not None
+    assert not experts.normalize
+
+
+def test_the_number_of_experts_has_two_names(tmp_path: Path) -> None:
+    config = _read(tmp_path, "qwen3_moe", num_experts=None, num_local_experts=9)
+
+    assert config == _read(tmp_path, "qwen3_moe")
+
+
+def test_all_layers_have_a_window_or_none(tmp_path: Path) -> None:
+    window = {"sliding_window": 64, "max_window_layers": 1}
+
+    assert _read(tmp_path, "qwen3_moe", **window).windows == ()
+    slides = _read(tmp_path, "qwen3_moe", **window, use_sliding_window=True)
+    assert slides.windows == (64, 64, 64)
+
+
+def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
+    parameters = {p.mlc_name: p for p in decoder_parameters(_read(tmp_path, "qwen3_moe"))}
+
+    router = parameters["model.layers.0.mlp.gate"]
+    gate_up = parameters["model.layers.0.mlp.moe_gate_up_proj"]
+    down = parameters["model.layers.0.mlp.moe_down_proj"]
+    assert (router.shape, router.exact) == ((9, 64), True)
+    assert (gate_up.shape, gate_up.exact) == ((9 * 2 * 96, 64), False)
+    assert down.shape == (9 * 64, 96)
+    assert gate_up.sources[1:3] == (
+        "model.layers.0.mlp.experts.0.up_proj.weight",
+        "model.layers.0.mlp.experts.1.gate_proj.weight",
+    )
+    assert "model.layers.1.mlp.gate_up_proj" in parameters
+
+
+def test_a_job_survives_the_trip_through_json(tmp_path: Path) -> None:
+    job = CompileJob(config=_read(tmp_path, "qwen3_moe"), quantization="q4f16_1")
+
+    assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "problem"),
+    [
+        ({"num_experts": None}, "num_local_experts", "is missing"),
+        ({"num_experts_per_tok": None}, "num_experts_per_tok", "is missing"),
+        ({"num_experts_per_tok": 10}, "num_experts_per_tok", "is 10, there are 9 experts"),
+        ({"moe_intermediate_size": 100}, "moe_intermediate_size", "not a multiple of 16"),
+        ({"hidden_size": 72}, "hidden_size", "not a multiple of 16"),
+        ({"mlp_only_layers": 1}, "mlp_only_layers", "not a list of integers"),
+        ({"mlp_only_layers": [True]}, "mlp_only_layers", "not a list of integers"),
+        ({"decoder_sparse_step": 0}, "decoder_sparse_step", "below 1"),
+        ({"norm_topk_prob": 1}, "norm_topk_prob", "not true or false"),
+    ],
+)
+def test_a_fault_names_its_field(
+    tmp_path: Path, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        _read(tmp_path, "qwen3_moe", **changes)
+
+    assert caught.value.field == field
