@@ -46,7 +46,7 @@ class DecoderConfig:
     tie_word_embeddings: bool
     rope: RopeConfig = field(default_factory=RopeConfig)
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
-    hub_is_fused: bool = False  #: As MLC's, its matrices are fused.
+    hub_fused: tuple[str, ...] = ()  #: Matrices that are one in the hub's files, too.
     hub_rows: HubRows = "parts"
     qkv_bias: bool = False
     output_bias: bool = False
@@ -91,7 +91,7 @@ class Traits:
     """What sets one family apart from the others."""
 
     qkv_name: str = "qkv_proj"
-    hub_is_fused: bool = False
+    hub_fused: tuple[str, ...] = ()
     hub_rows: HubRows = "parts"
     qkv_bias: bool = False
     output_bias: bool = False
@@ -146,7 +146,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
             theta=traits.theta,
         ),
         qkv_name=traits.qkv_name,
-        hub_is_fused=traits.hub_is_fused,
+        hub_fused=traits.hub_fused,
         hub_rows=traits.hub_rows,
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,

@@ -17,7 +17,7 @@ def parse(fields: Fields) -> DecoderConfig:
 
     bias = fields.boolean("attention_bias", True)
     traits = Traits(
-        hub_is_fused=True,
+        hub_fused=("qkv_proj",),
         hub_rows="heads",
         qkv_bias=bias,
         output_bias=bias,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("parse",)
+__all__ = ("parse", "scaled")
 
 from dataclasses import replace
 
@@ -13,7 +13,11 @@ from aiomlc.models.fields import Fields
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `granite`."""
     bias = fields.boolean("attention_bias", False)
-    config = parse_decoder(fields, "granite", Traits(qkv_bias=bias, output_bias=bias))
+    return scaled(parse_decoder(fields, "granite", Traits(qkv_bias=bias, output_bias=bias)), fields)
+
+
+def scaled(config: DecoderConfig, fields: Fields) -> DecoderConfig:
+    """The same with a Granite's factors."""
     # What reads the residual stream are norms, which a factor of all of it changes by their
     # epsilon alone: so the stream is kept in units of the updates, which need no factor then.
     unit = fields.number("residual_multiplier", 1.0)

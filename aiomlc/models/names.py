@@ -23,6 +23,10 @@ _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 # By model type: parts of names, and what stands in their places.
 _HUB: _Parts = {
     "gpt_neox": _GPT_NEOX,
+    "granitemoehybrid": {
+        ".mlp.gate_up_proj": ".shared_mlp.input_linear",
+        ".mlp.down_proj": ".shared_mlp.output_linear",
+    },
     "phi": {
         "model.norm.": "model.final_layernorm.",
         ".self_attn.o_proj": ".self_attn.dense",

@@ -12,9 +12,12 @@ from types import MappingProxyType
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.models import (
     bert,
+    exaone4,
     gemma,
     gpt_neox,
     granite,
+    granite_hybrid,
+    internlm3,
     llama,
     mistral,
     olmo2,
@@ -23,6 +26,7 @@ from aiomlc.models import (
     qwen2,
     qwen3,
     qwen3_moe,
+    seed_oss,
     stablelm,
     starcoder2,
 )
@@ -35,9 +39,12 @@ ModelConfig = DecoderConfig | EncoderConfig
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
         "bert": bert.parse,
+        "exaone4": exaone4.parse,
         "gemma": gemma.parse,
         "gpt_neox": gpt_neox.parse,
         "granite": granite.parse,
+        "granitemoehybrid": granite_hybrid.parse,
+        "internlm3": internlm3.parse,
         "llama": llama.parse,
         "mistral": mistral.parse,
         "olmo2": olmo2.parse,
@@ -46,6 +53,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "qwen2": qwen2.parse,
         "qwen3": qwen3.parse,
         "qwen3_moe": qwen3_moe.parse,
+        "seed_oss": seed_oss.parse,
         "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
     }

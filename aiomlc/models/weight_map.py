@@ -51,7 +51,8 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     queries = config.num_attention_heads * config.head_dim
     fused = queries + 2 * config.num_key_value_heads * config.head_dim
     order = _qkv_order(config)
-    parts = (config.qkv_name,) if config.hub_is_fused else ("q_proj", "k_proj", "v_proj")
+    is_one = config.qkv_name in config.hub_fused
+    parts = (config.qkv_name,) if is_one else ("q_proj", "k_proj", "v_proj")
     qkv = _matrix(f"{at}.{config.qkv_name}", (fused, config.hidden_size), at, parts)
     yield replace(qkv, order=order)
     if config.qkv_bias:
@@ -76,7 +77,8 @@ def _qkv_order(config: DecoderConfig) -> RowOrder | None:
 def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     hidden, inner = config.hidden_size, config.intermediate_size
     if config.gated:
-        parts = ("gate_up_proj",) if config.hub_is_fused else ("gate_proj", "up_proj")
+        is_one = "gate_up_proj" in config.hub_fused
+        parts = ("gate_up_proj",) if is_one else ("gate_proj", "up_proj")
         yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, parts)
         if config.mlp_bias:
             sources = tuple(f"{at}.{part}.bias" for part in parts)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.model import tiny_layer_norm
+from tests.model import tiny_layer_norm, tiny_variants
 from tests.model.tiny_experts import EXPERT_CONFIGS, place_experts
 
 Weights = dict[str, NDArray[np.float32]]
@@ -190,6 +190,7 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
     "gemma": _GEMMA,
     **{name: _COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
+    **{name: _COMMON | config for name, config in tiny_variants.CONFIGS.items()},
 }
 
 
@@ -234,6 +235,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 f"{at}.self_attn.q_norm.weight": (head,),
                 f"{at}.self_attn.k_norm.weight": (head,),
             }
+        tiny_variants.adapt(config, shapes, at)
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
@@ -243,7 +245,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("attention_bias") or config["model_type"] == "qwen2":
         yield from ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    if config.get("attention_bias"):
+    if config.get("attention_out_bias", config.get("attention_bias")):
         yield "self_attn.o_proj"
     if config.get("mlp_bias"):
         yield from ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")

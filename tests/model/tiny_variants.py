@@ -1,0 +1,76 @@
+"""Tiny models that differ from Llama in little, and what that does to their tensors."""
+
+from __future__ import annotations
+
+__all__ = ("CONFIGS", "adapt")
+
+from collections.abc import Mapping
+from typing import Any
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "rope_theta": 10000.0,
+}
+CONFIGS: Mapping[str, dict[str, Any]] = {
+    "exaone4": _SIZES
+    | {
+        "model_type": "exaone4",
+        "architectures": ["Exaone4ForCausalLM"],
+        "sliding_window": None,
+        "layer_types": ["full_attention"] * 2,
+    },
+    "granitemoehybrid": _SIZES
+    | {
+        "model_type": "granitemoehybrid",
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "shared_intermediate_size": 160,
+        "num_local_experts": 0,
+        "num_experts_per_tok": 0,
+        "position_embedding_type": "rope",
+        "layer_types": ["full_attention"] * 2,
+        "mamba_n_heads": 4,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.3,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 0.5,
+    },
+    "internlm3": _SIZES
+    | {
+        "model_type": "internlm3",
+        "architectures": ["LlamaForCausalLM"],
+        "head_dim": 32,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
+    },
+    "seed_oss": _SIZES
+    | {
+        "model_type": "seed_oss",
+        "architectures": ["SeedOssForCausalLM"],
+        "head_dim": 32,
+        "attention_bias": True,
+        "attention_out_bias": False,
+    },
+}
+
+
+def adapt(config: Mapping[str, Any], shapes: dict[str, tuple[int, ...]], at: str) -> None:
+    """Turn the tensors of a layer of Llama's into those of a variant's."""
+    hidden = config["hidden_size"]
+    if config["model_type"] == "exaone4":
+        head = hidden // config["num_attention_heads"]
+        del shapes[f"{at}.input_layernorm.weight"]
+        shapes[f"{at}.post_feedforward_layernorm.weight"] = (hidden,)
+        shapes[f"{at}.self_attn.q_norm.weight"] = (head,)
+        shapes[f"{at}.self_attn.k_norm.weight"] = (head,)
+    if config["model_type"] == "granitemoehybrid":
+        inner = config["shared_intermediate_size"]
+        for part in ("gate_proj", "up_proj", "down_proj"):
+            del shapes[f"{at}.mlp.{part}.weight"]
+        shapes[f"{at}.shared_mlp.input_linear.weight"] = (2 * inner, hidden)
+        shapes[f"{at}.shared_mlp.output_linear.weight"] = (hidden, inner)

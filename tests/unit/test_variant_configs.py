@@ -1,0 +1,70 @@
+"""Families that are Llama by other names say what they are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import DecoderConfig, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+
+def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
+    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[base] | changes))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+def test_families_differ_in_their_biases(tmp_path: Path) -> None:
+    def biases(base: str, **changes: object) -> tuple[bool, bool, bool]:
+        config = _read(tmp_path, base, changes)
+        return config.qkv_bias, config.output_bias, config.mlp_bias
+
+    assert biases("internlm3") == (True, True, True)
+    other_names = {"attention_bias": None, "mlp_bias": None}
+    assert biases("internlm3", **other_names) == (False, False, False)
+    assert biases("internlm3", **other_names, qkv_bias=True, bias=True) == (True, True, True)
+    assert biases("llama_bias") == (True, True, True)
+    assert biases("seed_oss") == (True, False, False)
+    assert biases("seed_oss", attention_bias=None) == (True, False, False)
+    assert biases("seed_oss", attention_out_bias=True) == (True, True, False)
+
+
+def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) -> None:
+    config = _read(tmp_path, "granitemoehybrid", {"layer_types": ["attention", "attention"]})
+
+    assert config.intermediate_size == 160
+    assert config.embedding_scale == 40.0
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "field", "problem"),
+    [
+        ("exaone4", {"sliding_window": 64}, "sliding_window", "not supported"),
+        ("granitemoehybrid", {"layer_types": ["attention", "mamba"]}, "layer_types", "'mamba'"),
+        ("granitemoehybrid", {"layer_types": None}, "layer_types", "is missing"),
+        ("granitemoehybrid", {"num_local_experts": 4}, "num_local_experts", "supported: 0"),
+        (
+            "granitemoehybrid",
+            {"position_embedding_type": "nope"},
+            "position_embedding_type",
+            "supported: rope",
+        ),
+        ("internlm3", {"bias": False}, "bias", "differs from qkv_bias"),
+        ("phi3", {"attention_bias": True}, "attention_bias", "not supported"),
+        ("phi3", {"lm_head_bias": True}, "lm_head_bias", "not supported"),
+        ("granite", {"residual_multiplier": 0}, "residual_multiplier", "not a positive number"),
+    ],
+)
+def test_a_fault_names_its_field(
+    tmp_path: Path, base: str, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        _read(tmp_path, base, changes)
+
+    assert caught.value.field == field
