@@ -17,7 +17,7 @@ from aiomlc.api.portal import EnginePortal
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.arguments import wrong_type
-from aiomlc.runtime.core import register_global
+from aiomlc.runtime.native_library import register_global
 
 CREATE = "aiomlc.json_ffi.create"
 _CPU = 1  # DLPack's number of it.

@@ -26,13 +26,7 @@ from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.config import EngineConfig, Mode, ServingLimits, cache_home
 from aiomlc.errors import BadRequestError, InsufficientMemoryError
 from aiomlc.models import EncoderConfig, ModelConfig, read_description
-from aiomlc.runtime.core import (
-    NativeCore,
-    NativeGrammarCompiler,
-    NativeModel,
-    load_native,
-    physical_cores,
-)
+from aiomlc.runtime.core import NativeCore
 from aiomlc.runtime.faults import Faults
 from aiomlc.runtime.grammar import GrammarCache
 from aiomlc.runtime.loaded_model import LoadedModel, LoadProgress
@@ -43,6 +37,9 @@ from aiomlc.runtime.model_directory import (
     find_draft,
     find_model,
 )
+from aiomlc.runtime.native_grammar import NativeGrammarCompiler
+from aiomlc.runtime.native_library import load_native, physical_cores
+from aiomlc.runtime.native_model import NativeModel
 from aiomlc.runtime.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.response_template import find_answer_formats
 from aiomlc.runtime.tokenizer import Tokenizer

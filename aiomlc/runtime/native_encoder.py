@@ -5,14 +5,14 @@ from __future__ import annotations
 __all__ = ("Encoder", "NativeEncoder")
 
 import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
 
-from aiomlc.runtime.core import load_native
 from aiomlc.runtime.forks import abandon_in_children, leak
+from aiomlc.runtime.native_library import native_function
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,9 +40,9 @@ class NativeEncoder:
         Raises:
             ModelLoadError: the library cannot be loaded or lacks a function.
         """
-        module = _global("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
-        self._handle = _global("aiomlc.encoder_open")(module, list(params), num_threads)
-        self._forward = _global("aiomlc.encoder_forward")
+        module = native_function("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
+        self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
+        self._forward = native_function("aiomlc.encoder_forward")
         abandon_in_children(self)
 
     def abandon(self) -> None:
@@ -64,11 +64,3 @@ class NativeEncoder:
         hidden = self._forward(self._handle, ids.tobytes(), lengths.tobytes())
         states: Any = np.from_dlpack(hidden)
         return cast("NDArray[np.float32]", states)
-
-
-def _global(name: str) -> Callable[..., Any]:
-    import tvm_ffi
-
-    load_native()
-    function: Callable[..., Any] = tvm_ffi.get_global_func(name)
-    return function

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models
 
-from aiomlc.runtime.core import encode_by_pairs
+from aiomlc.runtime.native_grammar import encode_by_pairs
 from aiomlc.runtime.tokenizer import Tokenizer
 from tests.e2e.conftest import BUNDLED
 from tests.e2e.random_schemas import random_schema

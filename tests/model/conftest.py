@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from aiomlc.config import EngineConfig, KVCacheType
-from aiomlc.runtime.core import NativeModel
 from aiomlc.runtime.load import open_native
 from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.tiny_models import write_model
 
 OpenTiny = Callable[..., NativeModel]

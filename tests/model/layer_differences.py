@@ -260,7 +260,7 @@ def _difference(name: str) -> float:
 
 def main() -> None:
     """Print the largest difference of every case."""
-    from aiomlc.runtime.core import load_native
+    from aiomlc.runtime.native_library import load_native
 
     load_native()
     sys.stdout.write(json.dumps({name: _difference(name) for name in CASES}) + "\n")

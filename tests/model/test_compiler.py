@@ -29,7 +29,7 @@ from aiomlc.compiler import compile as compile_module
 from aiomlc.compiler.quantization import packed_bytes
 from aiomlc.errors import CompileError, ModelLoadError
 from aiomlc.models import DecoderConfig, RopeConfig, read_description
-from aiomlc.runtime.core import load_native
+from aiomlc.runtime.native_library import load_native
 from tests.model.tiny_models import TINY_CONFIGS, write_model
 
 CONFIG = DecoderConfig(

@@ -12,7 +12,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.core import load_native
+from aiomlc.runtime.native_library import load_native
 from aiomlc.runtime.load import prepare_model
 from aiomlc.runtime.model_directory import find_model
 from tests.model.test_kernel_linear import empty, pack_f32, pack_q4, random

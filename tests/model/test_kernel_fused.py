@@ -9,7 +9,7 @@ import pytest
 import tvm_ffi
 from numpy.typing import DTypeLike, NDArray
 
-from aiomlc.runtime.core import load_native
+from aiomlc.runtime.native_library import load_native
 from tests.model.test_kernel_linear import empty, pack_q4, random
 
 load_native()

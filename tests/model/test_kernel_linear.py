@@ -10,7 +10,7 @@ import pytest
 import tvm_ffi
 from numpy.typing import DTypeLike, NDArray
 
-from aiomlc.runtime.core import load_native
+from aiomlc.runtime.native_library import load_native
 
 load_native()
 

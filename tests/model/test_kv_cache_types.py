@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, MLCEngine, plan_memory
 from aiomlc.config import KVCacheType
-from aiomlc.runtime.core import NativeModel
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.conftest import OpenTiny
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import TINY_CONFIGS

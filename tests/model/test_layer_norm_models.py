@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
 from aiomlc.models import DecoderConfig, Parameter, decoder_parameters, read_description
-from aiomlc.runtime.core import NativeModel
 from aiomlc.runtime.load import open_native
 from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.native_model import NativeModel
 from tests.model import tiny_layer_norm
 from tests.model.conftest import OpenTiny
 from tests.model.make_reference import PROMPT

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aiomlc.runtime.core import NativeModel
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.make_reference import PROMPT, STEPS, reference_logits
 from tests.model.tiny_models import TINY_CONFIGS
 

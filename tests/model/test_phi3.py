@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.core import NativeModel
 from aiomlc.runtime.load import open_native
 from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model
 from tests.model.weight_files import mlc_record, write_mlc

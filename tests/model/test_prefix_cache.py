@@ -13,7 +13,7 @@ from anyio import create_task_group
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, EngineConfig
-from aiomlc.runtime.core import NativeModel
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.tiny_models import TINY_CONFIGS
 
 OpenTiny = Callable[..., NativeModel]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aiomlc import Completion, EngineConfig, MLCEngine
 from aiomlc.api.protocol.chat import TokenLogprob
-from aiomlc.runtime.core import NativeModel
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.make_reference import PROMPT
 from tests.model.tiny_models import TINY_CONFIGS
 

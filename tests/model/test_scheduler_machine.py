@@ -32,10 +32,11 @@ from aiomlc.errors import (
     EngineOverloadedError,
     PromptTooLongError,
 )
-from aiomlc.runtime.core import NativeCore, NativeModel
+from aiomlc.runtime.core import NativeCore
 from aiomlc.runtime.core_protocol import Record
 from aiomlc.runtime.load import OpenedModel, open_native
 from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.native_model import NativeModel
 from aiomlc.runtime.tokenizer import Tokenizer
 from tests.model.scheduler_reference import Answer, Limits, SchedulerReference, TracedSequence
 

@@ -16,7 +16,7 @@ from anyio import CancelScope, fail_after
 from numpy.typing import NDArray
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.runtime.core import load_native
+from aiomlc.runtime.native_library import load_native
 from aiomlc.weights import PackedWeights, Progress, map_weights, prepare_weights
 from tests.model.weight_files import (
     MLC_NAMES,

@@ -14,9 +14,9 @@ from anyio import create_task_group
 from numpy.typing import NDArray
 
 from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig
-from aiomlc.runtime.core import NativeModel
 from aiomlc.runtime.load import open_native
 from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.native_model import NativeModel
 from tests.model.tiny_models import TINY_CONFIGS, write_model
 
 Logits = NDArray[np.float32]
