@@ -24,7 +24,7 @@ NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')
 REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; \
 	p = tomllib.load(open("pyproject.toml", "rb")); print(*eval(sys.argv[1]), sep="\n")'
 
-.PHONY: chat test dev lint format native native-sanitize pytest wheel soak soak-sanitize bench clean
+.PHONY: chat test dev lint format native native-sanitize native-aarch64 pytest wheel soak soak-sanitize bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
@@ -88,7 +88,27 @@ native-sanitize: $(VENV)/tools
 	$(call native_tests,build/native-sanitize,-DAIOMLC_SANITIZE=address$(comma)undefined \
 	  -DCMAKE_CXX_FLAGS_RELEASE=-O1)
 
+# The same for AArch64, cross-compiled and under an emulator; a processor without the dot product is
+# given the portable tier. Needs: apt install g++-aarch64-linux-gnu qemu-user-static libgtest-dev
+AARCH64_EMULATOR = qemu-aarch64-static -L /usr/aarch64-linux-gnu
+AARCH64_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+	-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+	-DCMAKE_CROSSCOMPILING_EMULATOR="$(subst $(space),;,$(AARCH64_EMULATOR))"
+
+native-aarch64: $(VENV)/tools
+	$(BIN)/cmake -S /usr/src/googletest -B build/aarch64/googletest $(AARCH64_OPTIONS) \
+	  -DCMAKE_INSTALL_PREFIX="$(CURDIR)/build/aarch64/root" >/dev/null
+	$(BIN)/cmake --build build/aarch64/googletest --target install >/dev/null
+	$(BIN)/cmake -S native -B build/aarch64/native $(AARCH64_OPTIONS) -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON \
+	  -DCMAKE_PREFIX_PATH="$(CURDIR)/build/aarch64/root" >/dev/null
+	$(BIN)/cmake --build build/aarch64/native
+	$(AARCH64_EMULATOR) -cpu max build/aarch64/native/aiomlc_tests --gtest_brief=1
+	$(AARCH64_EMULATOR) -cpu cortex-a72 build/aarch64/native/aiomlc_tests --gtest_brief=1 \
+	  --gtest_filter='CpuInfo.*:Linear*:Attention*:Elementwise*'
+
 comma := ,
+space := $() $()
 
 pytest: dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

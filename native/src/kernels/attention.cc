@@ -25,9 +25,12 @@ TileFunction ActiveTileFunction() {
     case Isa::kAvxVnni:
     case Isa::kAvx2:
       return AttendTileAvx2;
+    case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
+#elif defined(__aarch64__)
+  if (ActiveIsa() == Isa::kNeon) return AttendTileNeon;
 #endif
   return AttendTilePortable;
 }

@@ -88,6 +88,8 @@ struct TileWork {
 
 void AttendTilePortable(const AttentionTile& tile, const TileWork& work,
                         const AttentionScratch& scratch);
+void AttendTileNeon(const AttentionTile& tile, const TileWork& work,
+                    const AttentionScratch& scratch);
 void AttendTileAvx2(const AttentionTile& tile, const TileWork& work,
                     const AttentionScratch& scratch);
 void AttendTileAvx512(const AttentionTile& tile, const TileWork& work,

@@ -15,6 +15,9 @@
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #include "amx_support.h"
@@ -93,8 +96,8 @@ std::vector<int> AllowedCpus() {
   return all;
 }
 
-constexpr Isa kTiersFromHighest[] = {Isa::kAmx, Isa::kAvx512, Isa::kAvxVnni, Isa::kAvx2,
-                                     Isa::kPortable};
+constexpr Isa kTiersFromHighest[] = {Isa::kAmx,  Isa::kAvx512, Isa::kAvxVnni,
+                                     Isa::kAvx2, Isa::kNeon,   Isa::kPortable};
 
 #if defined(__x86_64__)
 // These also ask whether the operating system saves the wide registers.
@@ -118,6 +121,8 @@ bool HasAvxVnni() {
          __get_cpuid_count(kLeaf, kSubleaf, &eax, &ebx, &ecx, &edx) != 0 &&
          (eax & kAvxVnniBit) != 0;
 }
+#elif defined(__aarch64__) && defined(__linux__)
+bool HasNeon() { return kLinearNeon != nullptr && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 #endif
 
 /*! \brief Who asks for less than AMX does not want it tried. */
@@ -140,6 +145,8 @@ std::string_view IsaName(Isa isa) {
       return "avxvnni";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kNeon:
+      return "neon";
     case Isa::kPortable:
       break;
   }
@@ -157,9 +164,12 @@ bool IsSupported(Isa isa) {
       return HasAvxVnni();
     case Isa::kAvx2:
       return HasAvx2();
+    case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
+#elif defined(__aarch64__) && defined(__linux__)
+  if (isa == Isa::kNeon) return HasNeon();
 #endif
   return isa == Isa::kPortable;
 }
@@ -172,7 +182,7 @@ Isa ParseIsa(std::string_view name) {
     if (name == IsaName(isa)) return HighestUpTo(isa);
   }
   throw std::invalid_argument("AIOMLC_ISA is '" + std::string(name) +
-                              "', expected portable, avx2, avxvnni, avx512 or amx");
+                              "', expected portable, neon, avx2, avxvnni, avx512 or amx");
 }
 
 Isa ActiveIsa() {

@@ -25,9 +25,12 @@ RowKernels ActiveRowKernels() {
     case Isa::kAvxVnni:
     case Isa::kAvx2:
       return Avx2RowKernels();
+    case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
+#elif defined(__aarch64__)
+  if (ActiveIsa() == Isa::kNeon) return NeonRowKernels();
 #endif
   return PortableRowKernels();
 }

@@ -39,6 +39,7 @@ struct RowKernels {
 };
 
 RowKernels PortableRowKernels();
+RowKernels NeonRowKernels();
 RowKernels Avx2RowKernels();
 RowKernels Avx512RowKernels();
 

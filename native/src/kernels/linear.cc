@@ -164,9 +164,12 @@ const LinearKernels& ActiveLinearKernels() {
     }
     case Isa::kAvx2:
       return kLinearAvx2;
+    case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
+#elif defined(__aarch64__)
+  if (ActiveIsa() == Isa::kNeon) return *kLinearNeon;
 #endif
   return kLinearPortable;
 }

@@ -104,6 +104,9 @@ extern void (*const kQ4AvxVnni)(const LinearBlock&);
 
 /*! \brief Makes parts with AVX-512, whose own kernels take floats. */
 void SplitRowsAvx512(const SplitBlock& block);
+#elif defined(__aarch64__)
+/*! \brief Null where the compiler does not know the dot product. */
+extern const LinearKernels* const kLinearNeon;
 #endif
 
 }  // namespace aiomlc
