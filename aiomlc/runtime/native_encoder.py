@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final
 import numpy as np
 
 from aiomlc.runtime.forks import abandon_in_children, leak
-from aiomlc.runtime.native_library import native_function
+from aiomlc.runtime.native_library import native_function, open_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,8 +40,9 @@ class NativeEncoder:
         Raises:
             ModelLoadError: the library cannot be loaded or lacks a function.
         """
-        module = native_function("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
-        self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
+        with open_library(library) as module:
+            self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
+
         self._forward = native_function("aiomlc.encoder_forward")
         abandon_in_children(self)
 

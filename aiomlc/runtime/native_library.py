@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("ffi_shape", "load_native", "native_function", "physical_cores", "register_global")
+__all__ = (
+    "ffi_shape",
+    "load_native",
+    "native_function",
+    "open_library",
+    "physical_cores",
+    "register_global",
+)
 
 import ctypes
 import functools
@@ -11,7 +18,8 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +96,24 @@ def load_native() -> None:
         ctypes.CDLL(str(_library_path()), ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise errors.ModelLoadError(f"a native library does not load: {error}") from error
+
+
+@contextmanager
+def open_library(library: Path) -> Iterator[Any]:
+    """The module of a compiled library, for a body that makes something of it.
+
+    Raises:
+        ModelLoadError: the library is none, or the body found that it lacks a function.
+        MemoryError: the body asked for what there is not.
+    """
+    try:
+        yield native_function("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
+    except (errors.AiomlcError, MemoryError):
+        raise
+    except Exception as error:
+        raise errors.ModelLoadError(
+            f"the compiled library {library} cannot be opened: {error}", path=library
+        ) from error
 
 
 def physical_cores() -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from aiomlc.runtime.native_library import ffi_shape, native_function
+from aiomlc.runtime.native_library import ffi_shape, native_function, open_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,15 +47,15 @@ class NativeModel:
             ModelLoadError: the library cannot be loaded or lacks a function.
             MemoryError: the KV cache cannot be allocated.
         """
-        module = native_function("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
         self.vocab_size: int = shape["vocab_size"]
-        self.handle: Any = native_function("aiomlc.model_open")(
-            module,
-            list(params),
-            dict(shape),
-            num_threads,
-            None if faults is None else faults.as_map(),
-        )
+        with open_library(library) as module:
+            self.handle: Any = native_function("aiomlc.model_open")(
+                module,
+                list(params),
+                dict(shape),
+                num_threads,
+                None if faults is None else faults.as_map(),
+            )
 
     def add_sequence(self, sequence_id: int) -> None:
         """Begin an empty sequence."""

@@ -12,9 +12,9 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.native_library import load_native
 from aiomlc.runtime.load import prepare_model
 from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.native_library import load_native
 from tests.model.test_kernel_linear import empty, pack_f32, pack_q4, random
 from tests.model.tiny_experts import EXPERT_CONFIGS, fused_experts
 from tests.model.tiny_models import tiny_weights, write_model, write_safetensors
