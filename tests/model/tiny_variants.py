@@ -30,7 +30,6 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "architectures": ["GraniteMoeHybridForCausalLM"],
         "shared_intermediate_size": 160,
         "num_local_experts": 0,
-        "num_experts_per_tok": 0,
         "position_embedding_type": "rope",
         "layer_types": ["full_attention"] * 2,
         "mamba_n_heads": 4,
