@@ -6,12 +6,9 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
-from functools import cached_property
-from os import fspath
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
-from anyio import AsyncContextManagerMixin, CancelScope, Lock
+from anyio import AsyncContextManagerMixin
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
 
@@ -21,32 +18,29 @@ from aiomlc.api.device import Device, device_name
 from aiomlc.api.done import Done
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.former import FormerOptions, with_former_options
-from aiomlc.api.loader import Loader, Model, complete_config, model_configs, open_model
+from aiomlc.api.loader import Loader, Model, complete_config, model_configs
 from aiomlc.api.many import Outcome, answer_many
 from aiomlc.api.metrics import EngineMetrics
-from aiomlc.api.model_files import ModelFacts, read_facts
 from aiomlc.api.options import ChatOptions, TokenOptions
 from aiomlc.api.pins import pin_prefix
 from aiomlc.api.portal import open_portal
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.api.responses import AsyncResponses
-from aiomlc.api.session import EncoderSession, ModelSession
+from aiomlc.api.service import EngineService
 from aiomlc.api.tokens import TokenStream, open_token_stream
 from aiomlc.api.tracing import check_tracing
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.errors import BadRequestError, EngineClosedError
 from aiomlc.runtime.arguments import check_callable, check_path, check_seconds, check_type
 from aiomlc.runtime.conversation import Conversation
 from aiomlc.runtime.core_protocol import CoreStatistics
-from aiomlc.runtime.engine import Engine
-from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.loaded_model import LoadProgress
 from aiomlc.runtime.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.tokenizer import Tokenizer
 from aiomlc.runtime.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.embedder import Embedder
     from aiomlc.runtime.memory_plan import MemoryPlan
 
 
@@ -87,7 +81,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         )
         check_callable("on_progress", on_progress)
         check_callable("loader", loader)
-        self._service = _Service(device_name(device), config, on_progress, loader)
+        self._service = EngineService(device_name(device), config, on_progress, loader)
         self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._service)
         self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)
@@ -360,226 +354,3 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """Whether the calling thread steps the model, as it does in a logits processor: then it
         must not wait for this engine."""
         return self._service.is_stepping_here()
-
-
-@final
-class _Service:
-    """The one owner of the open engine.
-
-    The engine, its `chat` and each stream hold it, and its task does not: when all of them are
-    garbage, the task ends too.
-    """
-
-    def __init__(
-        self,
-        device: str,
-        config: EngineConfig,
-        on_progress: Callable[[LoadProgress], None] | None,
-        loader: Loader | None,
-    ) -> None:
-        self._device = device
-        self.config = config
-        self._on_progress = on_progress
-        self._loader = loader or open_model
-        self._facts: ModelFacts | None = None  # Of a model that is not open yet.
-        self._session: ModelSession | EncoderSession | None = None
-        self._terminated = False
-        self._is_unloaded = False
-
-    def __del__(self) -> None:
-        if self._session is not None:
-            self._session.engine.stop()
-
-    @cached_property
-    def _opening(self) -> Lock:
-        # Made where it is used: the constructor may run in another event loop, or in none.
-        return Lock()
-
-    @property
-    def is_open(self) -> bool:
-        return self._session is not None and not self._terminated
-
-    @property
-    def engine(self) -> Engine:
-        if self._session is None:
-            raise EngineClosedError("the engine is not open")
-
-        return self._session.engine
-
-    @property
-    def conv_template(self) -> Conversation | None:
-        is_encoder = isinstance(self._session, EncoderSession)
-        template = None if is_encoder else self.model.chat_template
-        return template if isinstance(template, Conversation) else None
-
-    @property
-    def model(self) -> ModelFacts:
-        session = self._session
-        if session is None:
-            return self._unopened_model()
-
-        if isinstance(session, EncoderSession):
-            raise BadRequestError("the model is an encoder, which generates nothing", param="model")
-
-        return session.model
-
-    def _unopened_model(self) -> ModelFacts:
-        # What another loader opens, only that loader knows.
-        is_over = self._terminated or self._is_unloaded
-        if is_over or self._loader is not open_model:
-            raise EngineClosedError("the engine is not open")
-
-        self._facts = self._facts or read_facts(self.config)
-        return self._facts
-
-    @property
-    def memory_plan(self) -> MemoryPlan | None:
-        if self._session is None:
-            raise EngineClosedError("the engine is not open")
-
-        return _plan_of(self._session)
-
-    @property
-    def completed_config(self) -> EngineConfig:
-        # Beside what was given, which another model is planned with.
-        plan = _plan_of(self._session)
-        return self.config if plan is None else plan.complete(self.config)
-
-    async def session(self) -> ModelSession:
-        """The open session of a model that generates; the first call opens it."""
-        session = await self._open_session()
-        if isinstance(session, EncoderSession):
-            raise BadRequestError(
-                f"the model {session.embedder.model_name!r} is an encoder: it has embeddings only",
-                param="model",
-            )
-
-        return session
-
-    async def embedder(self) -> Embedder:
-        """The encoder of the open session; the first call opens it."""
-        session = await self._open_session()
-        if isinstance(session, ModelSession):
-            raise BadRequestError(
-                f"the model {session.model.model_name!r} is a decoder: it has no embeddings",
-                param="model",
-            )
-
-        return session.embedder
-
-    async def _open_session(self) -> ModelSession | EncoderSession:
-        """The open session; the first call opens it, in a task of its own."""
-        if self._session is None:
-            # One caller loads. If that one is cancelled, the next in line takes over.
-            async with self._opening:
-                if self._is_unloaded:
-                    raise EngineClosedError("the model was unloaded: reload it")
-
-                if self._session is None:
-                    return await self._start()
-
-        if self._terminated:
-            raise EngineClosedError("the engine was terminated")
-
-        return self._session
-
-    def reset(self) -> None:
-        if self._session is not None or self._terminated or self._is_unloaded:
-            self.engine.reset()
-
-    async def unload(self) -> None:
-        async with self._opening:
-            await self._unload()
-
-    async def _unload(self) -> None:
-        self._is_unloaded = True
-        session, self._session = self._session, None
-        if session is not None:
-            # The engine ends even if this wait is cancelled.
-            await session.engine.aclose()
-
-    async def reload(self, model: Model | None) -> None:
-        async with self._opening:
-            await self._unload()
-            if model is not None:
-                self.config = replace(self.config, model=fspath(model))
-
-            await self._start()
-
-    async def _start(self) -> ModelSession | EncoderSession:
-        session = await self._load()
-        session.engine.start()
-        self._session = session
-        self._is_unloaded = False
-        await session.engine.wait_begun()
-        return session
-
-    @asynccontextmanager
-    async def scope(self) -> AsyncIterator[None]:
-        """Open the session for as long as the scope lasts."""
-        async with self._opening:
-            if self._session is not None and not self._terminated:
-                raise EngineError("the engine is already open")
-
-            session = await self._load()
-            self._session = session
-
-        try:
-            async with session.engine:
-                try:
-                    yield
-                finally:
-                    self._terminated = True
-                    await self._end_replacement(session)
-        finally:
-            self._terminated = True
-
-    async def _end_replacement(self, first: ModelSession | EncoderSession) -> None:
-        """Free what was loaded instead of the scope's first model."""
-        if self._session is not None and self._session is not first:
-            with CancelScope(shield=True):
-                await self._session.engine.aclose()
-
-    def terminate(self) -> None:
-        self._terminated = True
-        if self._session is not None:
-            self._session.engine.terminate()
-
-    def is_stepping_here(self) -> bool:
-        return self._session is not None and self._session.engine.is_stepping_here()
-
-    async def _load(self) -> ModelSession | EncoderSession:
-        if self._terminated:
-            raise EngineClosedError("the engine was terminated")
-
-        loaded = await self._loader(
-            self.config.model,
-            device=self._device,
-            mode=self.config.mode or "local",
-            engine_config=self.config,
-            on_progress=self._on_progress,
-        )
-        if self.config.enable_tracing and isinstance(loaded, LoadedModel):
-            loaded.core.enable_trace()
-
-        session = _session_of(loaded, self.config)
-        self._facts = None
-        if self._terminated:
-            session.engine.terminate()
-            raise EngineClosedError("the engine was terminated")
-
-        return session
-
-
-def _plan_of(session: ModelSession | EncoderSession | None) -> MemoryPlan | None:
-    return session.model.memory_plan if isinstance(session, ModelSession) else None
-
-
-def _session_of(
-    loaded: LoadedModel | LoadedEncoder, config: EngineConfig
-) -> ModelSession | EncoderSession:
-    if isinstance(loaded, LoadedEncoder):
-        return EncoderSession(Engine(loaded.core), loaded.embedder)
-
-    engine = Engine(loaded.core, max_unread_tokens=config.max_unread_tokens)
-    return ModelSession(engine, loaded)
