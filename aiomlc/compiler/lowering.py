@@ -146,24 +146,28 @@ class _CpuRMSNorm(nn.Module):  # type: ignore[misc]
 class _CpuLayerNorm(nn.Module):  # type: ignore[misc]
     def __init__(self, layer: LayerNorm) -> None:
         super().__init__()
+        self.kernel = "layer_norm" if layer.bias is None else "layer_norm_bias"
         self.eps = layer.eps
         self.weight = layer.weight
         self.bias = layer.bias
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
-        inputs = [x, self.weight, self.bias, self.eps]
-        return call_kernel("layer_norm", inputs, x.shape, "float32")
+        return call_kernel(self.kernel, [x, *self._settings()], x.shape, "float32")
 
     def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
         out = relax.TensorType(x.shape, "float32")
-        inputs = [x, residual, self.weight, self.bias, self.eps]
-        return _call_with_sum("add_layer_norm", inputs, out, out)
+        inputs = [x, residual, *self._settings()]
+        return _call_with_sum(f"add_{self.kernel}", inputs, out, out)
 
     def add_linear(
         self, x: nn.Tensor, residual: nn.Tensor, linear: _CpuLinear
     ) -> tuple[nn.Tensor, nn.Tensor]:
         x, total = self.add(x, residual)
         return linear(x), total
+
+    def _settings(self) -> list[object]:
+        biases = [] if self.bias is None else [self.bias]
+        return [self.weight, *biases, self.eps]
 
 
 class _CpuQKNorm(nn.Module):  # type: ignore[misc]

@@ -21,8 +21,11 @@ from aiomlc.models.module import Module
 
 def norm_of(config: DecoderConfig) -> Norm:
     """A norm of hidden states, of the decoder's kind."""
-    kind = LayerNorm if config.norm_kind == "layer" else RMSNorm
-    return kind(config.hidden_size, config.rms_norm_eps)
+    size, eps = config.hidden_size, config.rms_norm_eps
+    if config.norm_kind == "rms":
+        return RMSNorm(size, eps)
+
+    return LayerNorm(size, eps, bias=config.norm_kind == "layer")
 
 
 class Block(Module):

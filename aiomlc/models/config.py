@@ -20,13 +20,14 @@ from aiomlc.models.windows import (
     windows_within,
 )
 
-NormKind = Literal["rms", "layer"]
+NormKind = Literal["rms", "layer", "layer_without_bias"]
 #: Where a block's norms stand: before attention and the feed-forward layer, one after the other;
 #: behind them; or before both, side by side, with a norm each (`parallel`) or one (`shared`).
 NormPlace = Literal["before", "behind", "parallel", "shared"]
 #: Rows of queries, keys and values in a Hugging Face directory: one part after the other, as ours;
-#: or a head's three parts, then the next head's.
-HubRows = Literal["parts", "heads"]
+#: or a head's three parts, then the next head's; or the first, but with the dimensions that turn
+#: together side by side.
+HubRows = Literal["parts", "heads", "pairs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

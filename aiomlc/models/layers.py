@@ -97,11 +97,11 @@ class RMSNorm(Module):
 class LayerNorm(Module):
     """Layer normalisation over the last axis, in float32."""
 
-    def __init__(self, size: int, eps: float) -> None:
+    def __init__(self, size: int, eps: float, *, bias: bool = True) -> None:
         super().__init__()
         self.eps = eps
         self.weight: nn.Parameter = nn.Parameter((size,), "float32")
-        self.bias: nn.Parameter = nn.Parameter((size,), "float32")
+        self.bias: nn.Parameter | None = nn.Parameter((size,), "float32") if bias else None
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.layer_norm(x, x.shape[-1], self.weight, self.bias, eps=self.eps)

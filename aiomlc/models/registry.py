@@ -12,6 +12,7 @@ from types import MappingProxyType
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.models import (
     bert,
+    cohere,
     exaone4,
     gemma,
     gpt_neox,
@@ -39,6 +40,7 @@ ModelConfig = DecoderConfig | EncoderConfig
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
         "bert": bert.parse,
+        "cohere": cohere.parse,
         "exaone4": exaone4.parse,
         "gemma": gemma.parse,
         "gpt_neox": gpt_neox.parse,

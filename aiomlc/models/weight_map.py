@@ -68,10 +68,14 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
 
 
 def _qkv_order(config: DecoderConfig) -> RowOrder | None:
-    if config.hub_rows == "parts":
-        return None
-
-    return 1, 3, config.num_attention_heads, config.head_dim
+    heads, size = config.num_attention_heads, config.head_dim
+    match config.hub_rows:
+        case "parts":
+            return None
+        case "heads":
+            return 1, 3, heads, size
+        case "pairs":
+            return heads + config.num_key_value_heads, 2, size // 2, 1
 
 
 def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:

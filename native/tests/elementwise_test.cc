@@ -167,6 +167,24 @@ TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
   }
 }
 
+TEST_P(ElementwiseOnTier, ALayerNormWithoutABiasIsOneOfZeros) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
+  const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 17);
+  const std::vector<float> zeros(kSize, 0.0f);
+  std::vector<float> expected(kRows * kSize), norm(kRows * kSize), sum(kRows * kSize);
+  LayerNorm(pool_, x.data(), weight.data(), zeros.data(), 1e-5f, kRows, kSize, expected.data());
+
+  LayerNorm(pool_, x.data(), weight.data(), nullptr, 1e-5f, kRows, kSize, norm.data());
+
+  EXPECT_EQ(norm, expected);
+  AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), zeros.data(), 1e-5f, kRows, kSize,
+               expected.data(), sum.data());
+  AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), nullptr, 1e-5f, kRows, kSize,
+               norm.data(), sum.data());
+  EXPECT_EQ(norm, expected);
+}
+
 TEST_P(ElementwiseOnTier, GeluIsNearTheOracle) {
   std::vector<float> x = RandomFloats(kRows * kSize, 19, 4.0f);
   x[0] = 0.0f;

@@ -123,6 +123,19 @@ def _add_layer_norm() -> tuple[Any, list[Array]]:
     return _calling(LayerNorm(HIDDEN, 1e-5), "add"), [x, x[::-1].copy()]
 
 
+def _layer_norm_without_bias() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import LayerNorm
+
+    return _calling(LayerNorm(HIDDEN, 1e-5, bias=False)), [_floats(ROWS, HIDDEN)]
+
+
+def _add_layer_norm_without_bias() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import LayerNorm
+
+    x = _floats(ROWS, HIDDEN)
+    return _calling(LayerNorm(HIDDEN, 1e-5, bias=False), "add"), [x, x[::-1].copy()]
+
+
 def _gelu() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import Gelu
 
@@ -182,6 +195,8 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "scale": _scale,
     "layer_norm": _layer_norm,
     "add_layer_norm": _add_layer_norm,
+    "layer_norm_without_bias": _layer_norm_without_bias,
+    "add_layer_norm_without_bias": _add_layer_norm_without_bias,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "sum": _sum,

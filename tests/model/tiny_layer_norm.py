@@ -38,6 +38,20 @@ _STABLELM: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 CONFIGS: Mapping[str, dict[str, Any]] = {
+    "cohere": {
+        "model_type": "cohere",
+        "architectures": ["CohereForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "layer_norm_eps": 1e-5,
+        "attention_bias": True,
+        "logit_scale": 0.25,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+    },
     "gpt_neox": _GPT_NEOX,
     "gpt_neox_serial": _GPT_NEOX | {"use_parallel_residual": False, "attention_bias": False},
     "phi": {
@@ -77,6 +91,23 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
 def shapes(config: Mapping[str, Any]) -> Shapes:
     """The tensors of one of these models."""
     return _SHAPES[config["model_type"]](config)
+
+
+def _cohere(config: Mapping[str, Any]) -> Shapes:
+    hidden, inner, vocab = _sizes(config)
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        result |= _norm(f"{at}.input_layernorm", hidden, bias=False)
+        result |= _linear(f"{at}.self_attn.q_proj", hidden, hidden)
+        result |= _linear(f"{at}.self_attn.k_proj", hidden, keys)
+        result |= _linear(f"{at}.self_attn.v_proj", hidden, keys)
+        result |= _linear(f"{at}.self_attn.o_proj", hidden, hidden)
+        result |= _linear(f"{at}.mlp.gate_proj", hidden, inner, bias=False)
+        result |= _linear(f"{at}.mlp.up_proj", hidden, inner, bias=False)
+        result |= _linear(f"{at}.mlp.down_proj", inner, hidden, bias=False)
+    return result | _norm("model.norm", hidden, bias=False)
 
 
 def _gpt_neox(config: Mapping[str, Any]) -> Shapes:
@@ -163,6 +194,7 @@ def _norm(name: str, size: int, *, bias: bool = True) -> Shapes:
 
 
 _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
+    "cohere": _cohere,
     "gpt_neox": _gpt_neox,
     "phi": _phi,
     "stablelm": _stablelm,

@@ -148,6 +148,17 @@ def test_a_part_of_each_head_turns(
     assert len(config.rope.inverse_frequencies(config.head_dim)) == pairs
 
 
+def test_coheres_defaults_are_those_of_transformers(tmp_path: Path) -> None:
+    absent = {"logit_scale": None, "rope_theta": None, "tie_word_embeddings": None}
+
+    config = _read(tmp_path, "cohere", absent | {"attention_bias": None})
+
+    assert config.logit_scale == 0.0625
+    assert config.rope.theta == 500000.0
+    assert config.tie_word_embeddings
+    assert not any(p.name.endswith("bias") for p in decoder_parameters(config))
+
+
 @pytest.mark.parametrize(
     ("changes", "theta"),
     [
@@ -170,6 +181,7 @@ def test_gpt_neox_has_its_own_name_of_the_rotations_base(
         ("gpt_neox", "parallel"),
         ("gpt_neox_serial", "before"),
         ("phi", "shared"),
+        ("cohere", "shared"),
         ("stablelm", "before"),
         ("stablelm_parallel", "shared"),
     ],
@@ -200,6 +212,8 @@ def test_activations_are_those_of_transformers(
 @pytest.mark.parametrize(
     ("base", "changes", "field", "problem"),
     [
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm", "not supported"),
+        ("cohere", {"context_window_size": 512}, "model_type", "in MLC's form"),
         ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct", "above 1"),
         ("gpt_neox", {"hidden_act": "relu"}, "hidden_act", "supported: gelu"),
         ("phi", {"qk_layernorm": True}, "qk_layernorm", "not supported"),

@@ -24,8 +24,8 @@ void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, i
 void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                 float eps, int64_t rows, int64_t size, float* out, float* out_residual);
 
-/*! \brief out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, for each row. `out` may be
- * `x`. */
+/*! \brief out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, for each row. `bias` may
+ * be null, `out` may be `x`. */
 void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
                int64_t rows, int64_t size, float* out);
 

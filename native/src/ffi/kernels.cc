@@ -103,30 +103,54 @@ void CallAddRmsNorm(TensorView x, TensorView residual, TensorView weight, double
              args.Data<float>(out_residual, "out_residual"));
 }
 
-void CallLayerNorm(TensorView x, TensorView weight, TensorView bias, double eps, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.layer_norm");
+void CallLayerNorm(const char* name, const TensorView& x, const TensorView& weight,
+                   const TensorView* bias, double eps, const TensorView& out) {
+  const TensorArguments args(name);
   const RowShape shape = RowsOf(args, x, "x");
   args.RequireShape(weight, "weight", {shape.size});
-  args.RequireShape(bias, "bias", {shape.size});
+  if (bias != nullptr) args.RequireShape(*bias, "bias", {shape.size});
   RequireRows(args, out, "out", shape);
   LayerNorm(ThreadPool::Current(), args.Data<float>(x, "x"), args.Data<float>(weight, "weight"),
-            args.Data<float>(bias, "bias"), static_cast<float>(eps), shape.rows, shape.size,
-            args.Data<float>(out, "out"));
+            bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"), static_cast<float>(eps),
+            shape.rows, shape.size, args.Data<float>(out, "out"));
 }
 
-void CallAddLayerNorm(TensorView x, TensorView residual, TensorView weight, TensorView bias,
-                      double eps, TensorView out, TensorView out_residual) {
-  const TensorArguments args("aiomlc.cpu.add_layer_norm");
+void CallAddLayerNorm(const char* name, const TensorView& x, const TensorView& residual,
+                      const TensorView& weight, const TensorView* bias, double eps,
+                      const TensorView& out, const TensorView& out_residual) {
+  const TensorArguments args(name);
   const RowShape shape = RowsOf(args, x, "x");
   RequireRows(args, residual, "residual", shape);
   args.RequireShape(weight, "weight", {shape.size});
-  args.RequireShape(bias, "bias", {shape.size});
+  if (bias != nullptr) args.RequireShape(*bias, "bias", {shape.size});
   RequireRows(args, out, "out", shape);
   RequireRows(args, out_residual, "out_residual", shape);
   AddLayerNorm(ThreadPool::Current(), args.Data<float>(x, "x"),
                args.Data<float>(residual, "residual"), args.Data<float>(weight, "weight"),
-               args.Data<float>(bias, "bias"), static_cast<float>(eps), shape.rows, shape.size,
-               args.Data<float>(out, "out"), args.Data<float>(out_residual, "out_residual"));
+               bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"), static_cast<float>(eps),
+               shape.rows, shape.size, args.Data<float>(out, "out"),
+               args.Data<float>(out_residual, "out_residual"));
+}
+
+void DefineLayerNorms() {
+  constexpr const char* kPlain = "aiomlc.cpu.layer_norm";
+  constexpr const char* kBias = "aiomlc.cpu.layer_norm_bias";
+  constexpr const char* kAdd = "aiomlc.cpu.add_layer_norm";
+  constexpr const char* kAddBias = "aiomlc.cpu.add_layer_norm_bias";
+  refl::GlobalDef()
+      .def(kPlain, [](TensorView x, TensorView weight, double eps,
+                      TensorView out) { CallLayerNorm(kPlain, x, weight, nullptr, eps, out); })
+      .def(kBias, [](TensorView x, TensorView weight, TensorView bias, double eps,
+                     TensorView out) { CallLayerNorm(kBias, x, weight, &bias, eps, out); })
+      .def(kAdd,
+           [](TensorView x, TensorView residual, TensorView weight, double eps, TensorView out,
+              TensorView out_residual) {
+             CallAddLayerNorm(kAdd, x, residual, weight, nullptr, eps, out, out_residual);
+           })
+      .def(kAddBias, [](TensorView x, TensorView residual, TensorView weight, TensorView bias,
+                        double eps, TensorView out, TensorView out_residual) {
+        CallAddLayerNorm(kAddBias, x, residual, weight, &bias, eps, out, out_residual);
+      });
 }
 
 void CallGelu(TensorView x, TensorView out) {
@@ -251,13 +275,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineLinear("q4", WeightFormat::kQ4);
   DefineLinear("bf16", WeightFormat::kBF16);
   DefineLinear("f32", WeightFormat::kF32);
+  DefineLayerNorms();
   DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
   DefineGatedMul("aiomlc.cpu.gelu_tanh_mul", Activation::kGeluTanh);
   refl::GlobalDef()
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
-      .def("aiomlc.cpu.layer_norm", CallLayerNorm)
-      .def("aiomlc.cpu.add_layer_norm", CallAddLayerNorm)
       .def("aiomlc.cpu.gelu", CallGelu)
       .def("aiomlc.cpu.gelu_tanh", CallGeluTanh)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)

@@ -18,7 +18,7 @@ struct RowKernels {
   /*! \brief RMS norm of float32[size]. */
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, void* out,
                    FloatType out_type);
-  /*! \brief Layer norm of float32[size]; `out` may be `x`. */
+  /*! \brief Layer norm of float32[size]; `bias` may be null, `out` may be `x`. */
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
                      int64_t size, float* out);
   /*! \brief Change the element type. */
@@ -122,7 +122,11 @@ class Rows {
     const Vector scale = Lanes::Set(1.0f / __builtin_sqrtf(variance + eps));
     ForVectors(size, [&](int64_t i, int count) {
       const Vector normal = Lanes::Mul(Lanes::Sub(Load(x + i, count), mean), scale);
-      Store(out + i, Lanes::Fma(normal, Load(weight + i, count), Load(bias + i, count)), count);
+      const Vector scaled = Load(weight + i, count);
+      Store(out + i,
+            bias == nullptr ? Lanes::Mul(normal, scaled)
+                            : Lanes::Fma(normal, scaled, Load(bias + i, count)),
+            count);
     });
   }
 
