@@ -27,6 +27,12 @@ _HUB: _Parts = {
         ".mlp.gate_up_proj": ".shared_mlp.input_linear",
         ".mlp.down_proj": ".shared_mlp.output_linear",
     },
+    "mixtral": {
+        ".mlp.": ".block_sparse_moe.",
+        ".gate_proj.": ".w1.",
+        ".up_proj.": ".w3.",
+        ".down_proj.": ".w2.",
+    },
     "phi": {
         "model.norm.": "model.final_layernorm.",
         ".self_attn.o_proj": ".self_attn.dense",
@@ -37,6 +43,11 @@ _HUB: _Parts = {
 }
 _MLC: _Parts = {
     "gpt_neox": _GPT_NEOX,
+    "mixtral": {
+        ".mlp.gate": ".moe.gate",
+        ".mlp.moe_gate_up_proj": ".moe.e1_e3",
+        ".mlp.moe_down_proj": ".moe.e2",
+    },
     "phi": {
         "lm_head": "lm_head.linear",
         "model.embed_tokens": "transformer.embd",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 Weights = dict[str, NDArray[np.float32]]
 
-# With an ordinary layer between two mixtures.
 EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
+    # With an ordinary layer between two mixtures.
     "qwen3_moe": {
         "model_type": "qwen3_moe",
         "architectures": ["Qwen3MoeForCausalLM"],
@@ -34,7 +34,39 @@ EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
         "rope_theta": 1000000.0,
     },
+    # A window that hides something of the reference's prompt.
+    "mixtral": {
+        "model_type": "mixtral",
+        "architectures": ["MixtralForCausalLM"],
+        "hidden_size": 96,
+        "intermediate_size": 64,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "sliding_window": 24,
+        "tie_word_embeddings": False,
+        "rope_theta": 1000000.0,
+    },
+    "olmoe": {
+        "model_type": "olmoe",
+        "architectures": ["OlmoeForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 32,
+        "num_experts": 12,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": False,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "rope_theta": 10000.0,
+    },
 }
+# What a family calls the layer, and gate, up and down of an expert.
+_QWEN = ("mlp", "gate_proj", "up_proj", "down_proj")
+_NAMES = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
 _EXPERT = re.compile(r"(.+)\.(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
 _FUSED = {
     "gate_proj": "gate_up_proj",
@@ -54,17 +86,26 @@ def place_experts(
     if dense or (layer + 1) % config.get("decoder_sparse_step", 1):
         return
 
-    at = f"model.layers.{layer}.mlp"
-    hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
+    at = f"model.layers.{layer}"
+    hidden, count = (
+        config["hidden_size"],
+        config.get("num_experts", config.get("num_local_experts")),
+    )
+    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    block, gate, up, down = _NAMES.get(config["model_type"], _QWEN)
     for part in ("gate_proj", "up_proj", "down_proj"):
-        del shapes[f"{at}.{part}.weight"]
-    shapes[f"{at}.gate.weight"] = (config["num_experts"], hidden)
-    for expert in range(config["num_experts"]):
+        del shapes[f"{at}.mlp.{part}.weight"]
+    shapes[f"{at}.{block}.gate.weight"] = (count, hidden)
+    for expert in range(count):
         shapes |= {
-            f"{at}.experts.{expert}.gate_proj.weight": (inner, hidden),
-            f"{at}.experts.{expert}.up_proj.weight": (inner, hidden),
-            f"{at}.experts.{expert}.down_proj.weight": (hidden, inner),
+            f"{at}.{block}.experts.{expert}.{gate}.weight": (inner, hidden),
+            f"{at}.{block}.experts.{expert}.{up}.weight": (inner, hidden),
+            f"{at}.{block}.experts.{expert}.{down}.weight": (hidden, inner),
         }
+    if config["model_type"] == "olmoe":
+        for part in ("q", "k"):
+            rows = shapes[f"{at}.self_attn.{part}_proj.weight"][:1]
+            shapes[f"{at}.self_attn.{part}_norm.weight"] = rows
 
 
 def fused_experts(weights: Weights) -> Weights:

@@ -86,10 +86,50 @@ def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
     assert "model.layers.1.mlp.gate_up_proj" in parameters
 
 
+def test_mixtral_has_names_of_its_own(tmp_path: Path) -> None:
+    parameters = {p.mlc_name: p for p in decoder_parameters(_read(tmp_path, "mixtral"))}
+
+    at = "model.layers.1"
+    assert parameters[f"{at}.moe.gate"].sources == (f"{at}.block_sparse_moe.gate.weight",)
+    assert parameters[f"{at}.moe.e1_e3"].sources[:3] == (
+        f"{at}.block_sparse_moe.experts.0.w1.weight",
+        f"{at}.block_sparse_moe.experts.0.w3.weight",
+        f"{at}.block_sparse_moe.experts.1.w1.weight",
+    )
+    assert parameters[f"{at}.moe.e2"].sources[0] == f"{at}.block_sparse_moe.experts.0.w2.weight"
+    # Newer tools write these.
+    assert parameters[f"{at}.moe.gate"].whole == f"{at}.mlp.gate.weight"
+    assert parameters[f"{at}.moe.e2"].whole == f"{at}.mlp.experts.down_proj"
+
+
+def test_families_differ_in_weights_norms_and_windows(tmp_path: Path) -> None:
+    mixtral, olmoe = _read(tmp_path, "mixtral"), _read(tmp_path, "olmoe")
+
+    assert mixtral.experts == ExpertsConfig(
+        count=4, per_token=2, intermediate_size=64, normalize=True
+    )
+    assert mixtral.windows == (24, 24)
+    assert olmoe.experts == ExpertsConfig(
+        count=12, per_token=4, intermediate_size=32, normalize=False
+    )
+    assert olmoe.qk_norm_of_all_heads
+
+
+def test_the_base_of_mixtrals_rotation_is_large_where_a_config_names_none(tmp_path: Path) -> None:
+    assert _read(tmp_path, "mixtral", rope_theta=None).rope.theta == 1e6
+
+
 def test_a_job_survives_the_trip_through_json(tmp_path: Path) -> None:
     job = CompileJob(config=_read(tmp_path, "qwen3_moe"), quantization="q4f16_1")
 
     assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
+
+
+def test_clipped_queries_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="is set, which is not supported") as caught:
+        _read(tmp_path, "olmoe", clip_qkv=8.0)
+
+    assert caught.value.field == "clip_qkv"
 
 
 @pytest.mark.parametrize(
