@@ -38,6 +38,7 @@ from aiomlc.models.layers import (
     RMSNorm,
     Scale,
     SiluMul,
+    SoftCap,
     Sum,
     TakeRows,
 )
@@ -249,6 +250,15 @@ class _CpuMixExperts(nn.Module):  # type: ignore[misc]
         return call_kernel(f"mix_experts_{gate_up.format}", inputs, x.shape, "float32")
 
 
+class _CpuSoftCap(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: SoftCap) -> None:
+        super().__init__()
+        self.cap = layer.cap
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("soft_cap", [x, self.cap], x.shape, "float32")
+
+
 class _CpuTakeRows(nn.Module):  # type: ignore[misc]
     def __init__(self, _: TakeRows) -> None:
         super().__init__()
@@ -262,7 +272,7 @@ class _CpuTakeRows(nn.Module):  # type: ignore[misc]
 
 
 class _CpuAttention(nn.Module):  # type: ignore[misc]
-    """Attention with what the cache does not know of: a window, or 8 bits."""
+    """Attention with what the cache does not know of: a window, a soft cap, or 8 bits."""
 
     def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()
@@ -271,7 +281,8 @@ class _CpuAttention(nn.Module):  # type: ignore[misc]
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         how = self.layer.how
-        return self.layer.call(self.name, qkv, kv, how.window, how.sinks)
+        more = (how.window, how.sinks, how.soft_cap, 0, 0)
+        return self.layer.call(self.name, qkv, kv, *more)
 
 
 #: What takes the place of layers without matrices of their own.
@@ -283,6 +294,7 @@ _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     GeluTanhMul: _CpuGatedMul,
     Gelu: _CpuGelu,
     Scale: _CpuScale,
+    SoftCap: _CpuSoftCap,
     Sum: _CpuSum,
     MixExperts: _CpuMixExperts,
     TakeRows: _CpuTakeRows,
@@ -311,7 +323,7 @@ class _CpuLowering(Mutator):
         if self.cache is not None and self.cache.is_8_bit:
             return _CpuAttention(layer, "kv_int8_attention")
 
-        return _CpuAttention(layer, "kv_windowed_attention") if layer.how.window else layer
+        return layer if layer.how.is_plain else _CpuAttention(layer, "kv_layer_attention")
 
 
 def lower_to_cpu(graph: Graph, quantization: Quantization, cache: KVCache | None = None) -> Graph:

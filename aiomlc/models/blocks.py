@@ -6,7 +6,7 @@ the norm that follows, in the next block or behind the last.
 
 from __future__ import annotations
 
-__all__ = ("Block", "NormBehindBlock", "ParallelBlock", "block_of", "norm_of")
+__all__ = ("Block", "NormBehindBlock", "NormsAroundBlock", "ParallelBlock", "block_of", "norm_of")
 
 from collections.abc import Callable, Mapping
 
@@ -50,6 +50,30 @@ class Block(Module):
         x = self.self_attn(qkv, kv)
         update, residual = self.mlp(x, residual, self.post_attention_layernorm)
         return update, residual
+
+
+class NormsAroundBlock(Module):
+    """Attention and a feed-forward layer, each with a norm before and another behind it."""
+
+    def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
+        super().__init__()
+        self.input_layernorm = norm_of(config)
+        self.self_attn = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm = norm_of(config)
+        self.pre_feedforward_layernorm = norm_of(config)
+        self.mlp = feed_forward_of(config, layer)
+        self.post_feedforward_layernorm = norm_of(config)
+
+    def forward(
+        self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        if update is None:
+            qkv = self.self_attn.qkv(self.input_layernorm(residual))
+        else:
+            qkv, residual = self.input_layernorm.add_linear(update, residual, self.self_attn.qkv)
+        attended = self.post_attention_layernorm(self.self_attn(qkv, kv))
+        update, residual = self.mlp(attended, residual, self.pre_feedforward_layernorm)
+        return self.post_feedforward_layernorm(update), residual
 
 
 class NormBehindBlock(Module):
@@ -100,6 +124,7 @@ class ParallelBlock(Module):
 _BLOCKS: Mapping[NormPlace, Callable[[DecoderConfig, int, str], Module]] = {
     "before": Block,
     "behind": NormBehindBlock,
+    "around": NormsAroundBlock,
     "parallel": ParallelBlock,
     "shared": ParallelBlock,
 }

@@ -22,8 +22,9 @@ from aiomlc.models.windows import (
 
 NormKind = Literal["rms", "layer", "layer_without_bias"]
 #: Where a block's norms stand: before attention and the feed-forward layer, one after the other;
-#: behind them; or before both, side by side, with a norm each (`parallel`) or one (`shared`).
-NormPlace = Literal["before", "behind", "parallel", "shared"]
+#: behind them; before and behind each (`around`); or before both, side by side, with a norm each
+#: (`parallel`) or one (`shared`).
+NormPlace = Literal["before", "behind", "around", "parallel", "shared"]
 #: Rows of queries, keys and values in a Hugging Face directory: one part after the other, as ours;
 #: or a head's three parts, then the next head's; or the first, but with the dimensions that turn
 #: together side by side.
@@ -59,6 +60,8 @@ class DecoderConfig:
     embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
     attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
     logit_scale: float = 1.0  #: What logits are multiplied with.
+    attention_soft_cap: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 is no cap.
+    logit_soft_cap: float = 0.0  #: The same of the logits.
     norm_added: float = 0.0  #: What the norms' weights of a Hugging Face directory leave out.
     qk_norm_of_all_heads: bool = False  #: One norm for the queries, one for the keys.
     norms: NormPlace = "before"
@@ -110,6 +113,7 @@ class Traits:
     #: Of a head's dimensions that turn, where the config names none; None if all always do.
     rotary_share: float | None = None
     theta: float = DEFAULT_THETA  #: The rotation's base, where the config names none.
+    full_every: int = 0  #: Of as many layers the last has no window, if windows are "interleaved".
     window: HubWindow = "never"  #: When a `sliding_window` is meant.
 
 
@@ -123,7 +127,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")
-    windows = parse_windows(fields, traits.window, layers)
+    windows = parse_windows(fields, traits.window, layers, traits.full_every)
     context = parse_context(fields, windows)
     head_dim = _head_dim(fields, hidden, heads, traits.head_dim)
     windows = windows_within(context, windows)

@@ -15,7 +15,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.blocks import block_of, norm_of
 from aiomlc.models.config import DecoderConfig
-from aiomlc.models.layers import Embedding, Linear, Norm, Scale, TakeRows
+from aiomlc.models.layers import Embedding, Linear, Norm, Scale, SoftCap, TakeRows
 from aiomlc.models.module import Module
 
 CreateCache = Callable[..., Any]
@@ -30,6 +30,9 @@ class Decoder(Module):
         self.create_cache = create_cache
         self.model: _Layers = _Layers(config, kv_dtype)
         self.embedding_scale: Scale | None = _scale(config.embedding_scale)
+        self.soft_cap: SoftCap | None = None
+        if config.logit_soft_cap:
+            self.soft_cap = SoftCap(config.logit_soft_cap)
         self.take_rows: TakeRows = TakeRows()
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
@@ -80,12 +83,16 @@ class Decoder(Module):
     def _logits(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
         if self.lm_head is not None and self.logit_scale is None:
             logits, _ = self.model.norm.add_linear(update, residual, self.lm_head)
-            return logits
+            return self._capped(logits)
 
         x, _ = self.model.norm.add(update, residual)
         if self.logit_scale is not None:  # Of fewer numbers here than behind the head.
             x = self.logit_scale(x)
-        return self.model.embed_tokens.project(x) if self.lm_head is None else self.lm_head(x)
+        head = self.model.embed_tokens.project if self.lm_head is None else self.lm_head
+        return self._capped(head(x))
+
+    def _capped(self, logits: nn.Tensor) -> nn.Tensor:
+        return logits if self.soft_cap is None else self.soft_cap(logits)
 
 
 def _scale(factor: float) -> Scale | None:

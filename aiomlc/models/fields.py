@@ -72,6 +72,13 @@ class Fields:
 
         return float(value)
 
+    def optional_number(self, name: str, default: float) -> float:
+        """A number above zero, 0 where it is null, and the default where it is not there."""
+        if name in self._values and self._values[name] is None:
+            return 0.0
+
+        return self.number(name, default)
+
     def boolean(self, name: str, default: bool) -> bool:
         """True or false."""
         value = self._required(name, default)
@@ -124,6 +131,10 @@ class Fields:
         """These fields and those of the object `name`; where both have one, these win."""
         inner = self.nested(name)
         return Fields({**inner._values, **self._without_null(), name: None}, self.path)
+
+    def filled(self, **defaults: object) -> Fields:
+        """The same with defaults for fields that are not there; a null is there."""
+        return Fields({**defaults, **self._values}, self.path, self._prefix)
 
     def _without_null(self) -> dict[str, object]:
         return {name: value for name, value in self._values.items() if value is not None}

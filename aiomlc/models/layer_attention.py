@@ -16,6 +16,12 @@ class LayerAttention:
     scale: float  #: Of queries times keys.
     window: int = 0  #: Positions that a row sees, its own the last; 0 is all.
     sinks: int = 0  #: First positions that the window never hides.
+    soft_cap: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 is no cap.
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a cache that knows only the scale computes this."""
+        return self == LayerAttention(self.scale, sinks=self.sinks)
 
 
 def layer_attention(config: DecoderConfig, layer: int) -> LayerAttention:
@@ -24,4 +30,5 @@ def layer_attention(config: DecoderConfig, layer: int) -> LayerAttention:
         scale=config.attention_scale or config.head_dim**-0.5,
         window=config.windows[layer] if config.windows else 0,
         sinks=config.attention_sinks,
+        soft_cap=config.attention_soft_cap,
     )

@@ -15,6 +15,7 @@ __all__ = (
     "RMSNorm",
     "Scale",
     "SiluMul",
+    "SoftCap",
     "Sum",
     "TakeRows",
 )
@@ -162,12 +163,12 @@ class CacheAttention(Module):
         self.how = how
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        if self.how.window:
-            raise NotImplementedError("a sliding window on this target")
+        if not self.how.is_plain:
+            raise NotImplementedError("a window or a soft cap on this target")
 
         return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
 
-    def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: int) -> nn.Tensor:
+    def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: float) -> nn.Tensor:
         """Call a function of the cache."""
         inputs = [self.layer, self.how.scale, *more]
         call = relax.call_dps_packed(
@@ -244,6 +245,18 @@ class Sum(Module):
 
     def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
         return op.add(a, b)
+
+
+class SoftCap(Module):
+    """`cap * tanh(x / cap)` of every element."""
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        cap = nn.Tensor(_expr=relax.const(self.cap, "float32"))
+        return op.multiply(op.tanh(op.divide(x, cap)), cap)
 
 
 class TakeRows(Module):

@@ -28,23 +28,28 @@ def _parameters(config: DecoderConfig) -> Iterator[Parameter]:
     table = (config.vocab_size, config.hidden_size)
     yield _matrix("model.embed_tokens", table)
     for layer in range(config.num_hidden_layers):
-        at = f"model.layers.{layer}"
-        if config.norms != "behind":
-            yield from _norm(f"{at}.input_layernorm", config)
-        yield from _attention(f"{at}.self_attn", config)
-        if config.norms != "shared":
-            yield from _norm(f"{at}.post_attention_layernorm", config)
-        if config.experts is not None and config.experts.is_sparse(layer):
-            yield from expert_parameters(f"{at}.mlp", config.experts, config.hidden_size)
-        else:
-            yield from _mlp(f"{at}.mlp", config)
-        if config.norms == "behind":
-            yield from _norm(f"{at}.post_feedforward_layernorm", config)
+        yield from _layer(f"model.layers.{layer}", config, layer)
     yield from _norm("model.norm", config)
     if not config.tie_word_embeddings:
         yield _matrix("lm_head", table)
         if config.head_bias:
             yield _vector("lm_head.bias", config.vocab_size)
+
+
+def _layer(at: str, config: DecoderConfig, layer: int) -> Iterator[Parameter]:
+    if config.norms != "behind":
+        yield from _norm(f"{at}.input_layernorm", config)
+    yield from _attention(f"{at}.self_attn", config)
+    if config.norms != "shared":
+        yield from _norm(f"{at}.post_attention_layernorm", config)
+    if config.norms == "around":
+        yield from _norm(f"{at}.pre_feedforward_layernorm", config)
+    if config.experts is not None and config.experts.is_sparse(layer):
+        yield from expert_parameters(f"{at}.mlp", config.experts, config.hidden_size)
+    else:
+        yield from _mlp(f"{at}.mlp", config)
+    if config.norms in ("behind", "around"):
+        yield from _norm(f"{at}.post_feedforward_layernorm", config)
 
 
 def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:

@@ -48,6 +48,7 @@ class ModelMemory:
     kv_bytes_per_token: int
     chunk_bytes_per_token: int  #: The KV cache's own work space, for each token of a chunk.
     step_bytes_per_token: int  #: What lives of a step at once, for each of its tokens; estimated.
+    logits_per_row: int = 1  #: How often the logits of a row are there at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +244,8 @@ def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_specula
     computed = sizes.step_token_budget if is_speculative else sizes.max_batch_size
     # A row whose grammar is late keeps its logits, and one row at a time is adjusted.
     kept = sizes.max_batch_size + 1
-    return 4 * models[0].vocab_size * (computed * len(models) + kept)
+    rows = computed * sum(model.logits_per_row for model in models)
+    return 4 * models[0].vocab_size * (rows + kept)
 
 
 def _model_memory(
@@ -270,6 +272,7 @@ def _model_memory(
         quantization=quantization.name,
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
+        logits_per_row=2 if config.logit_soft_cap else 1,
         weight_bytes=packed_file_bytes(parse_params(records)),
         kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
         # Queries, keys, values and results, and two sums of each head.

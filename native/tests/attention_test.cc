@@ -82,7 +82,8 @@ class PagedSequence {
         dot += double{queries_[position * row_size() + head * shape_.head_dim + i]} *
                Element(keys_, kv_head, other, i);
       }
-      weights.push_back(dot * shape_.scale);
+      const double score = dot * shape_.scale, cap = shape_.soft_cap;
+      weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
     }
     const double largest = *std::max_element(weights.begin(), weights.end());
     double total = 0;
@@ -152,15 +153,15 @@ class PagedSequence {
   std::vector<const void*> addresses_;
 };
 
-// Type, head size, heads per kv head, window, pages of 8 bits.
-using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool>;
+// Type, head size, heads per kv head, window, pages of 8 bits, soft cap.
+using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool, float>;
 
 class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
  protected:
   AttentionShape shape() const {
-    const auto [type, head_dim, group, window, is_8_bit] = GetParam();
+    const auto [type, head_dim, group, window, is_8_bit, soft_cap] = GetParam();
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-    return {2 * group, 2, head_dim, type, scale, window, is_8_bit};
+    return {2 * group, 2, head_dim, type, scale, window, is_8_bit, soft_cap};
   }
 
   ThreadPool pool_{2};
@@ -279,8 +280,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                          ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
                                             ::testing::Values<int64_t>(8, 20, 64, 80),
                                             ::testing::Values<int64_t>(1, 3),
-                                            ::testing::Values(AttentionWindow{}),
-                                            ::testing::Bool()));
+                                            ::testing::Values(AttentionWindow{}), ::testing::Bool(),
+                                            ::testing::Values(0.0f)));
 INSTANTIATE_TEST_SUITE_P(
     Windows, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
@@ -289,14 +290,20 @@ INSTANTIATE_TEST_SUITE_P(
                                          AttentionWindow{16, 0}, AttentionWindow{20, 16},
                                          AttentionWindow{33, 19}, AttentionWindow{3, 40},
                                          AttentionWindow{100, 4}),
-                       ::testing::Bool()));
+                       ::testing::Bool(), ::testing::Values(0.0f)));
+INSTANTIATE_TEST_SUITE_P(
+    SoftCaps, AttentionOfShape,
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                       ::testing::Values<int64_t>(20, 64), ::testing::Values<int64_t>(1, 3, 16),
+                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
+                       ::testing::Bool(), ::testing::Values(0.5f, 5.0f)));
 // More heads than fit in a tile, and the largest usual head.
 INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
-                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false},
-                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, false},
-                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, true},
-                                           Parameters{FloatType::kF16, 256, 2, {}, false},
-                                           Parameters{FloatType::kF16, 256, 2, {}, true}));
+                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, false, 0.0f},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, true, 0.0f},
+                                           Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f},
+                                           Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
 
 // Contexts that end about the boundaries of chunks, which are 512 positions long.
 constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
@@ -312,14 +319,14 @@ FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSeq
   return output;
 }
 
-// Heads per kv head, kv heads, window, pages of 8 bits.
-using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool>;
+// Heads per kv head, kv heads, window, pages of 8 bits, soft cap.
+using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool, float>;
 
 class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
  protected:
   AttentionShape shape(FloatType type) const {
-    const auto [group, num_kv_heads, window, is_8_bit] = GetParam();
-    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window, is_8_bit};
+    const auto [group, num_kv_heads, window, is_8_bit, soft_cap] = GetParam();
+    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window, is_8_bit, soft_cap};
   }
 
   ThreadPool one_{1}, two_{2}, three_{3}, eight_{8}, sixteen_{16};
@@ -439,20 +446,20 @@ TEST_P(AttentionToALongContext, WhatARowDoesNotSeeMayHoldAnything) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {}, false},
-                                           LongParameters{2, 8, {}, false},
-                                           LongParameters{20, 1, {}, false},
-                                           LongParameters{2, 1, {}, true},
-                                           LongParameters{20, 1, {}, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionToALongContext,
+    ::testing::Values(LongParameters{2, 1, {}, false, 0.0f}, LongParameters{2, 8, {}, false, 0.0f},
+                      LongParameters{20, 1, {}, false, 0.0f}, LongParameters{2, 1, {}, true, 0.0f},
+                      LongParameters{20, 1, {}, true, 0.0f}, LongParameters{2, 1, {}, false, 1.5f},
+                      LongParameters{20, 1, {600, 3}, true, 1.5f}));
 // The sinks and what the window shows are in the same chunk, in adjacent ones, and far apart.
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
-                         ::testing::Values(LongParameters{2, 1, {5, 0}, false},
-                                           LongParameters{2, 1, {600, 3}, false},
-                                           LongParameters{2, 1, {40, 530}, false},
-                                           LongParameters{2, 1, {40, 530}, true},
-                                           LongParameters{20, 1, {1030, 17}, false},
-                                           LongParameters{20, 1, {1030, 17}, true}));
+                         ::testing::Values(LongParameters{2, 1, {5, 0}, false, 0.0f},
+                                           LongParameters{2, 1, {600, 3}, false, 0.0f},
+                                           LongParameters{2, 1, {40, 530}, false, 0.0f},
+                                           LongParameters{2, 1, {40, 530}, true, 0.0f},
+                                           LongParameters{20, 1, {1030, 17}, false, 0.0f},
+                                           LongParameters{20, 1, {1030, 17}, true, 0.0f}));
 
 TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};

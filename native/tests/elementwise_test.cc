@@ -130,6 +130,21 @@ TEST_P(ElementwiseOnTier, GeluTanhMulIsNearTheOracle) {
   }
 }
 
+TEST_P(ElementwiseOnTier, SoftCapIsNearTheOracle) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 21, 20.0f);
+  x[0] = std::numeric_limits<float>::infinity();
+  x[1] = -x[0];
+  x[2] = 0.0f;
+  std::vector<float> out(kRows * kSize);
+
+  SoftCap(pool_, x.data(), 30.0f, kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    ASSERT_NEAR(out[i], 30 * std::tanh(x[i] / 30.0), 30 * 2e-7) << x[i];
+  }
+  EXPECT_EQ(out[2], 0.0f);
+}
+
 TEST_P(ElementwiseOnTier, ScaleMultipliesEveryElement) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 20);
   std::vector<float> out(kRows * kSize);
@@ -414,7 +429,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   ThreadPool pool(2);
   const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
   const std::vector<float> weight = RandomFloats(kSize, 14);
-  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus, tanh_gelus;
+  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus, tanh_gelus, caps;
   std::vector<std::vector<std::byte>> bytes;
 
   for (const Isa isa : SupportedTiers()) {
@@ -430,6 +445,8 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
     GeluTanh(pool, x.data(), kRows * kSize, tanh_gelus.back().data());
     activations.emplace_back(kRows / 2 * kSize);
     SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
+    caps.emplace_back(kRows * kSize);
+    SoftCap(pool, x.data(), 3.0f, kRows * kSize, caps.back().data());
     gates.emplace_back(kRows / 2 * kSize);
     GatedMul(pool, Activation::kGeluTanh, x.data(), kRows / 2, kSize, gates.back().data());
     bytes.push_back(Quantized(pool, {FloatType::kF32, x}, kRows, kSize));
@@ -440,6 +457,7 @@ TEST(Elementwise, HasTheSameBitsOnEveryTier) {
   for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
   for (const std::vector<float>& gelu : tanh_gelus) EXPECT_EQ(gelu, tanh_gelus[0]);
   for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
+  for (const std::vector<float>& cap : caps) EXPECT_EQ(cap, caps[0]);
   for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
   for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);
 }

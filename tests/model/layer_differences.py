@@ -174,6 +174,12 @@ def _experts() -> tuple[Any, list[Array]]:
     return Layer(), [np.float32(0.05) * _floats(ROWS, HIDDEN)]
 
 
+def _soft_cap() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import SoftCap
+
+    return _calling(SoftCap(1.5)), [_floats(ROWS, HIDDEN)]
+
+
 def _take_rows() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import TakeRows
 
@@ -201,6 +207,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "gelu_tanh": _gelu_tanh,
     "sum": _sum,
     "experts": _experts,
+    "soft_cap": _soft_cap,
     "take_rows": _take_rows,
 }
 

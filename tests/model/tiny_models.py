@@ -189,6 +189,16 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
     "qwen2_window": _QWEN2
     | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
     "gemma": _GEMMA,
+    "gemma2": _GEMMA
+    | {
+        "model_type": "gemma2",
+        "architectures": ["Gemma2ForCausalLM"],
+        "num_key_value_heads": 2,
+        "query_pre_attn_scalar": 24,
+        "sliding_window": 20,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 1.5,
+    },
     **{name: _COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
     **{name: _COMMON | config for name, config in tiny_variants.CONFIGS.items()},
 }
@@ -223,6 +233,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         for part in _biased_parts(config):
             shapes[f"{at}.{part}.bias"] = shapes[f"{at}.{part}.weight"][:1]
         place_experts(shapes, config, layer)
+        shapes |= {f"{at}.{name}.weight": (size,) for name, size in _more_norms(config).items()}
         if config["model_type"] == "olmo2":
             del shapes[f"{at}.input_layernorm.weight"]
             shapes |= {
@@ -230,16 +241,21 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
                 f"{at}.self_attn.q_norm.weight": (heads,),
                 f"{at}.self_attn.k_norm.weight": (kv_heads,),
             }
-        if config["model_type"] in ("qwen3", "qwen3_moe"):
-            shapes |= {
-                f"{at}.self_attn.q_norm.weight": (head,),
-                f"{at}.self_attn.k_norm.weight": (head,),
-            }
         tiny_variants.adapt(config, shapes, at)
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
     return shapes
+
+
+def _more_norms(config: Mapping[str, Any]) -> dict[str, int]:
+    norms: dict[str, int] = {}
+    if config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
+        norms |= dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), config["head_dim"])
+    if config["model_type"] in ("gemma2", "gemma3_text"):
+        names = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+        norms |= dict.fromkeys(names, config["hidden_size"])
+    return norms
 
 
 def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:

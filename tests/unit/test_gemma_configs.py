@@ -61,3 +61,41 @@ def test_what_gemma_cannot_be_is_refused_by_name(
         _read(tmp_path, changes)
 
     assert caught.value.field == field
+
+
+def test_gemma2_has_soft_caps_and_windows_in_every_second_layer(tmp_path: Path) -> None:
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    config = _read(tmp_path, {"num_hidden_layers": 4}, base="gemma2", without=caps)
+
+    assert (config.attention_soft_cap, config.logit_soft_cap) == (50.0, 30.0)
+    assert config.attention_scale == 24**-0.5
+    assert config.windows == (20, 0, 20, 0)
+    assert config.norms == "around"
+    capless = _read(tmp_path, dict.fromkeys(caps), base="gemma2")
+    assert (capless.attention_soft_cap, capless.logit_soft_cap) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"layer_types": ["full_attention", "sliding_attention", "full_attention"]}, (0, 20, 0)),
+        ({"sliding_window_pattern": 3}, (20, 20, 0)),
+        ({"sliding_window_size": -1}, (20, 0, 20)),
+        ({"sliding_window_size": 9}, (9, 0, 9)),
+        ({"sliding_window": None}, ()),
+        ({"sliding_window": 512}, ()),
+        ({"max_position_embeddings": 8192, "sliding_window": 4096}, (4096, 0, 4096)),
+    ],
+)
+def test_windows_are_where_a_gemma_config_says(
+    tmp_path: Path, changes: dict[str, Any], windows: tuple[int, ...]
+) -> None:
+    assert _read(tmp_path, changes, base="gemma2").windows == windows
+
+
+def test_a_gemma2_config_without_a_window_has_that_of_transformers(tmp_path: Path) -> None:
+    config = _read(
+        tmp_path, {"max_position_embeddings": 8192}, base="gemma2", without=("sliding_window",)
+    )
+
+    assert config.windows == (4096, 0, 4096)

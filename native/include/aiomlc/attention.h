@@ -35,6 +35,7 @@ struct AttentionShape {
   float scale = 1.0f;                //!< Applied to q . k in float32.
   AttentionWindow window = {};
   bool is_8_bit = false;  //!< The pages are of KvType::kI8.
+  float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0 is no cap.
 
   KvType kv_type() const { return is_8_bit ? KvType::kI8 : KvTypeOf(type); }
 

@@ -47,6 +47,9 @@ void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* 
 /*! \brief out = x * factor, element by element. `out` may be `x`. */
 void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out);
 
+/*! \brief out = cap * tanh(x / cap), element by element. `out` may be `x`. */
+void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* out);
+
 /*! \brief What a gated layer does to its gate: x / (1 + e^-x), or GELU by way of tanh. */
 enum class Activation { kSilu, kGeluTanh };
 

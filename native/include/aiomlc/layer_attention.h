@@ -14,6 +14,15 @@
 
 namespace aiomlc {
 
+/*! \brief What the calls of the KV cache do not say of a layer. */
+struct LayerSettings {
+  AttentionWindow window = {};
+  float soft_cap = 0.0f;  //!< As in `AttentionShape`.
+  /*! \brief The layer's part of what the cache hands to every layer's rotation, in floats. */
+  int64_t rotation_begin = 0;
+  int64_t rotation_size = 0;  //!< 0 is all.
+};
+
 /*! \brief Queries and output of one call of the KV cache. */
 struct AttentionCall {
   AttentionShape shape;
@@ -68,19 +77,22 @@ class LayerAttention {
   /*! \return The calling thread's: TVM makes all calls of a layer on one thread. */
   static LayerAttention& Current();
 
-  /*! \brief The windows of the layers that are computed while it lives. */
-  class WindowScope {
+  /*! \brief The settings of the layers that are computed while it lives. */
+  class SettingsScope {
    public:
-    WindowScope(LayerAttention& layer, const AttentionWindow& window) : layer_(layer) {
-      layer.window_ = window;
+    SettingsScope(LayerAttention& layer, const LayerSettings& settings) : layer_(layer) {
+      layer.settings_ = settings;
     }
-    ~WindowScope() { layer_.window_ = {}; }
-    WindowScope(const WindowScope&) = delete;
-    WindowScope& operator=(const WindowScope&) = delete;
+    ~SettingsScope() { layer_.settings_ = {}; }
+    SettingsScope(const SettingsScope&) = delete;
+    SettingsScope& operator=(const SettingsScope&) = delete;
 
    private:
     LayerAttention& layer_;
   };
+
+  /*! \return Those of the innermost scope; outside of every one, those of a plain layer. */
+  const LayerSettings& settings() const { return settings_; }
 
   /*! \brief A new layer begins. */
   void Begin();
@@ -112,7 +124,7 @@ class LayerAttention {
 
   State state_ = State::kIdle;
   bool has_new_tokens_ = false;
-  AttentionWindow window_;
+  LayerSettings settings_;
   AttentionCall call_;
   NewTokens tokens_;
   // Sequences keep the memory of their page lists from layer to layer: only the first

@@ -202,6 +202,14 @@ void CallScale(TensorView x, double factor, TensorView out) {
         args.Data<float>(out, "out"));
 }
 
+void CallSoftCap(TensorView x, double cap, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.soft_cap");
+  RequireRows(args, out, "out", RowsOf(args, x, "x"));
+  args.Require(cap > 0, "a cap of ", cap);
+  SoftCap(ThreadPool::Current(), args.Data<float>(x, "x"), static_cast<float>(cap), x.numel(),
+          args.Data<float>(out, "out"));
+}
+
 void CallGatedMul(const char* name, Activation activation, const TensorView& gate_up,
                   const TensorView& out) {
   const TensorArguments args(name);
@@ -286,6 +294,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.scale", CallScale)
+      .def("aiomlc.cpu.soft_cap", CallSoftCap)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
       .def("aiomlc.cpu.take_rows", CallTakeRows);
 }

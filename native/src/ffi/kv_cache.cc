@@ -57,7 +57,7 @@ void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t 
   }
 }
 
-/*! \param rotation The inverse frequencies and, last, the amplitude. */
+/*! \param rotation For each kind of layer the inverse frequencies and, last, the amplitude. */
 void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorView k, TensorView v,
                      TensorView rotation) {
   const TensorArguments args("aiomlc.cpu.kv_split_rotary");
@@ -73,14 +73,17 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   args.RequireShape(qkv, "qkv", {rows, call.heads.num_heads(), q.size(2)});
   args.RequireShape(positions, "positions", {rows});
   args.RequireShape(rotation, "rotation", {kAny});
-  call.num_frequencies = rotation.size(0) - 1;
-  args.Require(call.num_frequencies >= 0, "rotation has no amplitude");
+  const LayerSettings& layer = LayerAttention::Current().settings();
+  const int64_t size = layer.rotation_size > 0 ? layer.rotation_size : rotation.size(0);
+  args.Require(size > 0 && layer.rotation_begin + size <= rotation.size(0), "rotation has ",
+               rotation.size(0), " floats, its part would end at ", layer.rotation_begin + size);
+  call.num_frequencies = size - 1;
   args.Require(2 * call.num_frequencies <= head_dim, "too many inverse frequencies");
   call.type = QueryType(args, type);
   call.rows = rows;
   call.qkv = args.Kv(qkv, "qkv", type);
   call.positions = args.Data<int32_t>(positions, "positions");
-  call.inverse_frequencies = args.Data<float>(rotation, "rotation");
+  call.inverse_frequencies = args.Data<float>(rotation, "rotation") + layer.rotation_begin;
   call.amplitude = call.inverse_frequencies[call.num_frequencies];
   call.q = args.Kv(q, "q", type);
   call.k = args.Kv(k, "k", type);
@@ -264,33 +267,53 @@ void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
                                  "windows, token trees and latent attention do not run on the CPU";
 }
 
-/*!
- * \brief Let the cache attend, with what it does not know of the layer: cache, layer, scale,
- * window, sinks.
- */
-void AttendWithin(const TensorArguments& checked, const ffi::PackedArgs& args, int64_t least_window,
-                  const ffi::AnyView& qkv, const ffi::AnyView& output, ffi::Any* result) {
-  const AttentionWindow window{args[3].cast<int64_t>(), args[4].cast<int64_t>()};
-  checked.Require(window.size >= least_window && window.sinks >= 0, "a window of ", window.size,
-                  " and ", window.sinks, " sinks");
-  static const auto& attend = *new ffi::Function(
-      ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv"));
-  const ffi::AnyView forwarded[] = {args[0], args[1], args[2], qkv, output};
-  const LayerAttention::WindowScope scope(LayerAttention::Current(), window);
-  attend.CallPacked(forwarded, std::size(forwarded), result);
-}
+/*! \brief The arguments of the attention of a layer that the cache knows too little of. */
+class LayerArguments {
+ public:
+  LayerArguments(const char* name, const ffi::PackedArgs& args) : checked_(name), args_(args) {
+    checked_.Require(args.size() == 10, args.size(), " arguments instead of 10");
+    settings_.window = {args[3].cast<int64_t>(), args[4].cast<int64_t>()};
+    settings_.soft_cap = static_cast<float>(args[5].cast<double>());
+    settings_.rotation_begin = args[6].cast<int64_t>();
+    settings_.rotation_size = args[7].cast<int64_t>();
+    const AttentionWindow& window = settings_.window;
+    checked_.Require(window.size >= 0 && window.sinks >= 0, "a window of ", window.size, " and ",
+                     window.sinks, " sinks");
+    checked_.Require(settings_.soft_cap >= 0, "a soft cap of ", settings_.soft_cap);
+    checked_.Require(settings_.rotation_begin >= 0 && settings_.rotation_size >= 0,
+                     "a rotation of ", settings_.rotation_size, " floats from ",
+                     settings_.rotation_begin, " on");
+  }
+
+  const TensorArguments& checked() const { return checked_; }
+  ffi::AnyView qkv() const { return args_[8]; }
+  ffi::AnyView output() const { return args_[9]; }
+
+  /*! \brief Let the cache attend. */
+  void Attend(const ffi::AnyView& qkv, const ffi::AnyView& output, ffi::Any* result) const {
+    static const auto& attend = *new ffi::Function(
+        ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv"));
+    const ffi::AnyView forwarded[] = {args_[0], args_[1], args_[2], qkv, output};
+    const LayerAttention::SettingsScope scope(LayerAttention::Current(), settings_);
+    attend.CallPacked(forwarded, std::size(forwarded), result);
+  }
+
+ private:
+  TensorArguments checked_;
+  const ffi::PackedArgs& args_;
+  LayerSettings settings_;
+};
 
 /*!
- * \brief The attention of a layer that has a window: cache, layer, scale, window, sinks, qkv,
- * output.
+ * \brief The attention of a layer with settings of its own: cache, layer, scale, window, sinks,
+ * soft cap, begin and size of its rotation, qkv, output. A window, a cap and a size of 0 are none.
  *
- * The cache keeps every token of such a layer too. In its own mode of sliding windows a chunk's
- * tokens would see what the first of them sees, and a sequence could not be forked.
+ * The cache keeps every token of a layer with a window too. In its own mode of sliding windows a
+ * chunk's tokens would see what the first of them sees, and a sequence could not be forked.
  */
-void CallWindowed(ffi::PackedArgs args, ffi::Any* result) {
-  const TensorArguments checked("aiomlc.cpu.kv_windowed_attention");
-  checked.Require(args.size() == 7, args.size(), " arguments instead of 7");
-  AttendWithin(checked, args, 1, args[5], args[6], result);
+void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
+  const LayerArguments layer("aiomlc.cpu.kv_layer_attention", args);
+  layer.Attend(layer.qkv(), layer.output(), result);
 }
 
 /*!
@@ -320,19 +343,15 @@ ffi::Tensor AsSeenByTheCache(const TensorArguments& args, const ffi::Tensor& ten
       ObjectUnsafe::ObjectPtrFromOwned<ffi::TensorObj>(static_cast<TVMFFIObject*>(view)));
 }
 
-/*!
- * \brief The attention of a layer over a cache of 8 bits: the arguments of a layer with a window; a
- * window of 0 is none.
- */
+/*! \brief The attention of a layer over a cache of 8 bits: the arguments of `CallLayer`. */
 void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
-  const TensorArguments checked("aiomlc.cpu.kv_int8_attention");
-  checked.Require(args.size() == 7, args.size(), " arguments instead of 7");
-  const auto qkv = args[5].cast<ffi::Tensor>();
-  const auto output = args[6].cast<ffi::Tensor>();
-  const FloatType type = checked.Type(qkv, "qkv");
+  const LayerArguments layer("aiomlc.cpu.kv_int8_attention", args);
+  const auto qkv = layer.qkv().cast<ffi::Tensor>();
+  const auto output = layer.output().cast<ffi::Tensor>();
+  const FloatType type = layer.checked().Type(qkv, "qkv");
   const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type);
-  AttendWithin(checked, args, 0, AsSeenByTheCache(checked, qkv, "qkv", type),
-               AsSeenByTheCache(checked, output, "output", type), result);
+  layer.Attend(AsSeenByTheCache(layer.checked(), qkv, "qkv", type),
+               AsSeenByTheCache(layer.checked(), output, "output", type), result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -347,7 +366,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.kv_debug_get", CallDebugGet)
       .def("aiomlc.cpu.kv_compact_copy", CallCompactCopy)
       .def_packed("aiomlc.cpu.attention_unsupported", CallUnsupported)
-      .def_packed("aiomlc.cpu.kv_windowed_attention", CallWindowed)
+      .def_packed("aiomlc.cpu.kv_layer_attention", CallLayer)
       .def_packed("aiomlc.cpu.kv_int8_attention", CallInt8);
 }
 

@@ -112,6 +112,7 @@ class TilePlan {
     tile.is_8_bit = shape_.is_8_bit;
     tile.window = shape_.window.size;
     tile.sinks = shape_.window.sinks;
+    tile.soft_cap = shape_.soft_cap;
     tasks_.Add(tile);
   }
 

@@ -216,6 +216,7 @@ class BlockAttention {
     const int end = kWindowed ? AnyReach(page, seen) : num_queries_;
     ForVectors(begin, end,
                [&](auto size, int first) { Score<decltype(size)::value>(first, seen); });
+    if (tile_.soft_cap > 0.0f) CapScores(begin, end, seen);
     for (int first = begin; first < end; first += kLanes) Soften(page, seen, first);
     const int hidden = Hidden(page, seen - 1);
     ForVectors(begin, end, [&](auto size, int first) {
@@ -263,6 +264,16 @@ class BlockAttention {
         for (int i = 0; i < kSize; ++i) {
           Lanes::Store(scores + i * kLanes, Lanes::Mul(dot[p][i], scale));
         }
+      }
+    }
+  }
+
+  /*! \brief Cap the scores of queries [begin, end) with the first `seen` slots. */
+  void CapScores(int begin, int end, int seen) {
+    for (int slot = 0; slot < seen; ++slot) {
+      float* scores = scratch_.probs + slot * kStride;
+      for (int first = begin; first < end; first += kLanes) {
+        Lanes::Store(scores + first, SoftCap<Lanes>(Lanes::Load(scores + first), tile_.soft_cap));
       }
     }
   }

@@ -74,6 +74,7 @@ class TileAttention {
           Score<decltype(size)::value, 1>(query);
         }
       });
+      if (tile_.soft_cap > 0.0f) CapScores(first, num_pages);
       for (int i = 0; i < num_pages; ++i) VisitPage(visits_.page(visit + i), i);
     }
   }
@@ -234,6 +235,16 @@ class TileAttention {
 #pragma GCC unroll 4
       for (int i = 0; i < kQueries; ++i) {
         Lanes::Store(probs + i * kTilePageSize, Lanes::Mul(dot[page][i], scale));
+      }
+    }
+  }
+
+  /*! \brief Cap the scores of the queries from `first` on with the pages of a pair. */
+  void CapScores(int first, int num_pages) {
+    for (int page = 0; page < num_pages; ++page) {
+      for (int query = first; query < num_queries(); ++query) {
+        float* scores = scratch_.probs + page * kPageProbs + query * kTilePageSize;
+        Lanes::Store(scores, SoftCap<Lanes>(Lanes::Load(scores), tile_.soft_cap));
       }
     }
   }

@@ -62,6 +62,7 @@ struct AttentionTile {
   bool is_8_bit;
   int64_t window;  // positions a row sees, its own the last; 0 is all
   int64_t sinks;   // first positions that a window never hides
+  float soft_cap;  // of scores, after the scale; 0 is none
 };
 
 /*! \return The scales of the 16 keys or values that begin at `plane`. */

@@ -5,9 +5,11 @@
 #include "aiomlc/elementwise.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "aiomlc/cpu_info.h"
@@ -72,25 +74,35 @@ void Activate(ThreadPool& pool, void (*function)(const float*, int64_t, float*),
 /*!
  * \brief The cosines and sines of the rows of a step.
  *
- * All layers of a step ask for the same ones, so the last table is kept.
+ * The layers of a step ask for one of at most two, so the last two tables are kept.
  */
 class RotaryTable {
  public:
-  static RotaryTable& Current() {
-    thread_local RotaryTable current;
-    return current;
+  /*! \return The calling thread's table for a call, until its call after the next. */
+  static const RotaryTable& Of(ThreadPool& pool, const RotaryCall& call) {
+    thread_local std::array<RotaryTable, 2> kept;
+    if (!kept[0].IsOf(call)) {
+      std::swap(kept[0], kept[1]);
+      if (!kept[0].IsOf(call)) kept[0].Compute(pool, call);
+    }
+    return kept[0];
   }
 
-  void Prepare(ThreadPool& pool, const RotaryCall& call) {
+  const float* cosines(int64_t row) const { return cosines_.data() + row * frequencies_.size(); }
+  const float* sines(int64_t row) const { return sines_.data() + row * frequencies_.size(); }
+
+ private:
+  bool IsOf(const RotaryCall& call) const {
+    return amplitude_ == call.amplitude &&
+           std::equal(positions_.begin(), positions_.end(), call.positions,
+                      call.positions + call.rows) &&
+           std::equal(frequencies_.begin(), frequencies_.end(), call.inverse_frequencies,
+                      call.inverse_frequencies + call.num_frequencies);
+  }
+
+  void Compute(ThreadPool& pool, const RotaryCall& call) {
     const size_t num_positions = static_cast<size_t>(call.rows);
     const size_t size = static_cast<size_t>(call.num_frequencies);
-    if (amplitude_ == call.amplitude &&
-        std::equal(positions_.begin(), positions_.end(), call.positions,
-                   call.positions + num_positions) &&
-        std::equal(frequencies_.begin(), frequencies_.end(), call.inverse_frequencies,
-                   call.inverse_frequencies + size)) {
-      return;
-    }
     positions_.clear();  // No table while it is being written.
     cosines_.resize(num_positions * size);
     sines_.resize(num_positions * size);
@@ -110,10 +122,6 @@ class RotaryTable {
     positions_.assign(call.positions, call.positions + num_positions);
   }
 
-  const float* cosines(int64_t row) const { return cosines_.data() + row * frequencies_.size(); }
-  const float* sines(int64_t row) const { return sines_.data() + row * frequencies_.size(); }
-
- private:
   std::vector<int32_t> positions_;
   float amplitude_ = 1.0f;
   std::vector<float> frequencies_;
@@ -188,6 +196,13 @@ void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* 
   });
 }
 
+void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, size, 1, [&](int64_t begin, int64_t end) {
+    kernels.soft_cap(x + begin, cap, end - begin, out + begin);
+  });
+}
+
 void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
               int64_t size, float* out) {
   const GateKernel kernel = ActiveGateKernel(activation);
@@ -230,8 +245,7 @@ void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float*
 
 void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
   const RowKernels kernels = ActiveRowKernels();
-  RotaryTable& table = RotaryTable::Current();
-  table.Prepare(pool, call);
+  const RotaryTable& table = RotaryTable::Of(pool, call);
 
   const HeadLayout& heads = call.heads;
   const size_t bytes = FloatBytes(call.type);

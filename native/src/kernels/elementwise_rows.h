@@ -31,6 +31,8 @@ struct RowKernels {
   void (*gelu)(const float* x, int64_t size, float* out);
   /*! \brief The GELU by tanh of float32[size]; `out` may be `x`. */
   void (*gelu_tanh)(const float* x, int64_t size, float* out);
+  /*! \brief cap * tanh(x / cap); `out` may be `x`. */
+  void (*soft_cap)(const float* x, float cap, int64_t size, float* out);
   /*! \brief Turn x[i] with x[i + half]. */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
@@ -56,7 +58,8 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul, Gelu, GeluTanh, Rotate, Quantize};
+    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul,
+            Gelu,    GeluTanh,  SoftCap, Rotate,  Quantize};
   }
 
  private:
@@ -167,6 +170,12 @@ class Rows {
   static void GeluTanh(const float* x, int64_t size, float* out) {
     ForVectors(size, [&](int64_t i, int count) {
       Store(out + i, aiomlc::GeluTanh<Lanes>(Load(x + i, count)), count);
+    });
+  }
+
+  static void SoftCap(const float* x, float cap, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      Store(out + i, aiomlc::SoftCap<Lanes>(Load(x + i, count), cap), count);
     });
   }
 

@@ -172,7 +172,8 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
                      sequence.first_position, sequence.pages.data()});
   }
   AttentionShape shape = call_.shape;
-  shape.window = window_;
+  shape.window = settings_.window;
+  shape.soft_cap = settings_.soft_cap;
   Attend(pool, shape, rows_, call_.queries, call_.output);
 }
 

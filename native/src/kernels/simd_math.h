@@ -1,6 +1,7 @@
 /*!
  * \file simd_math.h
- * \brief The exponential that attention and SiLU share, and what GELU needs, on every tier.
+ * \brief The exponential that attention and SiLU share, what GELU needs, and the soft cap of scores
+ * and logits, on every tier.
  */
 #ifndef AIOMLC_KERNELS_SIMD_MATH_H_
 #define AIOMLC_KERNELS_SIMD_MATH_H_
@@ -64,6 +65,23 @@ inline typename Lanes::Vector GeluTanh(typename Lanes::Vector x) {
   const Vector cubic = Lanes::Set(-0x1.2444f4p-4f);
   const Vector decay = Exp<Lanes>(Lanes::Mul(x, Lanes::Fma(Lanes::Mul(x, x), cubic, linear)));
   return Lanes::Div(x, Lanes::Add(Lanes::Set(1.0f), decay));
+}
+
+/*!
+ * \brief cap * tanh(x / cap), within 2e-7 of the cap; odd, and never above x in size.
+ *
+ * tanh(y) is (1 - e^(-2y)) / (1 + e^(-2y)) for y >= 0. NaN stays NaN.
+ */
+template <typename Lanes>
+inline typename Lanes::Vector SoftCap(typename Lanes::Vector x, float cap) {
+  using Vector = typename Lanes::Vector;
+  const Vector zero = Lanes::Set(0.0f);
+  const Vector one = Lanes::Set(1.0f);
+  const Vector size = Lanes::Max(Lanes::Sub(zero, x), x);
+  const Vector decay = Exp<Lanes>(Lanes::Mul(size, Lanes::Set(-2.0f / cap)));
+  const Vector share = Lanes::Div(Lanes::Sub(one, decay), Lanes::Add(one, decay));
+  const Vector bound = Lanes::Mul(Lanes::Set(cap), share);
+  return Lanes::Min(bound, Lanes::Max(Lanes::Sub(zero, bound), x));
 }
 
 }  // namespace aiomlc
