@@ -259,11 +259,12 @@ def _more_norms(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:
-    if config.get("attention_bias") or config["model_type"] == "qwen2":
+    everywhere = config.get("use_bias", False)
+    if config.get("attention_bias", everywhere) or config["model_type"] == "qwen2":
         yield from ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    if config.get("attention_out_bias", config.get("attention_bias")):
+    if config.get("attention_out_bias", config.get("attention_bias", everywhere)):
         yield "self_attn.o_proj"
-    if config.get("mlp_bias"):
+    if config.get("mlp_bias", everywhere):
         yield from ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
 

@@ -17,6 +17,13 @@ _SIZES: dict[str, Any] = {
     "rope_theta": 10000.0,
 }
 CONFIGS: Mapping[str, dict[str, Any]] = {
+    "ernie4_5": _SIZES
+    | {
+        "model_type": "ernie4_5",
+        "architectures": ["Ernie4_5ForCausalLM"],
+        "head_dim": 32,
+        "use_bias": True,
+    },
     "exaone4": _SIZES
     | {
         "model_type": "exaone4",
@@ -37,6 +44,14 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "residual_multiplier": 0.3,
         "attention_multiplier": 0.2,
         "logits_scaling": 0.5,
+    },
+    # All query heads together are as wide as the residual stream, in this family.
+    "helium": _SIZES
+    | {
+        "model_type": "helium",
+        "architectures": ["HeliumForCausalLM"],
+        "head_dim": 16,
+        "tie_word_embeddings": False,
     },
     "internlm3": _SIZES
     | {

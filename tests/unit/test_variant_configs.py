@@ -35,6 +35,13 @@ def test_families_differ_in_their_biases(tmp_path: Path) -> None:
     assert biases("seed_oss", attention_out_bias=True) == (True, True, False)
 
 
+def test_families_have_rotations_of_their_own(tmp_path: Path) -> None:
+    def theta(base: str) -> float:
+        return _read(tmp_path, base, {"rope_theta": None}).rope.theta
+
+    assert (theta("llama_bias"), theta("helium"), theta("ernie4_5")) == (1e4, 1e5, 5e5)
+
+
 def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) -> None:
     config = _read(tmp_path, "granitemoehybrid", {"layer_types": ["attention", "attention"]})
 
