@@ -7,11 +7,12 @@ __all__ = ("EngineService",)
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cached_property
 from os import fspath
+from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING, final
 
 from anyio import CancelScope, Lock
+from anyio.lowlevel import current_token
 
 from aiomlc.api.loader import Loader, Model, open_model
 from aiomlc.api.model_files import ModelFacts, read_facts
@@ -19,7 +20,7 @@ from aiomlc.api.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.conversation import Conversation
-from aiomlc.runtime.engine import Engine
+from aiomlc.runtime.engine import OTHER_LOOP, Engine
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class EngineService:
         self._loader = loader or open_model
         self._facts: ModelFacts | None = None  # Of a model that is not open yet.
         self._session: ModelSession | EncoderSession | None = None
+        self._adopting = ThreadLock()  # Guards the two below, which two event loops may want.
+        self._loop: object = None
+        self._lock = Lock()
         self._terminated = False
         self._is_unloaded = False
 
@@ -55,10 +59,29 @@ class EngineService:
         if self._session is not None:
             self._session.engine.stop()
 
-    @cached_property
+    @property
     def _opening(self) -> Lock:
+        """Held by the one who opens or ends the model.
+
+        Raises:
+            EngineClosedError: another event loop has the engine.
+        """
         # Made where it is used: the constructor may run in another event loop, or in none.
-        return Lock()
+        loop = current_token().native_token
+        with self._adopting:
+            if self._loop is not loop and not self._has_loop():
+                self._loop, self._lock = loop, Lock()
+
+            if self._loop is not loop:
+                raise EngineClosedError(OTHER_LOOP)
+
+            return self._lock
+
+    def _has_loop(self) -> bool:
+        if self._session is not None and not self._session.engine.is_over:
+            return True
+
+        return self._lock.locked()
 
     @property
     def is_open(self) -> bool:

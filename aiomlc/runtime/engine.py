@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Engine",)
+__all__ = ("OTHER_LOOP", "Engine")
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -44,6 +44,7 @@ from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
 from aiomlc.runtime.system_task import spawn_system_task
 from aiomlc.runtime.trace import TraceEvent
 
+OTHER_LOOP = "the engine serves another event loop: open one per loop"
 _EXIT_SECONDS = 2.0  # For an event loop that is blocked while the interpreter ends.
 _ORPHANED = "the event loop or the scope that the engine ran in has ended: open another one"
 
@@ -236,7 +237,8 @@ class Engine(AsyncContextManagerMixin):
     async def aclose(self) -> None:
         """End as `terminate` does, and wait until the model is free."""
         self.stop()
-        if self._has_ended is not None:
+        # The event of an event loop that is over is of no use in another one.
+        if self._has_ended is not None and not self.is_over:
             await self._has_ended.wait()
 
     def statistics(self) -> CoreStatistics:
@@ -285,6 +287,11 @@ class Engine(AsyncContextManagerMixin):
         self.terminate()
         if self._thread_id != get_ident():
             self._is_over.wait(_EXIT_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs in an event loop, now or not yet."""
+        return self._is_over.is_set()
 
     def is_stepping_here(self) -> bool:
         """Whether the calling thread is the one inside the core's loop."""
@@ -479,7 +486,7 @@ class Engine(AsyncContextManagerMixin):
             raise self._reason_closed()
 
         if current_token().native_token is not self._loop:
-            raise EngineClosedError("the engine serves another event loop: open one per loop")
+            raise EngineClosedError(OTHER_LOOP)
 
     def _reason_closed(self) -> AiomlcError:
         if self._death is None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import CancelledError
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -391,6 +392,40 @@ def test_an_engine_in_a_daemon_thread_ends_before_the_interpreter_does(backend: 
     )
 
     assert (ended.stdout, ended.stderr, ended.returncode) == ("True False\n", "", 0)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_an_event_loop_that_opens_what_another_one_is_opening_is_refused(
+    backend: str,
+) -> None:
+    loader = GatedLoader(FakeCore(["Hi!"]))
+    engine = AsyncMLCEngine(loader=loader)
+    texts: list[str | None] = []
+
+    async def open_it() -> None:
+        texts.append(await ask(engine))
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(open_it)
+        await wait_all_tasks_blocked()
+        with pytest.raises(EngineClosedError, match="another event loop"):
+            await to_thread.run_sync(partial(anyio.run, ask, engine, backend=backend))
+
+        loader.gate.set()
+
+    engine.terminate()
+    assert texts == ["Hi!"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_next_event_loop_may_load_the_model_again(backend: str) -> None:
+    engine = AsyncMLCEngine(loader=fake_loader(replies=["Hi!"]))
+
+    async def reload_and_ask() -> str | None:
+        await engine.reload()
+        return await ask(engine)
+
+    assert [anyio.run(reload_and_ask, backend=one) for one in (backend, "asyncio")] == ["Hi!"] * 2
 
 
 async def test_other_threads_ask_through_the_portal() -> None:
