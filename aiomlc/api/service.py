@@ -12,7 +12,6 @@ from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING, final
 
 from anyio import CancelScope, Lock
-from anyio.lowlevel import current_token
 
 from aiomlc.api.loader import Loader, Model, open_model
 from aiomlc.api.model_files import ModelFacts, read_facts
@@ -20,7 +19,8 @@ from aiomlc.api.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.conversation import Conversation
-from aiomlc.runtime.engine import OTHER_LOOP, Engine
+from aiomlc.runtime.engine import Engine
+from aiomlc.runtime.event_loop import check_loop, running_loop
 from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 
 if TYPE_CHECKING:
@@ -67,14 +67,12 @@ class EngineService:
             EngineClosedError: another event loop has the engine.
         """
         # Made where it is used: the constructor may run in another event loop, or in none.
-        loop = current_token().native_token
+        loop = running_loop()
         with self._adopting:
             if self._loop is not loop and not self._has_loop():
                 self._loop, self._lock = loop, Lock()
 
-            if self._loop is not loop:
-                raise EngineClosedError(OTHER_LOOP)
-
+            check_loop(self._loop)
             return self._lock
 
     def _has_loop(self) -> bool:

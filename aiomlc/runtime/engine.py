@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("OTHER_LOOP", "Engine")
+__all__ = ("Engine",)
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,7 +20,7 @@ from anyio import (
     to_thread,
     wait_readable,
 )
-from anyio.lowlevel import checkpoint, current_token
+from anyio.lowlevel import checkpoint
 
 from aiomlc.config import SequenceOptions
 from aiomlc.errors import (
@@ -35,6 +35,7 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.core_protocol import Core, CoreStatistics, Record
+from aiomlc.runtime.event_loop import check_loop, running_loop
 from aiomlc.runtime.exits import end_at_exit
 from aiomlc.runtime.forks import OF_THE_PARENT, abandon_in_children
 from aiomlc.runtime.logits_processors import LogitsProcessors
@@ -44,7 +45,6 @@ from aiomlc.runtime.stream import DeltaStream, Mailbox, Watcher
 from aiomlc.runtime.system_task import spawn_system_task
 from aiomlc.runtime.trace import TraceEvent
 
-OTHER_LOOP = "the engine serves another event loop: open one per loop"
 _EXIT_SECONDS = 2.0  # For an event loop that is blocked while the interpreter ends.
 _ORPHANED = "the event loop or the scope that the engine ran in has ended: open another one"
 
@@ -154,7 +154,7 @@ class Engine(AsyncContextManagerMixin):
         if self._is_live(label):
             raise DuplicateRequestError(label)
 
-        mailbox = Mailbox(num_choices, watcher, max_unread=self._max_unread_tokens)
+        mailbox = Mailbox(num_choices, watcher, max_unread=self._max_unread_tokens, loop=self._loop)
         sequence_ids = self._submit(prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
             self._mailboxes[sequence_id] = _Addressee(label, mailbox, choice, options)
@@ -473,7 +473,7 @@ class Engine(AsyncContextManagerMixin):
         self._has_begun = Event()
         self._has_ended = Event()
         self._is_over.clear()
-        self._loop = current_token().native_token
+        self._loop = running_loop()
         self._thread_id = get_ident()
 
     def _check_open(self) -> None:
@@ -485,8 +485,7 @@ class Engine(AsyncContextManagerMixin):
         if self._closing or self._loop is None:
             raise self._reason_closed()
 
-        if current_token().native_token is not self._loop:
-            raise EngineClosedError(OTHER_LOOP)
+        check_loop(self._loop)
 
     def _reason_closed(self) -> AiomlcError:
         if self._death is None:

@@ -17,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.core_protocol import Core, Record, TokenLogprob
+from aiomlc.runtime.event_loop import check_loop
 from aiomlc.runtime.statistics import RequestTiming
 from aiomlc.runtime.waiter import Waiter, waiter_maker
 
@@ -63,6 +64,7 @@ class Mailbox:
         "_arrived",
         "_behind",
         "_error",
+        "_loop",
         "_make_waiter",
         "_max_unread",
         "_num_open",
@@ -77,7 +79,10 @@ class Mailbox:
         watcher: Watcher | None = None,
         *,
         max_unread: int = sys.maxsize,
+        loop: object = None,
     ) -> None:
+        """`loop` is the event loop that puts, in which the reader must be, too; None is any."""
+        self._loop = loop
         self._max_unread = max_unread  # Tokens of a choice.
         self._behind: set[int] = set()  # Choices that pause.
         self._waiting: dict[int, list[Record]] = {}  # By choice, the one that waits longest first.
@@ -144,12 +149,16 @@ class Mailbox:
 
         Raises:
             AiomlcError: the stream was failed. Only once; then it is at its end.
+            EngineClosedError: this is another event loop, which could not be woken.
         """
         if self._waiting or self.ended:
             await checkpoint()
 
         while not self._waiting and not self.ended:
             if self._make_waiter is None:
+                if self._loop is not None:
+                    check_loop(self._loop)
+
                 self._make_waiter = waiter_maker()
 
             self._arrived = self._make_waiter()

@@ -418,6 +418,20 @@ async def test_an_event_loop_that_opens_what_another_one_is_opening_is_refused(
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+async def test_a_stream_that_another_event_loop_reads_is_refused_and_the_engine_lives(
+    backend: str,
+) -> None:
+    core = FakeCore(["Hi!"], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        with pytest.raises(EngineClosedError, match="another event loop"):
+            await to_thread.run_sync(partial(anyio.run, stream.__anext__, backend=backend))
+
+        core.allow(1000)
+        assert await ask(engine) == "Hi!"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_next_event_loop_may_load_the_model_again(backend: str) -> None:
     engine = AsyncMLCEngine(loader=fake_loader(replies=["Hi!"]))
 
