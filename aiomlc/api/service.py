@@ -44,7 +44,7 @@ class EngineService:
         loader: Loader | None,
     ) -> None:
         self._device = device
-        self.config = config
+        self.config: EngineConfig = config
         self._on_progress = on_progress
         self._loader = loader or open_model
         self._facts: ModelFacts | None = None  # Of a model that is not open yet.

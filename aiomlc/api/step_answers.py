@@ -9,7 +9,7 @@ from typing import Self, final
 
 from aiomlc.api.generation_config import GenerationConfig
 from aiomlc.api.step_data import SingleRequestStreamOutput
-from aiomlc.errors import LogitsProcessorError, RequestFailedError
+from aiomlc.errors import DeadlineExceededError, LogitsProcessorError, RequestFailedError
 
 _Texts = list[list[str]]
 _Logprobs = list[list[list[str]] | None]
@@ -19,11 +19,12 @@ _Logprobs = list[list[list[str]] | None]
 class Answer:
     """What one choice of a prompt has got so far."""
 
-    def __init__(self, request_id: str) -> None:
+    def __init__(self, request_id: str, config: GenerationConfig) -> None:
         self.texts: list[str] = []
         self.logprobs: list[str] = []
         self.prompt_logprobs: list[str] = []
         self._request_id = request_id
+        self._config = config
         self._last: SingleRequestStreamOutput | None = None
         self._cause: BaseException | None = None
 
@@ -40,6 +41,7 @@ class Answer:
 
         Raises:
             LogitsProcessorError: a logits processor ended it.
+            DeadlineExceededError: a time limit did.
             RequestFailedError: the end is another failure.
         """
         if self._last is None or self._last.finish_reason is None:
@@ -48,7 +50,12 @@ class Answer:
         if self._cause is not None:
             raise LogitsProcessorError(self._request_id) from self._cause
 
-        if self._last.finish_reason in ("error", "timeout"):
+        if self._last.finish_reason == "timeout":
+            limit = self._last.error or "timeout"
+            seconds = getattr(self._config, limit)
+            raise DeadlineExceededError(self._request_id, limit=limit, seconds=seconds)
+
+        if self._last.finish_reason == "error":
             raise RequestFailedError(self._last.error or "the request failed")
 
         return True

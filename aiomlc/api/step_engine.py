@@ -188,6 +188,7 @@ class SyncMLCEngine:
         Raises:
             RequestError: one of the prompts is refused; none of the others goes on.
             LogitsProcessorError: a logits processor of one of them raised an exception.
+            DeadlineExceededError: a time limit of one of them passed.
             RequestFailedError: one of them failed.
         """
         inputs = read_prompts(prompts)
@@ -196,7 +197,8 @@ class SyncMLCEngine:
             self._check_callback()
 
         answers = [
-            [Answer(str(index)) for _ in range(config.n)] for index, config in enumerate(configs)
+            [Answer(str(index), config) for _ in range(config.n)]
+            for index, config in enumerate(configs)
         ]
         sequence_ids: list[int] = []
         try:

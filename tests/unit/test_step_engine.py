@@ -14,6 +14,7 @@ from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TokenData
 from aiomlc.api.step_data import Data, Prompt, RequestStreamOutput, SingleRequestStreamOutput
 from aiomlc.errors import (
     BadRequestError,
+    DeadlineExceededError,
     DuplicateRequestError,
     EngineClosedError,
     EngineDeadError,
@@ -419,3 +420,17 @@ def test_logits_processors_see_each_token_and_their_exception_is_the_cause() -> 
     assert end.finish_reason == "error"
     assert "ArithmeticError('on purpose')" in (end.error or "")
     assert told.text("y") == "ab"
+
+
+@pytest.mark.parametrize("limit", ["timeout", "first_token_timeout", "inter_token_timeout"])
+def test_a_time_limit_that_ends_a_prompt_is_named(limit: str) -> None:
+    core = FakeCore(["Hello!"], timeouts={1: limit})
+    limits: dict[str, Any] = {limit: 2.5}
+    config = GenerationConfig(**limits)
+    with SyncMLCEngine(loader=fake_loader(core)) as engine:
+        with pytest.raises(DeadlineExceededError) as caught:
+            engine.generate("a", config)
+
+        assert engine.generate("a")[0] == [["Hello!"]]
+
+    assert (caught.value.limit, caught.value.seconds) == (limit, 2.5)
