@@ -22,6 +22,11 @@ _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: parts of names, and what stands in their places.
 _HUB: _Parts = {
+    "glm4": {
+        ".post_attention_layernorm.": ".post_self_attn_layernorm.",
+        ".pre_feedforward_layernorm.": ".post_attention_layernorm.",
+        ".post_feedforward_layernorm.": ".post_mlp_layernorm.",
+    },
     "gpt_neox": _GPT_NEOX,
     "granitemoehybrid": {
         ".mlp.gate_up_proj": ".shared_mlp.input_linear",

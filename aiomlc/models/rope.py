@@ -30,6 +30,8 @@ class RopeConfig:
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()  #: The same for sequences beyond it.
     is_long: bool = False  #: Whether there are such sequences.
+    #: Whether pairs are half a head apart even where a share turns: the others turn by nothing.
+    fills_head: bool = False
 
     def within(self, tokens: int) -> Self:
         """The same for sequences of at most that many tokens."""
@@ -37,7 +39,11 @@ class RopeConfig:
 
     def inverse_frequencies(self, head_dim: int) -> tuple[float, ...]:
         """Radians per position of each of the rotated pairs, `head_dim / 2` if all are."""
-        size = int(head_dim * self.share)
+        turning = self._scaled(int(head_dim * self.share))
+        still = head_dim // 2 - len(turning) if self.fills_head else 0
+        return turning + (0.0,) * still
+
+    def _scaled(self, size: int) -> tuple[float, ...]:
         plain = tuple(self.theta ** (-i / size) for i in range(0, size, 2))
         match self.rope_type:
             case "linear":

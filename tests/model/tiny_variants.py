@@ -16,6 +16,14 @@ _SIZES: dict[str, Any] = {
     "tie_word_embeddings": True,
     "rope_theta": 10000.0,
 }
+_GLM: dict[str, Any] = _SIZES | {
+    "head_dim": 32,
+    "attention_bias": True,
+    "attention_out_bias": False,
+    "partial_rotary_factor": 0.5,
+    "tie_word_embeddings": False,
+    "pad_token_id": None,
+}
 CONFIGS: Mapping[str, dict[str, Any]] = {
     "ernie4_5": _SIZES
     | {
@@ -31,6 +39,8 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "sliding_window": None,
         "layer_types": ["full_attention"] * 2,
     },
+    "glm": _GLM | {"model_type": "glm", "architectures": ["GlmForCausalLM"]},
+    "glm4": _GLM | {"model_type": "glm4", "architectures": ["Glm4ForCausalLM"]},
     "granitemoehybrid": _SIZES
     | {
         "model_type": "granitemoehybrid",
@@ -82,6 +92,13 @@ def adapt(config: Mapping[str, Any], shapes: dict[str, tuple[int, ...]], at: str
         shapes[f"{at}.post_feedforward_layernorm.weight"] = (hidden,)
         shapes[f"{at}.self_attn.q_norm.weight"] = (head,)
         shapes[f"{at}.self_attn.k_norm.weight"] = (head,)
+    if config["model_type"] in ("glm", "glm4"):
+        for part in ("gate_proj", "up_proj"):
+            del shapes[f"{at}.mlp.{part}.weight"]
+        shapes[f"{at}.mlp.gate_up_proj.weight"] = (2 * config["intermediate_size"], hidden)
+    if config["model_type"] == "glm4":
+        shapes[f"{at}.post_self_attn_layernorm.weight"] = (hidden,)
+        shapes[f"{at}.post_mlp_layernorm.weight"] = (hidden,)
     if config["model_type"] == "granitemoehybrid":
         inner = config["shared_intermediate_size"]
         for part in ("gate_proj", "up_proj", "down_proj"):

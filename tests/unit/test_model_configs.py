@@ -112,6 +112,14 @@ def test_reading_configs_imports_no_tvm() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_readme_lists_every_decoder() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+
+    missing = [name for name in MODEL_TYPES if name != "bert" and f"`{name}`" not in readme]
+
+    assert missing == []
+
+
 def test_every_tiny_config_is_of_a_known_type() -> None:
     assert set(MODEL_TYPES) == {*(one["model_type"] for one in TINY_CONFIGS.values()), "bert"}
 

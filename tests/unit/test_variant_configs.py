@@ -42,6 +42,12 @@ def test_families_have_rotations_of_their_own(tmp_path: Path) -> None:
     assert (theta("llama_bias"), theta("helium"), theta("ernie4_5")) == (1e4, 1e5, 5e5)
 
 
+def test_pairs_that_do_not_turn_fill_a_head(tmp_path: Path) -> None:
+    frequencies = _read(tmp_path, "glm", {}).rope.inverse_frequencies(32)
+
+    assert frequencies == pytest.approx([1e4 ** (-i / 8) for i in range(8)] + [0.0] * 8)
+
+
 def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) -> None:
     config = _read(tmp_path, "granitemoehybrid", {"layer_types": ["attention", "attention"]})
 
@@ -53,6 +59,12 @@ def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) 
     ("base", "changes", "field", "problem"),
     [
         ("exaone4", {"sliding_window": 64}, "sliding_window", "not supported"),
+        (
+            "glm4",
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+            "rope_parameters",
+            "a part of each head",
+        ),
         ("granitemoehybrid", {"layer_types": ["attention", "mamba"]}, "layer_types", "'mamba'"),
         ("granitemoehybrid", {"layer_types": None}, "layer_types", "is missing"),
         ("granitemoehybrid", {"num_local_experts": 4}, "num_local_experts", "supported: 0"),
