@@ -43,6 +43,7 @@ def _config(values: Mapping[str, Any]) -> ModelConfig:
     experts = values["experts"]
     typed = {
         "rope": RopeConfig(**_typed(values["rope"])),
+        "layer_ropes": tuple(rope and RopeConfig(**_typed(rope)) for rope in values["layer_ropes"]),
         "experts": None if experts is None else ExpertsConfig(**_typed(experts)),
     }
     return DecoderConfig(**{**_typed(values), **typed})

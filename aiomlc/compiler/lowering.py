@@ -43,6 +43,7 @@ from aiomlc.models.layers import (
     TakeRows,
 )
 from aiomlc.models.module import Mutator
+from aiomlc.models.rotations import rotations_of
 
 Graph = TypeVar("Graph", Decoder, Encoder)
 
@@ -272,7 +273,8 @@ class _CpuTakeRows(nn.Module):  # type: ignore[misc]
 
 
 class _CpuAttention(nn.Module):  # type: ignore[misc]
-    """Attention with what the cache does not know of: a window, a soft cap, or 8 bits."""
+    """Attention with what the cache does not know of: a window, a soft cap, a rotation of the
+    layer's own, or 8 bits."""
 
     def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()
@@ -281,7 +283,7 @@ class _CpuAttention(nn.Module):  # type: ignore[misc]
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         how = self.layer.how
-        more = (how.window, how.sinks, how.soft_cap, 0, 0)
+        more = (how.window, how.sinks, how.soft_cap, *how.rotation)
         return self.layer.call(self.name, qkv, kv, *more)
 
 
@@ -366,11 +368,10 @@ def _cache_shape(config: DecoderConfig, cache: KVCache, sizes: Sequence[Any]) ->
 def _rope(config: DecoderConfig) -> list[Any]:
     # The cache hands its "extension factors" to the rotation as they are. Ours are the inverse
     # frequencies themselves, with every kind of scaling already in them, and behind them what
-    # cosines and sines are multiplied by.
-    rope = config.rope
-    rotation = np.array([*rope.inverse_frequencies(config.head_dim), rope.amplitude], np.float32)
-    scale, theta = relax.prim_value(1.0), relax.prim_value(rope.theta)
-    return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(rotation)]
+    # cosines and sines are multiplied by. A layer that has only a part of them says so itself.
+    numbers = np.array(rotations_of(config).numbers, np.float32)
+    scale, theta = relax.prim_value(1.0), relax.prim_value(config.rope.theta)
+    return [relax.prim_value(_ROPE_NORMAL), scale, theta, relax.const(numbers)]
 
 
 def _cache_functions() -> list[Any]:

@@ -29,6 +29,7 @@ def parameter_records(
             "sources": list(p.sources),
             "added": p.added,
             "order": p.order,
+            **({"mlc_parts": list(p.mlc_parts)} if p.mlc_parts else {}),
             **({"whole": p.whole} if p.whole else {}),
         }
         for p in (parameters[name] for name in names)

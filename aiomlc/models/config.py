@@ -47,6 +47,8 @@ class DecoderConfig:
     rms_norm_eps: float  #: Of norms of either kind.
     tie_word_embeddings: bool
     rope: RopeConfig = field(default_factory=RopeConfig)
+    #: Each layer's own, None if its heads do not turn; empty if all have `rope`.
+    layer_ropes: tuple[RopeConfig | None, ...] = ()
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
     hub_fused: tuple[str, ...] = ()  #: Matrices that are one in the hub's files, too.
     hub_rows: HubRows = "parts"
@@ -87,7 +89,11 @@ class DecoderConfig:
 
     def within(self, tokens: int | None) -> Self:
         """The same, rotated as sequences of at most that many tokens are to be; None is all."""
-        return self if tokens is None else replace(self, rope=self.rope.within(tokens))
+        if tokens is None:
+            return self
+
+        layer_ropes = tuple(rope and rope.within(tokens) for rope in self.layer_ropes)
+        return replace(self, rope=self.rope.within(tokens), layer_ropes=layer_ropes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

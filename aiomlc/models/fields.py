@@ -132,6 +132,15 @@ class Fields:
         inner = self.nested(name)
         return Fields({**inner._values, **self._without_null(), name: None}, self.path)
 
+    def chosen(self, name: str, inner: str) -> Fields:
+        """The same with the object `inner` of the object `name` in the place of that."""
+        values = self.nested(name).nested(inner)._values
+        return Fields({**self._values, name: values}, self.path, self._prefix)
+
+    def without(self, name: str) -> Fields:
+        """The same without a field."""
+        return Fields({**self._values, name: None}, self.path, self._prefix)
+
     def filled(self, **defaults: object) -> Fields:
         """The same with defaults for fields that are not there; a null is there."""
         return Fields({**defaults, **self._values}, self.path, self._prefix)

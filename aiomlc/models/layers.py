@@ -164,7 +164,9 @@ class CacheAttention(Module):
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         if not self.how.is_plain:
-            raise NotImplementedError("a window or a soft cap on this target")
+            raise NotImplementedError(
+                "a window, a soft cap or a rotation of a layer's own on this target"
+            )
 
         return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("hub_name", "mlc_name")
+__all__ = ("hub_name", "mlc_name", "mlc_parts")
 
 from collections.abc import Mapping
 
@@ -18,10 +18,12 @@ _GPT_NEOX = {
     ".mlp.down_proj": ".mlp.dense_4h_to_h",
     "lm_head": "embed_out",
 }
+_GEMMA3 = {"model.": "language_model.model.", "lm_head": "language_model.lm_head"}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
 # By model type: parts of names, and what stands in their places.
 _HUB: _Parts = {
+    "gemma3": _GEMMA3,
     "glm4": {
         ".post_attention_layernorm.": ".post_self_attn_layernorm.",
         ".pre_feedforward_layernorm.": ".post_attention_layernorm.",
@@ -47,6 +49,8 @@ _HUB: _Parts = {
     "starcoder2": _STARCODER2,
 }
 _MLC: _Parts = {
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
     "gpt_neox": _GPT_NEOX,
     "mixtral": {
         ".mlp.gate": ".moe.gate",
@@ -74,6 +78,20 @@ _MLC: _Parts = {
     },
     "starcoder2": _STARCODER2 | {".self_attn.qkv_proj": ".self_attn.wqkv_pack"},
 }
+
+
+# Where MLC does not fuse queries, keys and values.
+_MLC_SEPARATE = ("gemma3", "gemma3_text")
+_QKV = ".self_attn.qkv_proj"
+
+
+def mlc_parts(model_type: str, name: str) -> tuple[str, ...]:
+    """MLC's parameters that a parameter of the graph is stacked from; empty if it is one there."""
+    if model_type not in _MLC_SEPARATE or _QKV not in name:
+        return ()
+
+    separate = (name.replace(_QKV, f".self_attn.{part}_proj") for part in "qkv")
+    return tuple(mlc_name(model_type, part) for part in separate)
 
 
 def hub_name(model_type: str, name: str) -> str:

@@ -19,6 +19,7 @@ class Parameter:
     shape: tuple[int, ...]
     sources: tuple[str, ...]  #: Tensors of a Hugging Face directory.
     mlc_name: str = ""  #: Where MLC's is another.
+    mlc_parts: tuple[str, ...] = ()  #: Where MLC has several, in the order of their rows.
     #: What the elements in a Hugging Face directory leave out; in MLC's they are whole.
     added: float = 0.0
     order: RowOrder | None = None  #: Of the rows in a Hugging Face directory, where another.

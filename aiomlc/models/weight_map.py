@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.expert_weights import expert_parameters
-from aiomlc.models.names import hub_name, mlc_name
+from aiomlc.models.names import hub_name, mlc_name, mlc_parts
 from aiomlc.models.parameter import Parameter
 from aiomlc.models.row_order import RowOrder
 
@@ -21,7 +21,12 @@ def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
 
 def _renamed(parameter: Parameter, model_type: str) -> Parameter:
     sources = tuple(hub_name(model_type, source) for source in parameter.sources)
-    return replace(parameter, sources=sources, mlc_name=mlc_name(model_type, parameter.name))
+    return replace(
+        parameter,
+        sources=sources,
+        mlc_name=mlc_name(model_type, parameter.name),
+        mlc_parts=mlc_parts(model_type, parameter.name),
+    )
 
 
 def _parameters(config: DecoderConfig) -> Iterator[Parameter]:

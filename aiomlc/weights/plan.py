@@ -53,6 +53,7 @@ class Param:
     order: RowOrder | None = None  #: Of rows, unless the source is an MLC directory.
     #: The tensor that some files have in place of all sources; its rows may be several axes.
     whole: str = ""
+    mlc_parts: tuple[str, ...] = ()  #: What an MLC directory has in place of `name`, if anything.
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def parse_params(records: Sequence[Mapping[str, Any]]) -> tuple[Param, ...]:
             added=record.get("added", 0.0),
             order=_order(record.get("order")),
             whole=record.get("whole", ""),
+            mlc_parts=tuple(record.get("mlc_parts", ())),
         )
         for record in records
     )
@@ -171,13 +173,14 @@ class _Finder:
             names = (param.whole,) if param.whole in self._source.tensors else param.sources
             return _ordered(param, self._find_floats(param, names))
 
+        parts = param.mlc_parts or (param.name,)
         if param.kind == "vector":
-            return self._find_floats(param, (param.name,))
+            return self._find_floats(param, parts)
 
-        if f"{param.name}.q_weight" in self._source.tensors:
-            return (self._find_q4(param),)
+        if f"{parts[0]}.q_weight" in self._source.tensors:
+            return self._find_q4(param, parts)
 
-        return self._find_floats(param, (f"{param.name}.weight",))
+        return self._find_floats(param, [f"{part}.weight" for part in parts])
 
     def _find_floats(self, param: Param, names: Sequence[str]) -> tuple[Slice, ...]:
         tensors = [_as_rows(self._tensor(name), param) for name in names]
@@ -210,11 +213,20 @@ class _Finder:
             for tensor in tensors
         )
 
-    def _find_q4(self, param: Param) -> Slice:
-        weight = _as_rows(self._tensor(f"{param.name}.q_weight"), param)
-        scale = _as_rows(self._tensor(f"{param.name}.q_scale"), param)
-        rows, cols = param.shape
-        groups = -(-cols // GROUP_SIZE)
+    def _find_q4(self, param: Param, parts: Sequence[str]) -> tuple[Slice, ...]:
+        slices = []
+        left = param.shape[0]
+        for part in parts[:-1]:
+            weight = _as_rows(self._tensor(f"{part}.q_weight"), param)
+            rows = weight.shape[0] if weight.shape else 0
+            slices.append(self._find_q4_part(param, part, rows))
+            left -= rows
+        return (*slices, self._find_q4_part(param, parts[-1], left))
+
+    def _find_q4_part(self, param: Param, name: str, rows: int) -> Slice:
+        weight = _as_rows(self._tensor(f"{name}.q_weight"), param)
+        scale = _as_rows(self._tensor(f"{name}.q_scale"), param)
+        groups = -(-param.shape[1] // GROUP_SIZE)
         if param.format != "q4":
             raise _wrong(weight, f"tensor is quantised to 4 bits, expected {param.format}")
 

@@ -199,6 +199,18 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "attn_logit_softcapping": 2.0,
         "final_logit_softcapping": 1.5,
     },
+    "gemma3_text": _GEMMA
+    | {
+        "model_type": "gemma3_text",
+        "architectures": ["Gemma3ForCausalLM"],
+        "num_key_value_heads": 2,
+        "query_pre_attn_scalar": 24,
+        "sliding_window": 20,
+        "sliding_window_pattern": 2,
+        "rope_theta": 20000.0,
+        "rope_local_base_freq": 300.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
     **{name: _COMMON | config for name, config in tiny_layer_norm.CONFIGS.items()},
     **{name: _COMMON | config for name, config in tiny_variants.CONFIGS.items()},
 }

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from aiomlc.compiler import CompileJob
 from aiomlc.errors import ModelLoadError
-from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from aiomlc.models import DecoderConfig, RopeConfig, decoder_parameters, read_description
+from aiomlc.models.rotations import rotations_of
 from tests.model.tiny_models import TINY_CONFIGS
 
 
@@ -99,3 +101,67 @@ def test_a_gemma2_config_without_a_window_has_that_of_transformers(tmp_path: Pat
     )
 
     assert config.windows == (4096, 0, 4096)
+
+
+LOCAL = RopeConfig(theta=300.0)
+GLOBAL = RopeConfig("linear", 20000.0, 8.0)
+
+
+def test_gemma3_layers_with_a_window_turn_by_a_base_of_their_own(tmp_path: Path) -> None:
+    config = _read(tmp_path, {}, base="gemma3_text")
+
+    assert config.windows == (20, 0, 20)
+    assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
+    assert config.rope == GLOBAL
+    assert (config.attention_soft_cap, config.logit_soft_cap) == (0.0, 0.0)
+    assert config.qk_norm
+
+
+def test_gemma3_ropes_are_read_as_transformers_5_writes_them(tmp_path: Path) -> None:
+    kinds = {
+        "full_attention": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 8.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+    }
+    old = ("rope_theta", "rope_local_base_freq", "rope_scaling")
+
+    config = _read(tmp_path, {"rope_parameters": kinds}, base="gemma3_text", without=old)
+
+    assert config == _read(tmp_path, {}, base="gemma3_text")
+    plain = _read(tmp_path, {}, base="gemma3_text", without=old)
+    assert plain.layer_ropes[:2] == (RopeConfig(theta=10000.0), RopeConfig(theta=1000000.0))
+
+
+def test_a_window_that_hides_nothing_leaves_a_layer_its_rotation(tmp_path: Path) -> None:
+    config = _read(tmp_path, {"sliding_window": 512}, base="gemma3_text")
+
+    assert config.windows == ()
+    assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
+
+
+def test_gemma3_is_its_text_config_and_what_transformers_fills_in(tmp_path: Path) -> None:
+    text = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    values = {"model_type": "gemma3", "vision_config": {"hidden_size": 7}, "text_config": text}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+
+    config = read_description(tmp_path).config
+
+    assert isinstance(config, DecoderConfig)
+    sizes = (config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
+    assert sizes == (2560, 8, 4)
+    assert (config.vocab_size, config.head_dim) == (262208, 256)
+    assert config.windows[4:7] == (4096, 0, 4096)
+    assert decoder_parameters(config)[0].sources == ("language_model.model.embed_tokens.weight",)
+
+
+def test_rotations_of_all_layers_are_one_row_of_numbers(tmp_path: Path) -> None:
+    rotations = rotations_of(_read(tmp_path, {}, base="gemma3_text"))
+
+    assert rotations.parts == ((0, 17), (17, 17), (0, 17))
+    assert rotations.numbers[:17] == (*LOCAL.inverse_frequencies(32), 1.0)
+    assert rotations.numbers[17:] == (*GLOBAL.inverse_frequencies(32), 1.0)
+
+
+def test_a_job_crosses_the_process_border_whole(tmp_path: Path) -> None:
+    job = CompileJob(config=_read(tmp_path, {}, base="gemma3_text"), quantization="q0f32")
+
+    assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
