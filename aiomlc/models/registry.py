@@ -35,6 +35,7 @@ from aiomlc.models import (
     qwen3,
     qwen3_moe,
     seed_oss,
+    smollm3,
     stablelm,
     starcoder2,
 )
@@ -72,6 +73,7 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
         "qwen3": qwen3.parse,
         "qwen3_moe": qwen3_moe.parse,
         "seed_oss": seed_oss.parse,
+        "smollm3": smollm3.parse,
         "stablelm": stablelm.parse,
         "starcoder2": starcoder2.parse,
     }

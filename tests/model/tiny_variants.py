@@ -80,6 +80,14 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "attention_bias": True,
         "attention_out_bias": False,
     },
+    "smollm3": _SIZES
+    | {
+        "model_type": "smollm3",
+        "architectures": ["SmolLM3ForCausalLM"],
+        "num_hidden_layers": 3,
+        "no_rope_layer_interval": 2,
+        "pad_token_id": None,
+    },
 }
 
 

@@ -1,0 +1,54 @@
+"""Which layers of SmolLM 3 turn is what transformers takes a config for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import DecoderConfig, RopeConfig, read_description
+from tests.model.tiny_models import TINY_CONFIGS
+
+
+def _read(directory: Path, changes: dict[str, Any]) -> DecoderConfig:
+    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS["smollm3"] | changes))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("changes", "turns"),
+    [
+        ({}, [True, False, True]),
+        ({"no_rope_layer_interval": None}, [True, True, True]),
+        ({"no_rope_layer_interval": None, "num_hidden_layers": 4}, [True, True, True, False]),
+        ({"no_rope_layers": [0, 1, 1, 0]}, [False, True, True]),
+    ],
+)
+def test_layers_turn_or_not(tmp_path: Path, changes: dict[str, Any], turns: list[bool]) -> None:
+    config = _read(tmp_path, changes)
+
+    assert config.layer_ropes == tuple(config.rope if one else None for one in turns)
+    assert config.rope == RopeConfig(theta=10000.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "problem"),
+    [
+        ({"no_rope_layers": [1, 0]}, "no_rope_layers", "has 2 layers"),
+        ({"no_rope_layers": [1, 0, "x"]}, "no_rope_layers", "not a list of integers"),
+        ({"no_rope_layer_interval": 0}, "no_rope_layer_interval", "below 1"),
+        ({"use_sliding_window": True}, "use_sliding_window", "not supported"),
+    ],
+)
+def test_what_smollm3_cannot_be_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], field: str, problem: str
+) -> None:
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        _read(tmp_path, changes)
+
+    assert caught.value.field == field
