@@ -35,6 +35,7 @@ from aiomlc.models.layers import (
     LayerNorm,
     Linear,
     QKNorm,
+    ReluSquare,
     RMSNorm,
     Scale,
     SiluMul,
@@ -230,6 +231,14 @@ class _CpuGelu(nn.Module):  # type: ignore[misc]
         return call_kernel(self.kind, [x], x.shape, "float32")
 
 
+class _CpuReluSquare(nn.Module):  # type: ignore[misc]
+    def __init__(self, _: ReluSquare) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("relu_square", [x], x.shape, "float32")
+
+
 class _CpuSum(nn.Module):  # type: ignore[misc]
     def __init__(self, _: Sum) -> None:
         super().__init__()
@@ -295,6 +304,7 @@ _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     SiluMul: _CpuGatedMul,
     GeluTanhMul: _CpuGatedMul,
     Gelu: _CpuGelu,
+    ReluSquare: _CpuReluSquare,
     Scale: _CpuScale,
     SoftCap: _CpuSoftCap,
     Sum: _CpuSum,

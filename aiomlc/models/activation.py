@@ -11,7 +11,7 @@ from typing import Literal
 from aiomlc.models.fields import Fields
 
 #: GELU is exact, or an approximation by tanh.
-Activation = Literal["silu", "gelu", "gelu_tanh"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu_square"]
 
 _OF_GATES: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
     {
@@ -26,6 +26,7 @@ _OF_PLAIN_LAYERS: Mapping[str, Activation] = MappingProxyType(
         "gelu_new": "gelu_tanh",
         "gelu_fast": "gelu_tanh",
         "gelu_pytorch_tanh": "gelu_tanh",
+        "relu2": "relu_square",
     }
 )
 

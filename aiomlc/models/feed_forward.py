@@ -8,7 +8,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig
 from aiomlc.models.expert_layers import SparseMlp
-from aiomlc.models.layers import Gelu, GeluTanhMul, Linear, Norm, SiluMul
+from aiomlc.models.layers import Gelu, GeluTanhMul, Linear, Norm, ReluSquare, SiluMul
 from aiomlc.models.module import Module
 
 
@@ -32,13 +32,13 @@ class GatedMlp(Module):
 
 
 class PlainMlp(Module):
-    """Two matrices with GELU between."""
+    """Two matrices with a function between."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.up_proj = Linear(hidden, inner, bias=bias, out_dtype="float32")
-        self.activation = Gelu("gelu" if config.activation == "gelu" else "gelu_tanh")
+        self.activation = _function_of(config)
         self.down_proj = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
@@ -49,6 +49,13 @@ class PlainMlp(Module):
     def unnormed(self, x: nn.Tensor) -> nn.Tensor:
         """The same without the sum and its norm."""
         return self.down_proj(self.activation(self.up_proj(x)))
+
+
+def _function_of(config: DecoderConfig) -> Gelu | ReluSquare:
+    if config.activation == "relu_square":
+        return ReluSquare()
+
+    return Gelu("gelu" if config.activation == "gelu" else "gelu_tanh")
 
 
 FeedForward = GatedMlp | PlainMlp | SparseMlp

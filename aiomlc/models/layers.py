@@ -13,6 +13,7 @@ __all__ = (
     "Norm",
     "QKNorm",
     "RMSNorm",
+    "ReluSquare",
     "Scale",
     "SiluMul",
     "SoftCap",
@@ -240,6 +241,13 @@ class Gelu(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.gelu(x, approximate="tanh" if self.kind == "gelu_tanh" else None)
+
+
+class ReluSquare(Module):
+    """The square of what is above zero."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.square(op.relu(x))
 
 
 class Sum(Module):

@@ -233,6 +233,21 @@ TEST_P(ElementwiseOnTier, GeluByTanhIsNearTheOracle) {
   }
 }
 
+TEST_P(ElementwiseOnTier, ReluSquareIsTheSquareOfWhatIsAboveZero) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 21, 4.0f);
+  x[0] = -0.0f;
+  x[1] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> out(kRows * kSize);
+
+  ReluSquare(pool_, x.data(), kRows * kSize, out.data());
+
+  EXPECT_EQ(out[0], 0.0f);
+  EXPECT_TRUE(std::isnan(out[1]));
+  for (int64_t i = 2; i < kRows * kSize; ++i) {
+    ASSERT_EQ(out[i], x[i] > 0 ? x[i] * x[i] : 0.0f);
+  }
+}
+
 TEST_P(ElementwiseOnTier, AnElementDoesNotDependOnItsLane) {
   for (int64_t size = 1; size <= 40; ++size) {
     std::vector<float> gate_up(2 * size, 0.7f);

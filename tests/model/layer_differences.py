@@ -136,6 +136,12 @@ def _add_layer_norm_without_bias() -> tuple[Any, list[Array]]:
     return _calling(LayerNorm(HIDDEN, 1e-5, bias=False), "add"), [x, x[::-1].copy()]
 
 
+def _relu_square() -> tuple[Any, list[Array]]:
+    from aiomlc.models.layers import ReluSquare
+
+    return _calling(ReluSquare()), [_floats(ROWS, HIDDEN)]
+
+
 def _gelu() -> tuple[Any, list[Array]]:
     from aiomlc.models.layers import Gelu
 
@@ -203,6 +209,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "add_layer_norm": _add_layer_norm,
     "layer_norm_without_bias": _layer_norm_without_bias,
     "add_layer_norm_without_bias": _add_layer_norm_without_bias,
+    "relu_square": _relu_square,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "sum": _sum,

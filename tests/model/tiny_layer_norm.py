@@ -54,6 +54,21 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
     },
     "gpt_neox": _GPT_NEOX,
     "gpt_neox_serial": _GPT_NEOX | {"use_parallel_residual": False, "attention_bias": False},
+    "nemotron": {
+        "model_type": "nemotron",
+        "architectures": ["NemotronForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "hidden_act": "relu2",
+        "norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+    },
     "phi": {
         "model_type": "phi",
         "architectures": ["PhiForCausalLM"],
@@ -127,6 +142,21 @@ def _gpt_neox(config: Mapping[str, Any]) -> Shapes:
     )
 
 
+def _nemotron(config: Mapping[str, Any]) -> Shapes:
+    hidden, inner, vocab = _sizes(config)
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    result: Shapes = {"model.embed_tokens.weight": (vocab, hidden)}
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        result |= _norm(f"{at}.input_layernorm", hidden)
+        result |= _norm(f"{at}.post_attention_layernorm", hidden)
+        for part, outputs in (("q", hidden), ("k", keys), ("v", keys), ("o", hidden)):
+            result |= _linear(f"{at}.self_attn.{part}_proj", hidden, outputs, bias=False)
+        result |= _linear(f"{at}.mlp.up_proj", hidden, inner, bias=False)
+        result |= _linear(f"{at}.mlp.down_proj", inner, hidden, bias=False)
+    return result | _norm("model.norm", hidden) | _linear("lm_head", hidden, vocab, bias=False)
+
+
 def _phi(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, vocab = _sizes(config)
     keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
@@ -196,6 +226,7 @@ def _norm(name: str, size: int, *, bias: bool = True) -> Shapes:
 _SHAPES: Mapping[str, Callable[[Mapping[str, Any]], Shapes]] = {
     "cohere": _cohere,
     "gpt_neox": _gpt_neox,
+    "nemotron": _nemotron,
     "phi": _phi,
     "stablelm": _stablelm,
     "starcoder2": _starcoder2,

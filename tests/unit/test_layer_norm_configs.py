@@ -130,6 +130,7 @@ def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) 
     [
         ("starcoder2", {}, 8),
         ("phi", {}, 4),
+        ("nemotron", {"partial_rotary_factor": None}, 4),
         ("phi", {"partial_rotary_factor": None}, 4),
         ("gpt_neox", {}, 2),
         ("gpt_neox", {"rotary_pct": None}, 2),
@@ -182,6 +183,7 @@ def test_gpt_neox_has_its_own_name_of_the_rotations_base(
         ("gpt_neox_serial", "before"),
         ("phi", "shared"),
         ("cohere", "shared"),
+        ("nemotron", "before"),
         ("stablelm", "before"),
         ("stablelm_parallel", "shared"),
     ],
@@ -199,6 +201,8 @@ def test_attention_and_feed_forward_stand_as_in_transformers(
         ("gpt_neox", "gelu_fast", "gelu_tanh"),
         ("gpt_neox", None, "gelu"),
         ("phi", None, "gelu_tanh"),
+        ("nemotron", None, "relu_square"),
+        ("nemotron", "relu2", "relu_square"),
         ("starcoder2", "gelu_new", "gelu_tanh"),
         ("starcoder2", None, "gelu_tanh"),
     ],
@@ -214,6 +218,7 @@ def test_activations_are_those_of_transformers(
     [
         ("cohere", {"use_qk_norm": True}, "use_qk_norm", "not supported"),
         ("cohere", {"context_window_size": 512}, "model_type", "in MLC's form"),
+        ("nemotron", {"context_window_size": 512}, "model_type", "in MLC's form"),
         ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct", "above 1"),
         ("gpt_neox", {"hidden_act": "relu"}, "hidden_act", "supported: gelu"),
         ("phi", {"qk_layernorm": True}, "qk_layernorm", "not supported"),

@@ -41,6 +41,9 @@ void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out);
  * `x`. */
 void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out);
 
+/*! \brief out = max(x, 0)^2. `out` may be `x`. */
+void ReluSquare(ThreadPool& pool, const float* x, int64_t size, float* out);
+
 /*! \brief out = a + b, element by element. `out` may be an input. */
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out);
 

@@ -153,17 +153,14 @@ void DefineLayerNorms() {
       });
 }
 
-void CallGelu(TensorView x, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.gelu");
-  RequireRows(args, out, "out", RowsOf(args, x, "x"));
-  Gelu(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(), args.Data<float>(out, "out"));
-}
-
-void CallGeluTanh(TensorView x, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.gelu_tanh");
-  RequireRows(args, out, "out", RowsOf(args, x, "x"));
-  GeluTanh(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(),
-           args.Data<float>(out, "out"));
+void DefineActivation(const char* name,
+                      void (*function)(ThreadPool&, const float*, int64_t, float*)) {
+  refl::GlobalDef().def(name, [=](TensorView x, TensorView out) {
+    const TensorArguments args(name);
+    RequireRows(args, out, "out", RowsOf(args, x, "x"));
+    function(ThreadPool::Current(), args.Data<float>(x, "x"), x.numel(),
+             args.Data<float>(out, "out"));
+  });
 }
 
 void CallPackedAttention(TensorView qkv, TensorView lengths, int64_t num_heads, TensorView out) {
@@ -284,13 +281,14 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineLinear("bf16", WeightFormat::kBF16);
   DefineLinear("f32", WeightFormat::kF32);
   DefineLayerNorms();
+  DefineActivation("aiomlc.cpu.gelu", Gelu);
+  DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);
+  DefineActivation("aiomlc.cpu.relu_square", ReluSquare);
   DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
   DefineGatedMul("aiomlc.cpu.gelu_tanh_mul", Activation::kGeluTanh);
   refl::GlobalDef()
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
-      .def("aiomlc.cpu.gelu", CallGelu)
-      .def("aiomlc.cpu.gelu_tanh", CallGeluTanh)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)
       .def("aiomlc.cpu.add", CallAdd)
       .def("aiomlc.cpu.scale", CallScale)

@@ -184,6 +184,15 @@ void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out) {
   Activate(pool, ActiveRowKernels().gelu_tanh, x, size, out);
 }
 
+void ReluSquare(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      // NaN stays NaN.
+      out[i] = x[i] < 0.0f ? 0.0f : x[i] * x[i];
+    }
+  });
+}
+
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out) {
   ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) out[i] = a[i] + b[i];
