@@ -254,10 +254,17 @@ class _CpuMixExperts(nn.Module):  # type: ignore[misc]
         self.choice = (layer.per_token, int(layer.normalize))
 
     def forward(
-        self, x: nn.Tensor, router: _CpuLinear, gate_up: _CpuLinear, down: _CpuLinear
+        self,
+        x: nn.Tensor,
+        router: _CpuLinear,
+        gate_up: _CpuLinear,
+        down: _CpuLinear,
+        shared: tuple[nn.Tensor, nn.Tensor] | None,
     ) -> nn.Tensor:
         inputs = [x, router(x), gate_up.weight, self.inner, down.weight, *self.choice]
-        return call_kernel(f"mix_experts_{gate_up.format}", inputs, x.shape, "float32")
+        name = "mix_experts" if shared is None else "mix_experts_shared"
+        inputs += shared or ()
+        return call_kernel(f"{name}_{gate_up.format}", inputs, x.shape, "float32")
 
 
 class _CpuSoftCap(nn.Module):  # type: ignore[misc]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("MixExperts", "SparseMlp")
+__all__ = ("MixExperts", "SharedExpert", "SparseMlp")
 
 from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from aiomlc.models.experts import ExpertsConfig
-from aiomlc.models.layers import Linear, Norm
+from aiomlc.models.layers import Linear, Norm, SiluMul
 from aiomlc.models.module import Module
 
 
@@ -26,14 +26,29 @@ class MixExperts(Module):
         self.inner: int = experts.intermediate_size
         self.normalize: bool = experts.normalize
 
-    def forward(self, x: nn.Tensor, router: Linear, gate_up: Linear, down: Linear) -> nn.Tensor:
-        """Both matrices have the outputs of one expert after the other."""
+    def forward(
+        self,
+        x: nn.Tensor,
+        router: Linear,
+        gate_up: Linear,
+        down: Linear,
+        shared: tuple[nn.Tensor, nn.Tensor] | None,
+    ) -> nn.Tensor:
+        """Both matrices have the outputs of one expert after the other.
+
+        `shared` is what every row gets as well, and the logits of its weights, `[n, 1]`.
+        """
         n, size = x.shape
         gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
         gated = op.permute_dims(op.multiply(op.silu(gate), up), [1, 0, 2])
         back = op.permute_dims(down.weight.reshape(self.count, size, self.inner), [0, 2, 1])
         weights = self._weights(router(x)).reshape(self.count, n, 1)
-        return op.sum(op.multiply(op.matmul(gated, back), weights), axis=0)
+        routed = op.sum(op.multiply(op.matmul(gated, back), weights), axis=0)
+        if shared is None:
+            return routed
+
+        value, gate_logits = shared
+        return op.add(op.multiply(op.sigmoid(gate_logits), value), routed)
 
     def _weights(self, logits: nn.Tensor) -> nn.Tensor:
         """`[n, count]` to the weights of the experts, `[count, n]`; zero is not chosen."""
@@ -46,6 +61,19 @@ class MixExperts(Module):
         n = logits.shape[0]
         weights = op.multiply(places, chosen.reshape(n, self.per_token, 1))
         return op.permute_dims(op.sum(weights, axis=1), [1, 0])
+
+
+class SharedExpert(Module):
+    """A gated layer that all rows go through."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate_up_proj: Linear = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
+        self.activation: SiluMul = SiluMul()
+        self.down_proj: Linear = Linear(inner, hidden, bias=False, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.down_proj(self.activation(self.gate_up_proj(x)))
 
 
 class SparseMlp(Module):
@@ -62,6 +90,12 @@ class SparseMlp(Module):
             experts.intermediate_size, outer, bias=False, out_dtype="float32"
         )
         self.mix: MixExperts = MixExperts(experts)
+        self.shared_expert: SharedExpert | None = None
+        if experts.shared_size:
+            self.shared_expert = SharedExpert(hidden, experts.shared_size)
+            self.shared_expert_gate: Linear = Linear(
+                hidden, 1, bias=False, out_dtype="float32", exact=True
+            )
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
         """The mixture of the normalised sum, and the sum."""
@@ -70,4 +104,7 @@ class SparseMlp(Module):
 
     def unnormed(self, x: nn.Tensor) -> nn.Tensor:
         """The same without the sum and its norm."""
-        return self.mix(x, self.gate, self.moe_gate_up_proj, self.moe_down_proj)
+        shared = None
+        if self.shared_expert is not None:
+            shared = (self.shared_expert(x), self.shared_expert_gate(x))
+        return self.mix(x, self.gate, self.moe_gate_up_proj, self.moe_down_proj, shared)

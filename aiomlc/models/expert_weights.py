@@ -30,3 +30,13 @@ def expert_parameters(at: str, experts: ExpertsConfig, hidden: int) -> Iterator[
             tuple(f"{at}.experts.{i}.{part}.weight" for i in range(count) for part in parts),
             whole=f"{at}.experts.{name}",
         )
+    if experts.shared_size:
+        yield from _shared(at, experts.shared_size, hidden)
+
+
+def _shared(at: str, inner: int, hidden: int) -> Iterator[Parameter]:
+    one = f"{at}.shared_expert"
+    sources = (f"{one}.gate_proj.weight", f"{one}.up_proj.weight")
+    yield Parameter(f"{one}.gate_up_proj", "matrix", (2 * inner, hidden), sources)
+    yield Parameter(f"{one}.down_proj", "matrix", (hidden, inner), (f"{one}.down_proj.weight",))
+    yield Parameter(f"{one}_gate", "matrix", (1, hidden), (f"{one}_gate.weight",), exact=True)

@@ -19,6 +19,7 @@ class ExpertsConfig:
     per_token: int
     intermediate_size: int  #: Of one expert.
     normalize: bool  #: Whether the weights of a token's experts are scaled to a sum of one.
+    shared_size: int = 0  #: Inner size of an expert that all tokens go to; 0 is none.
     dense_layers: tuple[int, ...] = ()  #: Layers with an ordinary gated layer in its place.
 
     def is_sparse(self, layer: int) -> bool:

@@ -291,10 +291,11 @@ def _feed_forward_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> i
     if experts is None:
         return inner
 
-    element = 2 if matrix_format == "q4" else 4
+    element = {"q4": 2, "bf16": 6, "f32": 4}[matrix_format]  # At most; of bf16 three parts.
     of_one = element * (config.hidden_size + experts.intermediate_size)
     routing = 4 * experts.count + element * config.hidden_size
-    return max(inner, routing + experts.per_token * of_one)
+    shared = 12 * experts.shared_size
+    return max(inner, shared + routing + experts.per_token * of_one)
 
 
 def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:

@@ -117,7 +117,8 @@ struct Layer {
     return packed;
   }
 
-  Floats Mix(ThreadPool& pool, const float* x, const float* logits, int64_t rows) const {
+  Floats Mix(ThreadPool& pool, const float* x, const float* logits, int64_t rows,
+             const float* shared = nullptr, const float* shared_gate = nullptr) const {
     Floats out(rows * size, -1.0f);
     ExpertsCall call;
     call.choice = choice;
@@ -129,6 +130,8 @@ struct Layer {
     call.format = format;
     call.gate_up = gate_up.data();
     call.down = down.data();
+    call.shared = shared;
+    call.shared_gate = shared_gate;
     call.out = out.data();
     MixExperts(pool, call);
     return out;
@@ -247,6 +250,25 @@ TEST_P(ExpertsOnTier, ARowThatIsNotFiniteSpoilsOnlyItself) {
     }
     for (int64_t i = 2 * kSize; i < 4 * kSize; ++i) EXPECT_FALSE(std::isfinite(spoilt[i])) << i;
   }
+}
+
+TEST_P(ExpertsOnTier, WhatIsSharedIsWeighedByTheSigmoidOfItsGate) {
+  constexpr int64_t kSize = 48, kExperts = 4, kRows = 21;
+  ThreadPool pool(2);
+  const Layer layer(WeightFormat::kF32, {kExperts, 2, true}, kSize, 32);
+  const Floats x = RandomFloats(kRows * kSize, 12), logits = RandomFloats(kRows * kExperts, 13);
+  const Floats shared = RandomFloats(kRows * kSize, 14), gate = RandomFloats(kRows, 15, 4.0f);
+  const Floats routed = layer.Mix(pool, x.data(), logits.data(), kRows);
+
+  const Floats all = layer.Mix(pool, x.data(), logits.data(), kRows, shared.data(), gate.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const double weight = 1 / (1 + std::exp(-double{gate[i / kSize]}));
+    EXPECT_NEAR(all[i], routed[i] + weight * shared[i], 1e-5) << i;
+  }
+  const Floats last = layer.Mix(pool, &x[(kRows - 1) * kSize], &logits[(kRows - 1) * kExperts], 1,
+                                &shared[(kRows - 1) * kSize], &gate[kRows - 1]);
+  EXPECT_EQ(last, Floats(all.end() - kSize, all.end()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, ExpertsOnTier, ::testing::ValuesIn(SupportedTiers()),

@@ -49,6 +49,24 @@ EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
         "rope_theta": 1000000.0,
     },
+    "qwen2_moe": {
+        "model_type": "qwen2_moe",
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 96,
+        "num_experts": 7,
+        "num_experts_per_tok": 3,
+        "norm_topk_prob": False,
+        "decoder_sparse_step": 2,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "rope_theta": 1000000.0,
+    },
     "olmoe": {
         "model_type": "olmoe",
         "architectures": ["OlmoeForCausalLM"],
@@ -101,6 +119,14 @@ def place_experts(
             f"{at}.{block}.experts.{expert}.{gate}.weight": (inner, hidden),
             f"{at}.{block}.experts.{expert}.{up}.weight": (inner, hidden),
             f"{at}.{block}.experts.{expert}.{down}.weight": (hidden, inner),
+        }
+    shared = config.get("shared_expert_intermediate_size")
+    if shared:
+        shapes |= {
+            f"{at}.mlp.shared_expert.gate_proj.weight": (shared, hidden),
+            f"{at}.mlp.shared_expert.up_proj.weight": (shared, hidden),
+            f"{at}.mlp.shared_expert.down_proj.weight": (hidden, shared),
+            f"{at}.mlp.shared_expert_gate.weight": (1, hidden),
         }
     if config["model_type"] == "olmoe":
         for part in ("q", "k"):

@@ -272,7 +272,8 @@ def _more_norms(config: Mapping[str, Any]) -> dict[str, int]:
 
 def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:
     everywhere = config.get("use_bias", False)
-    if config.get("attention_bias", everywhere) or config["model_type"] == "qwen2":
+    is_qwen2 = config["model_type"] in ("qwen2", "qwen2_moe")
+    if config.get("attention_bias", everywhere) or is_qwen2:
         yield from ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     if config.get("attention_out_bias", config.get("attention_bias", everywhere)):
         yield "self_attn.o_proj"

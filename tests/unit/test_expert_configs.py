@@ -115,6 +115,36 @@ def test_families_differ_in_weights_norms_and_windows(tmp_path: Path) -> None:
     assert olmoe.qk_norm_of_all_heads
 
 
+def test_an_expert_for_all_tokens_stands_beside_the_others(tmp_path: Path) -> None:
+    config = _read(tmp_path, "qwen2_moe")
+    parameters = {p.mlc_name: p for p in decoder_parameters(config)}
+
+    assert config.qkv_bias
+    assert config.experts == ExpertsConfig(
+        count=7,
+        per_token=3,
+        intermediate_size=32,
+        normalize=False,
+        shared_size=96,
+        dense_layers=(0, 2),
+    )
+    gate_up = parameters["model.layers.1.mlp.shared_expert.gate_up_proj"]
+    gate = parameters["model.layers.1.mlp.shared_expert_gate"]
+    assert (gate_up.shape, gate_up.exact) == ((2 * 96, 64), False)
+    assert (gate.shape, gate.exact) == ((1, 64), True)
+
+
+def test_windows_of_qwen2_moe_need_the_kinds_of_layers(tmp_path: Path) -> None:
+    window = {"use_sliding_window": True, "sliding_window": 64}
+    types = ["full_attention", "sliding_attention"] * 2
+
+    assert _read(tmp_path, "qwen2_moe", **window, layer_types=types).windows == (0, 64, 0, 64)
+    with pytest.raises(ModelLoadError, match="without layer_types") as caught:
+        _read(tmp_path, "qwen2_moe", **window)
+
+    assert caught.value.field == "use_sliding_window"
+
+
 def test_the_base_of_mixtrals_rotation_is_large_where_a_config_names_none(tmp_path: Path) -> None:
     assert _read(tmp_path, "mixtral", rope_theta=None).rope.theta == 1e6
 

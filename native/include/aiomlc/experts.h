@@ -41,12 +41,14 @@ struct ExpertsCall {
   WeightFormat format = WeightFormat::kQ4;
   const void* gate_up = nullptr;  //!< A matrix [2 * inner, size] for each expert, gate first.
   const void* down = nullptr;     //!< A matrix [size, inner] for each expert.
-  float* out = nullptr;           //!< [rows, size], none of the inputs.
+  const float* shared = nullptr;  //!< What every row gets as well, [rows, size]; null is nothing.
+  const float* shared_gate = nullptr;  //!< [rows]: its sigmoid weighs a row of `shared`.
+  float* out = nullptr;                //!< [rows, size], none of the inputs.
 };
 
 /*!
- * \brief out = the sum of weight * down(silu(gate(x)) * up(x)) over the experts of each row, in the
- * order of their indices.
+ * \brief out = what is shared, and the sum of weight * down(silu(gate(x)) * up(x)) over the experts
+ * of each row, in the order of their indices.
  *
  * Each expert has the bits that `Linear` and `SiluMul` give for its matrices.
  */

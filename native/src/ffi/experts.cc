@@ -7,6 +7,8 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <string>
+
 #include "tensor_arguments.h"
 
 namespace aiomlc {
@@ -25,43 +27,68 @@ const void* MatricesOf(const TensorArguments& args, const ExpertsCall& call,
   return args.Data<uint8_t>(packed, name);
 }
 
-/*! \brief Make a function of one format of the matrices. */
-auto MixExpertsOf(const char* name, WeightFormat format) {
-  return [name, format](TensorView x, TensorView logits, TensorView gate_up, int64_t inner,
-                        TensorView down, int64_t per_row, int64_t normalize, TensorView out) {
-    const TensorArguments args(name);
-    args.RequireShape(x, "x", {kAny, kAny});
-    args.RequireShape(logits, "logits", {x.size(0), kAny});
-    args.RequireShape(out, "out", {x.size(0), x.size(1)});
-    ExpertsCall call;
-    call.format = format;
-    call.choice = {logits.size(1), per_row, normalize != 0};
-    call.rows = x.size(0);
-    call.size = x.size(1);
-    call.inner = inner;
-    args.Require(call.size > 0 && call.size % kTileRows == 0, "x has rows of ", call.size,
-                 ", not a multiple of ", kTileRows);
-    args.Require(inner > 0 && inner % kTileRows == 0, "inner is ", inner, ", not a multiple of ",
-                 kTileRows);
-    args.Require(per_row > 0 && per_row <= logits.size(1), "per_row is ", per_row, " of ",
-                 logits.size(1), " experts");
-    call.logits = args.Data<float>(logits, "logits");
-    call.x = args.Data<float>(x, "x");
-    call.gate_up = MatricesOf(args, call, gate_up, "gate_up", 2 * inner, call.size);
-    call.down = MatricesOf(args, call, down, "down", call.size, inner);
-    call.out = args.Data<float>(out, "out");
-    MixExperts(ThreadPool::Current(), call);
-  };
+/*! \brief The tensors that all functions have. */
+struct Tensors {
+  TensorView x, logits, gate_up, down, out;
+};
+
+ExpertsCall CallOf(const TensorArguments& args, WeightFormat format, const Tensors& tensors,
+                   int64_t inner, const ExpertChoice& choice) {
+  const TensorView &x = tensors.x, &logits = tensors.logits;
+  args.RequireShape(x, "x", {kAny, kAny});
+  args.RequireShape(logits, "logits", {x.size(0), kAny});
+  args.RequireShape(tensors.out, "out", {x.size(0), x.size(1)});
+  ExpertsCall call;
+  call.format = format;
+  call.choice = choice;
+  call.choice.num_experts = logits.size(1);
+  call.rows = x.size(0);
+  call.size = x.size(1);
+  call.inner = inner;
+  args.Require(call.size > 0 && call.size % kTileRows == 0, "x has rows of ", call.size,
+               ", not a multiple of ", kTileRows);
+  args.Require(inner > 0 && inner % kTileRows == 0, "inner is ", inner, ", not a multiple of ",
+               kTileRows);
+  args.Require(choice.per_row > 0 && choice.per_row <= logits.size(1), "per_row is ",
+               choice.per_row, " of ", logits.size(1), " experts");
+  call.logits = args.Data<float>(logits, "logits");
+  call.x = args.Data<float>(x, "x");
+  call.gate_up = MatricesOf(args, call, tensors.gate_up, "gate_up", 2 * inner, call.size);
+  call.down = MatricesOf(args, call, tensors.down, "down", call.size, inner);
+  call.out = args.Data<float>(tensors.out, "out");
+  return call;
+}
+
+void Define(const std::string& suffix, WeightFormat format) {
+  const std::string plain = "aiomlc.cpu.mix_experts_" + suffix;
+  const std::string shared_too = "aiomlc.cpu.mix_experts_shared_" + suffix;
+  refl::GlobalDef()
+      .def(plain.c_str(),
+           [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
+               int64_t per_row, int64_t normalize, TensorView out) {
+             const TensorArguments args(plain.c_str());
+             MixExperts(ThreadPool::Current(), CallOf(args, format, {x, logits, gate_up, down, out},
+                                                      inner, {0, per_row, normalize != 0}));
+           })
+      .def(shared_too.c_str(),
+           [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
+               int64_t per_row, int64_t normalize, TensorView shared, TensorView shared_gate,
+               TensorView out) {
+             const TensorArguments args(shared_too.c_str());
+             ExpertsCall call = CallOf(args, format, {x, logits, gate_up, down, out}, inner,
+                                       {0, per_row, normalize != 0});
+             args.RequireShape(shared, "shared", {call.rows, call.size});
+             args.RequireShape(shared_gate, "shared_gate", {call.rows, 1});
+             call.shared = args.Data<float>(shared, "shared");
+             call.shared_gate = args.Data<float>(shared_gate, "shared_gate");
+             MixExperts(ThreadPool::Current(), call);
+           });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  constexpr const char* kQ4 = "aiomlc.cpu.mix_experts_q4";
-  constexpr const char* kBF16 = "aiomlc.cpu.mix_experts_bf16";
-  constexpr const char* kF32 = "aiomlc.cpu.mix_experts_f32";
-  refl::GlobalDef()
-      .def(kQ4, MixExpertsOf(kQ4, WeightFormat::kQ4))
-      .def(kBF16, MixExpertsOf(kBF16, WeightFormat::kBF16))
-      .def(kF32, MixExpertsOf(kF32, WeightFormat::kF32));
+  Define("q4", WeightFormat::kQ4);
+  Define("bf16", WeightFormat::kBF16);
+  Define("f32", WeightFormat::kF32);
 }
 
 }  // namespace

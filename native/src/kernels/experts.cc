@@ -1,6 +1,7 @@
 #include "aiomlc/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -159,9 +160,7 @@ class Mixture {
   void DownTiles(int64_t tile_begin, int64_t tile_end) {
     const int64_t first = tile_begin * kTileRows;
     const int64_t outputs = (tile_end - tile_begin) * kTileRows;
-    for (int64_t row = 0; row < call_.rows; ++row) {
-      std::fill_n(call_.out + row * call_.size + first, outputs, 0.0f);
-    }
+    for (int64_t row = 0; row < call_.rows; ++row) StartRow(row, first, outputs);
     const size_t matrix_bytes = PackedMatrixBytes(call_.format, call_.size, call_.inner);
     for (const int64_t expert : rows_.experts()) {
       const LinearBlock whole = BlockOf(expert, call_.down, matrix_bytes, inner_, gated_);
@@ -172,6 +171,17 @@ class Mixture {
         AddRows(rows_.begin(expert) + block.row_begin, rows, result, first, outputs);
       });
     }
+  }
+
+  void StartRow(int64_t row, int64_t first, int64_t outputs) {
+    float* to = call_.out + row * call_.size + first;
+    if (call_.shared == nullptr) {
+      std::fill_n(to, outputs, 0.0f);
+      return;
+    }
+    const float* from = call_.shared + row * call_.size + first;
+    const float weight = 1.0f / (1.0f + std::exp(-call_.shared_gate[row]));
+    for (int64_t i = 0; i < outputs; ++i) to[i] = weight * from[i];
   }
 
   void AddRows(int64_t place, int64_t rows, const float* from, int64_t first, int64_t outputs) {
