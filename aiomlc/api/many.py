@@ -4,7 +4,15 @@ from __future__ import annotations
 
 __all__ = ("Outcome", "answer_many")
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sized,
+)
 from contextlib import ExitStack, asynccontextmanager
 from typing import NamedTuple, TypeVar
 
@@ -46,6 +54,7 @@ async def answer_many(
         raise BadRequestError(f"limit is {shown(limit)}, not a positive number", param="limit")
 
     waiting = enumerate(prompts)
+    num_workers = min(limit, len(prompts)) if isinstance(prompts, Sized) else limit
 
     async def work(sender: MemoryObjectSendStream[Outcome]) -> None:
         with sender:
@@ -57,7 +66,7 @@ async def answer_many(
         with receiver, ExitStack() as senders:
             async with create_task_group() as tasks:
                 with sender:
-                    for _ in range(limit):
+                    for _ in range(num_workers):
                         # Closed here too: a worker may be cancelled before it begins.
                         own = senders.enter_context(sender.clone())
                         tasks.start_soon(work, own)

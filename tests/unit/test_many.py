@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from anyio import wait_all_tasks_blocked
+from anyio import get_running_tasks, wait_all_tasks_blocked
 
 from aiomlc import AsyncMLCEngine
 from aiomlc.api.protocol.chat import ChatCompletion
@@ -29,6 +29,20 @@ async def test_every_prompt_has_an_outcome() -> None:
         seen = [(outcome.position, text_of(outcome.completion)) async for outcome in outcomes]
 
     assert sorted(seen) == [(position, "Hi") for position in range(10)]
+
+
+async def test_a_high_limit_costs_no_task_that_has_nothing_to_do() -> None:
+    core = FakeCore(["Hi!"], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        async with engine.generate_many(["a", "b"], limit=50) as outcomes:
+            await wait_all_tasks_blocked()
+            names = [task.name or "" for task in get_running_tasks()]
+            assert len([name for name in names if "answer_many" in name]) == 2
+            core.allow(1000)
+            assert len([outcome async for outcome in outcomes]) == 2
+
+        async with engine.generate_many([]) as outcomes:
+            assert [outcome async for outcome in outcomes] == []
 
 
 async def test_a_prompt_may_be_a_conversation() -> None:
