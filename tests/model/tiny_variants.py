@@ -39,6 +39,14 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "sliding_window": None,
         "layer_types": ["full_attention"] * 2,
     },
+    "exaone4_window": _SIZES
+    | {
+        "model_type": "exaone4",
+        "architectures": ["Exaone4ForCausalLM"],
+        "num_hidden_layers": 3,
+        "sliding_window": 20,
+        "sliding_window_pattern": 2,
+    },
     "glm": _GLM | {"model_type": "glm", "architectures": ["GlmForCausalLM"]},
     "glm4": _GLM | {"model_type": "glm4", "architectures": ["Glm4ForCausalLM"]},
     "granitemoehybrid": _SIZES

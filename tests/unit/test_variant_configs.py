@@ -42,6 +42,14 @@ def test_families_have_rotations_of_their_own(tmp_path: Path) -> None:
     assert (theta("llama_bias"), theta("helium"), theta("ernie4_5")) == (1e4, 1e5, 5e5)
 
 
+def test_exaone_4_turns_only_where_it_has_a_window_if_it_has_any(tmp_path: Path) -> None:
+    config = _read(tmp_path, "exaone4_window", {})
+
+    assert config.windows == (20, 0, 20)
+    assert config.layer_ropes == (config.rope, None, config.rope)
+    assert _read(tmp_path, "exaone4", {}).layer_ropes == ()
+
+
 def test_pairs_that_do_not_turn_fill_a_head(tmp_path: Path) -> None:
     frequencies = _read(tmp_path, "glm", {}).rope.inverse_frequencies(32)
 
@@ -58,7 +66,12 @@ def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("base", "changes", "field", "problem"),
     [
-        ("exaone4", {"sliding_window": 64}, "sliding_window", "not supported"),
+        (
+            "exaone4",
+            {"sliding_window": 64, "sliding_window_pattern": "LG", "layer_types": None},
+            "sliding_window_pattern",
+            "not an integer",
+        ),
         (
             "glm4",
             {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
