@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config import DecoderConfig, NormPlace
-from aiomlc.models.feed_forward import feed_forward_of
+from aiomlc.models.feed_forward import FeedForward, feed_forward_of
 from aiomlc.models.layer_attention import layer_attention
 from aiomlc.models.layers import CacheAttention, LayerNorm, Linear, Norm, QKNorm, RMSNorm, Sum
 from aiomlc.models.module import Module
@@ -33,10 +33,10 @@ class Block(Module):
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.input_layernorm = norm_of(config)
-        self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = norm_of(config)
-        self.mlp = feed_forward_of(config, layer)
+        self.input_layernorm: Norm = norm_of(config)
+        self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm: Norm = norm_of(config)
+        self.mlp: FeedForward = feed_forward_of(config, layer)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -57,12 +57,12 @@ class NormsAroundBlock(Module):
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.input_layernorm = norm_of(config)
-        self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = norm_of(config)
-        self.pre_feedforward_layernorm = norm_of(config)
-        self.mlp = feed_forward_of(config, layer)
-        self.post_feedforward_layernorm = norm_of(config)
+        self.input_layernorm: Norm = norm_of(config)
+        self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm: Norm = norm_of(config)
+        self.pre_feedforward_layernorm: Norm = norm_of(config)
+        self.mlp: FeedForward = feed_forward_of(config, layer)
+        self.post_feedforward_layernorm: Norm = norm_of(config)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -81,11 +81,11 @@ class NormBehindBlock(Module):
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.sum = Sum()
-        self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = norm_of(config)
-        self.mlp = feed_forward_of(config, layer)
-        self.post_feedforward_layernorm = norm_of(config)
+        self.sum: Sum = Sum()
+        self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm: Norm = norm_of(config)
+        self.mlp: FeedForward = feed_forward_of(config, layer)
+        self.post_feedforward_layernorm: Norm = norm_of(config)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -102,11 +102,13 @@ class ParallelBlock(Module):
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.sum = Sum()
-        self.input_layernorm = norm_of(config)
-        self.self_attn = _Attention(config, layer, kv_dtype)
-        self.post_attention_layernorm = norm_of(config) if config.norms == "parallel" else None
-        self.mlp = feed_forward_of(config, layer)
+        self.sum: Sum = Sum()
+        self.input_layernorm: Norm = norm_of(config)
+        self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
+        self.post_attention_layernorm: Norm | None = (
+            norm_of(config) if config.norms == "parallel" else None
+        )
+        self.mlp: FeedForward = feed_forward_of(config, layer)
 
     def forward(
         self, update: nn.Tensor | None, residual: nn.Tensor, kv: nn.Object
@@ -138,10 +140,10 @@ def block_of(config: DecoderConfig, layer: int, kv_dtype: str) -> Module:
 class _Attention(Module):
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.num_heads = config.num_attention_heads
-        self.head_dim = config.head_dim
-        self.num_fused_heads = config.num_attention_heads + 2 * config.num_key_value_heads
-        self.qkv_name = config.qkv_name
+        self.num_heads: int = config.num_attention_heads
+        self.head_dim: int = config.head_dim
+        self.num_fused_heads: int = config.num_attention_heads + 2 * config.num_key_value_heads
+        self.qkv_name: str = config.qkv_name
         qkv_dtype = "float32" if config.qk_norm else kv_dtype
         fused = self.num_fused_heads * config.head_dim
         qkv = Linear(config.hidden_size, fused, bias=config.qkv_bias, out_dtype=qkv_dtype)
@@ -150,22 +152,22 @@ class _Attention(Module):
         if config.qk_norm:
             eps = config.rms_norm_eps
             joined = config.qk_norm_of_all_heads
-            self.q_norm = RMSNorm(config.head_dim * (self.num_heads if joined else 1), eps)
+            self.q_norm: RMSNorm = RMSNorm(config.head_dim * (self.num_heads if joined else 1), eps)
             kv_heads = config.num_key_value_heads
-            self.k_norm = RMSNorm(config.head_dim * (kv_heads if joined else 1), eps)
+            self.k_norm: RMSNorm = RMSNorm(config.head_dim * (kv_heads if joined else 1), eps)
             self.qk_norm = QKNorm(
                 config.num_attention_heads,
                 config.num_key_value_heads,
                 eps=eps,
                 out_dtype=kv_dtype,
             )
-        self.o_proj = Linear(
+        self.o_proj: Linear = Linear(
             self.num_heads * config.head_dim,
             config.hidden_size,
             bias=config.output_bias,
             out_dtype="float32",
         )
-        self.attend = CacheAttention(
+        self.attend: CacheAttention = CacheAttention(
             layer,
             self.num_heads,
             config.head_dim,

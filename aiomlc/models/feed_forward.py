@@ -18,9 +18,11 @@ class GatedMlp(Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_up_proj = Linear(hidden, 2 * inner, bias=bias, out_dtype="float32")
-        self.activation = SiluMul() if config.activation == "silu" else GeluTanhMul()
-        self.down_proj = Linear(inner, hidden, bias=bias, out_dtype="float32")
+        self.gate_up_proj: Linear = Linear(hidden, 2 * inner, bias=bias, out_dtype="float32")
+        self.activation: SiluMul | GeluTanhMul = (
+            SiluMul() if config.activation == "silu" else GeluTanhMul()
+        )
+        self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
         """The layer of the normalised sum, and the sum."""
@@ -37,9 +39,9 @@ class PlainMlp(Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.up_proj = Linear(hidden, inner, bias=bias, out_dtype="float32")
-        self.activation = _function_of(config)
-        self.down_proj = Linear(inner, hidden, bias=bias, out_dtype="float32")
+        self.up_proj: Linear = Linear(hidden, inner, bias=bias, out_dtype="float32")
+        self.activation: Gelu | ReluSquare = _function_of(config)
+        self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
         """The layer of the normalised sum, and the sum."""

@@ -206,7 +206,7 @@ class GatedMul(Module):
 class SiluMul(GatedMul):
     """`silu(gate) * up`."""
 
-    activation = "silu"
+    activation: Activation = "silu"
 
     def activate(self, gate: nn.Tensor) -> nn.Tensor:
         return op.silu(gate)
@@ -215,7 +215,7 @@ class SiluMul(GatedMul):
 class GeluTanhMul(GatedMul):
     """`gelu(gate) * up`, where GELU is the approximation by tanh."""
 
-    activation = "gelu_tanh"
+    activation: Activation = "gelu_tanh"
 
     def activate(self, gate: nn.Tensor) -> nn.Tensor:
         return op.gelu(gate, approximate="tanh")
