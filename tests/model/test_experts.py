@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import tvm_ffi
 from numpy.typing import NDArray
 
 from aiomlc.config import EngineConfig
+from aiomlc.models import DecoderConfig, decoder_parameters, read_description
 from aiomlc.runtime.load import prepare_model
 from aiomlc.runtime.model_directory import find_model
 from aiomlc.runtime.native_library import load_native
 from tests.model.test_kernel_linear import empty, pack_f32, pack_q4, random
 from tests.model.tiny_experts import EXPERT_CONFIGS, fused_experts
-from tests.model.tiny_models import tiny_weights, write_model, write_safetensors
+from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
+from tests.model.weight_files import mlc_record, mlc_words, quantize, write_mlc
 
 load_native()
 
@@ -39,6 +42,58 @@ def test_fused_tensors_of_newer_tools_are_the_same_model(
         directory = write_model(tmp_path / name, architecture)
         if name == "fused":
             write_safetensors(directory / "model.safetensors", fused)
+        prepared = anyio.run(
+            prepare_model, find_model(directory), "auto", config, lambda progress: None
+        )
+        packed.append(prepared.weights.path.read_bytes())
+
+    assert packed[0] == packed[1]
+
+
+def write_mlc_model(directory: Path, architecture: str) -> None:
+    """The same weights as MLC stores them: 4 bits in three axes, and routers that are not."""
+    settings = TINY_CONFIGS[architecture]
+    outer = {
+        "model_type": settings["model_type"],
+        "quantization": "q4f16_1",
+        "context_window_size": settings["max_position_embeddings"],
+        "model_config": settings,
+    }
+    config_path = directory / "mlc-chat-config.json"
+    config_path.write_text(json.dumps(outer))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    assert config.experts is not None
+    weights = tiny_weights(architecture)
+    tensors: list[tuple[dict[str, Any], Array]] = []
+    for parameter in decoder_parameters(config):
+        value = np.concatenate([weights[source] for source in parameter.sources])
+        if parameter.kind == "vector":
+            tensors.append((mlc_record(parameter.mlc_name, value), value))
+        elif parameter.exact:
+            tensors.append((mlc_record(f"{parameter.mlc_name}.weight", value), value))
+        else:
+            axes = (config.experts.count, -1) if parameter.whole else (-1,)
+            values, scales = quantize(value)
+            parts: dict[str, Array] = {"q_weight": mlc_words(values), "q_scale": scales}
+            for name, part in parts.items():
+                stored = part.reshape(*axes, part.shape[1])
+                tensors.append((mlc_record(f"{parameter.mlc_name}.{name}", stored), stored))
+    write_mlc(directory, tensors)
+
+
+@pytest.mark.parametrize("architecture", EXPERT_CONFIGS)
+def test_an_mlc_directory_gives_the_bytes_of_quantising(
+    model_cache: Path, tmp_path: Path, architecture: str
+) -> None:
+    packed = []
+    for name in ("hub", "mlc"):
+        directory = write_model(tmp_path / name, architecture)
+        if name == "mlc":
+            (directory / "config.json").unlink()
+            (directory / "model.safetensors").unlink()
+            write_mlc_model(directory, architecture)
+        config = EngineConfig(quantization="q4f16_1", num_threads=2)
         prepared = anyio.run(
             prepare_model, find_model(directory), "auto", config, lambda progress: None
         )
