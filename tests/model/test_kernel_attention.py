@@ -429,6 +429,27 @@ def test_a_window_of_less_than_nothing_is_refused(window: tuple[int, int]) -> No
         cache.step({0: [1]})
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ((-1.0, 0, 0), "a soft cap of -1"),
+        ((0.0, -1, 4), "a rotation of 4 floats from -1 on"),
+        ((0.0, 5, HEAD_DIM // 2), "its part would end at"),
+    ],
+)
+def test_settings_that_a_layer_cannot_have_are_refused(
+    settings: tuple[float, int, int], problem: str
+) -> None:
+    cache = Cache()
+    cache.add(0)
+    native("vm.builtin.kv_state_begin_forward")(cache._kv, tvm_ffi.Shape((0,)), tvm_ffi.Shape((1,)))
+    rows = tvm_ffi.from_dlpack(np.zeros((1, HEADS, HEAD_DIM), np.float16))
+    output = tvm_ffi.from_dlpack(np.zeros((1, QUERY_HEADS, HEAD_DIM), np.float16))
+
+    with pytest.raises(ValueError, match=problem):
+        kernel("kv_layer_attention")(cache._kv, 0, SCALE, 0, 0, *settings, rows, output)
+
+
 def test_the_cache_holds_rotated_keys_and_plain_values() -> None:
     tokens = random_tokens(37, seed=7)
     cache = Cache()
