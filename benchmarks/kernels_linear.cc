@@ -104,8 +104,8 @@ int main(int argc, char** argv) {
     const Matrices matrices(format);
     const double gigabytes = static_cast<double>(matrices.bytes) * 1e-9;
     const double memory = gigabytes / SecondsOfReading(pool, matrices);
-    for (const Isa isa :
-         {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512, Isa::kAmx}) {
+    for (const Isa isa : {Isa::kPortable, Isa::kNeon, Isa::kI8mm, Isa::kAvx2, Isa::kAvxVnni,
+                          Isa::kAvx512, Isa::kAmx}) {
       if (isa < lowest || isa > highest || !aiomlc::IsSupported(isa)) continue;
       aiomlc::SetIsa(isa);
       const char* name = format == WeightFormat::kQ4     ? "q4"

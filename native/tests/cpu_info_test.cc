@@ -92,6 +92,8 @@ TEST(CpuInfo, ANameChoosesATierAndNeverOneAboveTheProcessor) {
   EXPECT_EQ(ParseIsa("amx"), SupportedIsa());
   EXPECT_EQ(ParseIsa("avx512"), std::min(SupportedIsa(), Isa::kAvx512));
   EXPECT_LE(ParseIsa("avxvnni"), Isa::kAvxVnni);
+  EXPECT_LE(ParseIsa("i8mm"), Isa::kI8mm);
+  EXPECT_LE(ParseIsa("neon"), Isa::kNeon);
   EXPECT_EQ(ParseIsa("avx2"), std::min(SupportedIsa(), Isa::kAvx2));
 }
 

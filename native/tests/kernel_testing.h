@@ -19,8 +19,8 @@ namespace aiomlc {
 /*! \return The tiers this machine can run. */
 inline std::vector<Isa> SupportedTiers() {
   std::vector<Isa> tiers;
-  for (const Isa isa :
-       {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512, Isa::kAmx}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kNeon, Isa::kI8mm, Isa::kAvx2, Isa::kAvxVnni,
+                        Isa::kAvx512, Isa::kAmx}) {
     if (IsSupported(isa)) tiers.push_back(isa);
   }
   return tiers;

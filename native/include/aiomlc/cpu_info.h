@@ -13,14 +13,15 @@ namespace aiomlc {
 /*! \brief A tier of kernels, in rising order. */
 enum class Isa {
   kPortable,
-  kNeon,     //!< AArch64 with the dot product of 8-bit integers; the others are of x86-64.
-  kAvx2,     //!< AVX2, FMA, F16C.
+  kNeon,     //!< Of AArch64: the dot product of 8-bit integers.
+  kI8mm,     //!< Also i8mm for 4-bit weights; everything else is that of kNeon.
+  kAvx2,     //!< Of x86-64, as are the others: AVX2, FMA, F16C.
   kAvxVnni,  //!< Also AVX-VNNI for 4-bit weights; everything else is that of kAvx2.
   kAvx512,   //!< AVX2, FMA, F16C, and AVX-512 F, BW, VL, DQ and VNNI.
   kAmx       //!< Also AMX int8 for 4-bit weights or AMX bf16 for bf16 weights; else as kAvx512.
 };
 
-/*! \return "portable", "neon", "avx2", "avxvnni", "avx512" or "amx". */
+/*! \return "portable", "neon", "i8mm", "avx2", "avxvnni", "avx512" or "amx". */
 std::string_view IsaName(Isa isa);
 
 /*!

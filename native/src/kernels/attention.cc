@@ -25,12 +25,13 @@ TileFunction ActiveTileFunction() {
     case Isa::kAvxVnni:
     case Isa::kAvx2:
       return AttendTileAvx2;
+    case Isa::kI8mm:
     case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
 #elif defined(__aarch64__)
-  if (ActiveIsa() == Isa::kNeon) return AttendTileNeon;
+  if (ActiveIsa() >= Isa::kNeon) return AttendTileNeon;
 #endif
   return AttendTilePortable;
 }

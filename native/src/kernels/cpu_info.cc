@@ -96,8 +96,8 @@ std::vector<int> AllowedCpus() {
   return all;
 }
 
-constexpr Isa kTiersFromHighest[] = {Isa::kAmx,  Isa::kAvx512, Isa::kAvxVnni,
-                                     Isa::kAvx2, Isa::kNeon,   Isa::kPortable};
+constexpr Isa kTiersFromHighest[] = {Isa::kAmx,  Isa::kAvx512, Isa::kAvxVnni, Isa::kAvx2,
+                                     Isa::kI8mm, Isa::kNeon,   Isa::kPortable};
 
 #if defined(__x86_64__)
 // These also ask whether the operating system saves the wide registers.
@@ -123,6 +123,11 @@ bool HasAvxVnni() {
 }
 #elif defined(__aarch64__) && defined(__linux__)
 bool HasNeon() { return kLinearNeon != nullptr && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+
+bool HasI8mm() {
+  constexpr unsigned long kI8mmBit = 1ul << 13;  // Headers of older systems do not have the name.
+  return HasNeon() && kQ4I8mm != nullptr && (getauxval(AT_HWCAP2) & kI8mmBit) != 0;
+}
 #endif
 
 /*! \brief Who asks for less than AMX does not want it tried. */
@@ -145,6 +150,8 @@ std::string_view IsaName(Isa isa) {
       return "avxvnni";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kI8mm:
+      return "i8mm";
     case Isa::kNeon:
       return "neon";
     case Isa::kPortable:
@@ -164,11 +171,13 @@ bool IsSupported(Isa isa) {
       return HasAvxVnni();
     case Isa::kAvx2:
       return HasAvx2();
+    case Isa::kI8mm:
     case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
 #elif defined(__aarch64__) && defined(__linux__)
+  if (isa == Isa::kI8mm) return HasI8mm();
   if (isa == Isa::kNeon) return HasNeon();
 #endif
   return isa == Isa::kPortable;
@@ -182,7 +191,7 @@ Isa ParseIsa(std::string_view name) {
     if (name == IsaName(isa)) return HighestUpTo(isa);
   }
   throw std::invalid_argument("AIOMLC_ISA is '" + std::string(name) +
-                              "', expected portable, neon, avx2, avxvnni, avx512 or amx");
+                              "', expected portable, neon, i8mm, avx2, avxvnni, avx512 or amx");
 }
 
 Isa ActiveIsa() {

@@ -27,12 +27,13 @@ RowKernels ActiveRowKernels() {
     case Isa::kAvxVnni:
     case Isa::kAvx2:
       return Avx2RowKernels();
+    case Isa::kI8mm:
     case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
 #elif defined(__aarch64__)
-  if (ActiveIsa() == Isa::kNeon) return NeonRowKernels();
+  if (ActiveIsa() >= Isa::kNeon) return NeonRowKernels();
 #endif
   return PortableRowKernels();
 }

@@ -56,12 +56,14 @@ class Scratch {
 
 thread_local Scratch scratch;
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
   kernels.q4 = q4;
   return kernels;
 }
+#endif
 
+#if defined(__x86_64__)
 LinearKernels AmxKernels() {
   LinearKernels kernels = kLinearAvx512;
   const AmxUse& use = UsableAmx();
@@ -164,11 +166,16 @@ const LinearKernels& ActiveLinearKernels() {
     }
     case Isa::kAvx2:
       return kLinearAvx2;
+    case Isa::kI8mm:
     case Isa::kNeon:
     case Isa::kPortable:
       break;
   }
 #elif defined(__aarch64__)
+  if (ActiveIsa() == Isa::kI8mm) {
+    static const LinearKernels i8mm = WithQ4(*kLinearNeon, kQ4I8mm);
+    return i8mm;
+  }
   if (ActiveIsa() == Isa::kNeon) return *kLinearNeon;
 #endif
   return kLinearPortable;

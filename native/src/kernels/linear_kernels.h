@@ -107,6 +107,8 @@ void SplitRowsAvx512(const SplitBlock& block);
 #elif defined(__aarch64__)
 /*! \brief Null where the compiler does not know the dot product. */
 extern const LinearKernels* const kLinearNeon;
+/*! \brief Null where the compiler does not know i8mm. Everything else is kLinearNeon's. */
+extern void (*const kQ4I8mm)(const LinearBlock&);
 #endif
 
 }  // namespace aiomlc
