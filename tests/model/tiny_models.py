@@ -246,7 +246,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             shapes[f"{at}.{part}.bias"] = shapes[f"{at}.{part}.weight"][:1]
         place_experts(shapes, config, layer)
         shapes |= {f"{at}.{name}.weight": (size,) for name, size in _more_norms(config).items()}
-        if config["model_type"] == "olmo2":
+        if config["model_type"] in ("olmo2", "olmo3"):
             del shapes[f"{at}.input_layernorm.weight"]
             shapes |= {
                 f"{at}.post_feedforward_layernorm.weight": (hidden,),

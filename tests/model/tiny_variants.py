@@ -80,6 +80,22 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "mlp_bias": True,
         "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
     },
+    "olmo3": _SIZES
+    | {
+        "model_type": "olmo3",
+        "architectures": ["Olmo3ForCausalLM"],
+        "num_hidden_layers": 3,
+        "sliding_window": 20,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "pad_token_id": None,
+        "rope_theta": 500000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 8.0,
+            "original_max_position_embeddings": 64,
+            "attention_factor": 1.2,
+        },
+    },
     "seed_oss": _SIZES
     | {
         "model_type": "seed_oss",

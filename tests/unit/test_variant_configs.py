@@ -56,6 +56,25 @@ def test_pairs_that_do_not_turn_fill_a_head(tmp_path: Path) -> None:
     assert frequencies == pytest.approx([1e4 ** (-i / 8) for i in range(8)] + [0.0] * 8)
 
 
+def test_both_forms_of_olmo_3_mean_the_same(tmp_path: Path) -> None:
+    scaling = TINY_CONFIGS["olmo3"]["rope_scaling"]
+    kinds = {
+        "full_attention": scaling | {"rope_theta": 500000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+    }
+    old = _read(tmp_path, "olmo3", {})
+
+    new = {"rope_scaling": None, "rope_theta": None, "rope_parameters": kinds}
+
+    assert _read(tmp_path, "olmo3", new) == old
+    assert old.windows == (20, 0, 20)
+    local, full, _ = old.layer_ropes
+    assert full == old.rope
+    assert local is not None
+    assert (local.rope_type, local.theta, local.amplitude) == ("default", 500000.0, 1.0)
+    assert (old.rope.rope_type, old.rope.amplitude) == ("yarn", 1.2)
+
+
 def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) -> None:
     config = _read(tmp_path, "granitemoehybrid", {"layer_types": ["attention", "attention"]})
 
