@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from threading import Event as ThreadEvent
 from threading import Lock, get_ident
+from threading import enumerate as enumerate_threads
 from typing import NamedTuple, Self, final
 
 from anyio import (
@@ -279,13 +280,21 @@ class Engine(AsyncContextManagerMixin):
         self._is_over = ThreadEvent()
         self._is_over.set()
 
+    def end_orphan(self) -> None:
+        """Stop if the thread of the event loop has ended, or is this one, which is at its end."""
+        here = get_ident()
+        loops = {thread.ident for thread in enumerate_threads() if thread.ident != here}
+        if not self.is_over and self._thread_id not in loops:
+            self.stop()
+
     def end_at_exit(self) -> None:
         """End as `terminate` does, also what an event loop in a daemon thread does for it."""
         if self._is_over.is_set():
             return
 
-        self.terminate()
-        if self._thread_id != get_ident():
+        self.end_orphan()
+        if not self._closing:
+            self.terminate()
             self._is_over.wait(_EXIT_SECONDS)
 
     @property

@@ -49,6 +49,22 @@ async def main():
 threading.Thread(target=anyio.run, args=[main], kwargs={"backend": "BACKEND"}, daemon=True).start()
 has_begun.wait()
 """
+STOPPED = """
+import asyncio, threading
+from aiomlc import AsyncMLCEngine
+from aiomlc.testing import FakeCore, fake_loader
+
+engine = AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"])))
+loop = asyncio.new_event_loop()
+
+def run():
+    answer = loop.run_until_complete(
+        engine.chat.completions.create(messages=[{"role": "user", "content": "Hello"}])
+    )
+    print(answer.choices[0].message.content)
+
+RUN
+"""
 
 
 class GatedLoader:
@@ -382,6 +398,21 @@ def test_the_next_event_loop_is_told_that_the_engines_own_has_ended(backend: str
 
     with pytest.raises(EngineClosedError, match="event loop"):
         anyio.run(ask, engine, backend=backend)
+
+
+@pytest.mark.parametrize(
+    "run", ["run()", "one = threading.Thread(target=run); one.start(); one.join()"]
+)
+def test_an_engine_whose_event_loop_just_stopped_does_not_keep_the_process(run: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED.replace("RUN", run)],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("Hi!\n", "", 0)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
