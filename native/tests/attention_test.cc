@@ -294,9 +294,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     SoftCaps, AttentionOfShape,
     ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
-                       ::testing::Values<int64_t>(20, 64), ::testing::Values<int64_t>(1, 3, 16),
+                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
-                       ::testing::Bool(), ::testing::Values(0.5f, 5.0f)));
+                       ::testing::Bool(), ::testing::Values(0.5f)));
 // More heads than fit in a tile, and the largest usual head.
 INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                          ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f},
