@@ -1,11 +1,11 @@
-"""A Llama with random weights, as a Hugging Face directory and as GGUF.
+"""A Llama, or a mixture of experts, with random weights, as a Hugging Face directory and as GGUF.
 
 Speed does not depend on what the weights are; so nothing has to be downloaded.
 """
 
 from __future__ import annotations
 
-__all__ = ("LLAMA_1B", "TINY", "Shape", "make_gguf", "make_model")
+__all__ = ("LLAMA_1B", "MIXTURE", "TINY", "Shape", "make_gguf", "make_model")
 
 import json
 import subprocess
@@ -33,9 +33,12 @@ class Shape:
     heads: int
     kv_heads: int
     vocabulary: int
+    experts: int = 0  #: In each layer; `intermediate` is then that of each. 0 is a Llama.
+    active: int = 0  #: Experts of a token.
 
 
 LLAMA_1B = Shape(2048, 8192, 16, 32, 8, 32_000)  # Llama 3.2 1B's, but for the vocabulary.
+MIXTURE = Shape(1024, 512, 16, 16, 4, 32_000, 64, 8)  # As Qwen 3's, of 1.7 B parameters.
 TINY = Shape(256, 512, 2, 4, 2, 2_048)  # To try a benchmark itself.
 
 
@@ -46,7 +49,7 @@ def make_model(folder: Path, shape: Shape = LLAMA_1B) -> None:
 
     try:
         import torch
-        from transformers import LlamaConfig, LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise SystemExit(
             f"{folder} has no model, and {error.name} is missing to make one: "
@@ -54,24 +57,39 @@ def make_model(folder: Path, shape: Shape = LLAMA_1B) -> None:
         ) from error
 
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=64,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-        bos_token_id=1,
-        eos_token_id=None,  # Every answer is as long as it was asked to be.
-        dtype="bfloat16",
-    )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    network = AutoModelForCausalLM.from_config(_config(shape), dtype=torch.bfloat16)
+    network.save_pretrained(folder)
     _make_tokenizer(folder, shape.vocabulary)
+
+
+def _config(shape: Shape) -> Any:  # noqa: ANN401 - transformers is untyped.
+    from transformers import LlamaConfig, Qwen3MoeConfig
+
+    common = {
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": 64,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+        "bos_token_id": 1,
+        "eos_token_id": None,  # Every answer is as long as it was asked to be.
+        "dtype": "bfloat16",
+    }
+    if not shape.experts:
+        return LlamaConfig(intermediate_size=shape.intermediate, **common)
+
+    return Qwen3MoeConfig(
+        moe_intermediate_size=shape.intermediate,
+        num_experts=shape.experts,
+        num_experts_per_tok=shape.active,
+        norm_topk_prob=True,
+        **common,
+    )
 
 
 def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:

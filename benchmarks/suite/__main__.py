@@ -20,7 +20,7 @@ from typing import get_args
 from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import KVCacheType
 from benchmarks.interleaved import Sample, processor, run_interleaved
-from benchmarks.random_llama import LLAMA_1B, TINY, make_gguf, make_model
+from benchmarks.random_llama import LLAMA_1B, MIXTURE, TINY, make_gguf, make_model
 from benchmarks.suite import openvino_genai, vllm_cpu
 from benchmarks.suite.aiomlc_engine import AiomlcContestant
 from benchmarks.suite.contestant import Contestant, Setup, UnavailableError
@@ -77,7 +77,11 @@ def _measure(arguments: argparse.Namespace) -> None:
 
 
 def _make_model(arguments: argparse.Namespace) -> Path:
-    shape, name = (TINY, "llama-tiny") if arguments.tiny else (LLAMA_1B, "llama-1b")
+    shape, name = LLAMA_1B, "llama-1b"
+    if arguments.tiny:
+        shape, name = TINY, "llama-tiny"
+    elif arguments.experts:
+        shape, name = MIXTURE, "mixture"
     model: Path = arguments.work / name
     make_model(model, shape)
     return model
@@ -160,7 +164,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kv-cache-dtype", choices=get_args(KVCacheType), default="auto")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tiny", action="store_true", help="a small model, to try the suite")
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--tiny", action="store_true", help="a small model, to try the suite")
+    model.add_argument("--experts", action="store_true", help="a mixture of experts of 1.7 B")
     arguments = parser.parse_args()
     try:
         arguments.rows = select(arguments.only)

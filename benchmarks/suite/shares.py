@@ -6,6 +6,7 @@ __all__ = ("ModelCosts", "read_costs", "share_of_limit")
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,18 @@ from benchmarks.suite.machine import MachineLimits
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Row
 
 _EMBEDDING, _HEAD = "model.embed_tokens", "lm_head"
+_EXPERTS = ".moe_"  # In the names of matrices of which a token goes through a part.
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """What a token costs, whoever computes it."""
+    """What a token costs, whoever computes it. Of experts, those that one token goes to count."""
 
-    weight_bytes: int  #: That one decode step reads, of whatever batch.
+    weight_bytes: int  #: That one decode step reads, of whatever batch if there are no experts.
     kv_bytes: int  #: That one token adds to the cache, and every later one of its stream reads.
     block_parameters: int  #: In matrices that every token of a prompt goes through.
     is_q4: bool
+    has_experts: bool = False
 
     def decode_bytes(self, context: float, streams: int = 1) -> float:
         """Read per token that is decoded, by each of `streams`, after `context` tokens."""
@@ -49,20 +52,24 @@ def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "au
         nbytes -= offsets[_EMBEDDING][1]
 
     config = json.loads((model / "config.json").read_bytes())
+    idle = _idle_share(config)
+    experts = [name for name in offsets if _EXPERTS in name]
+    nbytes -= round(idle * sum(offsets[name][1] for name in experts))
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     kv_rows = 2 * config["num_hidden_layers"] * config["num_key_value_heads"]
     kind = quantization_named(quantization)
     blocks = (
-        math.prod(param["shape"])
+        math.prod(param["shape"]) * (1 - idle if _EXPERTS in param["name"] else 1)
         for param in index["params"]
         if param["kind"] == "matrix" and param["name"] not in (_EMBEDDING, _HEAD)
     )
     return ModelCosts(
         weight_bytes=nbytes,
         kv_bytes=kv_rows * kv_cache_of(kind, kv_cache_dtype).row_bytes(head_dim),
-        block_parameters=sum(blocks),
+        block_parameters=round(sum(blocks)),
         is_q4=kind.matrix_format == "q4",
+        has_experts=bool(experts),
     )
 
 
@@ -70,7 +77,7 @@ def share_of_limit(row: Row, rate: float, costs: ModelCosts, limits: MachineLimi
     """The share that `rate` is of what memory, or for prompts arithmetic, would allow.
 
     None where the row has no such limit: a share of prefill is told for 4-bit weights only,
-    which are multiplied as int8.
+    which are multiplied as int8, and none of a batch whose rows go to experts of their own.
     """
     if row.kind == "prefill":
         if limits.int8_gop_s is None or not costs.is_q4:
@@ -80,12 +87,18 @@ def share_of_limit(row: Row, rate: float, costs: ModelCosts, limits: MachineLimi
 
     if row.kind == "decode":
         nbytes = costs.decode_bytes(row.size + DECODE_TOKENS / 2)
-    elif row.kind == "batch":
+    elif row.kind == "batch" and not costs.has_experts:
         nbytes = costs.decode_bytes(BATCH_PROMPT + BATCH_TOKENS / 2, row.size)
     else:
         return None
 
     return nbytes * rate / (limits.dram_read_gb_s * 1e9)
+
+
+def _idle_share(config: Mapping[str, Any]) -> float:
+    """The share of the experts that a token does not go to."""
+    count = config.get("num_experts") or config.get("num_local_experts")
+    return 1 - config["num_experts_per_tok"] / count if count else 0.0
 
 
 def _packed(model: Path, quantization: str) -> tuple[dict[str, Any], int]:
