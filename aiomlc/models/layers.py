@@ -72,7 +72,26 @@ class Embedding(Module):
         return op.matmul(x, op.permute_dims(self.weight))
 
 
-class RMSNorm(Module):
+class Norm(Module):
+    """Normalisation over the last axis, alone or with what stands on its sides."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum, and the sum."""
+        total = op.add(x, residual)
+        return self.forward(total), total
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum through a matrix, and the sum."""
+        x, total = self.add(x, residual)
+        return linear(x), total
+
+
+class RMSNorm(Norm):
     """Root-mean-square normalisation over the last axis, in float32."""
 
     def __init__(self, size: int, eps: float) -> None:
@@ -83,20 +102,8 @@ class RMSNorm(Module):
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.rms_norm(x, self.weight, axes=[-1], epsilon=self.eps)
 
-    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum, and the sum."""
-        total = op.add(x, residual)
-        return self.forward(total), total
 
-    def add_linear(
-        self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum through a matrix, and the sum."""
-        x, total = self.add(x, residual)
-        return linear(x), total
-
-
-class LayerNorm(Module):
+class LayerNorm(Norm):
     """Layer normalisation over the last axis, in float32."""
 
     def __init__(self, size: int, eps: float, *, bias: bool = True) -> None:
@@ -107,21 +114,6 @@ class LayerNorm(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.layer_norm(x, x.shape[-1], self.weight, self.bias, eps=self.eps)
-
-    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum, and the sum."""
-        total = op.add(x, residual)
-        return self.forward(total), total
-
-    def add_linear(
-        self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
-    ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum through a matrix, and the sum."""
-        x, total = self.add(x, residual)
-        return linear(x), total
-
-
-Norm = RMSNorm | LayerNorm
 
 
 class QKNorm(Module):

@@ -9,6 +9,7 @@
 
 #include <immintrin.h>
 
+#include "linear_chunks.h"
 #include "linear_kernels.h"
 
 namespace aiomlc {
@@ -68,23 +69,6 @@ inline __m256i BroadcastFour(const int8_t* four_values) {
   int32_t bits;
   __builtin_memcpy(&bits, four_values, sizeof(bits));
   return _mm256_set1_epi32(bits);
-}
-
-using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
-
-/*!
- * \brief Walk over a block: tiles in steps of `tiles`, under each of them all rows.
- *
- * The rows are done `max_rows` at a time, and the rest together; `chunks[r]` does r rows.
- */
-inline void ForChunks(const LinearBlock& block, const Chunk* chunks, int max_rows, int64_t tile,
-                      int64_t tile_end, int tiles) {
-  for (; tile < tile_end; tile += tiles) {
-    for (int64_t row = block.row_begin; row < block.row_end; row += max_rows) {
-      const int64_t left = block.row_end - row;
-      chunks[left < max_rows ? left : max_rows](block, tile, row);
-    }
-  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include "linear_avx512.h"
 
+#include "linear_chunks.h"
+
 namespace aiomlc {
 
 namespace {
@@ -225,23 +227,6 @@ void DenseChunk(const LinearBlock& block, int64_t tile, int64_t row) {
   }
   for (int r = 0; r < Rows; ++r) {
     for (int t = 0; t < Tiles; ++t) Store(block, row + r, tile + t, sums[r][t]);
-  }
-}
-
-using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
-
-/*!
- * \brief Walk over a block: tiles in steps of `tiles`, under each of them all rows.
- *
- * The rows are done `max_rows` at a time, and the rest together; `chunks[r]` does r rows.
- */
-void ForChunks(const LinearBlock& block, const Chunk* chunks, int max_rows, int64_t tile,
-               int64_t tile_end, int tiles) {
-  for (; tile < tile_end; tile += tiles) {
-    for (int64_t row = block.row_begin; row < block.row_end; row += max_rows) {
-      const int64_t left = block.row_end - row;
-      chunks[left < max_rows ? left : max_rows](block, tile, row);
-    }
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <arm_neon.h>
 
+#include "linear_chunks.h"
 #include "linear_kernels.h"
 
 namespace aiomlc {
@@ -61,23 +62,6 @@ inline void Store(const LinearBlock& block, int64_t row, int64_t tile, const flo
     float32x4_t values = sums[quarter];
     if (block.bias != nullptr) values = vaddq_f32(values, LoadUpTo4(block.bias + first, count));
     StoreQuarter(block, row * block.rows_n + first, count, values);
-  }
-}
-
-using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
-
-/*!
- * \brief Walk over a block: tiles in steps of `tiles`, under each of them all rows.
- *
- * The rows are done `max_rows` at a time, and the rest together; `chunks[r]` does r rows.
- */
-inline void ForChunks(const LinearBlock& block, const Chunk* chunks, int max_rows, int64_t tile,
-                      int64_t tile_end, int tiles) {
-  for (; tile < tile_end; tile += tiles) {
-    for (int64_t row = block.row_begin; row < block.row_end; row += max_rows) {
-      const int64_t left = block.row_end - row;
-      chunks[left < max_rows ? left : max_rows](block, tile, row);
-    }
   }
 }
 
