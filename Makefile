@@ -44,7 +44,7 @@ $(VENV)/tools: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[cli]'
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/dev: $(BIN)/python pyproject.toml

@@ -9,26 +9,14 @@ __all__ = (
     "Mode",
     "PrefillMode",
     "PrefixCacheMode",
-    "SequenceOptions",
-    "ServingLimits",
     "SpeculativeMode",
-    "StepSizes",
-    "cache_home",
-    "remove_leftovers",
-    "serving_limits",
-    "step_sizes",
 )
 
 import json
-import os
-import shutil
-import sys
-import time
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
-from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.errors import BadRequestError
 
 Mode = Literal["local", "interactive", "server"]
 PrefillMode = Literal["hybrid", "chunked"]
@@ -38,14 +26,6 @@ KVCacheType = Literal["auto", "float16", "float32", "int8"]
 PAGE_SIZE = 16
 ECHO = "mock://echo"  #: The model without files, also under upstream's name for its library.
 
-# A laptop's worth of concurrency: the pages, not the rows, are what costs memory.
-_MAX_SEQUENCES: dict[Mode, int] = {"local": 32, "interactive": 1, "server": 128}
-_LOCAL_TOTAL_TOKENS = 16384
-_PREFILL_CHUNK = 512
-_STEP_BUDGET = 128
-_MIN_TOTAL_TOKENS = 2 * PAGE_SIZE
-_LEFTOVER_SECONDS = 24 * 3600
-_NO_LIMIT = 2**31 - 1
 
 # The values that say "not used" in upstream's configuration; any other is refused by name.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -66,47 +46,6 @@ _POSITIVE = (
     "step_token_budget",
     "max_unread_tokens",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceOptions:
-    """How one sequence is sampled and when it stops."""
-
-    max_tokens: int | None = None  #: Completion tokens; None is up to the context window.
-    temperature: float = 1.0  #: 0 is greedy.
-    top_p: float = 1.0
-    top_k: int = 0  #: 0 is off.
-    min_p: float = 0.0
-    presence_penalty: float = 0.0  #: -2 to 2.
-    frequency_penalty: float = 0.0  #: -2 to 2.
-    repetition_penalty: float = 1.0  #: Above 0; 1 is off.
-    logit_bias: tuple[tuple[int, float], ...] = ()  #: Token ids, each once, and -100 to 100.
-    min_tokens: int = 0  #: Only `max_tokens`, or a grammar's end, ends the sequence before.
-    top_logprobs: int | None = None  #: Alternatives per token, to 20; None is no logprobs.
-    prompt_logprobs: int | None = None  #: The same for the tokens of the prompt.
-    seed: int | None = None
-    stop: tuple[str, ...] = ()  #: Never part of the text.
-    stop_token_ids: tuple[int, ...] = ()
-    logits_processors: object = None  #: A `LogitsProcessors`, or None.
-    grammar: object = None  #: What the text must be, as `GrammarCache` compiled it.
-    priority: int = 0  #: The lower, the earlier; among equals the order of arrival decides.
-    timeout: float | None = None  #: Seconds from the submission to the end.
-    first_token_timeout: float | None = None  #: Seconds from the submission to the first token.
-    inter_token_timeout: float | None = None  #: Seconds between two tokens, as they are computed.
-    is_pinned: bool = False  #: Its tokens stay in the prefix cache when it has ended well.
-
-    def of_choice(self, choice: int) -> Self:
-        """The same for one of several choices: its seed is the request's plus its number.
-
-        The prompt that they share is scored for the first.
-        """
-        if choice == 0 or (self.seed is None and self.prompt_logprobs is None):
-            return self
-
-        # In 64 bits with a sign.
-        seed = self.seed
-        own = None if seed is None else (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)
-        return replace(self, seed=own, prompt_logprobs=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,138 +221,6 @@ class EngineConfig:
             raise BadRequestError("engine_config is not a JSON object")
 
         return cls(**_known_fields(cls, values))
-
-
-@dataclass(frozen=True, slots=True)
-class StepSizes:
-    """What one step can take. It depends on the configuration alone, not on the memory."""
-
-    max_batch_size: int
-    prefill_chunk_size: int
-    step_token_budget: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServingLimits:
-    """What an engine reserves for: rows, and tokens in the KV cache."""
-
-    max_batch_size: int
-    context_window: int  #: Tokens of one sequence.
-    max_total_tokens: int  #: Tokens of all sequences; a multiple of the page size.
-    prefill_chunk_size: int
-    step_token_budget: int
-    max_recycling_sequences: int  #: Ended ones in the prefix cache; -1 is no limit, 0 is off.
-    max_queue_size: int  #: Sequences that may wait.
-
-
-def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> StepSizes:
-    """Rows and tokens of a step; the configuration's own values come first.
-
-    Raises:
-        BadRequestError: a forward pass would not hold a token of every row.
-    """
-    single = min(context_window, config.max_single_sequence_length or context_window)
-    rows = config.max_num_sequence or _MAX_SEQUENCES[mode]
-    chunk = config.prefill_chunk_size or max(rows, min(_PREFILL_CHUNK, single))
-    budget = config.step_token_budget or max(rows, min(_STEP_BUDGET, chunk))
-    if chunk < rows:
-        raise BadRequestError(
-            f"prefill_chunk_size is {chunk}, below max_num_sequence {rows}",
-            param="prefill_chunk_size",
-        )
-
-    return StepSizes(rows, chunk, min(budget, chunk))
-
-
-def serving_limits(
-    config: EngineConfig,
-    *,
-    mode: Mode,
-    context_window: int,
-    kv_bytes_per_token: int,
-    memory_bytes: int,
-) -> ServingLimits:
-    """Plan rows and KV cache for a model; the configuration's own values come first.
-
-    `local` serves up to 32 sequences that share 16,384 tokens (or one full context), `interactive`
-    one sequence, `server` 128 sequences with all the tokens that `memory_bytes` holds. Rows are
-    cheap here, so `local` admits more than upstream's four.
-
-    Raises:
-        ModelLoadError: the memory does not hold the tokens.
-    """
-    sizes = step_sizes(config, mode=mode, context_window=context_window)
-    rows = sizes.max_batch_size
-    single = min(context_window, config.max_single_sequence_length or context_window)
-    total = _total_tokens(config, mode, rows, single, memory_bytes // max(1, kv_bytes_per_token))
-    return ServingLimits(
-        max_batch_size=rows,
-        context_window=min(single, total),
-        max_total_tokens=total,
-        prefill_chunk_size=sizes.prefill_chunk_size,
-        step_token_budget=sizes.step_token_budget,
-        max_recycling_sequences=_max_recycling(config, rows),
-        max_queue_size=_NO_LIMIT if config.max_queue_size is None else config.max_queue_size,
-    )
-
-
-def cache_home() -> Path:
-    """The folder of everything the library caches: `$AIOMLC_HOME`, or the platform's."""
-    if chosen := os.environ.get("AIOMLC_HOME"):
-        return Path(chosen).expanduser()
-
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "aiomlc"
-
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "aiomlc" / "Cache"
-
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "aiomlc"
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes left in a cache folder: hidden entries older than a day."""
-    oldest = time.time() - _LEFTOVER_SECONDS
-    for leftover in folder.glob(".*"):
-        try:
-            is_old = leftover.stat().st_mtime < oldest
-        except FileNotFoundError:
-            continue  # Finished just now.
-
-        if is_old:
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capacity: int) -> int:
-    wanted = (
-        config.max_total_sequence_length
-        or {
-            "local": min(rows * single, max(single, _LOCAL_TOTAL_TOKENS)),
-            "interactive": rows * single,
-            "server": rows * single,
-        }[mode]
-    )
-    # A size the user asked for must fit; a size we chose shrinks to what there is.
-    too_much = capacity < (config.max_total_sequence_length or _MIN_TOTAL_TOKENS)
-    if too_much:
-        raise ModelLoadError(
-            f"the KV cache needs {wanted} tokens, the memory holds {capacity}: lower "
-            "max_total_sequence_length, max_num_sequence or max_single_sequence_length",
-            field="max_total_sequence_length",
-        )
-
-    pages = -(-wanted // PAGE_SIZE)
-    return max(1, min(pages, capacity // PAGE_SIZE)) * PAGE_SIZE
-
-
-def _max_recycling(config: EngineConfig, rows: int) -> int:
-    if config.prefix_cache_mode == "disable":
-        return 0
-
-    wanted = config.prefix_cache_max_num_recycling_seqs
-    return rows if wanted is None else wanted
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -42,7 +42,6 @@ __all__ = (
     "GrammarError",
     "IncompleteAnswerError",
     "InputTooLongError",
-    "InsufficientMemoryError",
     "LogitsProcessorError",
     "ModelLoadError",
     "ModelNotFoundError",
@@ -57,7 +56,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.memory_plan import MemoryPlan
+    pass
 
 
 class AiomlcError(Exception):
@@ -201,14 +200,6 @@ class ModelNotFoundError(ModelLoadError, FileNotFoundError):
     ) -> None:
         super().__init__(message, path=path, field=field)
         self.errno: int | None = errno.ENOENT
-
-
-class InsufficientMemoryError(ModelLoadError):
-    """The memory does not hold what was asked for; `plan` says what would take how much."""
-
-    def __init__(self, message: str, *, plan: MemoryPlan) -> None:
-        super().__init__(message, field="max_total_sequence_length")
-        self.plan: MemoryPlan = plan
 
 
 class CompileError(ModelLoadError):

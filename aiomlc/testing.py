@@ -22,18 +22,18 @@ from typing import Any, Unpack
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.async_engine import AsyncMLCEngine
-from aiomlc.api.chat import MessageLike
-from aiomlc.api.chat_stream import ChatCompletionStream
-from aiomlc.api.loader import Loader, Model
-from aiomlc.api.options import ChatOptions
+from aiomlc.api.chat.resource import MessageLike
+from aiomlc.api.chat.stream import ChatCompletionStream
+from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.generation.options import ChatOptions
+from aiomlc.api.session.loader import Loader, Model
 from aiomlc.config import EngineConfig, Mode
-from aiomlc.runtime.core_protocol import Core
-from aiomlc.runtime.fake_core import FakeCore
-from aiomlc.runtime.fake_encoder import FakeEncoder, fake_encoder
-from aiomlc.runtime.fake_model import fake_model
-from aiomlc.runtime.faults import Faults
-from aiomlc.runtime.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.engine.core_protocol import Core
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.mock.core import FakeCore
+from aiomlc.runtime.mock.encoder import FakeEncoder, fake_encoder
+from aiomlc.runtime.mock.model import fake_model
+from aiomlc.runtime.native.faults import Faults
 
 #: A `response_format` whose text begins, and then nothing can follow: it ends in
 #: `RequestFailedError`.
@@ -110,6 +110,8 @@ def faulty_loader(*faults: Faults | None) -> Loader:
 
 
 def _import_load_model() -> Callable[..., Awaitable[LoadedModel]]:
-    from aiomlc.runtime.load import load_model  # It imports half a second of what only it needs.
+    from aiomlc.runtime.loading.open_decoder import (
+        load_model,  # It imports half a second of what only it needs.
+    )
 
     return load_model

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import numpy as np
 
-from aiomlc.runtime.native_library import load_native
+from aiomlc.runtime.native.library import load_native
 from aiomlc.weights import map_weights, prepare_weights
 
 COLS, ROWS = 2048, 5632

@@ -24,10 +24,10 @@ from functools import partial
 import anyio
 
 from aiomlc import AsyncMLCEngine
-from aiomlc.config import SequenceOptions
-from aiomlc.runtime.core_protocol import CoreStatistics, Record
-from aiomlc.runtime.packed import unpack_records
-from aiomlc.runtime.trace import TraceEvent
+from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.engine.trace import TraceEvent
+from aiomlc.runtime.native.record_codec import unpack_records
+from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore, fake_loader
 
 _HEADER = struct.Struct("<qqqqIIIIII")

@@ -19,8 +19,8 @@ import numpy as np
 
 from aiomlc import EngineConfig
 from aiomlc.config import KVCacheType
-from aiomlc.runtime.load import open_native
-from aiomlc.runtime.model_directory import find_model
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import open_native
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,9 +25,9 @@ import anyio
 
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.config import KVCacheType
-from aiomlc.runtime.model_directory import BUNDLED
-from aiomlc.runtime.template import ChatTemplate
-from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.runtime.templates.jinja_template import ChatTemplate
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 _HELD_OUT = Path(__file__).parent.parent / "training" / "heldout" / "heldout.jsonl.gz"
 _TIERS = ("avx512", "avxvnni", "avx2", "portable")

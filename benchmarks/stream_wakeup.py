@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from aiomlc.runtime.core_protocol import Record
-from aiomlc.runtime.stream import Mailbox
+from aiomlc.runtime.engine.core_protocol import Record
+from aiomlc.runtime.engine.stream import Mailbox
 
 _DELTAS = 5_000
 _ROUNDS = 7

@@ -24,7 +24,7 @@ from pathlib import Path
 import anyio
 
 from aiomlc import AsyncMLCEngine, EngineConfig
-from aiomlc.runtime.statistics import DecodeSteps
+from aiomlc.runtime.engine.statistics import DecodeSteps
 from benchmarks.perf_record import KERNELS, UNKNOWN, Recorder, Sample, kind_of, step_thread
 
 _ROOT = Path(__file__).parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TextStreamer
-from aiomlc.api.step_data import RequestStreamOutput
+from aiomlc.api.step.data import RequestStreamOutput
 
 PROMPT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 

@@ -17,9 +17,9 @@ from aiomlc.api.protocol.embedding import (
     EmbeddingUsage,
     parse_embedding_request,
 )
-from aiomlc.api.session import Service
+from aiomlc.api.session.session import Service
 from aiomlc.errors import BadRequestError, InputTooLongError
-from aiomlc.runtime.foreign_value import shown
+from aiomlc.validation.json_values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from aiomlc.runtime.embedder import Embedder
+    from aiomlc.runtime.embedding.embedder import Embedder
 
 EmbeddingInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -146,7 +146,9 @@ def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
 
 
 def _wire_form(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
-    from aiomlc.runtime.pooling import unit_length  # It imports numpy, which others can do without.
+    from aiomlc.runtime.embedding.pooling import (
+        unit_length,  # It imports numpy, which others can do without.
+    )
 
     vector = vector[: request.dimensions]
     if request.normalize is not False:

@@ -14,18 +14,18 @@ from tvm import relax
 from tvm.relax import transform
 from tvm.relax.frontend import nn
 
+from aiomlc.compiler.backends.cpu import cpu_cache_factory, lower_to_cpu
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
 from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata
 from aiomlc.compiler.kv_cache import kv_cache_of
-from aiomlc.compiler.lowering import cpu_cache_factory, lower_to_cpu
-from aiomlc.compiler.memory_plan import plan_memory
 from aiomlc.compiler.parameters import parameter_records
+from aiomlc.compiler.passes.buffer_reuse import plan_memory
+from aiomlc.compiler.passes.dead_tuples import drop_unused
 from aiomlc.compiler.quantization import Quantization, quantization_named
-from aiomlc.compiler.unused import drop_unused
 from aiomlc.config import PAGE_SIZE
 from aiomlc.models import DecoderConfig, EncoderConfig, decoder_parameters
-from aiomlc.models.decoder import Decoder
+from aiomlc.models.graph.decoder import Decoder
 
 Report = Callable[[str, float], None]
 

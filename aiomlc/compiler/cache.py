@@ -26,8 +26,8 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
+from aiomlc.cache_dir import cache_home, purge_stale_entries
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
-from aiomlc.config import cache_home, remove_leftovers
 from aiomlc.errors import CompileError
 
 LIBRARY_NAME = "model.vm"
@@ -56,7 +56,7 @@ def stage(job: CompileJob) -> Path:
     """Make a folder beside the entries for one compilation, with the job in it."""
     try:
         _folder().mkdir(parents=True, exist_ok=True)
-        remove_leftovers(_folder())
+        purge_stale_entries(_folder())
         directory = Path(tempfile.mkdtemp(prefix=".staged-", dir=_folder()))
         (directory / JOB_NAME).write_text(json.dumps(job.as_json()))
     except OSError as error:
@@ -128,6 +128,6 @@ def _sources_digest() -> str:
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in ("compiler", "models"):
-        for path in sorted((package / folder).glob("*.py")):
-            digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes())
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(os.fsencode(path.relative_to(package)) + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -21,7 +21,6 @@ from anyio.streams.text import TextReceiveStream
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
 from aiomlc.compiler.quantization import quantization_named
-from aiomlc.compiler.targets import check_device
 from aiomlc.errors import CompileError
 
 OnProgress = Callable[[CompileProgress], None]
@@ -41,7 +40,6 @@ async def compile_model(
         CompileError: the compiler failed; the message carries its reason.
         ModelLoadError: the device or the quantisation is not supported.
     """
-    check_device(job.device)
     quantization_named(job.quantization)
     cached = await to_thread.run_sync(cache.find, job)
     if cached is not None:

@@ -7,12 +7,12 @@ __all__ = ("encoder_graph",)
 import tvm
 from tvm.relax.frontend import nn
 
+from aiomlc.compiler.backends.cpu import call_kernel, lower_to_cpu
 from aiomlc.compiler.job import LibraryMetadata
-from aiomlc.compiler.lowering import call_kernel, lower_to_cpu
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import EncoderConfig, encoder_parameters
-from aiomlc.models.encoder import Encoder
+from aiomlc.models.graph.encoder import Encoder
 
 
 def encoder_graph(

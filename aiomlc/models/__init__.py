@@ -5,13 +5,14 @@ Nothing that is imported here imports tvm; only `decoder`, `encoder`, `layers` a
 
 from __future__ import annotations
 
-from aiomlc.models.config import DecoderConfig
-from aiomlc.models.encoder_config import EncoderConfig, encoder_parameters
-from aiomlc.models.experts import ExpertsConfig
-from aiomlc.models.parameter import Parameter
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.moe import ExpertsConfig
+from aiomlc.models.config.rope import RopeConfig
+from aiomlc.models.parameters.decoder import decoder_parameters
+from aiomlc.models.parameters.encoder import encoder_parameters
+from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.models.registry import MODEL_TYPES, ModelConfig, ModelDescription, read_description
-from aiomlc.models.rope import RopeConfig
-from aiomlc.models.weight_map import decoder_parameters
 
 __all__ = (
     "MODEL_TYPES",

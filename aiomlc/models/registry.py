@@ -10,7 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
-from aiomlc.models import (
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.encoder import EncoderConfig
+from aiomlc.models.config.fields import Fields, read_json
+from aiomlc.models.families import (
     bert,
     cohere,
     ernie4_5,
@@ -42,9 +45,6 @@ from aiomlc.models import (
     stablelm,
     starcoder2,
 )
-from aiomlc.models.config import DecoderConfig
-from aiomlc.models.encoder_config import EncoderConfig
-from aiomlc.models.fields import Fields, read_json
 
 ModelConfig = DecoderConfig | EncoderConfig
 

@@ -20,9 +20,10 @@ from typing import Any, Final, cast
 import orjson
 from anyio import to_thread
 
-from aiomlc.config import remove_leftovers
-from aiomlc.weights import mlc, safetensors
+from aiomlc.cache_dir import purge_stale_entries
 from aiomlc.weights.convert import Progress, convert_weights
+from aiomlc.weights.formats import mlc, safetensors
+from aiomlc.weights.formats.source import Source, load_error
 from aiomlc.weights.plan import (
     LAYOUT_VERSION,
     ConversionPlan,
@@ -31,7 +32,6 @@ from aiomlc.weights.plan import (
     make_plan,
     parse_params,
 )
-from aiomlc.weights.source import Source, load_error
 
 DATA_NAME: Final = "params.bin"
 INDEX_NAME: Final = "index.json"
@@ -143,7 +143,7 @@ def _make_directory(path: Path) -> None:
     except OSError as error:
         raise load_error(f"cannot create: {error.strerror}", path=path) from error
 
-    remove_leftovers(path.parent)
+    purge_stale_entries(path.parent)
 
 
 def _publish(building: Path, entry: Path, source: Source, index: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, cast
 from anyio import CapacityLimiter, create_task_group, lowlevel, sleep, to_thread
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.weights.formats.source import load_error
 from aiomlc.weights.plan import ConversionPlan, ParamPlan
-from aiomlc.weights.source import load_error
 
 PROGRESS_INTERVAL: Final = 0.05  # seconds
 

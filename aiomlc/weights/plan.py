@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, cast
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models.row_order import RowOrder, source_runs
-from aiomlc.weights.source import Source, SourceTensor, load_error
+from aiomlc.models.parameters.parameter import RowOrder, source_runs
+from aiomlc.weights.formats.source import Source, SourceTensor, load_error
 
 logger: logging.Logger = logging.getLogger("aiomlc")
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.suite.contestant import Setup, UnavailableError
+from benchmarks.suite.generate import Generate
 from benchmarks.suite.offline import OfflineContestant, Program
 from benchmarks.suite.rival_process import has_package
-from benchmarks.suite.serve import Generate
 
 _WEIGHTS = {"q4f16_1": "int4", "q0bf16": "fp16", "q0f32": "fp16"}
 _EXPORT = {"int4": ("--group-size", "128", "--ratio", "1.0", "--sym"), "fp16": ()}

@@ -5,22 +5,14 @@ It runs in the interpreter that has the rival, so it imports nothing else that h
 
 from __future__ import annotations
 
-__all__ = ("Generate",)
-
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-
-class Generate(Protocol):
-    """Answer prompts of token ids, all at once, with exactly that many tokens each."""
-
-    def __call__(self, prompts: Sequence[Sequence[int]], tokens: int) -> None: ...
+from benchmarks.suite.generate import Generate
 
 
 def main() -> None:

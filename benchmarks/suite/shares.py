@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiomlc.cache_dir import cache_home
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.quantization import quantization_named
-from aiomlc.config import KVCacheType, cache_home
+from aiomlc.config import KVCacheType
 from benchmarks.suite.contestant import UnavailableError
 from benchmarks.suite.machine import MachineLimits
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Row

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.suite.contestant import Setup, UnavailableError
+from benchmarks.suite.generate import Generate
 from benchmarks.suite.offline import OfflineContestant, Program
 from benchmarks.suite.rival_process import has_package
-from benchmarks.suite.serve import Generate
 
 _MAX_TOKENS = 8192
 _MAX_BATCH = 32

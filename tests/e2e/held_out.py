@@ -18,10 +18,11 @@ from typing import Any
 import anyio
 from anyio import CapacityLimiter, create_task_group
 
-from aiomlc.config import EngineConfig, SequenceOptions
-from aiomlc.runtime.engine import Engine
-from aiomlc.runtime.load import load_model
-from aiomlc.runtime.loaded_model import LoadedModel
+from aiomlc.config import EngineConfig
+from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.loading.open_decoder import load_model
+from aiomlc.sampling_params import SequenceOptions
 from tests.e2e.programs import ROOT
 
 Case = Mapping[str, Any]

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models
 
-from aiomlc.runtime.native_grammar import encode_by_pairs
-from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.native.grammar_compiler import encode_by_pairs
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from tests.e2e.conftest import BUNDLED
 from tests.e2e.random_schemas import random_schema
-from tests.unit import test_tokenizer as kinds
+from tests.unit.runtime.tokenization import test_tokenizer as kinds
 
 
 def bundled() -> Tokenizer:

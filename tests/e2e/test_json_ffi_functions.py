@@ -14,7 +14,7 @@ import pytest
 import tvm_ffi
 import tvm_ffi.cpp
 
-import aiomlc.api.json_ffi_functions  # noqa: F401 - registers them.
+import aiomlc.api.json_ffi.functions  # noqa: F401 - registers them.
 from tests.json_answers import JSONAnswers
 
 SUM = {"messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0}

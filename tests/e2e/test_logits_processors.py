@@ -27,7 +27,7 @@ from aiomlc import (
     RequestAbortedError,
     RequestFailedError,
 )
-from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 STORY = "Tell me a story about a fox called Rosa."
 Row = NDArray[np.float32]

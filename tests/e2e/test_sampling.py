@@ -11,7 +11,7 @@ from anyio import create_task_group
 
 from aiomlc import AsyncMLCEngine, BadRequestError, ChatCompletion
 from aiomlc.api.protocol.chat import TokenLogprob
-from aiomlc.runtime.tokenizer import Tokenizer
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 STORY = "Tell me a story about a fox called Rosa."
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiomlc import GenerationConfig, MLCEngine, SyncMLCEngine, TextData, TextStreamer
-from aiomlc.api.step_data import RequestStreamOutput
+from aiomlc.api.step.data import RequestStreamOutput
 
 QUESTIONS = ("Who are you?", "What is 12 plus 30?", "What is the capital of France?")
 GREEDY = GenerationConfig(temperature=0, max_tokens=80)

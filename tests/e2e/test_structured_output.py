@@ -13,10 +13,10 @@ from anyio import CapacityLimiter, create_task_group
 from pydantic import BaseModel, Field, TypeAdapter
 
 from aiomlc import AsyncMLCEngine, BadRequestError, GrammarError, IncompleteAnswerError, MLCEngine
-from aiomlc.api.loader import open_model
-from aiomlc.runtime.loaded_model import LoadedModel
-from aiomlc.runtime.reasoning_format import ReasoningFormat
-from aiomlc.runtime.template import ChatTemplate
+from aiomlc.api.session.loader import open_model
+from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
+from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from tests.e2e.random_schemas import random_schema
 
 QUESTION = [{"role": "user", "content": "Mia is 31 years old and lives in Rome."}]

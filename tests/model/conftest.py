@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from aiomlc.config import EngineConfig, KVCacheType
-from aiomlc.runtime.load import open_native
-from aiomlc.runtime.model_directory import find_model
-from aiomlc.runtime.native_model import NativeModel
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import open_native
+from aiomlc.runtime.native.model import NativeModel
 from tests.model.tiny_models import write_model
 
 OpenTiny = Callable[..., NativeModel]

@@ -29,37 +29,37 @@ def _floats(*shape: int) -> Array:
 
 
 def _linear() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Linear
+    from aiomlc.models.graph.layers import Linear
 
     return _calling(Linear(HIDDEN, VOCAB, bias=False, out_dtype="float32")), [_floats(ROWS, HIDDEN)]
 
 
 def _linear_bias() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Linear
+    from aiomlc.models.graph.layers import Linear
 
     return _calling(Linear(HIDDEN, 24, bias=True, out_dtype="float32")), [_floats(ROWS, HIDDEN)]
 
 
 def _embedding() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Embedding
+    from aiomlc.models.graph.layers import Embedding
 
     return _calling(Embedding(VOCAB, HIDDEN)), [np.array([3, 0, 95, 3], np.int32)]
 
 
 def _head() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Embedding
+    from aiomlc.models.graph.layers import Embedding
 
     return _calling(Embedding(VOCAB, HIDDEN), "project"), [_floats(ROWS, HIDDEN)]
 
 
 def _rms_norm() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import RMSNorm
+    from aiomlc.models.graph.layers import RMSNorm
 
     return _calling(RMSNorm(HIDDEN, 1e-5)), [_floats(ROWS, HIDDEN)]
 
 
 def _add_rms_norm() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import RMSNorm
+    from aiomlc.models.graph.layers import RMSNorm
 
     x = _floats(ROWS, HIDDEN)
     return _calling(RMSNorm(HIDDEN, 1e-5), "add"), [x, x[::-1].copy()]
@@ -68,7 +68,7 @@ def _add_rms_norm() -> tuple[Any, list[Array]]:
 def _qk_norm() -> tuple[Any, list[Array]]:
     from tvm.relax.frontend import nn
 
-    from aiomlc.models.layers import QKNorm, RMSNorm
+    from aiomlc.models.graph.layers import QKNorm, RMSNorm
 
     class Attention(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -84,7 +84,7 @@ def _qk_norm() -> tuple[Any, list[Array]]:
 
 
 def _qk_norm_of_all_heads() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import RMSNorm
+    from aiomlc.models.graph.layers import RMSNorm
 
     attention, inputs = _qk_norm()
     attention.q_norm = RMSNorm(Q_HEADS * HEAD_DIM, 1e-5)
@@ -93,78 +93,78 @@ def _qk_norm_of_all_heads() -> tuple[Any, list[Array]]:
 
 
 def _silu_mul() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import SiluMul
+    from aiomlc.models.graph.layers import SiluMul
 
     return _calling(SiluMul()), [_floats(ROWS, HIDDEN)]
 
 
 def _gelu_tanh_mul() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import GeluTanhMul
+    from aiomlc.models.graph.layers import GeluTanhMul
 
     return _calling(GeluTanhMul()), [_floats(ROWS, HIDDEN)]
 
 
 def _scale() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Scale
+    from aiomlc.models.graph.layers import Scale
 
     return _calling(Scale(7.5)), [_floats(ROWS, HIDDEN)]
 
 
 def _layer_norm() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import LayerNorm
+    from aiomlc.models.graph.layers import LayerNorm
 
     return _calling(LayerNorm(HIDDEN, 1e-5)), [_floats(ROWS, HIDDEN)]
 
 
 def _add_layer_norm() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import LayerNorm
+    from aiomlc.models.graph.layers import LayerNorm
 
     x = _floats(ROWS, HIDDEN)
     return _calling(LayerNorm(HIDDEN, 1e-5), "add"), [x, x[::-1].copy()]
 
 
 def _layer_norm_without_bias() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import LayerNorm
+    from aiomlc.models.graph.layers import LayerNorm
 
     return _calling(LayerNorm(HIDDEN, 1e-5, bias=False)), [_floats(ROWS, HIDDEN)]
 
 
 def _add_layer_norm_without_bias() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import LayerNorm
+    from aiomlc.models.graph.layers import LayerNorm
 
     x = _floats(ROWS, HIDDEN)
     return _calling(LayerNorm(HIDDEN, 1e-5, bias=False), "add"), [x, x[::-1].copy()]
 
 
 def _relu_square() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import ReluSquare
+    from aiomlc.models.graph.layers import ReluSquare
 
     return _calling(ReluSquare()), [_floats(ROWS, HIDDEN)]
 
 
 def _gelu() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Gelu
+    from aiomlc.models.graph.layers import Gelu
 
     return _calling(Gelu("gelu")), [_floats(ROWS, HIDDEN)]
 
 
 def _gelu_tanh() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Gelu
+    from aiomlc.models.graph.layers import Gelu
 
     return _calling(Gelu("gelu_tanh")), [_floats(ROWS, HIDDEN)]
 
 
 def _sum() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import Sum
+    from aiomlc.models.graph.layers import Sum
 
     x = _floats(ROWS, HIDDEN)
     return _calling(Sum()), [x, x[::-1].copy()]
 
 
 def _experts() -> tuple[Any, list[Array]]:
-    from aiomlc.models.expert_layers import SparseMlp
-    from aiomlc.models.experts import ExpertsConfig
-    from aiomlc.models.module import Module
+    from aiomlc.models.config.moe import ExpertsConfig
+    from aiomlc.models.graph.module import Module
+    from aiomlc.models.graph.moe import SparseMlp
 
     class Layer(Module):
         def __init__(self) -> None:
@@ -182,13 +182,13 @@ def _experts() -> tuple[Any, list[Array]]:
 
 
 def _soft_cap() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import SoftCap
+    from aiomlc.models.graph.layers import SoftCap
 
     return _calling(SoftCap(1.5)), [_floats(ROWS, HIDDEN)]
 
 
 def _take_rows() -> tuple[Any, list[Array]]:
-    from aiomlc.models.layers import TakeRows
+    from aiomlc.models.graph.layers import TakeRows
 
     rows = np.array([4, 0], np.int32)
     return _calling(TakeRows()), [_floats(ROWS, HIDDEN), rows]
@@ -271,8 +271,8 @@ def _run(module: Any, inputs: list[Array], params: list[Array]) -> list[Array]: 
 
 
 def _difference(name: str) -> float:
+    from aiomlc.compiler.backends.cpu import lower_to_cpu
     from aiomlc.compiler.kv_cache import kv_cache_of
-    from aiomlc.compiler.lowering import lower_to_cpu
     from aiomlc.compiler.quantization import QUANTIZATIONS
 
     quantization = QUANTIZATIONS["q0f32"]
@@ -290,7 +290,7 @@ def _difference(name: str) -> float:
 
 def main() -> None:
     """Print the largest difference of every case."""
-    from aiomlc.runtime.native_library import load_native
+    from aiomlc.runtime.native.library import load_native
 
     load_native()
     sys.stdout.write(json.dumps({name: _difference(name) for name in CASES}) + "\n")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from aiomlc.models.bert import parse
-from aiomlc.models.encoder_config import encoder_parameters
-from aiomlc.models.fields import Fields
+from aiomlc.models.config.fields import Fields
+from aiomlc.models.families.bert import parse
+from aiomlc.models.parameters.encoder import encoder_parameters
 from tests.model.tiny_models import Weights, write_safetensors
 
 ENCODER_CONFIG: dict[str, Any] = {

@@ -27,7 +27,7 @@ from aiomlc import (
     SyncMLCEngine,
     plan_memory,
 )
-from aiomlc.api.chat_events import ChatEvent, TypedChatEvent
+from aiomlc.api.chat.events import ChatEvent, TypedChatEvent
 
 HELLO = [{"role": "user", "content": "Hello"}]
 

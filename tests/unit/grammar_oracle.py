@@ -6,7 +6,7 @@ __all__ = ("SPECIAL", "allows")
 
 from llguidance import LLMatcher, LLTokenizer
 
-from aiomlc.runtime.grammar import Grammar
+from aiomlc.runtime.grammar.grammar import Grammar
 
 SPECIAL = 0xFF  #: A token that no text has.
 

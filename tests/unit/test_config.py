@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiomlc.config import EngineConfig, Mode, cache_home, remove_leftovers, serving_limits
+from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.loading.capacity import serving_limits
 
 GIB = 2**30
 
@@ -259,40 +258,3 @@ def test_limits_are_consistent(
     assert 0 < limits.context_window <= min(context_window, limits.max_total_tokens)
     assert limits.max_batch_size <= limits.step_token_budget <= limits.prefill_chunk_size
     assert limits.max_total_tokens * 10 <= memory
-
-
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIOMLC_HOME", "/somewhere")
-
-    assert cache_home() == Path("/somewhere")
-
-
-@pytest.mark.parametrize(
-    ("platform", "expected"),
-    [
-        ("linux", Path("/xdg/aiomlc")),
-        ("darwin", Path("/home/me/Library/Caches/aiomlc")),
-        ("win32", Path("/local/aiomlc/Cache")),
-    ],
-)
-def test_else_the_cache_is_in_the_platforms_folder(
-    monkeypatch: pytest.MonkeyPatch, platform: str, expected: Path
-) -> None:
-    monkeypatch.delenv("AIOMLC_HOME", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    monkeypatch.setenv("LOCALAPPDATA", "/local")
-    monkeypatch.setattr("sys.platform", platform)
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
-
-    assert cache_home() == expected
-
-
-def test_what_killed_processes_left_goes_after_a_day(tmp_path: Path) -> None:
-    for name in (".staged-old", ".staged-new", "entry"):
-        (tmp_path / name).mkdir()
-    for name in (".staged-old", "entry"):
-        os.utime(tmp_path / name, (0, 0))
-
-    remove_leftovers(tmp_path)
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".staged-new", "entry"]

@@ -7,8 +7,8 @@ import select
 import pytest
 
 from aiomlc import AsyncMLCEngine
-from aiomlc.config import SequenceOptions
 from aiomlc.errors import EngineClosedError, EngineDeadError
+from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore, fake_loader, unread
 
 

@@ -23,9 +23,9 @@ from typing import Annotated, Literal, final
 
 from pydantic import Field
 
+from aiomlc.api.protocol.base import WireModel
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import StreamedWithUsage, Usage
-from aiomlc.api.protocol.wire import WireModel
 
 # "error" is of JSONFFIEngine alone, whose errors are chunks.
 FinishReason = Literal["stop", "length", "tool_calls", "error"]

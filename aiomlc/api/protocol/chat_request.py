@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt
 
+from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject
 from aiomlc.api.protocol.messages import Message
 from aiomlc.api.protocol.request import (
     GenerationRequest,
@@ -24,7 +25,6 @@ from aiomlc.api.protocol.request import (
 )
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
-from aiomlc.api.protocol.wire import NONE_IS_EMPTY, JsonObject
 from aiomlc.errors import BadRequestError
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
+from aiomlc.api.protocol.base import WireModel
 from aiomlc.api.protocol.chat import PromptLogprobs
 from aiomlc.api.protocol.request import GenerationRequest, are_token_ids, parse_request
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
-from aiomlc.api.protocol.wire import WireModel
 from aiomlc.errors import BadRequestError
 
 # The fields that are refused, with the values that ask for nothing we do not do.

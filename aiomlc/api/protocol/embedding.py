@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
+from aiomlc.api.protocol.base import WireModel, parse
 from aiomlc.api.protocol.request import Int64, are_token_ids, with_extra_body
-from aiomlc.api.protocol.wire import WireModel, parse
 
 
 def _as_inputs(value: object) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from aiomlc.api.protocol.wire import WireModel
+from aiomlc.api.protocol.base import WireModel
 
 
 def _joined_text(content: object) -> object:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
 
-from aiomlc.api.protocol.wire import NONE_IS_EMPTY, WireModel, parse
+from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse
 from aiomlc.errors import BadRequestError
 
 _Float = Annotated[float, Strict()]

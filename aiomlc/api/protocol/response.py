@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from aiomlc.api.protocol.wire import WireModel
+from aiomlc.api.protocol.base import WireModel
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

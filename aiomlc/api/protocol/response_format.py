@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
-from aiomlc.api.protocol.wire import JsonObject, WireModel, parse
-from aiomlc.runtime.foreign_value import read_json
+from aiomlc.api.protocol.base import JsonObject, WireModel, parse
+from aiomlc.validation.json_values import read_json
 
 
 def _parsed(value: object) -> object:

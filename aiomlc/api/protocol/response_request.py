@@ -16,6 +16,7 @@ from pydantic import (
     Tag,
 )
 
+from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject, WireModel, parse
 from aiomlc.api.protocol.chat_request import (
     ChatCompletionRequest,
     ReasoningEffort,
@@ -25,7 +26,6 @@ from aiomlc.api.protocol.request import is_harmless, with_extra_body
 from aiomlc.api.protocol.response_chat import ItemChat, chat_of
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
-from aiomlc.api.protocol.wire import NONE_IS_EMPTY, JsonObject, WireModel, parse
 from aiomlc.errors import BadRequestError
 
 # Nothing is kept from one request to the next: what needs a memory is refused.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StrictBool, StrictStr, Tag
 
-from aiomlc.api.protocol.wire import JsonObject, WireModel
+from aiomlc.api.protocol.base import JsonObject, WireModel
 
 
 class FunctionDefinition(WireModel):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from aiomlc.api.protocol.wire import WireModel
+from aiomlc.api.protocol.base import WireModel
 
 
 class PromptTokensDetails(WireModel):

@@ -261,7 +261,7 @@ std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   return out;
 }
 
-/*! \brief Everything since the last call, in the layout that `aiomlc/runtime/packed.py` reads; a
+/*! \brief Everything since the last call, in the layout that `aiomlc/runtime/native/record_codec.py` reads; a
  * notice is the error of sequence -1. */
 ffi::Bytes Drain(const CoreRef& core) {
   std::string out;
@@ -335,7 +335,7 @@ ffi::Shape ToShape(const std::array<DraftPlace, 32>& places) {
 }
 
 /*! \brief Events from a number on: the first one's number, and then each in the layout that
- * `aiomlc/runtime/packed.py` reads. */
+ * `aiomlc/runtime/native/record_codec.py` reads. */
 ffi::Bytes ReadTrace(const CoreRef& core, int64_t from) {
   std::string out;
   const EventBatch batch = core->engine.ReadTrace(from);

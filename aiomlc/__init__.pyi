@@ -1,0 +1,72 @@
+# Engines
+from .api.engines.async_engine import AsyncMLCEngine as AsyncMLCEngine
+from .api.engines.embedding_engine import AsyncEmbeddingEngine as AsyncEmbeddingEngine
+from .api.engines.planning import plan_memory as plan_memory
+from .api.engines.sync_engine import MLCEngine as MLCEngine
+from .api.json_ffi.engine import JSONFFIEngine as JSONFFIEngine
+from .api.step.engine import SyncMLCEngine as SyncMLCEngine
+from .config import EngineConfig as EngineConfig
+from .runtime.loading.loaded_model import LoadProgress as LoadProgress
+from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
+
+# isort: split
+# Requests
+from .api.step.data import TextData as TextData
+from .api.step.data import TokenData as TokenData
+from .api.step.generation_config import GenerationConfig as GenerationConfig
+from .runtime.engine.pinned_prefix import PinnedPrefix as PinnedPrefix
+from .runtime.templates.conversation import Conversation as Conversation
+from .runtime.templates.registry import (
+    register_conversation_template as register_conversation_template,
+)
+from .runtime.templates.tool_prompt import FunctionForm as FunctionForm
+
+# isort: split
+# Answers
+from .api.chat.stream import ChatCompletionStream as ChatCompletionStream
+from .api.chat.typed_output import ParsedChatCompletion as ParsedChatCompletion
+from .api.completions.stream import CompletionStream as CompletionStream
+from .api.completions.token_stream import TokenStream as TokenStream
+from .api.protocol.chat import ChatCompletion as ChatCompletion
+from .api.protocol.chat import ChatCompletionChunk as ChatCompletionChunk
+from .api.protocol.completion import Completion as Completion
+from .api.protocol.embedding import EmbeddingResponse as EmbeddingResponse
+from .api.protocol.response import Response as Response
+from .api.responses.resource import ResponseStream as ResponseStream
+from .runtime.engine.core_protocol import TokenLogprob as TokenLogprob
+from .runtime.engine.stream import Delta as Delta
+from .runtime.tokenization.text_streamer import TextStreamer as TextStreamer
+
+# isort: split
+# Observability
+from .api.observability.metrics import EngineMetrics as EngineMetrics
+from .api.observability.prometheus import prometheus_text as prometheus_text
+from .runtime.engine.core_protocol import CoreStatistics as CoreStatistics
+from .runtime.engine.statistics import Histogram as Histogram
+
+# isort: split
+# Errors
+from .errors import AiomlcError as AiomlcError
+from .errors import BadRequestError as BadRequestError
+from .errors import CompileError as CompileError
+from .errors import DeadlineExceededError as DeadlineExceededError
+from .errors import DuplicateRequestError as DuplicateRequestError
+from .errors import EngineClosedError as EngineClosedError
+from .errors import EngineDeadError as EngineDeadError
+from .errors import EngineDrainingError as EngineDrainingError
+from .errors import EngineError as EngineError
+from .errors import EngineOverloadedError as EngineOverloadedError
+from .errors import GrammarError as GrammarError
+from .errors import IncompleteAnswerError as IncompleteAnswerError
+from .errors import InputTooLongError as InputTooLongError
+from .errors import LogitsProcessorError as LogitsProcessorError
+from .errors import ModelLoadError as ModelLoadError
+from .errors import ModelNotFoundError as ModelNotFoundError
+from .errors import PromptTooLongError as PromptTooLongError
+from .errors import RequestAbortedError as RequestAbortedError
+from .errors import RequestError as RequestError
+from .errors import RequestFailedError as RequestFailedError
+from .runtime.loading.memory_plan import InsufficientMemoryError as InsufficientMemoryError
+
+# isort: split
+from ._version import __version__ as __version__

@@ -1,1 +1,0 @@
-"""The command line, an extra: `pip install aiomlc[cli]`."""

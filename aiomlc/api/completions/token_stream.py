@@ -1,0 +1,66 @@
+"""`engine.generate`: what the core says of a sequence, token by token."""
+
+from __future__ import annotations
+
+__all__ = ("TokenStream", "open_token_stream")
+
+import uuid
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, final
+
+from aiomlc.api.generation.structured_output import response_grammar
+from aiomlc.api.protocol.token import parse_token_request
+from aiomlc.api.session.session import Service
+from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.runtime.engine.stream import Delta, DeltaStream
+
+
+@final
+class TokenStream(ChunkStream[Delta, Delta]):
+    """The deltas of one request: text, token ids and log-probabilities of each choice, in order.
+
+    Text lags behind the ids where a token ends in the middle of a character, or where a stop
+    string may have begun. When the reader is slow, the deltas it missed come merged as one.
+    """
+
+    def __init__(self, stream: DeltaStream, owner: object) -> None:
+        super().__init__(stream.request_id, owner)
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"<TokenStream {self.request_id!r}>"
+
+    def _next_delta(self) -> Awaitable[Delta]:
+        return self._stream.__anext__()
+
+    def _chunks(self, delta: Delta) -> Iterable[Delta]:
+        return (delta,)
+
+    def _cancel(self) -> None:
+        self._stream.close()
+
+
+async def open_token_stream(
+    service: Service, prompt: str | Sequence[int], options: Mapping[str, Any]
+) -> TokenStream:
+    """The stream of one prompt; `options` are the other fields of a `TokenRequest`.
+
+    Raises:
+        AiomlcError: as `AsyncMLCEngine.generate`.
+    """
+    request = parse_token_request({"prompt": prompt, "stream": True, **options})
+    session = await service.session()
+    prompt_ids = await session.prompt_ids(request.prompt)
+    session.check_prompt(prompt_ids)
+    form = response_grammar(request.response_format, session.model)
+    grammar = await session.compile(form, "response_format")
+    # No await from here on: a cancelled caller leaves nothing behind.
+    stream = session.open_stream(
+        prompt_ids,
+        request,
+        request.request_id or f"gen-{uuid.uuid4().hex}",
+        request.num_choices,
+        grammar,
+        operation="text_completion",
+    )
+    return TokenStream(stream, service)

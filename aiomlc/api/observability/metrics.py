@@ -1,0 +1,158 @@
+"""The engine's counters under upstream's names."""
+
+from __future__ import annotations
+
+__all__ = ("EngineMetrics", "request_metrics", "usage_extra")
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, final
+
+from aiomlc.api.observability.prometheus import prometheus_text
+from aiomlc.runtime.engine.core_protocol import CoreStatistics
+from aiomlc.runtime.engine.statistics import DecodeSteps, FinishedRequest, RequestTiming
+
+_FIELDS = {
+    "engine_prefill_time_sum": "prefill_seconds",
+    "engine_decode_time_sum": "decode_seconds",
+    "engine_jump_forward_time_sum": "forced_seconds",
+    "prompt_tokens_sum": "prompt_tokens",
+    "completion_tokens_sum": "completion_tokens",
+    "prefill_tokens_sum": "prefill_tokens",
+    "decode_tokens_sum": "decode_tokens",
+    "jump_forward_tokens_sum": "forced_tokens",
+    "num_running_sequences": "num_running",
+    "num_waiting_sequences": "num_waiting",
+    "kv_cache_total_pages": "total_pages",
+    "kv_cache_free_pages": "free_pages",
+    "prefix_cache_recycling_sequences": "num_recycling",
+    "prefix_cache_hits_sum": "prefix_cache_hits",
+    "prefix_cache_tokens_sum": "cached_tokens",
+    "draft_tokens_sum": "draft_tokens",
+    "accepted_tokens_sum": "accepted_tokens",
+    "draft_failures_sum": "draft_failures",
+    "engine_steps_sum": "steps",
+}
+
+
+@final
+class EngineMetrics:
+    """A snapshot; `metrics[key]` reads one value, `prometheus_text()` writes all."""
+
+    def __init__(self, statistics: CoreStatistics) -> None:
+        self._statistics = statistics
+        values: dict[str, Any] = {
+            name: getattr(statistics, field) for name, field in _FIELDS.items()
+        }
+        if statistics.prefill_seconds > 0:
+            rate = statistics.prefill_tokens / statistics.prefill_seconds
+            values["prefill_tokens_per_s"] = rate
+
+        if statistics.decode_seconds > 0:
+            values["decode_tokens_per_s"] = statistics.decode_tokens / statistics.decode_seconds
+
+        if statistics.verified_drafts > 0:
+            values["spec_decode"] = _spec_decode(statistics)
+
+        if statistics.last_finished is not None:
+            values["last_finished_request"] = request_metrics(statistics.last_finished)
+
+        values["decode_time_by_batch_size"] = _by_batch_size(statistics.decode_steps)
+        values["draft_time_by_batch_size"] = _by_batch_size(statistics.draft_steps)
+        values["verify_time_by_batch_size"] = _by_batch_size(statistics.verify_steps)
+        self.metrics = values
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - numbers, and dicts of numbers.
+        return self.metrics[key]
+
+    def __repr__(self) -> str:
+        return f"EngineMetrics({self.metrics!r})"
+
+    def prometheus_text(self) -> str:
+        """All that the engine counts in Prometheus' text format."""
+        return prometheus_text(self._statistics)
+
+
+def request_metrics(request: FinishedRequest) -> dict[str, float]:
+    """What upstream says of a request; times in seconds, rates in tokens per second.
+
+    The time to the first token includes what it waited for; decoding is all that comes after.
+    """
+    timing = request.timing
+    decode_tokens = max(0, request.completion_tokens - 1)
+    values: dict[str, float] = {
+        "prompt_tokens": request.prompt_tokens,
+        "completion_tokens": request.completion_tokens,
+        "prefill_tokens": request.prompt_tokens - request.cached_tokens,
+        "decode_tokens": decode_tokens,
+        "jump_forward_tokens": timing.forced_tokens,
+        "end_to_end_latency_s": timing.total,
+    }
+    if timing.first_token is None or timing.queue is None:
+        return values
+
+    values["ttft_s"] = timing.first_token
+    prefill_seconds = timing.first_token - timing.queue
+    decode_seconds = timing.total - timing.first_token
+    if prefill_seconds > 0:
+        values["prefill_tokens_per_s"] = values["prefill_tokens"] / prefill_seconds
+
+    if decode_tokens and decode_seconds > 0:
+        values["decode_tokens_per_s"] = decode_tokens / decode_seconds
+        values["inter_token_latency_s"] = decode_seconds / decode_tokens
+
+    return values
+
+
+def usage_extra(
+    prompt_tokens: int, completion_tokens: int, cached_tokens: int, timings: Sequence[RequestTiming]
+) -> dict[str, float] | None:
+    """What upstream adds to the usage of a request; None where nobody took the times.
+
+    Several sequences of one request are told as one: from the first that began to the last that
+    ended.
+    """
+    if not timings:
+        return None
+
+    queues = [timing.queue for timing in timings if timing.queue is not None]
+    firsts = [timing.first_token for timing in timings if timing.first_token is not None]
+    whole = RequestTiming(
+        min(queues, default=None),
+        min(firsts, default=None),
+        max(timing.total for timing in timings),
+        sum(timing.forced_tokens for timing in timings),
+    )
+    return request_metrics(FinishedRequest(prompt_tokens, completion_tokens, cached_tokens, whole))
+
+
+def _spec_decode(statistics: CoreStatistics) -> dict[str, Any]:
+    """What became of guesses, by the place of a token in its step.
+
+    Place 0 is the model's own token, which every step gives; `accept_len` adds up to what a step
+    gives with so many places.
+    """
+    own = (statistics.verified_drafts, statistics.verified_drafts)
+    guessed, right = zip(own, *statistics.draft_places, strict=True)
+    chances = [right[i] / guessed[i] for i in range(len(guessed))]
+    rates = [right[i] / right[i - 1] if right[i - 1] else 0.0 for i in range(1, len(right))]
+    return {
+        "draft_count": list(guessed),
+        "accept_count": list(right),
+        "accept_prob": _by_step("accept_prob", chances),
+        "accept_rate": _by_step("accept_rate", rates, first=1),
+        "accept_len": _by_step("accept_len", accumulate(chances)),
+    }
+
+
+def _by_step(name: str, values: Iterable[float], first: int = 0) -> dict[str, float]:
+    return {f"{name}{{step={step}}}": value for step, value in enumerate(values, start=first)}
+
+
+def _by_batch_size(steps: Mapping[int, DecodeSteps]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for size, (count, seconds) in steps.items():
+        values[f"mean{{batch_size={size}}}"] = seconds / count
+        values[f"count{{batch_size={size}}}"] = count
+
+    return values

@@ -1,0 +1,142 @@
+"""How the engines get their model, and what their constructors check."""
+
+from __future__ import annotations
+
+__all__ = ("Loader", "Model", "complete_config", "model_configs", "open_model")
+
+import dataclasses
+from collections.abc import Callable
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Protocol
+
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+
+from aiomlc.config import ECHO, EngineConfig, Mode
+from aiomlc.errors import BadRequestError, ModelNotFoundError
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.mock.model import echo_model
+from aiomlc.validation.arguments import check_flag, check_path, check_type
+
+Model = str | PathLike[str]
+
+
+class Loader(Protocol):
+    """How an engine gets its model."""
+
+    async def __call__(
+        self,
+        model: Model | None,
+        *,
+        device: str,
+        mode: Mode,
+        engine_config: EngineConfig,
+        on_progress: Callable[[LoadProgress], None] | None,
+    ) -> LoadedModel | LoadedEncoder:
+        """Open the model; None is the bundled one. Cancelling leaves nothing behind."""
+
+
+def complete_config(
+    config: EngineConfig | None,
+    *,
+    model: Model | None,
+    model_lib: Model | None,
+    mode: Mode,
+    enable_tracing: bool = False,
+) -> EngineConfig:
+    """The configuration with a constructor's arguments in it.
+
+    With upstream's `model_lib` that echoes the model is `mock://echo`.
+
+    Raises:
+        BadRequestError: an argument is not supported or contradicts the configuration.
+        ModelNotFoundError: `model_lib` is no file.
+    """
+    config = EngineConfig() if config is None else config
+    check_type("engine_config", config, EngineConfig, "an EngineConfig")
+    check_path("model", model)
+    check_path("model_lib", model_lib)
+    check_flag("enable_tracing", enable_tracing)
+    path = None if model is None else fspath(model)
+    _check_same("model", path, config.model)
+    _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
+    _check_same("mode", mode, config.mode)
+    _check_library(model_lib)
+    if ECHO in (model_lib, config.model_lib):
+        path = ECHO
+
+    return dataclasses.replace(
+        config,
+        model=config.model if path is None else path,
+        model_lib=None,
+        mode=mode,
+        enable_tracing=config.enable_tracing or enable_tracing,
+    )
+
+
+async def open_model(
+    model: Model | None,
+    *,
+    device: str,
+    mode: Mode,
+    engine_config: EngineConfig,
+    on_progress: Callable[[LoadProgress], None] | None,
+) -> LoadedModel | LoadedEncoder:
+    """The `Loader` of models on disk, and of `mock://echo`."""
+    if model == ECHO:
+        await checkpoint()
+        return echo_model()
+
+    load = await to_thread.run_sync(_import_loader)
+    return await load(
+        model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
+    )
+
+
+def model_configs(config: EngineConfig) -> list[dict[str, Any]]:
+    """The configuration files of the model, and of the one that guesses for it.
+
+    Raises:
+        ModelLoadError: a file is missing or is not JSON.
+    """
+    if config.model == ECHO:
+        return []
+
+    from aiomlc.runtime.loading.model_directory import find_draft, find_model  # As the loader.
+
+    directory = find_model(config.model)
+    draft = find_draft(directory, config)
+    return [one.config() for one in (directory, draft) if one is not None]
+
+
+def _import_loader() -> Loader:
+    from aiomlc.runtime.loading.open import (
+        load_any,  # It imports half a second of what only it needs.
+    )
+
+    return load_any
+
+
+def _check_same(name: str, argument: str | None, configured: str | None) -> None:
+    if argument is not None and configured is not None and argument != configured:
+        raise BadRequestError(
+            f'The argument "{name}" of engine constructor is "{argument}", while the "{name}" '
+            f'field in argument "engine_config" is "{configured}". Please set the '
+            f'"engine_config.{name}" to None or set it to the same as the argument "{name}".',
+            param=name,
+        )
+
+
+def _check_library(model_lib: Model | None) -> None:
+    if model_lib is None or model_lib == ECHO:
+        return
+
+    if not Path(model_lib).is_file():
+        raise ModelNotFoundError(
+            f"the model_lib you passed in is not a file: {fspath(model_lib)}",
+            path=model_lib,
+            field="model_lib",
+        )
+
+    raise BadRequestError("model_lib is not supported yet", param="model_lib")

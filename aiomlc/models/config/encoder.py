@@ -1,0 +1,22 @@
+"""The sizes of an encoder."""
+
+from __future__ import annotations
+
+__all__ = ("EncoderConfig",)
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderConfig:
+    """The sizes that decide an encoder's graph and its parameters."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_positions: int  #: Tokens of one text at most.
+    num_token_types: int
+    layer_norm_eps: float

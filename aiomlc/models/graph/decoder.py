@@ -1,0 +1,116 @@
+"""The decoder's graph, shared by all families: tokens in, logits out.
+
+Rows are tokens: hidden states are float32 `[n, hidden]`, whichever sequences they belong to. The
+KV cache knows which row is whose.
+"""
+
+from __future__ import annotations
+
+__all__ = ("CreateCache", "Decoder")
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm.relax.frontend import nn
+
+from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.graph.blocks import block_of, norm_of
+from aiomlc.models.graph.layers import Embedding, Linear, Norm, Scale, SoftCap, TakeRows
+from aiomlc.models.graph.module import Module
+
+CreateCache = Callable[..., Any]
+
+
+class Decoder(Module):
+    """A causal language model. Its public methods are the functions of the compiled library."""
+
+    def __init__(self, config: DecoderConfig, kv_dtype: str, create_cache: CreateCache) -> None:
+        super().__init__()
+        self.config = config
+        self.create_cache = create_cache
+        self.model: _Layers = _Layers(config, kv_dtype)
+        self.embedding_scale: Scale | None = _scale(config.embedding_scale)
+        self.soft_cap: SoftCap | None = None
+        if config.logit_soft_cap:
+            self.soft_cap = SoftCap(config.logit_soft_cap)
+        self.take_rows: TakeRows = TakeRows()
+        self.lm_head: Linear | None = None
+        if not config.tie_word_embeddings:
+            self.lm_head = Linear(
+                config.hidden_size,
+                config.vocab_size,
+                bias=config.head_bias,
+                out_dtype="float32",
+            )
+        self.logit_scale: Scale | None = _scale(config.logit_scale)
+
+    def embed(self, ids: nn.Tensor) -> nn.Tensor:
+        """int32 `[n]` -> `[n, hidden]`."""
+        x = self.model.embed_tokens(ids)
+        return x if self.embedding_scale is None else self.embedding_scale(x)
+
+    def batch_prefill(
+        self, x: nn.Tensor, logit_positions: nn.Tensor, kv: nn.Object
+    ) -> tuple[nn.Tensor, nn.Object]:
+        """`[1, n, hidden]`, int32 `[b]` -> `[1, b, vocab]`."""
+        update, residual = self.model(x.reshape(x.shape[1], x.shape[2]), kv)
+        # Only the wanted rows pay for the last norm and the head.
+        update = self.take_rows(update, logit_positions)
+        residual = self.take_rows(residual, logit_positions)
+        logits = self._logits(update, residual)
+        return logits.reshape(1, logits.shape[0], self.config.vocab_size), kv
+
+    def batch_decode(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Object]:
+        """`[b, 1, hidden]` -> `[b, 1, vocab]`."""
+        update, residual = self.model(x.reshape(x.shape[0], x.shape[2]), kv)
+        logits = self._logits(update, residual)
+        return logits.reshape(x.shape[0], 1, self.config.vocab_size), kv
+
+    def create_tir_paged_kv_cache(
+        self,
+        max_batch_size: Any,  # noqa: ANN401 - tvm is untyped.
+        max_total_tokens: Any,  # noqa: ANN401
+        prefill_chunk_size: Any,  # noqa: ANN401
+        page_size: Any,  # noqa: ANN401
+        sliding_window: Any,  # noqa: ANN401
+    ) -> nn.Object:
+        """An empty cache for that many rows and tokens; `sliding_window` is 0, as the cache keeps
+        what windows hide too."""
+        return self.create_cache(
+            [max_batch_size, max_total_tokens, prefill_chunk_size, page_size, sliding_window]
+        )
+
+    def _logits(self, update: nn.Tensor, residual: nn.Tensor) -> nn.Tensor:
+        if self.lm_head is not None and self.logit_scale is None:
+            logits, _ = self.model.norm.add_linear(update, residual, self.lm_head)
+            return self._capped(logits)
+
+        x, _ = self.model.norm.add(update, residual)
+        if self.logit_scale is not None:  # Of fewer numbers here than behind the head.
+            x = self.logit_scale(x)
+        head = self.model.embed_tokens.project if self.lm_head is None else self.lm_head
+        return self._capped(head(x))
+
+    def _capped(self, logits: nn.Tensor) -> nn.Tensor:
+        return logits if self.soft_cap is None else self.soft_cap(logits)
+
+
+def _scale(factor: float) -> Scale | None:
+    return None if factor == 1.0 else Scale(factor)
+
+
+class _Layers(Module):
+    def __init__(self, config: DecoderConfig, kv_dtype: str) -> None:
+        super().__init__()
+        self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
+        self.layers: nn.ModuleList = nn.ModuleList(
+            [block_of(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
+        )
+        self.norm: Norm = norm_of(config)
+
+    def forward(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
+        """The last layer's update and the residual stream it is to be added to."""
+        update: nn.Tensor | None = None
+        for layer in self.layers:
+            update, x = layer(update, x, kv)
+        return update, x

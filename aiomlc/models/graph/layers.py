@@ -1,0 +1,268 @@
+"""The layers of a model in plain Relax: any target can generate code for them."""
+
+from __future__ import annotations
+
+__all__ = (
+    "CacheAttention",
+    "Embedding",
+    "GatedMul",
+    "Gelu",
+    "GeluTanhMul",
+    "LayerNorm",
+    "Linear",
+    "Norm",
+    "QKNorm",
+    "RMSNorm",
+    "ReluSquare",
+    "Scale",
+    "SiluMul",
+    "SoftCap",
+    "Sum",
+    "TakeRows",
+)
+
+from typing import Literal
+
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+from aiomlc.models.config.activation import Activation
+from aiomlc.models.graph.attention_spec import LayerAttention
+from aiomlc.models.graph.module import Module
+
+
+class Linear(Module):
+    """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`.
+
+    One that is `exact` has weights of float32 whatever the quantisation.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool, out_dtype: str, exact: bool = False
+    ) -> None:
+        super().__init__()
+        self.exact: bool = exact
+        self.inputs = inputs
+        self.outputs = outputs
+        self.out_dtype = out_dtype
+        self.weight: nn.Parameter = nn.Parameter((outputs, inputs), "float32")
+        self.bias: nn.Parameter | None = nn.Parameter((outputs,), "float32") if bias else None
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        y = op.matmul(x.astype("float32"), op.permute_dims(self.weight))
+        if self.bias is not None:
+            y = op.add(y, self.bias)
+        return y.astype(self.out_dtype)
+
+
+class Embedding(Module):
+    """A row per token id; `project` is the head that shares its weights."""
+
+    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.weight: nn.Parameter = nn.Parameter((vocab_size, hidden_size), "float32")
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        return op.take(self.weight, ids, axis=0)
+
+    def project(self, x: nn.Tensor) -> nn.Tensor:
+        return op.matmul(x, op.permute_dims(self.weight))
+
+
+class Norm(Module):
+    """Normalisation over the last axis, alone or with what stands on its sides."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        raise NotImplementedError
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum, and the sum."""
+        total = op.add(x, residual)
+        return self.forward(total), total
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum through a matrix, and the sum."""
+        x, total = self.add(x, residual)
+        return linear(x), total
+
+
+class RMSNorm(Norm):
+    """Root-mean-square normalisation over the last axis, in float32."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.rms_norm(x, self.weight, axes=[-1], epsilon=self.eps)
+
+
+class LayerNorm(Norm):
+    """Layer normalisation over the last axis, in float32."""
+
+    def __init__(self, size: int, eps: float, *, bias: bool = True) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight: nn.Parameter = nn.Parameter((size,), "float32")
+        self.bias: nn.Parameter | None = nn.Parameter((size,), "float32") if bias else None
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.layer_norm(x, x.shape[-1], self.weight, self.bias, eps=self.eps)
+
+
+class QKNorm(Module):
+    """Normalises every query head and every key head of fused qkv `[n, heads, d]`.
+
+    With weights for all heads it normalises all queries at once, and all keys.
+    """
+
+    def __init__(self, num_q_heads: int, num_kv_heads: int, *, eps: float, out_dtype: str) -> None:
+        super().__init__()
+        self.num_q_heads = num_q_heads
+        self.num_kv_heads = num_kv_heads
+        self.eps = eps
+        self.out_dtype = out_dtype
+
+    def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        ends = [self.num_q_heads, self.num_q_heads + self.num_kv_heads]
+        q, k, v = op.split(qkv, ends, axis=1)
+        q, k = self._normalized(q, q_weight), self._normalized(k, k_weight)
+        return op.concat([q, k, v], dim=1).astype(self.out_dtype)
+
+    def _normalized(self, x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
+        rows = x.reshape(x.shape[0], -1, weight.shape[0])
+        return op.rms_norm(rows, weight, axes=[-1], epsilon=self.eps).reshape(*x.shape)
+
+
+class CacheAttention(Module):
+    """Rotate fused qkv `[n, heads, d]`, append to the cache and attend: TVM's cache does all three.
+
+    The cache alone knows of `how` nothing but the scale.
+    """
+
+    def __init__(
+        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, how: LayerAttention
+    ) -> None:
+        super().__init__()
+        self.layer = layer
+        self.shape: tuple[int, int] = (num_heads, head_dim)
+        self.dtype = dtype
+        self.how = how
+
+    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        if not self.how.is_plain:
+            raise NotImplementedError(
+                "a window, a soft cap or a rotation of a layer's own on this target"
+            )
+
+        return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
+
+    def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: float) -> nn.Tensor:
+        """Call a function of the cache."""
+        inputs = [self.layer, self.how.scale, *more]
+        call = relax.call_dps_packed(
+            name,
+            [kv._expr, *(relax.prim_value(value) for value in inputs), qkv._expr],
+            out_ty=relax.TensorType((qkv.shape[0], *self.shape), self.dtype),
+        )
+        return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+
+
+class GatedMul(Module):
+    """`activation(gate) * up` of a fused `[n, 2 * size]`, gate first."""
+
+    activation: Activation
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        """What the activation makes of the gate."""
+        raise NotImplementedError
+
+    def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
+        gate, up = op.split(gate_up, 2, axis=-1)
+        return op.multiply(self.activate(gate), up)
+
+    def between(
+        self, x: nn.Tensor, residual: nn.Tensor, norm: Norm, gate_up: Linear, down: Linear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The normalised sum through two matrices with the activation between, and the sum."""
+        x, total = norm.add_linear(x, residual, gate_up)
+        return down(self.forward(x)), total
+
+
+class SiluMul(GatedMul):
+    """`silu(gate) * up`."""
+
+    activation: Activation = "silu"
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        return op.silu(gate)
+
+
+class GeluTanhMul(GatedMul):
+    """`gelu(gate) * up`, where GELU is the approximation by tanh."""
+
+    activation: Activation = "gelu_tanh"
+
+    def activate(self, gate: nn.Tensor) -> nn.Tensor:
+        return op.gelu(gate, approximate="tanh")
+
+
+class Scale(Module):
+    """Every element times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.multiply(x, nn.Tensor(_expr=relax.const(self.factor, "float32")))
+
+
+class Gelu(Module):
+    """GELU: exact, by the error function, or as its approximation by tanh."""
+
+    def __init__(self, kind: Literal["gelu", "gelu_tanh"] = "gelu") -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.gelu(x, approximate="tanh" if self.kind == "gelu_tanh" else None)
+
+
+class ReluSquare(Module):
+    """The square of what is above zero."""
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return op.square(op.relu(x))
+
+
+class Sum(Module):
+    """The sum of two tensors of one shape."""
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
+        return op.add(a, b)
+
+
+class SoftCap(Module):
+    """`cap * tanh(x / cap)` of every element."""
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        cap = nn.Tensor(_expr=relax.const(self.cap, "float32"))
+        return op.multiply(op.tanh(op.divide(x, cap)), cap)
+
+
+class TakeRows(Module):
+    """Rows of `[n, size]` by position."""
+
+    def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
+        return op.take(x, rows, axis=0)

@@ -1,0 +1,110 @@
+"""A mixture of experts in plain Relax: any target can generate code for it."""
+
+from __future__ import annotations
+
+__all__ = ("MixExperts", "SharedExpert", "SparseMlp")
+
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+from aiomlc.models.config.moe import ExpertsConfig
+from aiomlc.models.graph.layers import Linear, Norm, SiluMul
+from aiomlc.models.graph.module import Module
+
+
+class MixExperts(Module):
+    """The weighted sum of the gated layers that a router chooses for every row.
+
+    Here all experts compute all rows, and most of them count as nothing.
+    """
+
+    def __init__(self, experts: ExpertsConfig) -> None:
+        super().__init__()
+        self.count: int = experts.count
+        self.per_token: int = experts.per_token
+        self.inner: int = experts.intermediate_size
+        self.normalize: bool = experts.normalize
+
+    def forward(
+        self,
+        x: nn.Tensor,
+        router: Linear,
+        gate_up: Linear,
+        down: Linear,
+        shared: tuple[nn.Tensor, nn.Tensor] | None,
+    ) -> nn.Tensor:
+        """Both matrices have the outputs of one expert after the other.
+
+        `shared` is what every row gets as well, and the logits of its weights, `[n, 1]`.
+        """
+        n, size = x.shape
+        gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
+        gated = op.permute_dims(op.multiply(op.silu(gate), up), [1, 0, 2])
+        back = op.permute_dims(down.weight.reshape(self.count, size, self.inner), [0, 2, 1])
+        weights = self._weights(router(x)).reshape(self.count, n, 1)
+        routed = op.sum(op.multiply(op.matmul(gated, back), weights), axis=0)
+        if shared is None:
+            return routed
+
+        value, gate_logits = shared
+        return op.add(op.multiply(op.sigmoid(gate_logits), value), routed)
+
+    def _weights(self, logits: nn.Tensor) -> nn.Tensor:
+        """`[n, count]` to the weights of the experts, `[count, n]`; zero is not chosen."""
+        chosen, indices = op.topk(op.softmax(logits), self.per_token, ret_type="both")
+        if self.normalize:
+            chosen = op.divide(chosen, op.sum(chosen, axis=-1, keepdims=True))
+        one, none = relax.prim_value(1), relax.prim_value(0)
+        hot = relax.op.one_hot(indices._expr, one, none, self.count)
+        places = nn.Tensor(_expr=relax.BlockBuilder.current().emit(hot)).astype("float32")
+        n = logits.shape[0]
+        weights = op.multiply(places, chosen.reshape(n, self.per_token, 1))
+        return op.permute_dims(op.sum(weights, axis=1), [1, 0])
+
+
+class SharedExpert(Module):
+    """A gated layer that all rows go through."""
+
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.gate_up_proj: Linear = Linear(hidden, 2 * inner, bias=False, out_dtype="float32")
+        self.activation: SiluMul = SiluMul()
+        self.down_proj: Linear = Linear(inner, hidden, bias=False, out_dtype="float32")
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return self.down_proj(self.activation(self.gate_up_proj(x)))
+
+
+class SparseMlp(Module):
+    """A mixture of experts in the place of a gated layer."""
+
+    def __init__(self, experts: ExpertsConfig, hidden: int) -> None:
+        super().__init__()
+        outer, inner = experts.count * hidden, experts.count * 2 * experts.intermediate_size
+        self.gate: Linear = Linear(
+            hidden, experts.count, bias=False, out_dtype="float32", exact=True
+        )
+        self.moe_gate_up_proj: Linear = Linear(hidden, inner, bias=False, out_dtype="float32")
+        self.moe_down_proj: Linear = Linear(
+            experts.intermediate_size, outer, bias=False, out_dtype="float32"
+        )
+        self.mix: MixExperts = MixExperts(experts)
+        self.shared_expert: SharedExpert | None = None
+        if experts.shared_size:
+            self.shared_expert = SharedExpert(hidden, experts.shared_size)
+            self.shared_expert_gate: Linear = Linear(
+                hidden, 1, bias=False, out_dtype="float32", exact=True
+            )
+
+    def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
+        """The mixture of the normalised sum, and the sum."""
+        x, total = norm.add(x, residual)
+        return self.unnormed(x), total
+
+    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
+        """The same without the sum and its norm."""
+        shared = None
+        if self.shared_expert is not None:
+            shared = (self.shared_expert(x), self.shared_expert_gate(x))
+        return self.mix(x, self.gate, self.moe_gate_up_proj, self.moe_down_proj, shared)

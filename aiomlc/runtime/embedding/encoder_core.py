@@ -1,0 +1,114 @@
+"""What stands for the native core where an encoder is served: it has no sequences to step."""
+
+from __future__ import annotations
+
+__all__ = ("EncoderCore",)
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import final
+
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.embedding.embedder import Embedder
+from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
+from aiomlc.runtime.engine.trace import TraceEvent
+from aiomlc.sampling_params import SequenceOptions
+
+
+@final
+class EncoderCore:
+    """Ties an encoder's life to that of the engine it is served by.
+
+    The engine opens, stops and closes it like any core; texts go to the `Embedder` itself.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._stopped = threading.Event()
+        self.wake_fd: int
+        self.wake_fd, writer = os.pipe()  # Nothing is ever written: there are no records.
+        weakref.finalize(self, _close_all, self.wake_fd, writer)
+
+    def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+        """Refuse a prompt.
+
+        Raises:
+            BadRequestError: always: an encoder generates nothing.
+        """
+        raise BadRequestError("the model is an encoder: it has embeddings only", param="model")
+
+    def cancel(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
+    def pause(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
+    def resume(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
+    def unpin(self, sequence_id: int) -> None:
+        """Do nothing: there are no sequences."""
+
+    def reset(self) -> None:
+        """Do nothing: nothing is kept."""
+
+    def run(self) -> None:
+        """Wait until `stop` is called."""
+        self._stopped.wait()
+
+    def stop(self) -> None:
+        """Make `run` return."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """End the embedder; a batch that runs is finished."""
+        self._embedder.close()
+
+    def release(self) -> None:
+        """Do nothing more than `close` did."""
+
+    def step(self) -> bool:
+        """False: there is never anything to do."""
+        return False
+
+    def drain(self) -> list[Record]:
+        """Nothing."""
+        return []
+
+    def failure(self) -> str:
+        """Empty: a failed batch is its callers' error."""
+        return ""
+
+    def statistics(self) -> CoreStatistics:
+        """What was embedded: texts' tokens as those of prompts, batches as steps, no pages."""
+        embedder = self._embedder
+        return CoreStatistics(
+            num_running=0,
+            num_waiting=embedder.num_waiting,
+            total_pages=0,
+            free_pages=0,
+            num_recycling=0,
+            prompt_tokens=embedder.num_tokens,
+            completion_tokens=0,
+            steps=embedder.num_batches,
+            prefix_cache_hits=0,
+            cached_tokens=0,
+            prefill_tokens=embedder.num_tokens,
+            decode_tokens=0,
+            prefill_seconds=embedder.seconds,
+            decode_seconds=0.0,
+        )
+
+    def enable_trace(self) -> None:
+        """Do nothing: there are no sequences to tell of."""
+
+    def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
+        """No events."""
+        return 0, []
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

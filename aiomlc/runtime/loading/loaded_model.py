@@ -1,0 +1,56 @@
+"""What loading a model yields: everything the layers above need to serve it."""
+
+from __future__ import annotations
+
+__all__ = ("LoadProgress", "LoadedEncoder", "LoadedModel")
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from aiomlc.runtime.engine.core_protocol import Core
+from aiomlc.runtime.grammar.grammar import GrammarCache
+from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
+from aiomlc.runtime.output_formats.tool_format import ToolFormat
+from aiomlc.runtime.templates.prompt_template import PromptTemplate
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.sampling_params import SamplingDefaults
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.embedding.embedder import Embedder
+    from aiomlc.runtime.loading.memory_plan import MemoryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """One step of opening a model, for whoever shows it."""
+
+    stage: Literal["download", "compile", "convert", "load"]
+    fraction: float | None  #: Of this stage, 0 to 1; None when it cannot be known.
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that is ready to serve. Whoever takes it owns the core."""
+
+    core: Core
+    tokenizer: Tokenizer
+    chat_template: PromptTemplate | None
+    model_name: str
+    context_window: int  #: Tokens of one sequence, prompt and completion.
+    vocab_size: int
+    default_options: SamplingDefaults = field(default_factory=SamplingDefaults)
+    stop_token_ids: tuple[int, ...] = ()
+    chat_stop_token_ids: tuple[int, ...] = ()  #: Those of the chat template, besides.
+    tool_format: ToolFormat | None = None
+    reasoning_format: ReasoningFormat | None = None  #: None: it does not think aloud.
+    grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.
+    memory_plan: MemoryPlan | None = None  #: None: it takes none worth a plan.
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEncoder:
+    """An encoder that is ready to serve. Whoever takes it owns the core."""
+
+    core: Core
+    embedder: Embedder

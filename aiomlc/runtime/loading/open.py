@@ -1,0 +1,46 @@
+"""Open a model of either kind, a decoder or an encoder."""
+
+from __future__ import annotations
+
+__all__ = ("load_any",)
+
+from os import PathLike
+
+from anyio import to_thread
+
+from aiomlc.config import EngineConfig, Mode
+from aiomlc.models import EncoderConfig, read_description
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import OnProgress, load_model
+from aiomlc.runtime.loading.open_encoder import load_encoder
+
+
+async def load_any(
+    model: str | PathLike[str] | None,
+    *,
+    device: str,
+    mode: Mode,
+    engine_config: EngineConfig,
+    on_progress: OnProgress | None,
+) -> LoadedModel | LoadedEncoder:
+    """Open a model directory for serving; None is the bundled model.
+
+    Raises:
+        ModelLoadError: a file, a tensor or a field is at fault, or the memory is too small.
+        CompileError: the library could not be compiled.
+    """
+    directory = find_model(model)
+    description = await to_thread.run_sync(read_description, directory.path)
+    if not isinstance(description.config, EncoderConfig):
+        return await load_model(
+            model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
+        )
+
+    return await load_encoder(
+        directory, device=device, engine_config=engine_config, report=on_progress or _ignore
+    )
+
+
+def _ignore(progress: LoadProgress) -> None:
+    pass

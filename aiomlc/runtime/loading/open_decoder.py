@@ -1,0 +1,309 @@
+"""Open a model: compile what is not compiled, pack what is not packed, then map and start."""
+
+from __future__ import annotations
+
+__all__ = (
+    "OnProgress",
+    "OpenedModel",
+    "PreparedModel",
+    "load_model",
+    "open_native",
+    "prepare_model",
+)
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from anyio import to_thread
+
+from aiomlc.cache_dir import cache_home
+from aiomlc.compiler import CompileProgress, compile_model
+from aiomlc.compiler.job import CompiledLibrary, CompileJob
+from aiomlc.config import EngineConfig, Mode
+from aiomlc.errors import BadRequestError
+from aiomlc.models import EncoderConfig, ModelConfig, read_description
+from aiomlc.runtime.grammar.grammar import GrammarCache
+from aiomlc.runtime.loading.capacity import ServingLimits
+from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
+from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError, MemoryPlan, plan_memory
+from aiomlc.runtime.loading.model_directory import (
+    ModelDirectory,
+    choose_quantization,
+    find_draft,
+    find_model,
+)
+from aiomlc.runtime.native.core import NativeCore
+from aiomlc.runtime.native.faults import Faults
+from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
+from aiomlc.runtime.native.library import load_native, physical_cores
+from aiomlc.runtime.native.model import NativeModel
+from aiomlc.runtime.output_formats.response_template import find_answer_formats
+from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.weights import PackedWeights, map_weights, prepare_weights
+
+if TYPE_CHECKING:
+    from aiomlc.weights import Progress
+
+OnProgress = Callable[[LoadProgress], None]
+
+# In the order of the native enumeration.
+_SPECULATIVE_MODES = ("disable", "prompt_lookup", "small_draft")
+_logger = logging.getLogger("aiomlc")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A native model and the plan it was opened with."""
+
+    native: NativeModel
+    plan: MemoryPlan
+    vocab_size: int
+    draft: NativeModel | None = None
+    draft_directory: ModelDirectory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A compiled library, packed weights, and the threads they are to be opened with."""
+
+    library: CompiledLibrary
+    weights: PackedWeights
+    num_threads: int
+
+
+async def load_model(
+    model: str | PathLike[str] | None,
+    *,
+    device: str,
+    mode: Mode,
+    engine_config: EngineConfig,
+    on_progress: OnProgress | None,
+    faults: Faults | None = None,
+) -> LoadedModel:
+    """Open a model directory for serving; None is the bundled model.
+
+    `faults` is for tests: what is to go wrong while the model serves.
+
+    Raises:
+        ModelLoadError: a file, a tensor or a field is at fault.
+        InsufficientMemoryError: the memory does not hold it, or did not when it was asked for.
+        CompileError: the library could not be compiled.
+    """
+    report = on_progress or _ignore
+    directory = find_model(model)
+    opened = await open_native(directory, device, mode, engine_config, report, faults)
+    report(LoadProgress("load", None, "reading the tokenizer"))
+    return await to_thread.run_sync(_assemble, directory, opened, engine_config)
+
+
+async def open_native(
+    directory: ModelDirectory,
+    device: str,
+    mode: Mode,
+    config: EngineConfig,
+    report: OnProgress,
+    faults: Faults | None = None,
+) -> OpenedModel:
+    """Compile and pack where the cache has nothing, then open the library and its weights.
+
+    Whether the memory holds it is known before all of that.
+    """
+    plan = await to_thread.run_sync(plan_memory, directory, mode, config)
+    _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
+    prepared = await prepare_model(directory, device, config, report)
+    draft_directory = find_draft(directory, config)
+    draft: PreparedModel | None = None
+    if draft_directory is not None:
+        own = dataclasses.replace(
+            config, quantization=None, sliding_window_size=None, attention_sink_size=None
+        )
+        draft = await prepare_model(draft_directory, device, own, report)
+        _check_vocabulary(prepared, draft)
+
+    report(LoadProgress("load", None, "opening the model"))
+    try:
+        return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, plan, faults)
+    except MemoryError as error:
+        raise InsufficientMemoryError(f"{error}\n{plan}", plan=plan) from error
+
+
+async def prepare_model(
+    directory: ModelDirectory, device: str, config: EngineConfig, report: OnProgress
+) -> PreparedModel:
+    """Compile and pack where the cache has nothing."""
+    await to_thread.run_sync(load_native)
+    job = await to_thread.run_sync(_compile_job, directory, device, config)
+    library = await compile_model(job, on_progress=lambda now: report(_compiling(now)))
+    threads = config.num_threads or physical_cores()
+    weights = await prepare_weights(
+        directory.path,
+        library.metadata["params"],
+        cache=cache_home() / "weights",
+        num_threads=threads,
+        on_progress=lambda now: report(_converting(now)),
+    )
+    return PreparedModel(library, weights, threads)
+
+
+def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
+    description = read_description(directory.path)
+    quantization = choose_quantization(directory, description, config.quantization)
+    return CompileJob(
+        config=_with_window(description.config, config),
+        quantization=quantization,
+        device=device,
+        kv_cache_dtype=config.kv_cache_dtype,
+    )
+
+
+def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
+    size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0
+    if isinstance(model, EncoderConfig):
+        if size > 0 or sinks > 0:
+            raise BadRequestError("an encoder sees all of a text", param="sliding_window_size")
+
+        if config.kv_cache_dtype != "auto":
+            raise BadRequestError("an encoder has no KV cache", param="kv_cache_dtype")
+
+        return model
+
+    if sinks > 0 and size <= 0 and (size < 0 or not model.windows):
+        raise BadRequestError(
+            f"attention_sink_size is {sinks}, but there is no sliding window",
+            param="attention_sink_size",
+        )
+
+    model = model.with_window(config.sliding_window_size, config.attention_sink_size)
+    return model.within(config.max_single_sequence_length)
+
+
+def _shape(metadata: Any, limits: ServingLimits) -> dict[str, int]:  # noqa: ANN401 - JSON.
+    return {
+        "vocab_size": metadata["vocab_size"],
+        "context_window": limits.context_window,
+        "max_batch_size": limits.max_batch_size,
+        "prefill_chunk_size": limits.prefill_chunk_size,
+        "max_total_tokens": limits.max_total_tokens,
+    }
+
+
+def _check_vocabulary(model: PreparedModel, draft: PreparedModel) -> None:
+    sizes = [one.library.metadata["vocab_size"] for one in (model, draft)]
+    if sizes[0] != sizes[1]:
+        raise BadRequestError(
+            f"additional_models: the model has {sizes[0]} tokens, the one that is to guess "
+            f"{sizes[1]}",
+            param="additional_models",
+        )
+
+
+def _open_both(
+    model: PreparedModel,
+    draft: PreparedModel | None,
+    draft_directory: ModelDirectory | None,
+    plan: MemoryPlan,
+    faults: Faults | None,
+) -> OpenedModel:
+    limits = plan.limits
+    native = _open(model, limits, faults)
+    vocab_size = model.library.metadata["vocab_size"]
+    if draft is None:
+        return OpenedModel(native, plan, vocab_size)
+
+    context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
+    own_limits = dataclasses.replace(limits, context_window=context_window)
+    try:
+        guessing = _open(draft, own_limits, None if faults is None else faults.draft)
+    except BaseException:
+        del native  # Whoever keeps the error would keep the model, by its traceback.
+        raise
+
+    return OpenedModel(native, plan, vocab_size, guessing, draft_directory)
+
+
+def _open(
+    prepared: PreparedModel, limits: ServingLimits, faults: Faults | None = None
+) -> NativeModel:
+    weights, library = prepared.weights, prepared.library
+    params = map_weights(weights.path, weights.nbytes, weights.params)
+    shape = _shape(library.metadata, limits)
+    return NativeModel(library.path, params, shape, prepared.num_threads, faults)
+
+
+def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConfig) -> LoadedModel:
+    tokenizer = Tokenizer.from_file(directory.path / "tokenizer.json")
+    stop_ids = set(directory.eos_token_ids())
+    eos = directory.eos_token()
+    if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
+        stop_ids.add(eos_id)
+    stop_token_ids = tuple(sorted(stop_ids))
+    template = load_prompt_template(directory.path, opened.vocab_size)
+    chat_stop_token_ids = template_stop_ids(template, tokenizer)
+    ends = sorted({*stop_token_ids, *chat_stop_token_ids})
+    formats = find_answer_formats(
+        None if template is None else template.source,
+        directory.response_template(),
+        lambda text: tokenizer.token_id(text) in ends,
+    )
+    marks = [mark for found in formats if found is not None for mark in found.marks]
+    if opened.draft_directory is not None:
+        _check_tokenizer(tokenizer, opened.draft_directory)
+
+    core = NativeCore(
+        opened.native,
+        tokenizer.token_bytes(opened.vocab_size, visible=marks),
+        {
+            "step_token_budget": opened.plan.limits.step_token_budget,
+            "max_recycling_sequences": opened.plan.limits.max_recycling_sequences,
+            "max_queue_size": opened.plan.limits.max_queue_size,
+            "prefills_alone": int(config.prefill_mode == "chunked"),
+            "speculative_mode": _SPECULATIVE_MODES.index(config.speculative_mode),
+            "draft_length": config.spec_draft_length,
+        },
+        draft=opened.draft,
+    )
+    return LoadedModel(
+        core=core,
+        tokenizer=tokenizer,
+        chat_template=template,
+        model_name=directory.path.name,
+        context_window=opened.plan.limits.context_window,
+        vocab_size=opened.vocab_size,
+        default_options=directory.sampling_defaults(),
+        stop_token_ids=stop_token_ids,
+        chat_stop_token_ids=chat_stop_token_ids,
+        tool_format=formats.tool_format,
+        reasoning_format=formats.reasoning_format,
+        memory_plan=opened.plan,
+        # Not with `opened`: that would keep the native model for as long as the cache.
+        grammars=GrammarCache(partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, ends)),
+    )
+
+
+def _check_tokenizer(tokenizer: Tokenizer, draft_directory: ModelDirectory) -> None:
+    """Guesses are token ids: one that means another text could only be wrong."""
+    other = Tokenizer.from_file(draft_directory.path / "tokenizer.json")
+    if other.token_bytes() != tokenizer.token_bytes():
+        raise BadRequestError(
+            f"additional_models: the tokens of {draft_directory.path} are not the model's",
+            param="additional_models",
+        )
+
+
+def _compiling(now: CompileProgress) -> LoadProgress:
+    return LoadProgress("compile", now.fraction, f"compiling the model: {now.stage}")
+
+
+def _converting(now: Progress) -> LoadProgress:
+    fraction = now.done_bytes / now.total_bytes if now.total_bytes else 1.0
+    return LoadProgress("convert", fraction, "packing the weights")
+
+
+def _ignore(progress: LoadProgress) -> None:
+    pass

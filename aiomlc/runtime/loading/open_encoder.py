@@ -1,0 +1,60 @@
+"""Open an encoder: a model that answers with embeddings."""
+
+from __future__ import annotations
+
+__all__ = ("load_encoder",)
+
+from anyio import to_thread
+
+from aiomlc.config import EngineConfig
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.embedding.embedder import Embedder
+from aiomlc.runtime.embedding.encoder_core import EncoderCore
+from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
+from aiomlc.runtime.embedding.pooling import read_sentence_config
+from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
+from aiomlc.runtime.loading.model_directory import ModelDirectory
+from aiomlc.runtime.loading.open_decoder import OnProgress, PreparedModel, prepare_model
+from aiomlc.runtime.native.encoder import NativeEncoder
+from aiomlc.weights import map_weights
+
+
+async def load_encoder(
+    directory: ModelDirectory, *, device: str, engine_config: EngineConfig, report: OnProgress
+) -> LoadedEncoder:
+    """Open the directory of an encoder.
+
+    Raises:
+        ModelLoadError: a file, a tensor or a field is at fault.
+        CompileError: the library could not be compiled.
+    """
+    prepared = await prepare_model(directory, device, engine_config, report)
+    report(LoadProgress("load", None, "opening the model"))
+    return await to_thread.run_sync(_assemble, directory, prepared)
+
+
+def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncoder:
+    metadata = prepared.library.metadata
+    weights = prepared.weights
+    sentences = read_sentence_config(directory.path)
+    positions = int(metadata["context_window_size"])
+    max_tokens = min(sentences.max_tokens or positions, positions)
+    tokenizer = EncoderTokenizer.from_file(directory.path / "tokenizer.json", max_tokens)
+    if tokenizer.vocab_size > metadata["vocab_size"]:
+        raise ModelLoadError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {metadata['vocab_size']}",
+            path=directory.path,
+            field="vocab_size",
+        )
+
+    params = map_weights(weights.path, weights.nbytes, weights.params)
+    embedder = Embedder(
+        NativeEncoder(prepared.library.path, params, prepared.num_threads),
+        tokenizer,
+        model_name=directory.path.name,
+        max_tokens=max_tokens,
+        vocab_size=metadata["vocab_size"],
+        hidden_size=metadata["hidden_size"],
+        pooling=sentences.pooling,
+    )
+    return LoadedEncoder(EncoderCore(embedder), embedder)

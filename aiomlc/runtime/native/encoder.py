@@ -1,0 +1,67 @@
+"""A compiled encoder as typed Python."""
+
+from __future__ import annotations
+
+__all__ = ("Encoder", "NativeEncoder")
+
+import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
+
+import numpy as np
+
+from aiomlc.runtime.concurrency.process_lifecycle import abandon_in_children, leak
+from aiomlc.runtime.native.library import native_function, open_library
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Encoder(Protocol):
+    """Texts in, one vector for each token out."""
+
+    def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """The last hidden states `[tokens of all texts, hidden]`. Blocks; thread-safe."""
+
+
+@final
+class NativeEncoder:
+    """A compiled library with its parameters."""
+
+    def __init__(self, library: Path, params: Sequence[object], num_threads: int) -> None:
+        """Load the library. Blocks.
+
+        Args:
+            library: The compiled library.
+            params: FFI tensors in the order of the library's metadata.
+            num_threads: Threads of every kernel.
+
+        Raises:
+            ModelLoadError: the library cannot be loaded or lacks a function.
+        """
+        with open_library(library) as module:
+            self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
+
+        self._forward = native_function("aiomlc.encoder_forward")
+        abandon_in_children(self)
+
+    def abandon(self) -> None:
+        """Never be freed: in a child of the encoder's process."""
+        leak(self._handle)
+
+    def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """The last hidden states of texts, without padding: those of a text lie together.
+
+        Args:
+            texts: Token ids, at least one each, all in range.
+
+        Returns:
+            float32 `[tokens of all texts, hidden]`. A text's rows have the same bits whatever
+            the other texts are.
+        """
+        ids = array.array("i", (token_id for text in texts for token_id in text))
+        lengths = array.array("i", map(len, texts))
+        hidden = self._forward(self._handle, ids.tobytes(), lengths.tobytes())
+        states: Any = np.from_dlpack(hidden)
+        return cast("NDArray[np.float32]", states)

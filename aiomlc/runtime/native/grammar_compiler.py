@@ -1,0 +1,64 @@
+"""Grammars, compiled by the library of llguidance's wheel for the vocabulary of a model."""
+
+from __future__ import annotations
+
+__all__ = ("NativeGrammarCompiler", "encode_by_pairs")
+
+import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from aiomlc import errors
+from aiomlc.runtime.native.library import ffi_shape, native_function
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.grammar.grammar import Grammar
+    from aiomlc.runtime.tokenization.byte_pairs import BytePairs
+    from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+
+
+@final
+class NativeGrammarCompiler:
+    """Compiles grammars for one model's vocabulary. Thread-safe."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, vocab_size: int, stop_token_ids: Iterable[int]
+    ) -> None:
+        """Build the table of tokens. Blocks, for up to a second.
+
+        Raises:
+            GrammarError: llguidance is missing, has another version or refuses the vocabulary.
+        """
+        pairs = tokenizer.byte_pairs()
+        self._handle = native_function("aiomlc.grammar_compiler_create")(
+            str(_llguidance_library()),
+            tokenizer.grammar_bytes(vocab_size),
+            ffi_shape(stop_token_ids),
+            b"" if pairs is None else pairs.merges,
+            {} if pairs is None else pairs.characters,
+            b"" if pairs is None else pairs.bytes,
+        )
+
+    def compile(self, grammar: Grammar) -> object:
+        """The compiled form, for `SequenceOptions.grammar`. Blocks.
+
+        Raises:
+            GrammarError: it is no grammar, or uses what is not supported.
+        """
+        return native_function("aiomlc.grammar_compile")(self._handle, grammar.kind, grammar.source)
+
+
+def encode_by_pairs(pairs: BytePairs, text: bytes) -> list[int]:
+    """The tokens that forced text is cut into."""
+    encode = native_function("aiomlc.byte_pair_encode")
+    return list(encode(pairs.merges, pairs.characters, pairs.bytes, text))
+
+
+def _llguidance_library() -> Path:
+    spec = importlib.util.find_spec("llguidance")
+    if spec is not None and spec.submodule_search_locations:
+        for path in Path(spec.submodule_search_locations[0]).glob("_lib*.so"):
+            return path
+
+    raise errors.GrammarError("structured output needs the package llguidance")

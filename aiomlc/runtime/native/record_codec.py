@@ -1,0 +1,185 @@
+"""What the native core writes, as our records: the other end of `native/src/ffi/core.cc`."""
+
+from __future__ import annotations
+
+__all__ = ("EMPTY_TRACE", "read_statistics", "unpack_records", "unpack_trace")
+
+import logging
+import struct
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record, TokenLogprob
+from aiomlc.runtime.engine.statistics import (
+    DecodeSteps,
+    DraftPlace,
+    FinishedRequest,
+    Histogram,
+    RequestTiming,
+)
+from aiomlc.runtime.engine.trace import EventKind, TraceEvent
+
+EMPTY_TRACE = struct.pack("<q", 0)  # The number of the first event, and no event.
+
+_LOG = logging.getLogger("aiomlc")
+_FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
+# One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
+# logprobs, of the prompt's logprobs, of text and of error, finish reason. The token ids and those
+# bytes follow each record, and the times of its life where there is a finish reason.
+_RECORD = struct.Struct("<qqqqIIIIII")
+_ONE_ID = struct.Struct("<i")  # By far the most frequent number.
+_TIMING = struct.Struct("<dddq")
+# A token's id, its logprob and the number of alternatives that follow it; one of these.
+_LOGPROB = struct.Struct("<ifI")
+_ALTERNATIVE = struct.Struct("<if")
+# An event: sequence id, start and duration in nanoseconds, kind, six values.
+_EVENT = struct.Struct("<qqq7i")
+_EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+_HISTOGRAMS = (
+    "queue_seconds",
+    "first_token_seconds",
+    "inter_token_seconds",
+    "request_seconds",
+    "request_prompt_tokens",
+    "request_completion_tokens",
+    "batch_size",
+)
+
+
+def unpack_records(packed: bytes) -> list[Record]:
+    """Read what `core_drain` wrote: a fixed header per record, then its variable parts.
+
+    What the core says of itself, as sequence -1, goes to the log.
+    """
+    records: list[Record] = []
+    offset = 0
+    while offset < len(packed):
+        (
+            sequence_id,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+            num_ids,
+            logprobs_size,
+            prompt_size,
+            text_size,
+            error_size,
+            finish_reason,
+        ) = _RECORD.unpack_from(packed, offset)
+        ids_at = offset + _RECORD.size
+        logprobs_at = ids_at + 4 * num_ids
+        if num_ids == 1 and not (logprobs_size or prompt_size or error_size or finish_reason):
+            # Nearly every record is one of these.
+            offset = logprobs_at + text_size
+            records.append(
+                Record(
+                    sequence_id,
+                    packed[logprobs_at:offset].decode(),
+                    _ONE_ID.unpack_from(packed, ids_at),
+                    None,
+                    None,
+                    prompt_tokens,
+                    completion_tokens,
+                    cached_tokens,
+                )
+            )
+            continue
+
+        prompt_at = logprobs_at + logprobs_size
+        text_at = prompt_at + prompt_size
+        error_at = text_at + text_size
+        end = error_at + error_size
+        offset = end + _TIMING.size if finish_reason else end
+        if sequence_id < 0:
+            _warn(packed[error_at:end].decode(errors="replace"))
+            continue
+
+        records.append(
+            Record(
+                sequence_id,
+                packed[text_at:error_at].decode(),
+                struct.unpack_from(f"<{num_ids}i", packed, ids_at),
+                _FINISH_REASONS[finish_reason],
+                packed[error_at:end].decode(errors="replace") if error_size else None,
+                prompt_tokens,
+                completion_tokens,
+                cached_tokens,
+                tuple(_logprobs(packed, logprobs_at, prompt_at)) if logprobs_size else (),
+                _timing(*_TIMING.unpack_from(packed, end)) if finish_reason else None,
+                tuple(_logprobs(packed, prompt_at, text_at)) if prompt_size else (),
+            )
+        )
+    return records
+
+
+def _warn(notice: str) -> None:
+    try:
+        _LOG.warning("%s", notice)
+    except Exception:  # noqa: BLE001 - the program's own filter, and the records must arrive.
+        traceback.print_exc()
+
+
+def _timing(queue: float, first_token: float, total: float, forced_tokens: int) -> RequestTiming:
+    return RequestTiming(
+        None if queue < 0 else queue,
+        None if first_token < 0 else first_token,
+        total,
+        forced_tokens,
+    )
+
+
+def read_statistics(values: dict[str, Any]) -> CoreStatistics:
+    """What `core_statistics` told, as our record."""
+    for name in _HISTOGRAMS:
+        given = values[name]
+        values[name] = Histogram(tuple(given["bounds"]), tuple(given["counts"]), given["sum"])
+
+    reasons = zip(_FINISH_REASONS, values.pop("ended"), strict=True)
+    values["finished"] = {reason: count for reason, count in reasons if reason is not None}
+    for name in ("decode_steps", "verify_steps", "draft_steps"):
+        flat = tuple(values[name])
+        columns = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        values[name] = {size: DecodeSteps(count, seconds) for size, count, seconds in columns}
+
+    places = tuple(values["draft_places"])
+    values["draft_places"] = tuple(map(DraftPlace, places[::2], places[1::2]))
+    values["speculation_failure"] = str(values["speculation_failure"]) or None
+    values["last_finished"] = _last_finished(values.pop("last_answer"))
+    return CoreStatistics(**values)
+
+
+def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
+    if values["total_seconds"] < 0:
+        return None
+
+    return FinishedRequest(
+        values["prompt_tokens"],
+        values["completion_tokens"],
+        values["cached_tokens"],
+        _timing(
+            values["queue_seconds"],
+            values["first_token_seconds"],
+            values["total_seconds"],
+            values["forced_tokens"],
+        ),
+    )
+
+
+def _logprobs(packed: bytes, offset: int, end: int) -> Iterator[TokenLogprob]:
+    while offset < end:
+        token_id, logprob, num_top = _LOGPROB.unpack_from(packed, offset)
+        top_at = offset + _LOGPROB.size
+        offset = top_at + num_top * _ALTERNATIVE.size
+        top = tuple(_ALTERNATIVE.iter_unpack(packed[top_at:offset]))
+        yield TokenLogprob(token_id, logprob, top)
+
+
+def unpack_trace(packed: bytes) -> tuple[int, list[TraceEvent]]:
+    """Read what `core_read_trace` wrote: the number of the first event, and the events."""
+    (first,) = struct.unpack_from("<q", packed)
+    events = [
+        TraceEvent(_EVENT_KINDS[kind], sequence_id, start_ns, duration_ns, tuple(values))
+        for sequence_id, start_ns, duration_ns, kind, *values in _EVENT.iter_unpack(packed[8:])
+    ]
+    return first, events

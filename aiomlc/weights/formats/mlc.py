@@ -1,0 +1,151 @@
+"""The weight index of an MLC directory: `tensor-cache.json`, formerly `ndarray-cache.json`."""
+
+from __future__ import annotations
+
+__all__ = ("INDEX_NAMES", "read_mlc", "verify_checksums")
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aiomlc.weights.formats.source import (
+    DTYPE_BYTES,
+    Source,
+    SourceTensor,
+    is_file_name,
+    load_error,
+    missing_error,
+)
+
+INDEX_NAMES: Final = ("tensor-cache.json", "ndarray-cache.json")
+DTYPES: Final = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "uint32": "u32",
+}
+
+Size = Annotated[int, Field(ge=0)]
+
+
+class TensorRecord(BaseModel):
+    """One tensor of a shard."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+    name: str
+    shape: tuple[Size, ...]
+    dtype: str
+    format: str = "raw"
+    nbytes: Size
+    byte_offset: Size = Field(alias="byteOffset")
+
+
+class ShardRecord(BaseModel):
+    """One `params_shard_*.bin`."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+    data_path: str = Field(alias="dataPath")
+    nbytes: Size
+    md5sum: str | None = None
+    records: tuple[TensorRecord, ...]
+
+
+class TensorCache(BaseModel):
+    """The whole index. Keys we do not use are ignored."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+    records: tuple[ShardRecord, ...]
+
+
+def read_mlc(directory: Path) -> Source:
+    """Read the weight index and check it against the sizes of the shards.
+
+    Raises:
+        ModelLoadError: the index or a shard is missing or broken.
+    """
+    index, cache = _read_index(directory)
+    tensors: dict[str, SourceTensor] = {}
+    for shard in cache.records:
+        path = _check_shard(index, shard)
+        for record in shard.records:
+            if record.name in tensors:
+                other = tensors[record.name].path.name
+                raise load_error(f"tensor is also in {other}", path=index, tensor=record.name)
+
+            tensors[record.name] = _parse_record(path, shard, record)
+
+    files = tuple(directory / shard.data_path for shard in cache.records)
+    return Source(directory, index, tensors, files, is_mlc=True)
+
+
+def verify_checksums(directory: Path) -> None:
+    """Compare every shard with its MD5 sum. Reads all weights.
+
+    Raises:
+        ModelLoadError: a shard differs from what the index says.
+    """
+    index, cache = _read_index(directory)
+    for shard in cache.records:
+        path = _check_shard(index, shard)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(
+                file, lambda: hashlib.md5(usedforsecurity=False)
+            ).hexdigest()
+
+        if shard.md5sum is not None and digest != shard.md5sum:
+            raise load_error(f"md5 is {digest}, expected {shard.md5sum}", path=path)
+
+
+def _read_index(directory: Path) -> tuple[Path, TensorCache]:
+    for index in (directory / name for name in INDEX_NAMES):
+        try:
+            return index, TensorCache.model_validate(orjson.loads(index.read_bytes()))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise load_error(f"cannot read: {error.strerror}", path=index) from error
+        except (orjson.JSONDecodeError, ValidationError) as error:
+            raise load_error(f"not a weight index: {error}", path=index) from error
+
+    raise missing_error(directory, INDEX_NAMES)
+
+
+def _check_shard(index: Path, shard: ShardRecord) -> Path:
+    if not is_file_name(shard.data_path):
+        raise load_error(f"shard name {shard.data_path!r} is not a file name", path=index)
+
+    path = index.parent / shard.data_path
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise load_error(f"cannot read: {error.strerror}", path=path) from error
+
+    if size != shard.nbytes:
+        raise load_error(f"file has {size} bytes, expected {shard.nbytes}", path=path)
+
+    return path
+
+
+def _parse_record(path: Path, shard: ShardRecord, record: TensorRecord) -> SourceTensor:
+    dtype = DTYPES.get(record.dtype, record.dtype)
+    if record.format == "f32-to-bf16" and dtype == "f32":
+        dtype = "bf16"  # Only the upper halves were stored.
+    elif record.format not in {"raw", "f32-to-bf16"}:
+        message = f"unknown tensor format {record.format!r}"
+        raise load_error(message, path=path, tensor=record.name)
+
+    expected = math.prod(record.shape) * DTYPE_BYTES.get(dtype, 0)
+    if dtype in DTYPE_BYTES and record.nbytes != expected:
+        message = f"tensor has {record.nbytes} bytes, its type and shape need {expected}"
+        raise load_error(message, path=path, tensor=record.name)
+
+    if record.byte_offset + record.nbytes > shard.nbytes:
+        end = record.byte_offset + record.nbytes
+        message = f"the tensor ends at byte {end} of {shard.nbytes}"
+        raise load_error(message, path=path, tensor=record.name)
+
+    return SourceTensor(record.name, path, record.byte_offset, dtype, record.shape)

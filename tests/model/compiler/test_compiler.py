@@ -1,0 +1,383 @@
+"""The compiler as its caller sees it: a subprocess, a cache, typed errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import Process
+
+from aiomlc.compiler import (
+    QUANTIZATIONS,
+    CompiledLibrary,
+    CompileJob,
+    CompileProgress,
+    cache,
+    compile_model,
+)
+from aiomlc.compiler import compile as compile_module
+from aiomlc.compiler.quantization import packed_bytes
+from aiomlc.errors import CompileError, ModelLoadError
+from aiomlc.models import DecoderConfig, RopeConfig, read_description
+from aiomlc.runtime.native.library import load_native
+from tests.model.tiny_models import TINY_CONFIGS, write_model
+
+CONFIG = DecoderConfig(
+    model_type="llama",
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=16,
+    context_window_size=128,
+    rms_norm_eps=1e-5,
+    tie_word_embeddings=True,
+    rope=RopeConfig("linear", 10000.0, 2.0),
+)
+JOB = CompileJob(config=CONFIG, quantization="q4f16_1")
+Install = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Run a shell script in place of the compiler; its last argument is the job's file."""
+
+    def install(script: str) -> None:
+        path = tmp_path / "compiler"
+        path.write_text(f'#!/bin/sh\nfor job; do :; done\nout=$(dirname "$job")\n{script}\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return install
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
+    """Every process the compiler's caller starts."""
+    started: list[Process] = []
+    original = anyio.open_process
+
+    async def record(*args: Any, **options: Any) -> Process:  # noqa: ANN401
+        started.append(await original(*args, **options))
+        return started[-1]
+
+    monkeypatch.setattr(compile_module, "open_process", record)
+    return started
+
+
+def _entries(home: Path) -> list[Path]:
+    return list((home / "libraries").iterdir()) if (home / "libraries").is_dir() else []
+
+
+def _publish(job: CompileJob, content: bytes = b"bytecode") -> CompiledLibrary:
+    staged = cache.stage(job)
+    (staged / cache.LIBRARY_NAME).write_bytes(content)
+    (staged / cache.METADATA_NAME).write_text('{"vocab_size": 64}')
+    return cache.publish(staged, job)
+
+
+FAKE_SUCCESS = """
+echo '{"stage": "graph", "fraction": 0.5}'
+echo bytecode > "$out/model.vm"
+echo '{}' > "$out/metadata.json"
+"""
+
+
+@pytest.mark.parametrize(
+    ("architecture", "quantization"),
+    [("llama", "q4f16_1"), ("mistral", "q0bf16"), ("qwen2", "q0f32"), ("qwen3", "q4f16_1")],
+)
+def test_every_architecture_compiles_to_bytecode_that_loads(
+    tmp_path: Path, architecture: str, quantization: str
+) -> None:
+    import tvm_ffi
+
+    config = read_description(write_model(tmp_path / "model", architecture)).config
+    stages: list[CompileProgress] = []
+
+    async def run() -> CompiledLibrary:
+        job = CompileJob(config=config, quantization=quantization)
+        return await compile_model(job, on_progress=stages.append)
+
+    library = anyio.run(run)
+
+    load_native()
+    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
+    machine = load(str(library.path))["vm_load_executable"]()
+    machine["vm_initialization"](1, 0, 1)
+    assert json.loads(machine["_metadata"]()) == library.metadata
+    _check_metadata(library, architecture, quantization)
+    assert [stage.stage for stage in stages] == ["import", "graph", "bytecode", "save", "done"]
+    assert [stage.fraction for stage in stages] == sorted(stage.fraction for stage in stages)
+
+
+def _check_metadata(library: CompiledLibrary, architecture: str, quantization: str) -> None:
+    metadata, source = library.metadata, TINY_CONFIGS[architecture]
+    assert metadata["model_type"] == architecture
+    assert metadata["quantization"] == quantization
+    assert metadata["kv_dtype"] == QUANTIZATIONS[quantization].kv_dtype
+    for field in ("vocab_size", "hidden_size", "num_hidden_layers", "num_key_value_heads"):
+        assert metadata[field] == source[field]
+    names = [param["name"] for param in metadata["params"]]
+    assert names[0] == "model.embed_tokens"
+    assert ("lm_head" in names) == (not source["tie_word_embeddings"])
+    formats = {param["kind"]: param["format"] for param in metadata["params"]}
+    assert formats == {"matrix": QUANTIZATIONS[quantization].matrix_format, "vector": "f32"}
+
+
+def _calls(quantization: str, **changes: Any) -> dict[str, Counter[str]]:  # noqa: ANN401
+    """How often each function of a library calls what."""
+    import tvm_ffi
+
+    load_native()
+    load = tvm_ffi.get_global_func("ffi.Module.load_from_file.relax.VMExecutable")
+    job = CompileJob(config=replace(CONFIG, **changes), quantization=quantization)
+    code: str = load(str(anyio.run(compile_model, job).path))["as_text"]()
+    functions = (part.partition(":") for part in re.split(r"(?m)^@", code)[1:])
+    return {name: Counter(re.findall(r"call +(\S+)", text)) for name, _, text in functions}
+
+
+def test_a_deeper_model_works_in_the_same_memory() -> None:
+    def allocations(layers: int) -> int:
+        functions = _calls("q4f16_1", num_hidden_layers=layers).values()
+        return sum(calls["vm.builtin.alloc_storage"] for calls in functions)
+
+    assert allocations(7) == allocations(3) > 0
+
+
+_ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "inner", "kernels"),
+    [
+        (
+            "q4f16_1",
+            64,
+            {"add_norm_linear_q4": 1, "linear_q4": 1, "add_norm_feed_forward_silu_q4": 1},
+        ),
+        ("q4f16_1", 72, {"add_norm_linear_q4": 2, "linear_q4": 2, "silu_mul": 1}),
+        ("q0f32", 64, {"add_rms_norm": 2, "linear_f32": 4, "silu_mul": 1}),
+    ],
+)
+@pytest.mark.parametrize("function", ["batch_prefill", "batch_decode"])
+def test_a_layer_is_as_few_calls_as_its_format_allows(
+    function: str, quantization: str, inner: int, kernels: dict[str, int]
+) -> None:
+    calls = [
+        _calls(quantization, num_hidden_layers=layers, intermediate_size=inner)[function]
+        for layers in (5, 2)
+    ]
+
+    params = {"vm.builtin.tuple_getitem": 6}
+    of_layer = {f"aiomlc.cpu.{name}": count for name, count in kernels.items()}
+    of_three = {name: 3 * n for name, n in {**of_layer, **params, _ATTENTION: 1}.items()}
+    assert calls[0] - calls[1] == of_three
+
+
+def test_a_function_unpacks_only_the_parameters_it_reads() -> None:
+    calls = _calls("q4f16_1", num_hidden_layers=4)
+
+    assert calls["embed"]["vm.builtin.tuple_getitem"] == 1
+    assert calls["batch_decode"]["vm.builtin.tuple_getitem"] == 2 + 4 * 6
+    assert calls["batch_decode"]["vm.builtin.make_tuple"] == 1
+
+
+@pytest.mark.parametrize(
+    ("matrix_format", "rows", "columns", "expected"),
+    [
+        ("q4", 16, 32, 288),
+        ("q4", 17, 33, 2 * 2 * 288),
+        ("bf16", 17, 3, 2 * 16 * 3 * 2),
+        ("f32", 1, 5, 16 * 5 * 4),
+    ],
+)
+def test_packed_sizes_are_those_of_the_kernels(
+    matrix_format: Any,  # noqa: ANN401
+    rows: int,
+    columns: int,
+    expected: int,
+) -> None:
+    import tvm_ffi
+
+    load_native()
+    native = tvm_ffi.get_global_func("aiomlc.weights.packed_bytes")
+
+    assert packed_bytes(matrix_format, rows, columns) == expected
+    assert native(matrix_format, rows, columns) == expected
+
+
+def test_a_job_survives_the_trip_through_json() -> None:
+    assert CompileJob.from_json(json.loads(json.dumps(JOB.as_json()))) == JOB
+
+
+async def test_a_second_compilation_starts_no_process(
+    fake_compiler: Install, processes: list[Process]
+) -> None:
+    fake_compiler(FAKE_SUCCESS)
+
+    first = await compile_model(JOB)
+    second = await compile_model(JOB)
+
+    assert first == second
+    assert len(processes) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(JOB, quantization="q0f32"),
+        replace(JOB, config=replace(CONFIG, rope=RopeConfig())),
+        replace(JOB, max_batch_size=1),
+    ],
+)
+def test_another_job_has_another_key(other: CompileJob) -> None:
+    assert cache.library_key(other) != cache.library_key(JOB)
+    assert cache.library_key(replace(JOB)) == cache.library_key(JOB)
+
+
+def test_another_tvm_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache.library_key(JOB)
+
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
+
+    assert cache.library_key(JOB) != before
+
+
+@pytest.mark.parametrize("name", ["model.vm", "metadata.json", "sha256"])
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_damaged_entry_is_made_again(home: Path, name: str, damage: str) -> None:
+    library = _publish(JOB)
+    file = library.path.with_name(name)
+    if damage == "missing":
+        file.unlink()
+    else:
+        os.truncate(file, 3)
+
+    assert cache.find(JOB) is None
+    assert _publish(JOB, b"again").path.read_bytes() == b"again"
+    assert cache.find(JOB) is not None
+    assert len(_entries(home)) == 1
+
+
+def test_the_first_of_two_publishers_wins(home: Path) -> None:
+    _publish(JOB, b"first")
+    staged = cache.stage(JOB)
+    (staged / cache.LIBRARY_NAME).write_bytes(b"second")
+    (staged / cache.METADATA_NAME).write_text("{}")
+
+    assert cache.publish(staged, JOB).path.read_bytes() == b"first"
+    cache.discard(staged)
+    assert len(_entries(home)) == 1
+
+
+async def test_a_cancelled_compilation_leaves_nothing(home: Path, processes: list[Process]) -> None:
+    with anyio.CancelScope() as scope:
+        await compile_model(JOB, on_progress=lambda _: scope.cancel())
+
+    assert scope.cancelled_caught
+    assert processes[0].returncode is not None
+    assert _entries(home) == []
+
+
+async def test_a_compiler_that_ignores_the_signal_is_killed(
+    home: Path,
+    fake_compiler: Install,
+    processes: list[Process],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compile_module, "_GRACE_SECONDS", 0.01)
+    fake_compiler(
+        'trap \'\' TERM\necho \'{"stage": "graph", "fraction": 0.5}\'\nwhile :; do sleep 0.05; done'
+    )
+
+    with anyio.CancelScope() as scope:
+        await compile_model(JOB, on_progress=lambda _: scope.cancel())
+
+    assert scope.cancelled_caught
+    assert processes[0].returncode == -9
+    assert _entries(home) == []
+
+
+async def test_an_exception_of_the_listener_ends_the_compiler(
+    home: Path, processes: list[Process]
+) -> None:
+    def fail(_: CompileProgress) -> None:
+        raise LookupError("listener")
+
+    with pytest.raises(LookupError, match="listener"):
+        await compile_model(JOB, on_progress=fail)
+
+    assert processes[0].returncode is not None
+    assert _entries(home) == []
+
+
+async def test_a_failure_of_the_compiler_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = cache.stage
+
+    def stage(job: CompileJob) -> Path:
+        staged = original(job)
+        (staged / cache.JOB_NAME).write_text("{}")
+        return staged
+
+    monkeypatch.setattr(cache, "stage", stage)
+
+    with pytest.raises(CompileError, match="KeyError: 'config'") as caught:
+        await compile_model(JOB)
+
+    assert "Traceback" in str(caught.value)
+    assert _entries(home) == []
+
+
+async def test_a_compiler_that_dies_without_a_word_is_an_error(
+    home: Path, fake_compiler: Install
+) -> None:
+    fake_compiler("echo last words >&2\nkill -9 $$")
+
+    with pytest.raises(CompileError, match=r"exit status -9\nlast words"):
+        await compile_model(JOB)
+
+    assert _entries(home) == []
+
+
+async def test_what_is_not_supported_is_refused_before_a_process_starts(
+    processes: list[Process],
+) -> None:
+    with pytest.raises(ModelLoadError, match="only the CPU") as device:
+        await compile_model(replace(JOB, device="cuda"))
+    with pytest.raises(ModelLoadError, match="supported: q0f32") as quantization:
+        await compile_model(replace(JOB, quantization="q3f16_1"))
+
+    assert device.value.field == "device"
+    assert quantization.value.field == "quantization"
+    assert processes == []
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named(home: Path) -> None:
+    home.write_text("a file is in the way")
+
+    with pytest.raises(CompileError, match="cannot be written") as caught:
+        anyio.run(compile_model, JOB)
+
+    assert caught.value.path == home / "libraries"

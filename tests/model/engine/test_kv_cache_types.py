@@ -1,0 +1,169 @@
+"""Caches of 8, 16 and 32 bits: what they cost in accuracy, and that nothing else shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from anyio import create_task_group
+from numpy.typing import NDArray
+
+from aiomlc import AsyncMLCEngine, BadRequestError, EngineConfig, MLCEngine, plan_memory
+from aiomlc.config import KVCacheType
+from aiomlc.runtime.native.model import NativeModel
+from tests.model.conftest import OpenTiny
+from tests.model.tiny_encoder import write_encoder
+from tests.model.tiny_models import TINY_CONFIGS
+
+Directory = Callable[[str], Path]
+Logits = NDArray[np.float32]
+
+TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
+
+
+def _last(model: NativeModel, pieces: Sequence[int]) -> Logits:
+    """The logits after all of TOKENS, which are given in pieces."""
+    model.add_sequence(0)
+    begin = 0
+    for size in pieces:
+        logits: Logits = model.forward([(0, TOKENS[begin : begin + size])])[0]
+        begin += size
+    model.remove_sequence(0)
+    return logits
+
+
+# Activations of q4f16_1 are rounded to 8 bits, so that a small difference can become a step.
+@pytest.mark.parametrize(
+    ("architecture", "quantization", "kv_cache_dtype", "limit"),
+    [
+        ("qwen3", "q0f32", "float32", 0),
+        ("qwen3", "q0f32", "float16", 2e-3),
+        ("qwen3", "q4f16_1", "float16", 0),
+        ("qwen3", "q4f16_1", "float32", 3e-2),
+        *((architecture, "q0f32", "int8", 2e-2) for architecture in TINY_CONFIGS),
+        *((architecture, "q4f16_1", "int8", 4e-2) for architecture in TINY_CONFIGS),
+    ],
+)
+def test_logits_are_near_those_of_the_models_own_cache(
+    open_tiny: OpenTiny,
+    architecture: str,
+    quantization: str,
+    kv_cache_dtype: KVCacheType,
+    limit: float,
+) -> None:
+    own = _last(open_tiny(architecture, quantization), [80])
+
+    other = _last(open_tiny(architecture, quantization, kv_cache_dtype), [80])
+
+    difference = np.linalg.norm(other - own) / np.linalg.norm(own)
+    assert difference <= limit
+    assert (difference > 0) == (limit > 0)
+
+
+@pytest.mark.parametrize("architecture", TINY_CONFIGS)
+@pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
+def test_pieces_and_forks_have_the_bits_of_the_whole_in_eight_bits(
+    open_tiny: OpenTiny, architecture: str, quantization: str
+) -> None:
+    model = open_tiny(architecture, quantization, "int8")
+    free = model.free_pages()
+    whole = _last(model, [80])
+
+    for pieces in ([1] * 80, [79, 1], [1, 79], [16, 16, 48], [13, 37, 1, 29]):
+        np.testing.assert_array_equal(_last(model, pieces), whole)
+    model.add_sequence(1)
+    model.forward([(1, TOKENS[:50])])
+    for position in (1, 15, 16, 17, 32, 49, 50):
+        model.fork_sequence(1, 2, position)
+        np.testing.assert_array_equal(model.forward([(2, TOKENS[position:])])[0], whole)
+        model.remove_sequence(2)
+    model.remove_sequence(1)
+
+    assert model.free_pages() == free
+
+
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q0f32"])
+def test_eight_bits_hold_more_tokens_in_the_same_memory(
+    tiny_directory: Directory, quantization: str
+) -> None:
+    def bytes_per_token(kv_cache_dtype: KVCacheType) -> int:
+        config = EngineConfig(quantization=quantization, kv_cache_dtype=kv_cache_dtype)
+        return plan_memory(tiny_directory("qwen3"), engine_config=config).kv_bytes_per_token
+
+    config = TINY_CONFIGS["qwen3"]
+    rows = 2 * config["num_hidden_layers"] * config["num_key_value_heads"]
+
+    assert bytes_per_token("float32") == rows * 4 * config["head_dim"]
+    assert bytes_per_token("float16") == rows * 2 * config["head_dim"]
+    assert bytes_per_token("int8") == rows * (config["head_dim"] + 4)
+    assert bytes_per_token("auto") == bytes_per_token(
+        "float32" if quantization == "q0f32" else "float16"
+    )
+
+
+def test_an_encoder_has_no_cache_to_choose(model_cache: Path, tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder")
+
+    with (
+        pytest.raises(BadRequestError) as caught,
+        MLCEngine(encoder, engine_config=EngineConfig(kv_cache_dtype="int8")),
+    ):
+        pass
+
+    assert caught.value.param == "kv_cache_dtype"
+
+
+# ---- The engine ----
+
+# Prompts of 30 to 130 tokens that begin alike, and repeat themselves so that guesses come true.
+PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
+
+
+def _requests() -> list[dict[str, Any]]:
+    options: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.1, "seed": 5}]
+    once = [
+        {"messages": [{"role": "user", "content": text}], "max_tokens": 60} | option
+        for text in PROMPTS
+        for option in options
+    ]
+    return once + once
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral_window"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"step_token_budget": 7, "max_num_sequence": 4},
+        {"max_total_sequence_length": 640, "prefix_cache_max_num_recycling_seqs": 5},
+        {"speculative_mode": "prompt_lookup", "spec_draft_length": 9},
+    ],
+)
+async def test_nothing_of_the_engine_changes_what_a_model_says_in_eight_bits(
+    model_cache: Path, tiny_directory: Directory, architecture: str, options: dict[str, Any]
+) -> None:
+    requests = _requests()
+    together: list[str | None] = [None] * len(requests)
+
+    def open_engine(**more: Any) -> AsyncMLCEngine:  # noqa: ANN401
+        config = EngineConfig(quantization="q4f16_1", kv_cache_dtype="int8", num_threads=2, **more)
+        return AsyncMLCEngine(tiny_directory(architecture), engine_config=config)
+
+    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
+        answer = await engine.chat.completions.create(**requests[index])
+        together[index] = answer.choices[0].message.content
+
+    async with open_engine(prefix_cache_mode="disable", max_num_sequence=1) as engine:
+        answers = [await engine.chat.completions.create(**request) for request in requests]
+    async with open_engine(**options) as engine:
+        async with create_task_group() as tasks:
+            for index in range(len(requests)):
+                tasks.start_soon(fetch, engine, index)
+        statistics = engine.statistics()
+
+    assert together == [answer.choices[0].message.content for answer in answers]
+    assert statistics.prefix_cache_hits > 0
+    assert statistics.free_pages == statistics.total_pages

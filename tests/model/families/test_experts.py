@@ -1,0 +1,174 @@
+"""Mixtures of experts: from every kind of file, and as compiled libraries call their kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+import tvm_ffi
+from numpy.typing import NDArray
+
+from aiomlc.config import EngineConfig
+from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import prepare_model
+from aiomlc.runtime.native.library import load_native
+from tests.model.kernels.test_linear import empty, pack_f32, pack_q4, random
+from tests.model.tiny_experts import EXPERT_CONFIGS, fused_experts
+from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
+from tests.model.weight_files import mlc_record, mlc_words, quantize, write_mlc
+
+load_native()
+
+Array = NDArray[Any]
+HIDDEN, INNER, EXPERTS = 48, 32, 5
+
+
+@pytest.mark.parametrize("architecture", EXPERT_CONFIGS)
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q0f32"])
+def test_fused_tensors_of_newer_tools_are_the_same_model(
+    model_cache: Path, tmp_path: Path, architecture: str, quantization: str
+) -> None:
+    config = EngineConfig(quantization=quantization, num_threads=2)
+    fused = fused_experts(tiny_weights(architecture))
+    assert any(value.ndim == 3 for value in fused.values())
+
+    packed = []
+    for name in ("parts", "fused"):
+        directory = write_model(tmp_path / name, architecture)
+        if name == "fused":
+            write_safetensors(directory / "model.safetensors", fused)
+        prepared = anyio.run(
+            prepare_model, find_model(directory), "auto", config, lambda progress: None
+        )
+        packed.append(prepared.weights.path.read_bytes())
+
+    assert packed[0] == packed[1]
+
+
+def write_mlc_model(directory: Path, architecture: str) -> None:
+    """The same weights as MLC stores them: 4 bits in three axes, and routers that are not."""
+    settings = TINY_CONFIGS[architecture]
+    outer = {
+        "model_type": settings["model_type"],
+        "quantization": "q4f16_1",
+        "context_window_size": settings["max_position_embeddings"],
+        "model_config": settings,
+    }
+    config_path = directory / "mlc-chat-config.json"
+    config_path.write_text(json.dumps(outer))
+    config = read_description(directory).config
+    assert isinstance(config, DecoderConfig)
+    assert config.experts is not None
+    weights = tiny_weights(architecture)
+    tensors: list[tuple[dict[str, Any], Array]] = []
+    for parameter in decoder_parameters(config):
+        value = np.concatenate([weights[source] for source in parameter.sources])
+        if parameter.kind == "vector":
+            tensors.append((mlc_record(parameter.mlc_name, value), value))
+        elif parameter.exact:
+            tensors.append((mlc_record(f"{parameter.mlc_name}.weight", value), value))
+        else:
+            axes = (config.experts.count, -1) if parameter.whole else (-1,)
+            values, scales = quantize(value)
+            parts: dict[str, Array] = {"q_weight": mlc_words(values), "q_scale": scales}
+            for name, part in parts.items():
+                stored = part.reshape(*axes, part.shape[1])
+                tensors.append((mlc_record(f"{parameter.mlc_name}.{name}", stored), stored))
+    write_mlc(directory, tensors)
+
+
+@pytest.mark.parametrize("architecture", EXPERT_CONFIGS)
+def test_an_mlc_directory_gives_the_bytes_of_quantising(
+    model_cache: Path, tmp_path: Path, architecture: str
+) -> None:
+    packed = []
+    for name in ("hub", "mlc"):
+        directory = write_model(tmp_path / name, architecture)
+        if name == "mlc":
+            (directory / "config.json").unlink()
+            (directory / "model.safetensors").unlink()
+            write_mlc_model(directory, architecture)
+        config = EngineConfig(quantization="q4f16_1", num_threads=2)
+        prepared = anyio.run(
+            prepare_model, find_model(directory), "auto", config, lambda progress: None
+        )
+        packed.append(prepared.weights.path.read_bytes())
+
+    assert packed[0] == packed[1]
+
+
+def call(format_name: str, *arguments: object) -> None:
+    function = tvm_ffi.get_global_func(f"aiomlc.cpu.mix_experts_{format_name}")
+    assert function is not None
+    function(*(tvm_ffi.from_dlpack(a) if isinstance(a, np.ndarray) else a for a in arguments))
+
+
+def matrices() -> tuple[Array, Array]:
+    return random(EXPERTS * 2 * INNER, HIDDEN, seed=1), random(EXPERTS * HIDDEN, INNER, seed=2)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+@pytest.mark.parametrize("normalize", [0, 1])
+def test_rows_are_the_weighted_sums_of_their_experts(rows: int, normalize: int) -> None:
+    gate_up, down = matrices()
+    x, logits, out = (
+        random(rows, HIDDEN, seed=3),
+        random(rows, EXPERTS, seed=4),
+        empty(rows, HIDDEN),
+    )
+
+    call("f32", x, logits, pack_f32(gate_up)[0], INNER, pack_f32(down)[0], 2, normalize, out)
+
+    for row in range(rows):
+        share = np.exp(logits[row] - logits[row].max())
+        share /= share.sum()
+        chosen = np.argsort(-share)[:2]
+        total = share[chosen].sum() if normalize else 1.0
+        expected = np.zeros(HIDDEN)
+        for expert in chosen:
+            both = gate_up.reshape(EXPERTS, 2 * INNER, HIDDEN)[expert] @ x[row]
+            gate, up = both[:INNER], both[INNER:]
+            gated = gate / (1 + np.exp(-gate)) * up
+            result = down.reshape(EXPERTS, HIDDEN, INNER)[expert] @ gated
+            expected += share[expert] / total * result
+        np.testing.assert_allclose(out[row], expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"logits": empty(3, EXPERTS)}, "logits has shape"),
+        ({"logits": empty(2, EXPERTS + 1)}, "gate_up has shape"),
+        ({"inner": 16}, "gate_up has shape"),
+        ({"inner": 24}, "inner is 24, not a multiple of 16"),
+        ({"inner": 0}, "inner is 0"),
+        ({"down": np.zeros(16, np.uint8)}, "down has shape"),
+        ({"x": empty(2, 40)}, "rows of 40, not a multiple of 16"),
+        ({"per_row": 0}, "per_row is 0 of 5 experts"),
+        ({"per_row": 6}, "per_row is 6 of 5 experts"),
+        ({"out": empty(2, 40)}, "out has shape"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:
+    gate_up, down = matrices()
+    arguments: dict[str, object] = {
+        "x": empty(2, HIDDEN),
+        "logits": empty(2, EXPERTS),
+        "gate_up": pack_q4(gate_up)[0],
+        "inner": INNER,
+        "down": pack_q4(down)[0],
+        "per_row": 2,
+        "normalize": 1,
+        "out": empty(2, HIDDEN),
+    }
+    arguments |= changes
+    if "x" in changes:
+        arguments["out"] = changes["x"]
+
+    with pytest.raises(ValueError, match=message):
+        call("q4", *arguments.values())

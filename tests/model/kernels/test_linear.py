@@ -1,0 +1,185 @@
+"""The linear kernels as compiled libraries call them, against NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from numpy.typing import DTypeLike, NDArray
+
+from aiomlc.runtime.native.library import load_native
+
+load_native()
+
+Array = NDArray[Any]
+Packer = Callable[[Array], tuple[Array, Array]]
+
+TILE = 16
+GROUP = 32
+
+
+def call(name: str, *arguments: Array) -> None:
+    function = tvm_ffi.get_global_func(f"aiomlc.cpu.{name}")
+    assert function is not None
+    function(*(tvm_ffi.from_dlpack(a) for a in arguments))
+
+
+def random(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def empty(*shape: int, dtype: DTypeLike = np.float32) -> Array:
+    return np.full(shape, np.nan, dtype)
+
+
+def padded(matrix: Array, rows: int, cols: int) -> Array:
+    n, k = matrix.shape
+    return np.pad(matrix, ((0, -n % rows), (0, -k % cols)))
+
+
+def as_bytes(packed: Array) -> Array:
+    return np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+
+
+def tiles(weights: Array) -> Array:
+    """Tiles of 16 rows, each stored input by input."""
+    wide = padded(weights, TILE, 1)
+    return wide.reshape(-1, TILE, wide.shape[1]).transpose(0, 2, 1)
+
+
+def pack_f32(weights: Array) -> tuple[Array, Array]:
+    return as_bytes(tiles(weights)), weights.astype(np.float64)
+
+
+def pack_bf16(weights: Array) -> tuple[Array, Array]:
+    # Random weights hit no tie, so adding half a unit rounds to nearest.
+    high = ((weights.view(np.uint32).astype(np.uint64) + 0x8000) >> 16).astype(np.uint16)
+    stored = (high.astype(np.uint32) << 16).view(np.float32)
+    return as_bytes(tiles(high)), stored.astype(np.float64)
+
+
+def pack_q4(weights: Array) -> tuple[Array, Array]:
+    rows, cols = weights.shape
+    grouped = padded(weights, TILE, GROUP)
+    grouped = grouped.reshape(grouped.shape[0], -1, GROUP)
+    scale = (np.abs(grouped).max(-1, keepdims=True) / np.float32(7)).astype(np.float16)
+    steps = grouped / np.where(scale == 0, 1, scale).astype(np.float32)
+    unsigned = np.clip(np.round(steps + 7), 0, 14).astype(np.uint8)
+    stored = (unsigned.astype(np.float64) - 7) * scale
+
+    # [tile, row, group, half, vector, lane] -> [tile, group, half, vector, row, lane]
+    lanes = unsigned.reshape(-1, TILE, unsigned.shape[1], 2, 4, 4).transpose(0, 2, 3, 4, 1, 5)
+    nibbles = (lanes[:, :, 0] | lanes[:, :, 1] << 4).reshape(*lanes.shape[:2], 256)
+    scales = scale.reshape(-1, TILE, scale.shape[1]).transpose(0, 2, 1)
+    scale_bytes = np.ascontiguousarray(scales).view(np.uint8)
+    packed = as_bytes(np.concatenate([nibbles, scale_bytes], axis=-1))
+    return packed, stored.reshape(stored.shape[0], -1)[:rows, :cols]
+
+
+def rounded(x: Array) -> Array:
+    """The 8-bit activations that the q4 kernels multiply, per row and group of inputs."""
+    cols = x.shape[-1]
+    wide = padded(x.reshape(-1, cols), 1, GROUP)
+    grouped = wide.reshape(wide.shape[0], -1, GROUP)
+    scale = np.abs(grouped).max(-1, keepdims=True) / np.float32(127)
+    steps = np.round(grouped / np.where(scale == 0, 1, scale))
+    values = (steps.astype(np.float64) * scale).reshape(wide.shape)[:, :cols]
+    return np.asarray(values.reshape(x.shape))
+
+
+def unrounded(x: Array) -> Array:
+    return x.astype(np.float64)
+
+
+FORMATS = pytest.mark.parametrize(
+    ("name", "pack", "seen"),
+    [("f32", pack_f32, unrounded), ("bf16", pack_bf16, unrounded), ("q4", pack_q4, rounded)],
+    ids=["f32", "bf16", "q4"],
+)
+
+
+def assert_close(actual: Array, weights: Array, x: Array, bias: Array | None = None) -> None:
+    expected = x @ weights.T + (0 if bias is None else bias)
+    # Rounding errors are relative to the terms of the sum, which may cancel.
+    size = np.abs(x) @ np.abs(weights).T + (0 if bias is None else np.abs(bias))
+    unit = 1e-3 if actual.dtype == np.float16 else 2e-6
+    assert np.all(np.abs(actual - expected) <= unit * size)
+
+
+@FORMATS
+@pytest.mark.parametrize("shape", [(1, 1), (48, 64), (37, 75), (130, 257)])
+@pytest.mark.parametrize("batch", [1, 3, 16, 33])
+def test_linear(
+    name: str, pack: Packer, seen: Callable[[Array], Array], shape: tuple[int, int], batch: int
+) -> None:
+    packed, weights = pack(random(*shape))
+    x, out = random(1, batch, shape[1], seed=1), empty(1, batch, shape[0])
+
+    call(f"linear_{name}", x, packed, out)
+
+    assert_close(out, weights, seen(x))
+
+
+@FORMATS
+def test_linear_adds_the_bias(name: str, pack: Packer, seen: Callable[[Array], Array]) -> None:
+    packed, weights = pack(random(37, 75))
+    x, bias, out = random(5, 75, seed=1), random(37, seed=2), empty(5, 37)
+
+    call(f"linear_bias_{name}", x, packed, bias, out)
+
+    assert_close(out, weights, seen(x), bias)
+
+
+@FORMATS
+def test_linear_takes_and_gives_half_precision(
+    name: str, pack: Packer, seen: Callable[[Array], Array]
+) -> None:
+    packed, weights = pack(random(37, 75))
+    x, out = random(5, 75, seed=1).astype(np.float16), empty(5, 37, dtype=np.float16)
+
+    call(f"linear_{name}", x, packed, out)
+
+    assert_close(out, weights, seen(x.astype(np.float32)))
+
+
+@FORMATS
+def test_a_row_of_a_batch_has_the_bits_it_has_alone(
+    name: str, pack: Packer, seen: Callable[[Array], Array]
+) -> None:
+    packed, _ = pack(random(37, 75))
+    x, together = random(33, 75, seed=1), empty(33, 37)
+    call(f"linear_{name}", x, packed, together)
+
+    for row in range(33):
+        alone = empty(1, 37)
+        call(f"linear_{name}", x[row : row + 1], packed, alone)
+        np.testing.assert_array_equal(alone[0], together[row])
+
+
+@FORMATS
+def test_embedding_rows_are_the_stored_weights(
+    name: str, pack: Packer, seen: Callable[[Array], Array]
+) -> None:
+    packed, weights = pack(random(37, 75))
+    ids, out = np.array([36, 0, 17, 17], np.int32), empty(4, 75)
+
+    call(f"embed_{name}", ids, packed, out)
+
+    np.testing.assert_array_equal(out, weights[ids].astype(np.float32))
+
+
+def test_an_id_outside_the_table_is_refused() -> None:
+    packed, _ = pack_q4(random(32, 64))
+
+    with pytest.raises(ValueError, match="32"):
+        call("embed_q4", np.array([32], np.int32), packed, empty(1, 64))
+
+
+def test_a_matrix_of_another_size_is_refused() -> None:
+    packed, _ = pack_q4(random(32, 64))
+
+    with pytest.raises(ValueError, match="packed"):
+        call("linear_q4", random(1, 64), packed, empty(1, 48))

@@ -1,0 +1,180 @@
+"""Plans against what loading really takes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aiomlc import (
+    AsyncMLCEngine,
+    BadRequestError,
+    EngineConfig,
+    InsufficientMemoryError,
+    MLCEngine,
+    SyncMLCEngine,
+)
+from aiomlc import plan_memory as plan_engine
+from aiomlc.runtime.loading.memory_plan import plan_memory
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import prepare_model
+from tests.model.conftest import OpenTiny
+from tests.model.tiny_encoder import write_encoder
+from tests.model.tiny_models import TINY_CONFIGS
+
+Directory = Callable[[str], Path]
+
+_PLAIN_MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "1000000"}
+# Opens a model for two numbers of tokens; tells what each took of the address space, and the plan.
+_MEASURE = """
+import json, sys
+from pathlib import Path
+import anyio
+from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.open_decoder import open_native
+from aiomlc.runtime.loading.model_directory import find_model
+
+def size():
+    return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+
+opened = []
+for tokens in map(int, sys.argv[4:]):
+    config = EngineConfig(
+        quantization=sys.argv[2],
+        kv_cache_dtype=sys.argv[3],
+        num_threads=1,
+        max_total_sequence_length=tokens,
+    )
+    before = size()
+    opened.append(
+        anyio.run(
+            open_native, find_model(sys.argv[1]), "auto", "local", config, lambda progress: None
+        )
+    )
+    print(json.dumps([size() - before, opened[-1].plan.kv_cache_bytes]))
+"""
+
+
+@pytest.mark.parametrize("architecture", TINY_CONFIGS)
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q0bf16", "q0f32"])
+def test_weights_take_what_was_planned(
+    tiny_directory: Directory, architecture: str, quantization: str
+) -> None:
+    directory = find_model(tiny_directory(architecture))
+    config = EngineConfig(quantization=quantization, num_threads=2)
+
+    prepared = anyio.run(prepare_model, directory, "auto", config, lambda progress: None)
+
+    plan = plan_memory(directory, "local", config)
+    assert plan.weight_bytes == prepared.weights.nbytes
+    assert plan.models[0].quantization == prepared.library.metadata["quantization"]
+    assert plan.models[0].context_window == prepared.library.metadata["context_window_size"]
+    assert plan.models[0].vocab_size == prepared.library.metadata["vocab_size"]
+
+
+@pytest.mark.parametrize("architecture", TINY_CONFIGS)
+def test_the_cache_has_the_pages_of_the_plan(
+    tiny_directory: Directory, open_tiny: OpenTiny, architecture: str
+) -> None:
+    config = EngineConfig(quantization="q4f16_1")
+    plan = plan_memory(find_model(tiny_directory(architecture)), "local", config)
+
+    assert open_tiny(architecture, "q4f16_1").free_pages() == plan.num_pages
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kv_cache_dtype"),
+    [("q4f16_1", "auto"), ("q0f32", "auto"), ("q4f16_1", "int8"), ("q0f32", "float16")],
+)
+def test_the_cache_takes_the_bytes_of_the_plan(
+    tiny_directory: Directory, quantization: str, kv_cache_dtype: str
+) -> None:
+    tokens = [16, 2**18, 2**23]  # The first also loads the libraries.
+    result = subprocess.run(
+        [
+            *(sys.executable, "-c", _MEASURE, tiny_directory("qwen3"), quantization),
+            *(kv_cache_dtype, *map(str, tokens)),
+        ],
+        env={**os.environ, **_PLAIN_MALLOC},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    _, one, other = [json.loads(line) for line in result.stdout.splitlines()]
+
+    # What else is opened does not depend on the tokens, but for the tables of the pages; threads
+    # come and go with their stacks.
+    stacks = 4 * 2**23
+    assert other[0] - one[0] == pytest.approx(other[1] - one[1], rel=0.02, abs=stacks)
+    assert other[1] - one[1] > 50 * stacks  # So that they are a fiftieth of it, too.
+
+
+async def test_the_engine_keeps_the_plan_it_was_opened_with(tiny_directory: Directory) -> None:
+    directory = tiny_directory("llama")
+    config = EngineConfig(quantization="q0f32", max_num_sequence=3, gpu_memory_utilization=0.25)
+    planned = plan_engine(directory, mode="server", engine_config=config)
+
+    async with AsyncMLCEngine(directory, mode="server", engine_config=config) as engine:
+        plan = engine.memory_plan
+        pages = engine.statistics().total_pages
+
+    assert plan is not None
+    assert (plan.models, plan.limits, plan.given) == (planned.models, planned.limits, planned.given)
+    assert pages == plan.num_pages
+
+
+def test_what_does_not_fit_is_told_before_anything_is_compiled(
+    tiny_directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tiny_directory("llama")
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path))
+    config = EngineConfig(max_total_sequence_length=2**40)
+
+    with pytest.raises(InsufficientMemoryError) as caught:
+        MLCEngine(directory, engine_config=config)
+
+    assert caught.value.plan.max_total_sequence_length == 2**40
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("verbose", "level"), [(True, logging.INFO), (False, logging.DEBUG)])
+def test_the_plan_is_logged_and_every_engine_has_it(
+    tiny_directory: Directory,
+    caplog: pytest.LogCaptureFixture,
+    verbose: bool,
+    level: int,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="aiomlc")
+    config = EngineConfig(verbose=verbose, num_threads=1)
+
+    for make in (MLCEngine, SyncMLCEngine):
+        caplog.clear()
+        with make(tiny_directory("llama"), engine_config=config) as engine:
+            plan = engine.memory_plan
+
+        logged = [(r.levelno, r.message) for r in caplog.records if "memory plan" in r.message]
+        assert logged == [(level, f"memory plan\n{plan}")]
+
+
+def test_planning_compiles_and_converts_nothing(
+    tiny_directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tiny_directory("llama")
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path))
+
+    plan_engine(directory)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoder_has_no_cache_to_plan(tmp_path: Path) -> None:
+    with pytest.raises(BadRequestError, match="is an encoder"):
+        plan_engine(write_encoder(tmp_path / "encoder"))

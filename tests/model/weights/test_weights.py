@@ -1,0 +1,509 @@
+"""Weights of a model directory become exactly the packed bytes that NumPy makes of them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+from anyio import CancelScope, fail_after
+from numpy.typing import NDArray
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.native.library import load_native
+from aiomlc.weights import PackedWeights, Progress, map_weights, prepare_weights
+from tests.model.weight_files import (
+    MLC_NAMES,
+    Array,
+    from_bf16,
+    load,
+    mlc_record,
+    mlc_words,
+    pack,
+    pack_q4,
+    quantize,
+    store,
+    to_bf16,
+    write_mlc,
+    write_safetensors,
+    write_shards,
+)
+
+pytestmark = pytest.mark.anyio
+
+# 80 is no multiple of 32 and 40 none of 16, so that every kind of padding occurs.
+HIDDEN, ROWS = 80, 40
+QKV_PARTS = ("q_proj", "k_proj", "v_proj")
+QKV_ROWS = (24, 9, 7)
+
+Params = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _native_library() -> None:
+    load_native()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model"
+    path.mkdir()
+    return path
+
+
+def make_params(weight_format: str) -> Params:
+    qkv = [f"layer.{part}.weight" for part in QKV_PARTS]
+    return [
+        {"name": "embed", "kind": "matrix", "format": weight_format, "shape": [ROWS, HIDDEN],
+         "sources": ["embed.weight"]},
+        {"name": "layer.qkv_proj", "kind": "matrix", "format": weight_format,
+         "shape": [ROWS, HIDDEN], "sources": qkv},
+        {"name": "layer.qkv_proj.bias", "kind": "vector", "format": "f32", "shape": [ROWS],
+         "sources": [name.replace("weight", "bias") for name in qkv]},
+        {"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [HIDDEN],
+         "sources": ["norm.weight"]},
+    ]  # fmt: skip
+
+
+def make_weights(dtype: str, seed: int = 0) -> dict[str, tuple[str, Array]]:
+    """Every tensor that `make_params` needs; one group of zeros, one of tiny values, some ties."""
+    random = np.random.default_rng(seed)
+    embed = random.normal(0, 0.05, (ROWS, HIDDEN)).astype(np.float32)
+    embed[3, 32:64] = 0
+    embed[4, :32] = 1e-9
+    embed[5, :32] = np.linspace(-3.5, 3.5, 32, dtype=np.float32)
+    embed[6, :32] = np.arange(32, dtype=np.float32) * 0.5 - 7
+    tensors = {"embed.weight": (dtype, store(embed, dtype))}
+    for part, rows in zip(QKV_PARTS, QKV_ROWS, strict=True):
+        weight = random.normal(0, 1, (rows, HIDDEN))
+        tensors[f"layer.{part}.weight"] = (dtype, store(weight, dtype))
+        tensors[f"layer.{part}.bias"] = (dtype, store(random.normal(0, 1, rows), dtype))
+
+    tensors["norm.weight"] = (dtype, store(random.normal(1, 0.1, HIDDEN), dtype))
+    return tensors
+
+
+def merged(tensors: Mapping[str, tuple[str, Array]], kind: str) -> NDArray[np.float32]:
+    return np.concatenate([load(tensors[f"layer.{part}.{kind}"][1]) for part in QKV_PARTS])
+
+
+def expected(tensors: Mapping[str, tuple[str, Array]], weight_format: str) -> list[bytes]:
+    return [
+        pack(load(tensors["embed.weight"][1]), weight_format),
+        pack(merged(tensors, "weight"), weight_format),
+        merged(tensors, "bias").tobytes(),
+        load(tensors["norm.weight"][1]).tobytes(),
+    ]
+
+
+def map_all(weights: PackedWeights) -> list[Array]:
+    tensors = map_weights(weights.path, weights.nbytes, weights.params)
+    return [np.from_dlpack(tensor) for tensor in tensors]
+
+
+async def prepare(
+    model: Path,
+    params: Params,
+    *,
+    num_threads: int = 2,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> PackedWeights:
+    return await prepare_weights(
+        model,
+        params,
+        cache=model.parent / "cache",
+        num_threads=num_threads,
+        on_progress=on_progress,
+    )
+
+
+def entries(model: Path) -> list[str]:
+    cache = model.parent / "cache"
+    return sorted(item.name for item in cache.iterdir()) if cache.exists() else []
+
+
+@pytest.mark.parametrize("weight_format", ["q4", "bf16", "f32"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+async def test_packed_parameters_are_bit_equal_to_the_reference(
+    model: Path, dtype: str, weight_format: str
+) -> None:
+    tensors = make_weights(dtype)
+    write_safetensors(model / "model.safetensors", tensors)
+
+    arrays = map_all(await prepare(model, make_params(weight_format)))
+
+    assert [array.tobytes() for array in arrays] == expected(tensors, weight_format)
+    assert [array.dtype.name for array in arrays] == ["uint8", "uint8", "float32", "float32"]
+    assert [array.shape for array in arrays[2:]] == [(ROWS,), (HIDDEN,)]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("is_mlc", [False, True])
+async def test_what_norms_leave_out_is_added_unless_mlc_did(
+    model: Path, dtype: str, is_mlc: bool
+) -> None:
+    stored = store(np.random.default_rng(3).normal(0, 0.1, 70_000), dtype)
+    if is_mlc:
+        write_mlc(model, [(mlc_record("norm.weight", stored, dtype=MLC_NAMES[dtype]), stored)])
+    else:
+        write_safetensors(model / "model.safetensors", {"norm.weight": (dtype, stored)})
+    params = [{"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [stored.size],
+               "sources": ["norm.weight"], "added": 1.0}]  # fmt: skip
+
+    (array,) = map_all(await prepare(model, params))
+
+    added = np.float32(0 if is_mlc else 1)
+    np.testing.assert_array_equal(array, load(stored) + added)
+
+
+async def test_every_value_of_a_half_is_widened_exactly(model: Path) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    halves = halves[(halves & 0x7C00) != 0x7C00].view(np.float16)
+    write_safetensors(model / "model.safetensors", {"all": ("f16", halves)})
+    params = [{"name": "all", "kind": "vector", "format": "f32", "shape": [halves.size],
+               "sources": ["all"]}]  # fmt: skip
+
+    (widened,) = map_all(await prepare(model, params))
+
+    assert widened.tobytes() == halves.astype(np.float32).tobytes()
+
+
+async def test_large_matrices_are_the_same_on_any_number_of_threads(model: Path) -> None:
+    # Several blocks per matrix, the last one not full.
+    weight = np.random.default_rng(1).normal(0, 1, (2051, 544)).astype(np.float32)
+    write_safetensors(model / "model.safetensors", {"w": ("f32", weight)})
+    params = [{"name": "w", "kind": "matrix", "format": "q4", "shape": [2051, 544],
+               "sources": ["w"]}]  # fmt: skip
+
+    for num_threads in (1, 3):
+        weights = await prepare_weights(
+            model, params, cache=model.parent / f"cache{num_threads}", num_threads=num_threads
+        )
+
+        assert map_all(weights)[0].tobytes() == pack(weight, "q4")
+
+
+async def test_shards_give_the_same_bytes_as_one_file(model: Path) -> None:
+    tensors = make_weights("bf16")
+    items = list(tensors.items())
+    write_shards(model, [dict(items[:3]), dict(items[3:5]), dict(items[5:])])
+
+    arrays = map_all(await prepare(model, make_params("q4")))
+
+    assert [array.tobytes() for array in arrays] == expected(tensors, "q4")
+
+
+@pytest.mark.parametrize("index_name", ["tensor-cache.json", "ndarray-cache.json"])
+async def test_an_mlc_directory_gives_the_same_bytes_as_quantising(
+    model: Path, index_name: str
+) -> None:
+    tensors = make_weights("f16")
+    mlc: list[tuple[dict[str, Any], Array]] = []
+    matrices = (
+        ("embed", load(tensors["embed.weight"][1])),
+        ("layer.qkv_proj", merged(tensors, "weight")),
+    )
+    for name, weight in matrices:
+        values, scales = quantize(weight)
+        words = mlc_words(values)
+        mlc += [(mlc_record(f"{name}.q_weight", words), words)]
+        mlc += [(mlc_record(f"{name}.q_scale", scales), scales)]
+
+    bias = merged(tensors, "bias").astype(np.float16)
+    mlc += [(mlc_record("layer.qkv_proj.bias", bias), bias)]
+    norm = tensors["norm.weight"][1]
+    mlc += [(mlc_record("norm.weight", norm), norm)]
+    write_mlc(model, mlc, index_name=index_name)
+
+    arrays = map_all(await prepare(model, make_params("q4")))
+
+    assert [array.tobytes() for array in arrays] == expected(tensors, "q4")
+
+
+async def test_an_mlc_value_of_fifteen_is_kept(model: Path) -> None:
+    values = np.full((16, 32), 15, np.uint8)
+    scales = np.full((16, 1), 0.5, np.float16)
+    words = mlc_words(values)
+    write_mlc(
+        model, [(mlc_record("w.q_weight", words), words), (mlc_record("w.q_scale", scales), scales)]
+    )
+    params = [{"name": "w", "kind": "matrix", "format": "q4", "shape": [16, 32],
+               "sources": ["w.weight"]}]  # fmt: skip
+
+    (packed,) = map_all(await prepare(model, params))
+
+    assert packed.tobytes() == pack_q4(values, scales)
+
+
+async def test_an_unquantised_mlc_directory_may_store_float32_as_bfloat16(model: Path) -> None:
+    weight = np.random.default_rng(2).normal(0, 1, (ROWS, HIDDEN)).astype(np.float32)
+    norm = np.random.default_rng(3).normal(0, 1, HIDDEN).astype(np.float32)
+    halves, norm_halves = to_bf16(weight), to_bf16(norm)
+    changed = {"dtype": "float32", "format": "f32-to-bf16"}
+    write_mlc(
+        model,
+        [
+            (mlc_record("w.weight", halves, **changed), halves),
+            (mlc_record("norm.weight", norm_halves, dtype="bfloat16"), norm_halves),
+        ],
+    )
+    params = [
+        {"name": "w", "kind": "matrix", "format": "f32", "shape": [ROWS, HIDDEN], "sources": []},
+        {"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [HIDDEN],
+         "sources": []},
+    ]  # fmt: skip
+
+    arrays = map_all(await prepare(model, params))
+
+    assert arrays[0].tobytes() == pack(from_bf16(halves), "f32")
+    assert arrays[1].tobytes() == from_bf16(norm_halves).tobytes()
+
+
+async def test_parameters_are_aligned_and_outlive_their_file(model: Path) -> None:
+    tensors = make_weights("bf16")
+    write_safetensors(model / "model.safetensors", tensors)
+    weights = await prepare(model, make_params("q4"))
+
+    mapped: Sequence[Any] | None = map_weights(weights.path, weights.nbytes, weights.params)
+    assert mapped is not None
+    last = np.from_dlpack(mapped[-1])
+    addresses = [np.from_dlpack(tensor).ctypes.data for tensor in mapped]
+    weights.path.unlink()
+    mapped = None
+    gc.collect()
+
+    assert [address % 64 for address in addresses] == [0] * len(addresses)
+    assert last.tobytes() == expected(tensors, "q4")[-1]
+
+
+async def test_a_second_start_does_not_convert(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    first = await prepare(model, make_params("q4"))
+    status = first.path.stat()
+
+    second = await prepare(model, make_params("q4"))
+
+    assert first.converted
+    assert not second.converted
+    assert second.path.stat().st_ino == status.st_ino
+    assert len(entries(model)) == 1
+
+
+async def test_changed_weights_are_converted_again_in_the_same_place(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    first = await prepare(model, make_params("q4"))
+    old = map_all(first)[0].copy()
+    mapped = map_all(first)[0]
+    changed = make_weights("bf16", seed=1)
+    write_safetensors(model / "model.safetensors", changed)
+
+    second = await prepare(model, make_params("q4"))
+
+    assert second.converted
+    assert [array.tobytes() for array in map_all(second)] == expected(changed, "q4")
+    assert len(entries(model)) == 1
+    assert (mapped == old).all()
+
+
+async def test_another_quantisation_has_another_entry(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+
+    first = await prepare(model, make_params("q4"))
+    second = await prepare(model, make_params("bf16"))
+
+    assert first.path != second.path
+    assert len(entries(model)) == 2
+
+
+def truncate_data(entry: Path) -> None:
+    os.truncate(entry / "params.bin", 100)
+
+
+def remove_data(entry: Path) -> None:
+    (entry / "params.bin").unlink()
+
+
+def break_index(entry: Path) -> None:
+    (entry / "index.json").write_text('{"key": ')
+
+
+def age_index(entry: Path) -> None:
+    index = json.loads((entry / "index.json").read_text())
+    (entry / "index.json").write_text(json.dumps({**index, "layout_version": 0}))
+
+
+def become_a_file(entry: Path) -> None:
+    for item in entry.iterdir():
+        item.unlink()
+
+    entry.rmdir()
+    entry.write_text("not a directory")
+
+
+@pytest.mark.parametrize(
+    "damage", [truncate_data, remove_data, break_index, age_index, become_a_file]
+)
+async def test_a_damaged_entry_is_made_again(model: Path, damage: Callable[[Path], None]) -> None:
+    tensors = make_weights("f32")
+    write_safetensors(model / "model.safetensors", tensors)
+    first = await prepare(model, make_params("q4"))
+    damage(first.path.parent)
+
+    second = await prepare(model, make_params("q4"))
+
+    assert second.converted
+    assert [array.tobytes() for array in map_all(second)] == expected(tensors, "q4")
+    assert len(entries(model)) == 1
+
+
+async def test_conversions_at_the_same_time_leave_one_good_entry(model: Path) -> None:
+    tensors = make_weights("bf16")
+    write_safetensors(model / "model.safetensors", tensors)
+    results: list[PackedWeights] = []
+
+    async def convert() -> None:
+        results.append(await prepare(model, make_params("q4"), num_threads=1))
+
+    async with anyio.create_task_group() as tg:
+        for _ in range(4):
+            tg.start_soon(convert)
+
+    for weights in results:
+        assert [array.tobytes() for array in map_all(weights)] == expected(tensors, "q4")
+
+    assert len(entries(model)) == 1
+
+
+async def test_progress_ends_at_the_size_of_the_sources(model: Path) -> None:
+    tensors = make_weights("bf16")
+    write_safetensors(model / "model.safetensors", tensors)
+    seen: list[Progress] = []
+
+    await prepare(model, make_params("q4"), on_progress=seen.append)
+
+    total = sum(stored.nbytes for _, stored in tensors.values())
+    assert seen[-1] == Progress(total, total)
+    assert [step.done_bytes for step in seen] == sorted(step.done_bytes for step in seen)
+
+
+@pytest.fixture
+def slow_model(model: Path) -> tuple[Path, Params]:
+    """A sparse file of 4 GB of zeros: converting it takes much longer than the test may."""
+    rows, cols = 1 << 19, 4096
+    header = {"w": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [0, rows * cols * 2]}}
+    encoded = json.dumps(header).encode()
+    path = model / "model.safetensors"
+    path.write_bytes(len(encoded).to_bytes(8, "little") + encoded)
+    os.truncate(path, 8 + len(encoded) + rows * cols * 2)
+    return model, [{"name": "w", "kind": "matrix", "format": "q4", "shape": [rows, cols],
+                    "sources": ["w"]}]  # fmt: skip
+
+
+async def test_a_cancelled_conversion_ends_early_and_leaves_nothing(
+    slow_model: tuple[Path, Params],
+) -> None:
+    model, params = slow_model
+    seen: list[Progress] = []
+
+    with CancelScope() as scope:
+
+        def cancel_when_started(progress: Progress) -> None:
+            seen.append(progress)
+            if progress.done_bytes > 0:
+                scope.cancel()
+
+        await prepare(model, params, on_progress=cancel_when_started)
+
+    assert scope.cancelled_caught
+    assert 0 < seen[-1].done_bytes < seen[-1].total_bytes
+    assert entries(model) == []
+
+
+async def test_an_error_in_the_callback_ends_the_conversion_and_arrives_as_it_is(
+    slow_model: tuple[Path, Params],
+) -> None:
+    model, params = slow_model
+
+    def fail(progress: Progress) -> None:
+        raise LookupError(progress.total_bytes)
+
+    with fail_after(30), pytest.raises(LookupError):
+        await prepare(model, params, on_progress=fail)
+
+    assert entries(model) == []
+
+
+async def test_leftovers_of_killed_processes_are_removed_after_a_day(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    cache = model.parent / "cache"
+    for name in (".old", ".new"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "params.bin").write_bytes(b"unfinished")
+
+    os.utime(cache / ".old", (0, 0))
+
+    weights = await prepare(model, make_params("q4"))
+
+    assert entries(model) == [".new", weights.path.parent.name]
+
+
+async def test_a_missing_tensor_is_named(model: Path) -> None:
+    tensors = make_weights("bf16")
+    del tensors["layer.k_proj.weight"]
+    write_safetensors(model / "model.safetensors", tensors)
+
+    with pytest.raises(ModelLoadError, match=r"layer\.k_proj\.weight: tensor is missing") as caught:
+        await prepare(model, make_params("q4"))
+
+    assert caught.value.tensor == "layer.k_proj.weight"
+    assert caught.value.path == model / "model.safetensors"
+    assert entries(model) == []
+
+
+async def test_extra_tensors_are_ignored(model: Path) -> None:
+    tensors = make_weights("bf16")
+    extra = np.zeros(3, np.float32)
+    write_safetensors(
+        model / "model.safetensors", {"rotary_emb.inv_freq": ("f32", extra), **tensors}
+    )
+
+    arrays = map_all(await prepare(model, make_params("f32")))
+
+    assert [array.tobytes() for array in arrays] == expected(tensors, "f32")
+
+
+async def test_sources_that_change_while_they_are_read_are_refused(model: Path) -> None:
+    path = model / "model.safetensors"
+    write_safetensors(path, make_weights("bf16"))
+
+    def append_at_the_end(progress: Progress) -> None:
+        if progress.done_bytes == progress.total_bytes:
+            path.write_bytes(path.read_bytes() + b"more")
+
+    with pytest.raises(ModelLoadError, match="files changed while they were read"):
+        await prepare(model, make_params("q4"), on_progress=append_at_the_end)
+
+    assert entries(model) == []
+
+
+async def test_a_cache_that_cannot_be_written_is_an_error_with_its_path(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    (model.parent / "cache").write_text("a file where a folder should be")
+
+    with pytest.raises(ModelLoadError, match="cannot create: Not a directory"):
+        await prepare(model, make_params("q4"))
+
+
+async def test_a_file_that_is_too_short_is_not_mapped(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    weights = await prepare(model, make_params("q4"))
+    os.truncate(weights.path, 100)
+
+    with pytest.raises(ModelLoadError, match="file has 100 bytes, expected"):
+        map_weights(weights.path, weights.nbytes, weights.params)

@@ -1,0 +1,161 @@
+"""An answer as events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiomlc import AsyncMLCEngine, MLCEngine
+from aiomlc.api.chat.events import ChatEvent
+from aiomlc.errors import BadRequestError, RequestFailedError
+from aiomlc.testing import FakeCore, fake_loader
+
+pytestmark = pytest.mark.timeout(20)
+HELLO = [{"role": "user", "content": "Hello"}]
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
+BOTH: dict[str, Any] = {"messages": HELLO, "tools": TOOLS}
+
+
+def check(events: list[ChatEvent]) -> None:
+    """The events of `So`, and of two calls."""
+    deltas = [event for event in events if event.type == "content.delta"]
+    growing = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
+    calls = [event for event in events if event.type == "tool_calls.function.arguments.done"]
+    whole = [event for event in events if event.type == "content.done"]
+    assert "".join(event.delta for event in deltas) == deltas[-1].snapshot == "So"
+    assert [event.content for event in whole] == ["So"]
+    assert [(event.index, event.name, event.arguments) for event in calls] == [
+        (0, "f", '{"a": 1}'),
+        (1, "f", '{"a": 1}'),
+    ]
+    for index in range(2):
+        pieces = [event for event in growing if event.index == index]
+        assert "".join(event.arguments_delta for event in pieces) == pieces[-1].arguments
+        assert pieces[-1].arguments == '{"a": 1}'
+    assert events[0].type == "chunk"
+
+
+async def test_the_events_know_what_was_said_so_far() -> None:
+    core = FakeCore([f"So {CALL}{CALL}"])
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        async with engine.chat.completions.stream(**BOTH) as events:
+            seen = [event async for event in events]
+            final = await events.get_final_completion()
+        whole = await engine.chat.completions.create(**BOTH)
+
+    check(seen)
+    assert final.usage == whole.usage
+    assert final.choices[0].message.content == "So"
+    assert final.choices[0].finish_reason == "tool_calls"
+
+
+def test_the_blocking_engine_tells_the_same_events() -> None:
+    with MLCEngine(loader=fake_loader(replies=[f"So {CALL}{CALL}"])) as engine:
+        with engine.chat.completions.stream(**BOTH) as events:
+            seen = list(events)
+        with engine.chat.completions.stream(**BOTH) as events:
+            final = events.get_final_completion()
+
+    check(seen)
+    assert final.choices[0].message.content == "So"
+
+
+async def test_leaving_the_scope_early_cancels_the_request() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        core.allow(1)
+        async with engine.chat.completions.stream(messages=HELLO) as events:
+            await events.__anext__()
+
+        assert core.cancelled == [1]
+        with pytest.raises(RequestFailedError):
+            await events.get_final_completion()
+
+
+async def test_a_stream_can_be_closed_and_that_awaited() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        core.allow(1)
+        async with engine.chat.completions.stream(messages=HELLO) as events:
+            await events.__anext__()
+            await events.close()
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        await stream.close()
+
+        assert core.cancelled == [1, 2]
+
+
+async def test_events_are_told_inside_of_the_scope_only() -> None:
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        events = engine.chat.completions.stream(messages=HELLO)
+        with pytest.raises(BadRequestError, match="enter"):
+            await events.get_final_completion()
+    with (
+        MLCEngine(loader=fake_loader()) as blocking,
+        pytest.raises(BadRequestError, match="enter"),
+    ):
+        list(blocking.chat.completions.stream(messages=HELLO))
+
+
+async def test_what_nobody_wants_to_see_is_skipped() -> None:
+    async with (
+        AsyncMLCEngine(loader=fake_loader(FakeCore(["So"]))) as engine,
+        engine.chat.completions.stream(messages=HELLO) as events,
+    ):
+        await events.until_done()
+        assert [event async for event in events] == []
+        final = await events.get_final_completion()
+
+    assert final.choices[0].message.content == "So"
+
+
+async def test_a_wrong_request_is_refused_at_the_door() -> None:
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        with pytest.raises(BadRequestError):
+            async with engine.chat.completions.stream(messages=[]):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("options", "has_usage"),
+    [
+        ({}, True),
+        ({"stream": True}, True),
+        ({"stream_options": {"include_usage": True}}, True),
+        ({"extra_body": {"stream_options": {"include_usage": True}}}, True),
+        ({"stream_options": {"include_usage": False}}, False),
+    ],
+)
+async def test_events_end_with_the_usage_unless_they_are_not_to(
+    options: dict[str, Any], *, has_usage: bool
+) -> None:
+    async with (
+        AsyncMLCEngine(loader=fake_loader()) as engine,
+        engine.chat.completions.stream(messages=HELLO, **options) as events,
+    ):
+        final = await events.get_final_completion()
+
+    assert (final.usage is not None) == has_usage
+    with (
+        MLCEngine(loader=fake_loader()) as blocking,
+        blocking.chat.completions.stream(messages=HELLO, **options) as blocking_events,
+    ):
+        assert (blocking_events.get_final_completion().usage is not None) == has_usage
+
+
+async def test_a_stream_that_is_none_and_a_value_that_is_one_are_refused() -> None:
+    not_a_stream: dict[str, Any] = {"messages": HELLO, "stream": False}
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        with pytest.raises(BadRequestError) as caught:
+            async with engine.chat.completions.stream(**not_a_stream):
+                pass
+
+        assert caught.value.param == "stream"
+        with pytest.raises(BadRequestError) as caught:
+            await engine.chat.completions.parse(
+                response_format=dict[str, int], **{**not_a_stream, "stream": True}
+            )
+
+        assert caught.value.param == "stream"

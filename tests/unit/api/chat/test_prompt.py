@@ -1,0 +1,98 @@
+"""The fields of a request that its model's template is told of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from aiomlc.api.chat.prompt import render_prompt
+from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.templates.jinja_template import ChatTemplate
+from aiomlc.testing import FakeCore, fake_model
+
+USER = {"role": "user", "content": "Hello"}
+THINKING = "{{ enable_thinking }} {{ style }} {{ messages[0].content }}"
+EFFORT = "{{ reasoning_effort }}"
+
+
+def render(source: str | None = None, **fields: Any) -> str:  # noqa: ANN401
+    model = fake_model(FakeCore())
+    if source is not None:
+        model = dataclasses.replace(model, chat_template=ChatTemplate(source))
+
+    return render_prompt(parse_chat_request({"messages": [USER], **fields}), model)
+
+
+def test_the_prompt_ends_where_an_answer_begins() -> None:
+    assert render().endswith("<|im_start|>assistant\n")
+    assert render(add_generation_prompt=False).endswith("Hello<|im_end|>\n")
+
+
+def test_a_last_message_is_continued() -> None:
+    prefill = {"role": "assistant", "content": "The answer is "}
+
+    prompt = render(messages=[USER, prefill], continue_final_message=True)
+
+    assert prompt.endswith("<|im_start|>assistant\nThe answer is ")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [USER]},
+        {"messages": [USER, {"role": "assistant", "content": ""}]},
+        {
+            "messages": [USER, {"role": "assistant", "content": "x"}],
+            "add_generation_prompt": True,
+        },
+    ],
+)
+def test_what_cannot_be_continued_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        render(continue_final_message=True, **fields)
+
+    assert caught.value.param == "continue_final_message"
+
+
+def test_variables_reach_the_template() -> None:
+    kwargs = {"enable_thinking": False, "style": ["a"]}
+
+    assert render(THINKING, chat_template_kwargs=kwargs) == "False ['a'] Hello"
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "self", "unknown"])
+def test_a_variable_the_template_does_not_take_is_refused(name: str) -> None:
+    with pytest.raises(BadRequestError, match=name) as caught:
+        render(THINKING, chat_template_kwargs={name: 1})
+
+    assert caught.value.param == "chat_template_kwargs"
+
+
+def test_a_variable_is_a_whole_name_that_the_template_asks_for() -> None:
+    source = (
+        "{% set mine = 1 %}{% generation %}{{ inner }}{% endgeneration %}"
+        "{% if style is not defined %}{% set style = 2 %}{% endif %}{{ style }} {{ messages }}"
+    )
+    template = ChatTemplate(source)
+
+    assert all(template.takes(name) for name in ("style", "inner"))
+    for name in ("e", "mine", "set", "generation", "namespace", "raise_exception"):
+        assert not template.takes(name), name
+
+
+def test_the_effort_is_told_by_the_name_the_template_knows() -> None:
+    assert render(EFFORT, reasoning_effort="low") == "low"
+    assert render(THINKING, reasoning_effort="none").startswith("False")
+    assert render(THINKING, reasoning_effort="high").startswith("True")
+    kwargs = {"enable_thinking": 1}
+    assert render(THINKING, reasoning_effort="none", chat_template_kwargs=kwargs)[0] == "1"
+
+
+def test_an_effort_the_template_does_not_know_is_refused() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        render(reasoning_effort="low")
+
+    assert caught.value.param == "reasoning_effort"

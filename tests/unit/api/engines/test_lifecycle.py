@@ -1,0 +1,248 @@
+"""Draining, resetting, unloading and loading again, with requests in flight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from anyio import create_task_group, fail_after, move_on_after, wait_all_tasks_blocked
+
+from aiomlc import (
+    AsyncMLCEngine,
+    ChatCompletion,
+    EngineClosedError,
+    EngineConfig,
+    EngineDeadError,
+    EngineDrainingError,
+    MLCEngine,
+    ModelLoadError,
+    RequestAbortedError,
+)
+from aiomlc.api.session.loader import Loader
+from aiomlc.testing import FakeCore, fake_loader
+
+pytestmark = pytest.mark.timeout(20)
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def loader_of(*cores: FakeCore | ModelLoadError) -> Loader:
+    """One core after the other, or the error that stands in its place."""
+    left = list(cores)
+
+    async def load(model: Any, **options: Any) -> Any:  # noqa: ANN401
+        core = left.pop(0)
+        if isinstance(core, ModelLoadError):
+            raise core
+
+        return await fake_loader(core)(model, **options)
+
+    return load
+
+
+async def ask(engine: AsyncMLCEngine) -> ChatCompletion:
+    return await engine.chat.completions.create(messages=HELLO)
+
+
+async def test_draining_lets_live_requests_finish_and_refuses_new_ones() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    drained: list[bool] = []
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+
+            async def drain() -> None:
+                drained.append(await engine.drain(timeout=9))
+
+            async with create_task_group() as tasks:
+                tasks.start_soon(drain)
+                await wait_all_tasks_blocked()
+                with pytest.raises(EngineDrainingError):
+                    await ask(engine)
+
+                assert drained == []
+                core.allow(1000)
+
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+            with pytest.raises(EngineDrainingError):
+                await ask(engine)
+
+            engine.resume()
+            answer = await ask(engine)
+
+    assert drained == [True]
+    assert text == answer.choices[0].message.content == "Hello!"
+
+
+async def test_draining_ends_what_is_left_at_its_time_limit() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+            assert await engine.drain(timeout=0.01) is False
+            with pytest.raises(RequestAbortedError):
+                await anext(stream)
+
+
+async def test_draining_an_idle_engine_is_done_at_once() -> None:
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        assert await engine.drain() is True
+
+
+async def test_a_drain_that_is_cancelled_ends_nothing_and_goes_on_refusing() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+            with move_on_after(0.01):
+                await engine.drain()
+
+            with pytest.raises(EngineDrainingError):
+                await ask(engine)
+
+            core.allow(1000)
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert text == "Hello!"
+
+
+async def test_a_second_drain_goes_on_where_a_cancelled_one_stopped() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+            with move_on_after(0.01):
+                await engine.drain()
+
+            core.allow(1000)
+            assert await engine.drain()
+            text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert text == "Hello!"
+
+
+async def test_a_reset_ends_every_request_and_the_engine_goes_on() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+            core.allow(2)
+            await anext(stream)
+            await engine.reset()
+            with pytest.raises(RequestAbortedError):
+                async for _ in stream:
+                    pass
+
+            assert engine.statistics().completion_tokens == 0
+            core.allow(1000)
+            assert (await ask(engine)).choices[0].message.content == "Hello!"
+
+
+async def test_a_reset_ends_requests_at_once_and_need_not_be_awaited() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+    engine = AsyncMLCEngine(loader=fake_loader(core))
+    with fail_after(10):
+        engine.reset()  # Nothing is open yet.
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+        engine.reset()
+        assert core.cancelled == [1]
+        with pytest.raises(RequestAbortedError):
+            await anext(stream)
+
+        await engine.unload()
+        with pytest.raises(EngineClosedError):
+            engine.reset()
+
+    engine.terminate()
+
+
+@pytest.mark.parametrize("in_scope", [True, False])
+async def test_a_model_is_unloaded_under_load_and_another_takes_its_place(in_scope: bool) -> None:
+    first, second = FakeCore(["first"], hand_stepped=True), FakeCore(["second"])
+    engine = AsyncMLCEngine(loader=loader_of(first, second))
+    with fail_after(10):
+        if in_scope:
+            async with engine:
+                await _swap(engine, first)
+        else:
+            await _swap(engine, first)
+            engine.terminate()
+
+    assert first.is_released
+    assert second.wait_until_stopped()
+
+
+async def _swap(engine: AsyncMLCEngine, first: FakeCore) -> None:
+    stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+    await engine.unload()
+    assert first.is_released
+    with pytest.raises(EngineClosedError):
+        await anext(stream)
+
+    with pytest.raises(EngineClosedError, match="reload"):
+        await ask(engine)
+
+    await engine.reload("another")
+    assert engine.engine_config.model == "another"
+    assert (await ask(engine)).choices[0].message.content == "second"
+
+
+async def test_a_reload_that_fails_can_be_tried_again() -> None:
+    error = ModelLoadError("there is no such model")
+    cores = (FakeCore(["first"]), error, FakeCore(["third"]))
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=loader_of(*cores)) as engine:
+            with pytest.raises(ModelLoadError):
+                await engine.reload("missing")
+
+            with pytest.raises(EngineClosedError, match="reload"):
+                await ask(engine)
+
+            await engine.reload()
+            assert (await ask(engine)).choices[0].message.content == "third"
+
+
+def test_blocking_callers_can_do_it_all() -> None:
+    config = EngineConfig(max_num_sequence=2)
+    loader = loader_of(FakeCore(["first"]), FakeCore(["second"]))
+    with MLCEngine(loader=loader, engine_config=config) as engine:
+        assert engine.drain(timeout=5) is True
+        engine.resume()
+        engine.reset()
+        engine.unload()
+        engine.reload("another")
+        answer = engine.chat.completions.create(messages=HELLO)
+
+    assert answer.choices[0].message.content == "second"
+    assert engine.engine_config.model == "another"
+
+
+async def test_reloads_at_once_leave_one_engine_and_the_scope_frees_all() -> None:
+    cores = [FakeCore(["Hi"]) for _ in range(3)]
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=loader_of(*cores)) as engine:
+            async with create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(engine.reload)
+
+            assert [core.is_closed for core in cores] == [True, True, False]
+            await ask(engine)
+
+    assert all(core.is_released for core in cores)
+
+
+async def test_a_drain_that_the_engine_does_not_survive_is_no_success() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True, dies_at_step=2)
+    engine = AsyncMLCEngine(loader=fake_loader(core))
+    with fail_after(10):
+        stream = await engine.chat.completions.create(messages=HELLO, stream=True)
+
+        async def drain() -> None:
+            with pytest.raises(EngineDeadError):
+                await engine.drain()
+
+        async with create_task_group() as tasks:
+            tasks.start_soon(drain)
+            await wait_all_tasks_blocked()
+            core.allow(2)
+
+        await stream.aclose()

@@ -1,0 +1,149 @@
+"""Time limits, priorities, a full queue and slow readers, as a caller meets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from anyio import fail_after, wait_all_tasks_blocked
+
+from aiomlc import (
+    AiomlcError,
+    AsyncMLCEngine,
+    BadRequestError,
+    ChatCompletionChunk,
+    ChatCompletionStream,
+    DeadlineExceededError,
+    EngineConfig,
+    EngineOverloadedError,
+)
+from aiomlc.runtime.engine.engine import Engine
+from aiomlc.sampling_params import SequenceOptions
+from aiomlc.testing import FakeCore, fake_loader
+
+pytestmark = pytest.mark.timeout(20)
+HELLO = [{"role": "user", "content": "Hello"}]
+LIMITS = ("timeout", "first_token_timeout", "inter_token_timeout")
+
+
+async def read(stream: ChatCompletionStream, chunks: list[ChatCompletionChunk]) -> None:
+    async for chunk in stream:
+        chunks.append(chunk)  # noqa: PERF401 - what was read before an error counts.
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_a_limit_ends_a_request_after_what_was_said(limit: str) -> None:
+    core = FakeCore(["Hello!"], timeouts={1: limit})
+    chunks: list[ChatCompletionChunk] = []
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(
+                messages=HELLO, stream=True, request_id="r", extra_body={limit: 1.5}
+            )
+            with pytest.raises(DeadlineExceededError) as caught:
+                await read(stream, chunks)
+
+            answer = await engine.chat.completions.create(messages=HELLO)
+
+    error = caught.value
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "H"
+    assert (error.request_id, error.limit, error.seconds) == ("r", limit, 1.5)
+    assert isinstance(error, TimeoutError)
+    assert isinstance(error, AiomlcError)
+    assert answer.choices[0].message.content == "Hello!"
+
+
+async def test_the_limits_and_the_priority_reach_the_core() -> None:
+    core = FakeCore()
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        await engine.chat.completions.create(
+            messages=HELLO,
+            priority=-3,
+            timeout=9.0,
+            first_token_timeout=2,
+            inter_token_timeout=0.5,
+        )
+        await engine.completions.create(prompt="a", priority=4)
+
+    first, second = core.options
+    assert (first.priority, second.priority) == (-3, 4)
+    assert (first.timeout, first.first_token_timeout, first.inter_token_timeout) == (9, 2, 0.5)
+    assert (second.timeout, second.first_token_timeout) == (None, None)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("value", [0, -1.0, "1", float("nan")])
+async def test_a_limit_that_is_none_is_refused_by_name(limit: str, value: Any) -> None:  # noqa: ANN401
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        with pytest.raises(BadRequestError) as caught:
+            await engine.chat.completions.create(messages=HELLO, extra_body={limit: value})
+
+    assert caught.value.param == limit
+
+
+async def test_a_full_queue_refuses_a_request_with_all_of_its_choices() -> None:
+    core = FakeCore(hand_stepped=True, max_live=3)
+    with fail_after(10):
+        async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+            stream = await engine.chat.completions.create(messages=HELLO, stream=True, n=2)
+            with pytest.raises(EngineOverloadedError):
+                await engine.chat.completions.create(messages=HELLO, n=2)
+
+            core.allow(1000)
+            chunks = [chunk async for chunk in stream]
+            answer = await engine.chat.completions.create(messages=HELLO)
+
+    assert core.cancelled == [3]
+    assert {choice.finish_reason for chunk in chunks for choice in chunk.choices} == {None, "stop"}
+    assert answer.choices[0].finish_reason == "stop"
+
+
+async def test_a_reader_that_never_reads_makes_its_sequence_pause_and_nobody_else() -> None:
+    core = FakeCore(["x" * 50_000, "y" * 50])  # So long that it cannot end before it is paused.
+    with fail_after(15):
+        async with Engine(core, max_unread_tokens=100) as engine:
+            slow = engine.open_stream([1], SequenceOptions())
+            quick = engine.open_stream([2], SequenceOptions())
+            assert len("".join([delta.text async for delta in quick])) == 50
+            while not core.paused:
+                await wait_all_tasks_blocked()
+
+            first = await anext(slow)
+            rest = "".join([delta.text async for delta in slow])
+
+    assert set(core.paused) == {1}
+    assert set(core.resumed) == {1}
+    assert 100 <= len(first.text) < 50_000
+    assert first.text + rest == "x" * 50_000
+
+
+async def test_a_reader_that_keeps_up_is_never_paused() -> None:
+    core = FakeCore(["x" * 500])
+    async with Engine(core, max_unread_tokens=501) as engine:
+        deltas = [delta async for delta in engine.open_stream([1], SequenceOptions())]
+
+    assert "".join(delta.text for delta in deltas) == "x" * 500
+    assert (core.paused, core.resumed) == ([], [])
+
+
+async def test_a_paused_stream_can_be_left() -> None:
+    core = FakeCore(["x" * 50_000])
+    with fail_after(15):
+        async with Engine(core, max_unread_tokens=10) as engine:
+            stream = engine.open_stream([1], SequenceOptions())
+            while not core.paused:
+                await wait_all_tasks_blocked()
+
+            stream.close()
+            while engine.statistics().num_running:
+                await wait_all_tasks_blocked()
+
+    assert core.cancelled == [1]
+
+
+@pytest.mark.parametrize(("field", "value"), [("max_queue_size", -1), ("max_unread_tokens", 0)])
+def test_a_limit_of_the_engine_that_is_none_is_refused(field: str, value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError) as caught:
+        EngineConfig(**{field: value})
+
+    assert caught.value.param == field

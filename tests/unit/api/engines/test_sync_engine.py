@@ -1,0 +1,332 @@
+"""The blocking engine: threads, batches and its end."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aiomlc import ChatCompletionChunk, MLCEngine
+from aiomlc.api.chat.stream import ChatCompletionStream
+from aiomlc.api.engines.sync_engine import ChatCompletionIterator
+from aiomlc.errors import (
+    BadRequestError,
+    EngineClosedError,
+    EngineDeadError,
+    EngineError,
+    ModelLoadError,
+    RequestAbortedError,
+)
+from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
+from aiomlc.testing import FakeCore, fake_loader
+
+pytestmark = pytest.mark.timeout(20)
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    yield
+    names = [thread.name for thread in threading.enumerate()]
+    assert "aiomlc engine" not in names
+
+
+def ask(engine: MLCEngine) -> str | None:
+    return engine.chat.completions.create(messages=HELLO).choices[0].message.content
+
+
+def text_of(stream: ChatCompletionIterator) -> str:
+    return "".join(choice.delta.content or "" for chunk in stream for choice in chunk.choices)
+
+
+def test_it_answers_whole_and_streaming() -> None:
+    with MLCEngine(loader=fake_loader(replies=["Hi!"])) as engine:
+        whole = ask(engine)
+        streamed = text_of(engine.chat.completions.create(messages=HELLO, stream=True))
+
+    assert (whole, streamed) == ("Hi!", "Hi!")
+
+
+def test_terminate_ends_it_and_later_requests_are_refused() -> None:
+    core = FakeCore()
+    engine = MLCEngine(loader=fake_loader(core))
+
+    engine.terminate()
+    engine.terminate()
+
+    assert core.is_closed
+    assert not core.is_running
+    with pytest.raises(EngineClosedError):
+        ask(engine)
+
+
+def test_threads_are_served_together() -> None:
+    core = FakeCore(["Hello!"], hand_stepped=True)
+
+    with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(4) as threads:
+        futures = [threads.submit(ask, engine) for _ in range(4)]
+        while core.statistics().num_running < 4:
+            pass
+
+        core.allow(7)
+        texts = [future.result() for future in futures]
+
+    assert texts == ["Hello!"] * 4
+    assert core.statistics().steps == 7
+
+
+def test_terminate_ends_the_requests_of_other_threads() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    engine = MLCEngine(loader=fake_loader(core))
+
+    with ThreadPoolExecutor(2) as threads:
+        futures = [threads.submit(ask, engine) for _ in range(2)]
+        while core.statistics().num_running < 2:
+            pass
+
+        engine.terminate()
+
+        for future in futures:
+            with pytest.raises(EngineClosedError):
+                future.result()
+
+
+def test_leaving_a_stream_early_cancels_its_request() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+
+    with MLCEngine(loader=fake_loader(core)) as engine:
+        core.allow(1)
+        with engine.chat.completions.create(messages=HELLO, stream=True) as stream:
+            for _ in stream:
+                break
+
+        assert core.cancelled == [1]
+        with pytest.raises(StopIteration):
+            next(stream)
+
+
+def test_a_stream_can_be_closed_after_its_engine() -> None:
+    engine = MLCEngine(loader=fake_loader(hand_stepped=True))
+    stream = engine.chat.completions.create(messages=HELLO, stream=True)
+
+    engine.terminate()
+    stream.close()
+
+    with pytest.raises(EngineClosedError):
+        next(stream)
+
+
+def test_a_dropped_stream_cancels_its_request() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+
+    with MLCEngine(loader=fake_loader(core)) as engine:
+        stream = engine.chat.completions.create(messages=HELLO, stream=True)
+        del stream
+        gc.collect()
+
+        assert core.cancelled == [1]
+
+
+def test_an_interrupted_read_cancels_its_request() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    reader = threading.main_thread().ident
+    assert reader is not None
+
+    with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
+        stream = engine.chat.completions.create(messages=HELLO, stream=True)
+        assert isinstance(stream._stream, ChatCompletionStream)
+        reading = stream._stream._deltas
+
+        def interrupt() -> None:
+            while not reading._reading:
+                pass
+
+            signal.pthread_kill(reader, signal.SIGINT)
+
+        threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+
+        assert core.cancelled == [1]
+
+
+def test_an_interrupted_answer_cancels_its_request() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    asker = threading.main_thread().ident
+    assert asker is not None
+
+    with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
+
+        def interrupt() -> None:
+            while not core.prompts:
+                pass
+
+            signal.pthread_kill(asker, signal.SIGINT)
+
+        threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ask(engine)
+
+    assert core.cancelled == [1]
+
+
+def test_abort_ends_a_request_of_another_thread() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+
+    with MLCEngine(loader=fake_loader(core)) as engine:
+        stream = engine.chat.completions.create(messages=HELLO, stream=True, request_id="mine")
+        with ThreadPoolExecutor(1) as threads:
+            reading = threads.submit(next, stream)
+            engine.abort("mine")
+
+            with pytest.raises(RequestAbortedError):
+                reading.result()
+
+
+def test_the_chunks_that_wait_come_in_one_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = FakeCore(["x" * 500])
+    trips = 0
+
+    with MLCEngine(loader=fake_loader(core)) as engine:
+        stream = engine.chat.completions.create(messages=HELLO, stream=True)
+        receive_batch = ChatCompletionStream.receive_batch
+
+        async def count(self: ChatCompletionStream) -> list[ChatCompletionChunk]:
+            nonlocal trips
+            trips += 1
+            return await receive_batch(self)
+
+        monkeypatch.setattr(ChatCompletionStream, "receive_batch", count)
+        while core.statistics().num_running:
+            pass
+
+        text = text_of(stream)
+
+    assert text == "x" * 500
+    assert trips < 10
+
+
+def test_errors_arrive_as_they_are() -> None:
+    with MLCEngine(loader=fake_loader()) as engine, pytest.raises(BadRequestError) as caught:
+        engine.chat.completions.create(messages=[], best_of=2)  # type: ignore[call-overload]
+
+    assert caught.value.param == "best_of"
+
+
+def test_the_engines_own_thread_is_told_that_it_cannot_wait_for_itself() -> None:
+    errors: list[BaseException] = []
+    engines: list[MLCEngine] = []
+
+    def count(_: LoadProgress) -> None:
+        for engine in engines:
+            with pytest.raises(EngineError, match="own thread") as caught:
+                engine.metrics()
+
+            errors.append(caught.value)
+
+    with MLCEngine(loader=fake_loader(), on_progress=count) as engine:
+        engines.append(engine)
+        engine.reload()
+
+    assert [type(error) for error in errors] == [EngineError]
+
+
+def test_a_constructor_that_fails_leaves_no_thread() -> None:
+    async def load(model: object, **_: object) -> LoadedModel:
+        raise ModelLoadError("no such file")
+
+    with pytest.raises(ModelLoadError, match="no such file"):
+        MLCEngine(loader=load)
+
+    with pytest.raises(BadRequestError):
+        MLCEngine(device="cuda")
+
+
+def test_the_engines_death_reaches_the_caller_and_leaves_no_thread() -> None:
+    engine = MLCEngine(loader=fake_loader(replies=["x" * 10], dies_at_step=2))
+
+    with pytest.raises(EngineDeadError):
+        ask(engine)
+
+    with pytest.raises(EngineDeadError):
+        engine.terminate()
+
+
+def test_a_dropped_engine_ends_its_thread() -> None:
+    core = FakeCore()
+    engine = MLCEngine(loader=fake_loader(core))
+    ask(engine)
+
+    del engine
+    gc.collect()
+
+    assert core.is_closed
+    assert not core.is_running
+
+
+def test_a_dropped_engine_that_died_is_silent() -> None:
+    core = FakeCore(dies_at_step=1)
+    engine = MLCEngine(loader=fake_loader(core))
+    with pytest.raises(EngineDeadError):
+        ask(engine)
+
+    del engine
+    gc.collect()
+
+    assert core.is_closed
+
+
+def test_a_program_that_forgets_terminate_ends() -> None:
+    program = """
+import aiomlc
+from aiomlc.testing import fake_loader
+
+engine = aiomlc.MLCEngine(loader=fake_loader(replies=["x" * 100], hand_stepped=True))
+stream = engine.chat.completions.create(
+    messages=[{"role": "user", "content": "Hello"}], stream=True
+)
+print("forgot")
+"""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=20
+    )
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "forgot\n", "")
+
+
+def test_two_engines_at_once() -> None:
+    with (
+        MLCEngine(loader=fake_loader(replies=["one"])) as first,
+        MLCEngine(loader=fake_loader(replies=["two"])) as second,
+    ):
+        texts = ask(first), ask(second), ask(first)
+
+    assert texts == ("one", "two", "one")
+
+
+def test_statistics_and_metrics() -> None:
+    with MLCEngine(loader=fake_loader(replies=["Hi!"])) as engine:
+        ask(engine)
+
+        assert engine.statistics().completion_tokens == 3
+        assert engine.metrics()["completion_tokens_sum"] == 3
+
+
+def test_it_describes_itself() -> None:
+    with MLCEngine(loader=fake_loader(hand_stepped=True)) as engine:
+        stream = engine.chat.completions.create(messages=HELLO, stream=True, request_id="r")
+        stream.close()
+
+        assert repr(engine) == "<MLCEngine bundled model>"
+        assert stream.request_id == "r"
+
+
+async def test_an_engine_may_be_built_inside_an_event_loop_of_another_kind() -> None:
+    with MLCEngine(loader=fake_loader(replies=["abc"])) as engine:  # On trio too.
+        assert engine.completions.create(prompt="a").choices[0].text == "abc"

@@ -1,0 +1,59 @@
+"""Rows that a Hugging Face directory has in another order are read in ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiomlc.models.parameters.parameter import RowOrder, source_runs
+from aiomlc.weights.formats.source import Source, SourceTensor
+from aiomlc.weights.plan import Param, Slice, make_plan
+
+FILE = Path("/model/a.safetensors")
+SIZES = st.integers(1, 5)
+
+
+def _source(*sizes: int, is_mlc: bool = False) -> Source:
+    tensors = {
+        f"t{i}.weight": SourceTensor(f"t{i}.weight", FILE, 10_000 * i, "bf16", (rows, 8))
+        for i, rows in enumerate(sizes)
+    }
+    return Source(FILE.parent, FILE.parent / "index", tensors, (FILE,), is_mlc)
+
+
+@given(st.tuples(SIZES, SIZES, SIZES, SIZES), st.integers(0, 7))
+def test_runs_are_a_transposition_and_what_is_behind_it(order: RowOrder, rest: int) -> None:
+    a, b, c, d = order
+    swapped = np.arange(a * b * c * d).reshape(a, c, b, d).transpose(0, 2, 1, 3).reshape(-1)
+    expected = [*swapped.tolist(), *range(a * b * c * d, a * b * c * d + rest)]
+
+    runs = source_runs(order, a * b * c * d + rest)
+
+    assert [row for start, rows in runs for row in range(start, start + rows)] == expected
+
+
+def test_runs_are_found_in_their_sources() -> None:
+    sources = ("t0.weight", "t1.weight")
+    param = Param("x", "matrix", "q4", (6, 8), sources, order=(2, 2, 1, 1))
+
+    (planned,) = make_plan([param], _source(2, 4)).params
+
+    row = 8 * 2
+    assert planned.slices == (
+        Slice(0, 0, 1, "bf16"),
+        Slice(0, row, 1, "bf16"),
+        Slice(0, 10_000, 1, "bf16"),
+        Slice(0, 10_000 + row, 1, "bf16"),
+        Slice(0, 10_000 + 2 * row, 2, "bf16"),
+    )
+
+
+def test_the_order_is_that_of_hugging_face_alone() -> None:
+    param = Param("t0", "matrix", "bf16", (4, 8), ("t0.weight",), order=(1, 2, 2, 1))
+
+    (planned,) = make_plan([param], _source(4, is_mlc=True)).params
+
+    assert planned.slices == (Slice(0, 0, 4, "bf16"),)

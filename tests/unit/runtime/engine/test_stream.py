@@ -1,0 +1,110 @@
+"""The mailbox between delivery and one reader."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from anyio import CancelScope, create_task_group, wait_all_tasks_blocked
+from anyio.lowlevel import current_token
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiomlc.errors import EngineDeadError
+from aiomlc.runtime.engine.core_protocol import Record
+from aiomlc.runtime.engine.stream import Delta, Mailbox
+
+pytestmark = pytest.mark.timeout(20)
+
+
+def record(text: str, finish_reason: str | None = None) -> Record:
+    return Record(1, text, tuple(map(ord, text)), finish_reason, None, 5, len(text))
+
+
+async def test_a_read_that_is_cancelled_while_it_is_woken_loses_nothing() -> None:
+    mailbox = Mailbox()
+    taken: list[Delta | None] = []
+    scope = CancelScope()
+
+    async def reader() -> None:
+        with scope:
+            taken.append(await mailbox.take())
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(reader)
+        await wait_all_tasks_blocked()
+        mailbox.put(record("a"))
+        scope.cancel()
+
+    mailbox.put(record("", "stop"))
+    taken.append(await mailbox.take())
+
+    assert "".join(delta.text for delta in taken if delta) == "a"
+
+
+async def test_what_comes_after_a_cancelled_read_is_for_the_next() -> None:
+    mailbox = Mailbox()
+    async with create_task_group() as tasks:
+        tasks.start_soon(mailbox.take)
+        await wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+    mailbox.put(record("a"))
+    delta = await mailbox.take()
+
+    assert delta is not None
+    assert delta.text == "a"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_asyncios_own_cancellation_loses_nothing() -> None:
+    mailbox = Mailbox()
+    loop = cast("Any", current_token().native_token)
+    reading = loop.create_task(mailbox.take())
+    await wait_all_tasks_blocked()
+    mailbox.put(record("a"))
+    reading.cancel()  # As `asyncio.timeout` does; the task was woken and did not run yet.
+    await wait_all_tasks_blocked()
+
+    delta = mailbox.take_nowait()
+
+    assert reading.cancelled()
+    assert delta is not None
+    assert delta.text == "a"
+
+
+async def test_an_error_comes_after_what_waits_and_only_once() -> None:
+    mailbox = Mailbox()
+    mailbox.put(record("a"))
+    mailbox.fail(EngineDeadError("dead"))
+    mailbox.fail(EngineDeadError("dead twice"))
+
+    delta = await mailbox.take()
+    with pytest.raises(EngineDeadError, match=r"dead$"):
+        await mailbox.take()
+
+    assert delta is not None
+    assert delta.text == "a"
+    assert await mailbox.take() is None
+
+
+@given(st.lists(st.tuples(st.text(), st.booleans())))
+def test_merged_deltas_are_what_was_put(parts: list[tuple[str, bool]]) -> None:
+    mailbox = Mailbox()
+    deltas = []
+
+    for text, take in parts:
+        mailbox.put(record(text))
+        if take:
+            deltas.append(mailbox.take_nowait())
+
+    mailbox.put(record("", "stop"))
+    deltas.append(mailbox.take_nowait())
+
+    taken = [delta for delta in deltas if delta is not None]
+    texts = "".join(text for text, _ in parts)
+    assert len(taken) == len(deltas)
+    assert "".join(delta.text for delta in taken) == texts
+    assert [token for delta in taken for token in delta.token_ids] == list(map(ord, texts))
+    assert taken[-1].finish_reason == "stop"
+    assert mailbox.take_nowait() is None

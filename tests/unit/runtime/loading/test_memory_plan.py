@@ -1,0 +1,209 @@
+"""How a budget is divided, on models that are numbers only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiomlc import BadRequestError, EngineConfig, InsufficientMemoryError, ModelLoadError
+from aiomlc.config import Mode
+from aiomlc.runtime.loading import memory_budget as memory
+from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
+from aiomlc.runtime.loading.memory_plan import MemoryPlan, ModelMemory, plan_models
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+# An 8B model in 4 bits.
+LARGE = ModelMemory("large", "q4f16_1", 8192, 128256, 4 * GIB, 128 * KIB, 20 * KIB, 300 * KIB)
+SMALL = ModelMemory("small", "q4f16_1", 2048, 128256, 100 * MIB, 8 * KIB, 2 * KIB, 30 * KIB)
+
+
+def plan_of(
+    mode: Mode,
+    free: int,
+    *models: ModelMemory,
+    utilization: float = 1.0,
+    **fields: Any,  # noqa: ANN401
+) -> MemoryPlan:
+    config = EngineConfig(**fields)
+    budget = MemoryBudget(free, "the test", utilization)
+    return plan_models(models or (LARGE,), mode, config, budget)
+
+
+@pytest.mark.parametrize(
+    ("mode", "free", "fields", "rows", "total", "single", "chunk", "step"),
+    [
+        # Where memory is no limit, the mode decides.
+        ("local", 64 * GIB, {}, 32, 16384, 8192, 512, 128),
+        ("interactive", 64 * GIB, {}, 1, 8192, 8192, 512, 128),
+        ("server", 512 * GIB, {}, 128, 128 * 8192, 8192, 512, 128),
+        # Where it is, the tokens give way, and with them the longest sequence.
+        ("local", 5 * GIB, {}, 32, 7536, 7536, 512, 128),
+        ("interactive", 5 * GIB, {}, 1, 7776, 7776, 512, 128),
+        ("server", 20 * GIB, {}, 128, 129664, 8192, 512, 128),
+        # A context of its own beyond the share of `local`.
+        ("local", 64 * GIB, {"max_num_sequence": 1}, 1, 8192, 8192, 512, 128),
+        # What is given comes first; tokens are rounded up to pages.
+        ("server", 64 * GIB, {"max_total_sequence_length": 1000}, 128, 1008, 1008, 512, 128),
+        ("server", 64 * GIB, {"max_single_sequence_length": 100}, 128, 12800, 100, 128, 128),
+        ("local", 64 * GIB, {"prefill_chunk_size": 64}, 32, 16384, 8192, 64, 64),
+        ("local", 64 * GIB, {"max_num_sequence": 600}, 600, 16384, 8192, 600, 600),
+        ("server", 64 * GIB, {"step_token_budget": 256}, 128, 489808, 8192, 512, 256),
+    ],
+)
+def test_sizes_that_are_not_given_are_inferred(
+    mode: Mode,
+    free: int,
+    fields: dict[str, Any],
+    rows: int,
+    total: int,
+    single: int,
+    chunk: int,
+    step: int,
+) -> None:
+    plan = plan_of(mode, free, **fields)
+
+    assert plan.max_num_sequence == rows
+    assert plan.max_total_sequence_length == total
+    assert plan.max_single_sequence_length == single
+    assert (plan.prefill_chunk_size, plan.step_token_budget) == (chunk, step)
+    assert plan.given == frozenset(fields)
+    assert plan.fits
+
+
+@given(
+    mode=st.sampled_from(["local", "interactive", "server"]),
+    free=st.integers(4 * GIB, 2**42),
+    utilization=st.floats(0.01, 1),
+    rows=st.none() | st.integers(1, 300),
+    guesses=st.booleans(),
+)
+def test_a_plan_fits_or_is_refused(
+    mode: Mode, free: int, utilization: float, rows: int | None, guesses: bool
+) -> None:
+    models = (LARGE, SMALL) if guesses else (LARGE,)
+    fields: dict[str, Any] = {"max_num_sequence": rows}
+    if guesses:
+        fields |= {"speculative_mode": "small_draft", "additional_models": ("small",)}
+
+    try:
+        plan, is_refused = plan_of(mode, free, *models, utilization=utilization, **fields), False
+    except InsufficientMemoryError as error:
+        plan, is_refused = error.plan, True
+
+    assert plan.fits == (not is_refused)
+    assert plan.prefix_cache_bytes <= plan.kv_cache_bytes
+
+
+def test_more_than_the_memory_holds_is_refused_with_the_plan() -> None:
+    with pytest.raises(InsufficientMemoryError, match="the memory holds") as caught:
+        plan_of("local", 6 * GIB, max_total_sequence_length=100_000)
+
+    assert isinstance(caught.value, ModelLoadError)
+    assert caught.value.field == "max_total_sequence_length"
+    assert caught.value.plan.max_total_sequence_length == 100_000
+    assert str(caught.value.plan) in str(caught.value)
+    assert "MORE THAN THE BUDGET" in str(caught.value)
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InsufficientMemoryError) as caught:
+        plan_of("interactive", 3 * GIB)
+
+    assert caught.value.plan.weight_bytes > caught.value.plan.budget.nbytes
+
+
+def test_a_model_that_guesses_has_weights_and_a_cache_too() -> None:
+    alone = plan_of("local", 64 * GIB)
+    both = plan_of(
+        "local", 64 * GIB, LARGE, SMALL, speculative_mode="small_draft", additional_models=("s",)
+    )
+
+    assert both.weight_bytes == alone.weight_bytes + 100 * MIB
+    assert both.kv_cache_bytes * 128 == alone.kv_cache_bytes * 136
+    assert both.logits_bytes > alone.logits_bytes
+
+
+@pytest.mark.parametrize(
+    ("fields", "share"),
+    [
+        ({}, 1.0),
+        ({"prefix_cache_mode": "disable"}, 0.0),
+        ({"prefix_cache_max_num_recycling_seqs": -1}, 1.0),
+        ({"prefix_cache_max_num_recycling_seqs": 1}, 512 / 1025),
+    ],
+)
+def test_the_prefix_cache_has_a_share_of_the_kv_cache(fields: dict[str, Any], share: float) -> None:
+    plan = plan_of("local", 64 * GIB, **fields)
+
+    assert plan.prefix_cache_bytes == pytest.approx(share * plan.kv_cache_bytes)
+
+
+def test_the_table_says_all_of_it() -> None:
+    plan = plan_of("local", 16 * GIB, utilization=0.5, max_num_sequence=8)
+
+    assert str(plan).splitlines() == [
+        "large (q4f16_1), mode local",
+        "  weights                        4,096.0 MiB  mapped from the cache on disk",
+        "  KV cache                       2,050.0 MiB  1,025 pages of 16 tokens of 131,072 bytes",
+        "    of it the prefix cache       2,050.0 MiB  at most, 8 sequences",
+        "  work space                        47.5 MiB  estimated",
+        "  logits                             8.3 MiB",
+        "  total                          6,201.8 MiB",
+        "  budget                         8,192.0 MiB  50% of 16,384.0 MiB of the test",
+        "  max_num_sequence                     8      given",
+        "  max_total_sequence_length       16,384      inferred",
+        "  max_single_sequence_length       8,192      inferred",
+        "  prefill_chunk_size                 512      inferred",
+        "  step_token_budget                  128      inferred",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "free", "source"),
+    [
+        ("max", "0", 1000 * KIB, "the system's free memory"),
+        (None, None, 1000 * KIB, "the system's free memory"),
+        (f"{10**12}", "0", 1000 * KIB, "the system's free memory"),
+        ("500000", "100000", 400000, "the control group's limit"),
+        ("500000", "600000", 0, "the control group's limit"),
+    ],
+)
+def test_the_budget_is_the_smaller_of_system_and_control_group(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    limit: str | None,
+    used: str | None,
+    free: int,
+    source: str,
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 1000 kB\n")
+    for name, text in (("memory.max", limit), ("memory.current", used)):
+        if text is not None:
+            (tmp_path / name).write_text(text + "\n")
+
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+
+    assert memory_budget(None) == MemoryBudget(free, source, 0.85)
+    assert memory_budget(0.5).nbytes == free // 2
+
+
+@pytest.mark.parametrize("value", [0, -0.5, 1.01, True, "all"])
+def test_a_share_of_the_memory_is_above_0_and_up_to_1(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match="gpu_memory_utilization is") as caught:
+        EngineConfig(gpu_memory_utilization=value)
+
+    assert caught.value.param == "gpu_memory_utilization"
+
+
+def test_a_window_that_a_model_lacks_is_not_given_to_it() -> None:
+    short = replace(LARGE, context_window=300)
+
+    assert plan_of("local", 64 * GIB, short, max_single_sequence_length=500).limits == (
+        plan_of("local", 64 * GIB, short).limits
+    )

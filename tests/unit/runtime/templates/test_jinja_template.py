@@ -1,0 +1,221 @@
+"""Chat templates: the environment their authors test in, and the sandbox around it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.runtime.templates.jinja_template import ChatTemplate
+
+USER = {"role": "user", "content": "Hello"}
+CHATML = """\
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+
+def render(source: str, *messages: dict[str, Any], **variables: Any) -> str:  # noqa: ANN401
+    return ChatTemplate(source).render(messages or [USER], **variables)
+
+
+def test_chatml() -> None:
+    prompt = render(CHATML, {"role": "system", "content": "Be brief."}, USER)
+
+    assert prompt == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    assert render(CHATML, add_generation_prompt=False).endswith("Hello<|im_end|>\n")
+
+
+def test_blocks_are_trimmed_as_in_the_reference_environment() -> None:
+    source = "  {% for message in messages %}\n    {{ message.content }}\n  {% endfor %}\nend\n"
+
+    assert render(source) == "    Hello\nend"
+
+
+def test_loop_controls_work() -> None:
+    source = "{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+
+    assert render(source) == "012"
+
+
+def test_the_generation_tag_is_its_body() -> None:
+    assert render("a{% generation %}b{{ messages[0].content }}{% endgeneration %}c") == "abHelloc"
+
+
+def test_tojson_writes_plain_json() -> None:
+    source = "{{ tools | tojson }}|{{ tools[0] | tojson(indent=1) }}"
+
+    prompt = render(source, tools=[{"name": "<é>", "a": [1, None]}])
+
+    assert (
+        prompt
+        == '[{"name": "<é>", "a": [1, null]}]|{\n "name": "<é>",\n "a": [\n  1,\n  null\n ]\n}'
+    )
+
+
+def test_strftime_now_is_today() -> None:
+    assert len(render("{{ strftime_now('%Y-%m-%d') }}")) == len("2026-01-01")
+
+
+def test_namespaces_and_methods_of_plain_values_work() -> None:
+    source = (
+        "{% set ns = namespace(n=0, last='') %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
+        "{% set ns.last = m.content.split('l')[0] %}{% endfor %}{{ ns.n }}{{ ns.last }}"
+        "{% for k, v in dict(a=1).items() %}{{ k }}{{ v }}{% endfor %}"
+    )
+
+    assert render(source) == "1Hea1"
+
+
+def test_special_tokens_and_variables_reach_the_template() -> None:
+    template = ChatTemplate("{{ bos_token }}{{ enable_thinking }}", {"bos_token": "<s>"})
+
+    assert template.render([USER], enable_thinking=False) == "<s>False"
+
+
+def test_what_the_template_refuses_is_a_bad_request() -> None:
+    source = "{{ raise_exception('roles must alternate') }}"
+
+    with pytest.raises(BadRequestError, match="roles must alternate") as caught:
+        render(source)
+
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages[0].content + 1 }}",
+        "{{ 1 / 0 }}",
+        "{{ messages[7].content }}",
+        "{{ undefined_name.field }}",
+        "{{ none | length }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ range(10 ** 9) | list }}",
+    ],
+)
+def test_a_template_that_fails_is_a_bad_request(source: str) -> None:
+    with pytest.raises(BadRequestError):
+        render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages.__class__.__base__.__subclasses__() }}",
+        "{{ raise_exception.__globals__.x }}",
+        "{{ messages.append(1) }}",
+        "{{ cycler.__init__.__globals__ }}",
+        "{% set ns = namespace(__class__=1) %}",
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
+        "{{ dict(_x=1) }}",
+        "{{ (''|attr('__class__')).x }}",
+    ],
+)
+def test_the_sandbox_holds(source: str) -> None:
+    with pytest.raises(BadRequestError):
+        render(source)
+
+
+def test_a_template_sees_plain_values_only() -> None:
+    class Text(str):
+        __slots__ = ("secret",)
+
+    assert render("{{ messages[0].content }}", {"role": "user", "content": Text("x")}) == "x"
+    with pytest.raises(BadRequestError, match="a object is not a JSON value"):
+        render("", {"role": "user", "content": object()})
+
+
+def test_the_arguments_of_tool_calls_are_mappings() -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    source = "{{ messages[0].tool_calls[0].function.arguments.a }}"
+
+    assert render(source, {"role": "assistant", "tool_calls": [call]}) == "1"
+
+
+def test_arguments_that_are_not_json_are_a_bad_request() -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": "{a"}}
+
+    with pytest.raises(BadRequestError, match="arguments of a tool call"):
+        render("", {"role": "assistant", "tool_calls": [call]})
+
+
+def test_developer_is_system_to_a_template_that_does_not_know_it() -> None:
+    message = {"role": "developer", "content": "x"}
+
+    assert render("{{ messages[0].role }}", message) == "system"
+    assert render("{# developer #}{{ messages[0].role }}", message) == "developer"
+
+
+def test_a_template_with_a_syntax_error_does_not_load() -> None:
+    with pytest.raises(ModelLoadError, match="not valid") as caught:
+        ChatTemplate("{% if %}")
+
+    assert caught.value.field == "chat_template"
+
+
+def test_the_template_of_a_directory(tmp_path: Path) -> None:
+    config = {"chat_template": "{{ bos_token }}A", "bos_token": {"content": "<s>"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    from_config = ChatTemplate.load(tmp_path)
+
+    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}B")
+    from_file = ChatTemplate.load(tmp_path)
+
+    assert from_config is not None
+    assert from_file is not None
+    assert from_config.render([USER]) == "<s>A"
+    assert from_file.render([USER]) == "<s>B"
+
+
+def test_the_default_of_named_templates_is_taken(tmp_path: Path) -> None:
+    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+
+    template = ChatTemplate.load(tmp_path)
+
+    assert template is not None
+    assert template.source == "D"
+
+
+def test_a_directory_without_a_template_has_none(tmp_path: Path) -> None:
+    assert ChatTemplate.load(tmp_path) is None
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert ChatTemplate.load(tmp_path) is None
+
+
+def test_a_broken_tokenizer_config_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text("{")
+
+    with pytest.raises(ModelLoadError) as caught:
+        ChatTemplate.load(tmp_path)
+
+    assert caught.value.path == tmp_path
+
+
+def test_a_message_to_be_continued_is_the_end_of_the_prompt() -> None:
+    messages = [USER, {"role": "assistant", "content": "im <|im "}]
+    template = ChatTemplate(CHATML)
+    trimming = ChatTemplate(CHATML.replace("message.content", "message.content | trim"))
+
+    for each in (template, trimming):
+        prompt = each.render(messages, add_generation_prompt=False, continue_final_message=True)
+        assert prompt.endswith("<|im_end|>\n<|im_start|>assistant\nim <|im ")
+
+
+def test_a_template_that_hides_the_final_message_cannot_continue_it() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        render("nothing", {"role": "assistant", "content": "x"}, continue_final_message=True)
+
+    assert caught.value.param == "continue_final_message"

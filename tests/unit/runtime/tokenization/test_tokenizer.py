@@ -1,0 +1,213 @@
+"""The tokenizer against `tokenizers`' own decoding: every kind of vocabulary we stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+
+CORPUS = ["the quick brown fox jumps over the lazy dog", "Grüße aus Köln", "naïve café", "🎉🎉"]
+
+
+def byte_level() -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<|end|>"],
+        show_progress=False,
+    )
+    backend.train_from_iterator(CORPUS, trainer)
+    backend.add_tokens(["<tool_call>", "ünïcode token"])
+    return backend
+
+
+def sentence_piece() -> tokenizers.Tokenizer:
+    """As llama 2's: ▁ for spaces, and a token for each byte."""
+    pieces = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", "▁the", "▁quick", *"abcdefghijklmnopqrstuvwxyzäöüß"]
+    backend = tokenizers.Tokenizer(
+        models.BPE(
+            vocab={piece: index for index, piece in enumerate(pieces)},
+            merges=[],
+            unk_token="<unk>",
+            byte_fallback=True,
+            fuse_unk=True,
+        )
+    )
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    backend.add_special_tokens(["<s>"])
+    return backend
+
+
+BYTE_LEVEL = byte_level()
+SENTENCE_PIECE = sentence_piece()
+
+
+def text_of(tokenizer: Tokenizer, token_ids: list[int]) -> str:
+    table = tokenizer.token_bytes()
+    return b"".join(table[token_id] for token_id in token_ids).decode(errors="replace")
+
+
+@given(st.text())
+def test_byte_level_bytes_are_the_text(text: str) -> None:
+    assume("<|end|>" not in text)  # A special token adds nothing.
+    tokenizer = Tokenizer(BYTE_LEVEL)
+
+    token_ids = tokenizer.encode(text)
+
+    assert text_of(tokenizer, token_ids) == text
+    assert tokenizer.decode(token_ids) == text
+
+
+@given(st.lists(st.integers(0, BYTE_LEVEL.get_vocab_size() - 1)))
+def test_byte_level_bytes_of_any_tokens_are_what_tokenizers_decodes(token_ids: list[int]) -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+
+    assert text_of(tokenizer, token_ids) == tokenizer.decode(token_ids)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="▁\0")))
+def test_sentence_piece_bytes_are_the_text_after_a_space(text: str) -> None:
+    assume("<s>" not in text)  # A special token adds nothing.
+    tokenizer = Tokenizer(SENTENCE_PIECE)
+
+    token_ids = tokenizer.encode(text)
+
+    assert text_of(tokenizer, token_ids).removeprefix(" ") == tokenizer.decode(token_ids)
+    assert text_of(tokenizer, token_ids) == (f" {text}" if text else "")
+
+
+def test_special_tokens_add_nothing_and_other_added_tokens_their_text() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    table = tokenizer.token_bytes()
+
+    special, added, unicode = (
+        tokenizer.token_id(token) for token in ("<|end|>", "<tool_call>", "ünïcode token")
+    )
+
+    assert special is not None
+    assert added is not None
+    assert unicode is not None
+    assert table[special] == b""
+    assert table[added] == b"<tool_call>"
+    assert table[unicode] == "ünïcode token".encode()
+
+
+def test_a_special_token_can_be_made_text() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    special = tokenizer.token_id("<|end|>")
+
+    assert special is not None
+    assert tokenizer.token_bytes(visible=["<|end|>"])[special] == b"<|end|>"
+    assert tokenizer.token_bytes(visible=["<|end|>function"])[special] == b"<|end|>"
+    assert tokenizer.token_bytes(visible=["<|end"])[special] == b""
+
+
+def test_a_token_is_described_by_its_bytes_or_a_special_one_by_its_name() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    space, added, special = (
+        tokenizer.token_id(token) for token in ("Ġ", "ünïcode token", "<|end|>")
+    )
+
+    assert tokenizer.describe(space or 0) == (" ", b" ")
+    assert tokenizer.describe(added or 0) == ("ünïcode token", "ünïcode token".encode())
+    assert tokenizer.describe(special or 0) == ("<|end|>", None)
+    assert tokenizer.describe(tokenizer.vocab_size) == ("", None)
+
+
+def test_special_tokens_are_recognised_in_a_prompt_and_none_is_added() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+
+    assert tokenizer.encode("<|end|>") == [tokenizer.token_id("<|end|>")]
+    assert tokenizer.encode("") == []
+    assert tokenizer.token_id("no such token") is None
+
+
+def test_the_table_is_as_long_as_the_models_vocabulary() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    size = tokenizer.vocab_size
+
+    assert len(tokenizer.token_bytes()) == size
+    assert tokenizer.token_bytes(size + 9)[size:] == [b""] * 9
+    with pytest.raises(ModelLoadError, match=f"the tokenizer has {size} tokens"):
+        tokenizer.token_bytes(size - 1)
+
+
+def test_a_metaspace_decoder_is_supported() -> None:
+    backend = tokenizers.Tokenizer(models.Unigram([("▁Hello", 0.0), ("▁world", 0.0)], 0))
+    backend.decoder = decoders.Metaspace()
+
+    tokenizer = Tokenizer(backend)
+
+    assert tokenizer.token_bytes() == [b" Hello", b" world"]
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        None,
+        {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        {"type": "Replace", "pattern": {"Regex": "a+"}, "content": " "},
+        {"type": "Sequence", "decoders": [{"type": "Fuse"}]},
+    ],
+)
+def test_a_decoder_that_cannot_be_streamed_is_refused(decoder: dict[str, Any] | None) -> None:
+    description = json.loads(BYTE_LEVEL.to_str()) | {"decoder": decoder}
+
+    with pytest.raises(ModelLoadError, match="decoder") as caught:
+        Tokenizer.from_json(json.dumps(description))
+
+    assert caught.value.field == "decoder"
+
+
+def test_a_prompt_is_never_truncated_or_padded() -> None:
+    backend = byte_level()
+    backend.enable_truncation(2)
+    backend.enable_padding(length=50)
+
+    tokenizer = Tokenizer(backend)
+
+    assert tokenizer.decode(tokenizer.encode("abcdefg")) == "abcdefg"
+
+
+def test_a_tokenizer_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(BYTE_LEVEL.to_str(), encoding="utf-8")
+
+    tokenizer = Tokenizer.from_file(path)
+
+    assert tokenizer.token_bytes() == Tokenizer(BYTE_LEVEL).token_bytes()
+
+
+@pytest.mark.parametrize("content", [None, b"{}", b"not json", b"\xff\xfe"])
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "tokenizer.json"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(ModelLoadError) as caught:
+        Tokenizer.from_file(path)
+
+    assert caught.value.path == path
