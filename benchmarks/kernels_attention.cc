@@ -17,9 +17,9 @@
 #include <random>
 #include <vector>
 
-#include "aiomlc/attention.h"
-#include "aiomlc/cpu_info.h"
-#include "aiomlc/kv_pages.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/kv_pages.h"
+#include "platform/cpu_info.h"
 
 namespace {
 

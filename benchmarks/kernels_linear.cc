@@ -14,8 +14,8 @@
 #include <random>
 #include <vector>
 
-#include "aiomlc/cpu_info.h"
-#include "aiomlc/linear.h"
+#include "kernels/linear/linear.h"
+#include "platform/cpu_info.h"
 
 namespace {
 

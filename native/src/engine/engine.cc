@@ -1,4 +1,4 @@
-#include "aiomlc/engine.h"
+#include "engine/engine.h"
 
 #include <algorithm>
 #include <exception>
@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "aiomlc/model_drafter.h"
-#include "aiomlc/prompt_lookup.h"
-#include "sequence_record.h"
+#include "sequence/sequence_record.h"
+#include "speculation/model_drafter.h"
+#include "speculation/prompt_lookup.h"
 
 namespace aiomlc {
 

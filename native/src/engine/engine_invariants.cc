@@ -1,4 +1,4 @@
-#include "aiomlc/engine_invariants.h"
+#include "engine/engine_invariants.h"
 
 #include <algorithm>
 #include <tuple>

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "aiomlc/engine.h"
-#include "sequence_record.h"
+#include "engine/engine.h"
+#include "sequence/sequence_record.h"
 
 namespace aiomlc {
 

@@ -1,4 +1,4 @@
-#include "aiomlc/outbox.h"
+#include "engine/outbox.h"
 
 #include <iterator>
 #include <utility>

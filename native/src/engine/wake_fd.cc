@@ -1,4 +1,4 @@
-#include "aiomlc/wake_fd.h"
+#include "engine/wake_fd.h"
 
 #include <unistd.h>
 

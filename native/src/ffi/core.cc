@@ -1,5 +1,5 @@
 /*!
- * \file src/ffi/core.cc
+ * \file ffi/core.cc
  * \brief The engine as FFI globals: convert, call, convert.
  */
 #include <tvm/ffi/container/array.h>
@@ -18,11 +18,11 @@
 #include <utility>
 #include <vector>
 
-#include "../model/tvm_model.h"
-#include "aiomlc/cpu_info.h"
-#include "aiomlc/engine.h"
-#include "aiomlc/faulty_model.h"
-#include "grammar.h"
+#include "engine/engine.h"
+#include "ffi/grammar.h"
+#include "model/faulty_model.h"
+#include "model/tvm_model.h"
+#include "platform/cpu_info.h"
 
 namespace aiomlc {
 namespace {
@@ -261,8 +261,8 @@ std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   return out;
 }
 
-/*! \brief Everything since the last call, in the layout that `aiomlc/runtime/native/record_codec.py` reads; a
- * notice is the error of sequence -1. */
+/*! \brief Everything since the last call, in the layout that
+ * `aiomlc/runtime/native/record_codec.py` reads; a notice is the error of sequence -1. */
 ffi::Bytes Drain(const CoreRef& core) {
   std::string out;
   std::vector<Record> records = core->engine.Drain();

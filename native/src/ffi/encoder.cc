@@ -1,5 +1,5 @@
 /*!
- * \file src/ffi/encoder.cc
+ * \file ffi/encoder.cc
  * \brief An encoder as FFI globals.
  */
 #include <tvm/ffi/container/array.h>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "../model/tvm_encoder.h"
+#include "model/tvm_encoder.h"
 
 namespace aiomlc {
 namespace {

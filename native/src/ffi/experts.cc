@@ -1,15 +1,15 @@
 /*!
- * \file src/ffi/experts.cc
+ * \file ffi/experts.cc
  * \brief The mixture of experts that a compiled library calls, as FFI globals. Outputs come last.
  */
-#include "aiomlc/experts.h"
+#include "kernels/moe/experts.h"
 
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <string>
 
-#include "tensor_arguments.h"
+#include "ffi/tensor_arguments.h"
 
 namespace aiomlc {
 namespace {

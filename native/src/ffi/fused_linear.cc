@@ -1,14 +1,14 @@
 /*!
- * \file src/ffi/fused_linear.cc
+ * \file ffi/fused_linear.cc
  * \brief The fused linear layers that a compiled library calls, as FFI globals. Outputs come last.
  */
-#include "aiomlc/fused_linear.h"
+#include "kernels/linear/fused_linear.h"
 
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include "aiomlc/linear.h"
-#include "tensor_arguments.h"
+#include "ffi/tensor_arguments.h"
+#include "kernels/linear/linear.h"
 
 namespace aiomlc {
 namespace {

@@ -1,8 +1,8 @@
 /*!
- * \file src/ffi/grammar.cc
+ * \file ffi/grammar.cc
  * \brief The grammar compiler as FFI globals: convert, call, convert.
  */
-#include "grammar.h"
+#include "ffi/grammar.h"
 
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "aiomlc/llguidance.h"
+#include "grammar/llguidance.h"
 
 namespace aiomlc {
 namespace {

@@ -1,5 +1,5 @@
 /*!
- * \file src/ffi/grammar.h
+ * \file ffi/grammar.h
  * \brief A compiled grammar as an FFI object.
  */
 #ifndef AIOMLC_FFI_GRAMMAR_H_
@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "aiomlc/grammar.h"
+#include "grammar/grammar.h"
 
 namespace aiomlc {
 

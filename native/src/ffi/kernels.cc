@@ -1,5 +1,5 @@
 /*!
- * \file src/ffi/kernels.cc
+ * \file ffi/kernels.cc
  * \brief The kernels that a compiled library calls, as FFI globals. Outputs come last.
  */
 #include <tvm/ffi/reflection/registry.h>
@@ -10,10 +10,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "aiomlc/elementwise.h"
-#include "aiomlc/linear.h"
-#include "aiomlc/packed_attention.h"
-#include "tensor_arguments.h"
+#include "ffi/tensor_arguments.h"
+#include "kernels/attention/packed_attention.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/linear.h"
 
 namespace aiomlc {
 namespace {

@@ -1,5 +1,5 @@
 /*!
- * \file src/ffi/kv_cache.cc
+ * \file ffi/kv_cache.cc
  * \brief The functions that TVM's paged KV cache calls, with the argument lists of TVM's own.
  *
  * The log-sum-exp tensors are neither written nor read: see `LayerAttention`.
@@ -11,12 +11,12 @@
 #include <iterator>
 #include <optional>
 
-#include "aiomlc/elementwise.h"
-#include "aiomlc/huge_pages.h"
-#include "aiomlc/kv_pages.h"
-#include "aiomlc/layer_attention.h"
-#include "aiomlc/quantized_layer.h"
-#include "tensor_arguments.h"
+#include "ffi/tensor_arguments.h"
+#include "kernels/attention/kv_pages.h"
+#include "kernels/attention/layer_attention.h"
+#include "kernels/attention/quantized_layer.h"
+#include "kernels/elementwise/elementwise.h"
+#include "platform/huge_pages.h"
 
 namespace aiomlc {
 namespace {

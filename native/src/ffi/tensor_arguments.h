@@ -1,5 +1,5 @@
 /*!
- * \file src/ffi/tensor_arguments.h
+ * \file ffi/tensor_arguments.h
  * \brief Check the tensors that a kernel is called with, and take their data.
  */
 #ifndef AIOMLC_FFI_TENSOR_ARGUMENTS_H_
@@ -14,8 +14,8 @@
 #include <string>
 #include <type_traits>
 
-#include "aiomlc/float_types.h"
-#include "aiomlc/kv_type.h"
+#include "platform/float_types.h"
+#include "platform/kv_type.h"
 
 namespace aiomlc {
 

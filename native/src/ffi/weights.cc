@@ -2,7 +2,7 @@
  * \file ffi/weights.cc
  * \brief The weight conversion and the mapped parameters as Python sees them.
  */
-#include "aiomlc/weights.h"
+#include "weights/weights.h"
 
 #include <tvm/ffi/tvm_ffi.h>
 

@@ -1,4 +1,4 @@
-#include "aiomlc/llguidance.h"
+#include "grammar/llguidance.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "llguidance_api.h"
+#include "grammar/llguidance_api.h"
 
 namespace aiomlc {
 

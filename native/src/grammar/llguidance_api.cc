@@ -1,10 +1,10 @@
-#include "llguidance_api.h"
+#include "grammar/llguidance_api.h"
 
 #include <dlfcn.h>
 
 #include <string_view>
 
-#include "aiomlc/grammar.h"
+#include "grammar/grammar.h"
 
 namespace aiomlc::llguidance {
 

@@ -1,5 +1,5 @@
 /*!
- * \file src/grammar/llguidance_api.h
+ * \file grammar/llguidance_api.h
  * \brief The part of llguidance's C interface that is used here, as version 1 has it.
  */
 #ifndef AIOMLC_GRAMMAR_LLGUIDANCE_API_H_

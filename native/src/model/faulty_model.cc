@@ -1,4 +1,4 @@
-#include "aiomlc/faulty_model.h"
+#include "model/faulty_model.h"
 
 #include <algorithm>
 #include <limits>

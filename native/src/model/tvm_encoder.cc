@@ -1,8 +1,8 @@
-#include "tvm_encoder.h"
+#include "model/tvm_encoder.h"
 
 #include <utility>
 
-#include "virtual_machine.h"
+#include "model/virtual_machine.h"
 
 namespace aiomlc {
 

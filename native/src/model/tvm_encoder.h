@@ -1,9 +1,9 @@
 /*!
- * \file src/model/tvm_encoder.h
+ * \file model/tvm_encoder.h
  * \brief A compiled encoder and its weights: texts in, one vector for each token out.
  */
-#ifndef AIOMLC_SRC_MODEL_TVM_ENCODER_H_
-#define AIOMLC_SRC_MODEL_TVM_ENCODER_H_
+#ifndef AIOMLC_MODEL_TVM_ENCODER_H_
+#define AIOMLC_MODEL_TVM_ENCODER_H_
 
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-#include "aiomlc/thread_pool.h"
+#include "platform/thread_pool.h"
 
 namespace aiomlc {
 
@@ -46,4 +46,4 @@ class TvmEncoder final {
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_SRC_MODEL_TVM_ENCODER_H_
+#endif  // AIOMLC_MODEL_TVM_ENCODER_H_

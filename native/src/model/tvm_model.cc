@@ -1,9 +1,9 @@
-#include "tvm_model.h"
+#include "model/tvm_model.h"
 
 #include <string>
 #include <utility>
 
-#include "virtual_machine.h"
+#include "model/virtual_machine.h"
 
 namespace aiomlc {
 

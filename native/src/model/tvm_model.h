@@ -1,18 +1,18 @@
 /*!
- * \file src/model/tvm_model.h
+ * \file model/tvm_model.h
  * \brief A compiled library and its weights, seen by the engine.
  */
-#ifndef AIOMLC_SRC_MODEL_TVM_MODEL_H_
-#define AIOMLC_SRC_MODEL_TVM_MODEL_H_
+#ifndef AIOMLC_MODEL_TVM_MODEL_H_
+#define AIOMLC_MODEL_TVM_MODEL_H_
 
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <cstdint>
 
-#include "aiomlc/huge_pages.h"
-#include "aiomlc/model.h"
-#include "aiomlc/thread_pool.h"
+#include "model/model.h"
+#include "platform/huge_pages.h"
+#include "platform/thread_pool.h"
 
 namespace aiomlc {
 
@@ -81,4 +81,4 @@ class TvmModel final : public Model {
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_SRC_MODEL_TVM_MODEL_H_
+#endif  // AIOMLC_MODEL_TVM_MODEL_H_

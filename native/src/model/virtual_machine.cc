@@ -1,4 +1,4 @@
-#include "virtual_machine.h"
+#include "model/virtual_machine.h"
 
 #include <algorithm>
 

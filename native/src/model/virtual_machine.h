@@ -1,9 +1,9 @@
 /*!
- * \file src/model/virtual_machine.h
+ * \file model/virtual_machine.h
  * \brief TVM's virtual machine through the FFI: start it, find functions, hand tensors over.
  */
-#ifndef AIOMLC_SRC_MODEL_VIRTUAL_MACHINE_H_
-#define AIOMLC_SRC_MODEL_VIRTUAL_MACHINE_H_
+#ifndef AIOMLC_MODEL_VIRTUAL_MACHINE_H_
+#define AIOMLC_MODEL_VIRTUAL_MACHINE_H_
 
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -24,4 +24,4 @@ tvm::ffi::Tensor HostTensor(const std::vector<int32_t>& values);
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_SRC_MODEL_VIRTUAL_MACHINE_H_
+#endif  // AIOMLC_MODEL_VIRTUAL_MACHINE_H_

@@ -4,9 +4,9 @@
 #include <mutex>
 #include <utility>
 
-#include "aiomlc/weights.h"
-#include "file.h"
-#include "source_rows.h"
+#include "weights/file.h"
+#include "weights/source_rows.h"
+#include "weights/weights.h"
 
 namespace aiomlc {
 

@@ -1,4 +1,4 @@
-#include "file.h"
+#include "weights/file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 /*!
- * \file file.h
+ * \file weights/file.h
  * \brief A file descriptor that closes itself and reads and writes at offsets.
  */
-#ifndef AIOMLC_FILE_H_
-#define AIOMLC_FILE_H_
+#ifndef AIOMLC_WEIGHTS_FILE_H_
+#define AIOMLC_WEIGHTS_FILE_H_
 
 #include <cstdint>
 #include <string>
@@ -55,4 +55,4 @@ class File {
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_FILE_H_
+#endif  // AIOMLC_WEIGHTS_FILE_H_

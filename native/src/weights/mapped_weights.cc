@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "aiomlc/weights.h"
-#include "file.h"
+#include "weights/file.h"
+#include "weights/weights.h"
 
 namespace aiomlc {
 

@@ -1,4 +1,4 @@
-#include "source_rows.h"
+#include "weights/source_rows.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,16 +1,16 @@
 /*!
- * \file source_rows.h
+ * \file weights/source_rows.h
  * \brief Read rows of a parameter from the source files, as float32 or as upstream's q4 words.
  */
-#ifndef AIOMLC_SOURCE_ROWS_H_
-#define AIOMLC_SOURCE_ROWS_H_
+#ifndef AIOMLC_WEIGHTS_SOURCE_ROWS_H_
+#define AIOMLC_WEIGHTS_SOURCE_ROWS_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "aiomlc/weights.h"
-#include "file.h"
+#include "weights/file.h"
+#include "weights/weights.h"
 
 namespace aiomlc {
 
@@ -55,4 +55,4 @@ class SourceReader {
 
 }  // namespace aiomlc
 
-#endif  // AIOMLC_SOURCE_ROWS_H_
+#endif  // AIOMLC_WEIGHTS_SOURCE_ROWS_H_

@@ -1,0 +1,120 @@
+#include "grammar/constraint.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <utility>
+
+namespace aiomlc {
+
+namespace {
+
+constexpr int64_t kBits = 32;
+/*! \brief A mask that took longer is not waited for; most take a tenth of it. */
+constexpr std::chrono::microseconds kSlow(500);
+
+/*! \brief A table instead of shifts, so that the compiler can use vector registers. */
+constexpr std::array<uint32_t, kBits> kBitAt = [] {
+  std::array<uint32_t, kBits> bits = {};
+  for (int64_t i = 0; i < kBits; ++i) bits[i] = uint32_t{1} << i;
+  return bits;
+}();
+
+}  // namespace
+
+Constraint::Constraint(std::unique_ptr<GrammarMatcher> matcher, int64_t vocab_size)
+    : matcher_(std::move(matcher)), mask_((vocab_size + kBits - 1) / kBits) {}
+
+bool Constraint::Accept(int32_t token_id) {
+  is_ready_.store(false, std::memory_order_relaxed);
+  matcher_->Consume(token_id);
+  return matcher_->IsComplete();
+}
+
+void Constraint::Compute() noexcept {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    matcher_->ComputeMask(mask_);
+    if (std::all_of(mask_.begin(), mask_.end(), [](uint32_t word) { return word == 0; })) {
+      failure_ = "it allows no token";
+    }
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+  }
+  is_slow_ = std::chrono::steady_clock::now() - start > kSlow;
+  is_ready_.store(true, std::memory_order_release);
+}
+
+void Constraint::Apply(float* logits, int64_t vocab_size) const {
+  if (!failure_.empty()) throw GrammarError(failure_);
+  for (int64_t begin = 0; begin < vocab_size; begin += kBits) {
+    const uint32_t word = mask_[begin / kBits];
+    if (word == ~uint32_t{0}) continue;
+    const int64_t count = std::min(kBits, vocab_size - begin);
+    for (int64_t i = 0; i < count; ++i) {
+      const float logit = logits[begin + i];
+      const bool is_excluded = (word & kBitAt[i]) == 0 && logit == logit;
+      logits[begin + i] = is_excluded ? -std::numeric_limits<float>::infinity() : logit;
+    }
+  }
+}
+
+MaskWorker::~MaskWorker() {
+  {
+    std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    jobs_.clear();
+  }
+  begun_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void MaskWorker::Start(std::shared_ptr<Constraint> constraint) {
+  if (!thread_.joinable()) thread_ = std::thread(&MaskWorker::Run, this);
+  {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(constraint));
+  }
+  begun_.notify_one();
+}
+
+void MaskWorker::Help() {
+  while (true) {
+    std::shared_ptr<Constraint> constraint;
+    {
+      std::lock_guard lock(mutex_);
+      const auto quick =
+          std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->is_slow(); });
+      if (quick == jobs_.end()) return;
+      constraint = std::move(*quick);
+      jobs_.erase(quick);
+    }
+    constraint->Compute();
+  }
+}
+
+void MaskWorker::Wait(const Constraint& constraint) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return constraint.is_ready(); });
+}
+
+void MaskWorker::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    begun_.wait(lock, [this] { return is_ending_ || !jobs_.empty(); });
+    if (is_ending_) return;
+    // The sequence may end meanwhile, so its constraint is this thread's too.
+    std::shared_ptr<Constraint> constraint = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    constraint->Compute();
+    constraint.reset();
+    lock.lock();
+    done_.notify_all();
+  }
+}
+
+}  // namespace aiomlc

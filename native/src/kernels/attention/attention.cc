@@ -1,0 +1,143 @@
+/*!
+ * \file kernels/attention/attention.cc
+ * \brief Cut attention into tiles, and these into tasks that run on the pool.
+ */
+#include "kernels/attention/attention.h"
+
+#include <algorithm>
+
+#include "kernels/attention/attention_tasks.h"
+#include "kernels/attention/attention_types.h"
+#include "platform/aligned_buffer.h"
+#include "platform/cpu_info.h"
+
+namespace aiomlc {
+namespace {
+
+static_assert(kPageSize == kTilePageSize);
+
+TileFunction ActiveTileFunction() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAmx:
+    case Isa::kAvx512:
+      return AttendTileAvx512;
+    case Isa::kAvxVnni:
+    case Isa::kAvx2:
+      return AttendTileAvx2;
+    case Isa::kI8mm:
+    case Isa::kNeon:
+    case Isa::kPortable:
+      break;
+  }
+#elif defined(__aarch64__)
+  if (ActiveIsa() >= Isa::kNeon) return AttendTileNeon;
+#endif
+  return AttendTilePortable;
+}
+
+/*! \brief The calling thread's working memory, for any tile of this head size. */
+AttentionScratch ThreadScratch(int64_t head_dim) {
+  thread_local AlignedBuffer buffer;
+  const int64_t width = (head_dim + kTilePageSize - 1) / kTilePageSize * kTilePageSize;
+  const int64_t page = kTilePageSize * width;
+  const int64_t queries = kMaxTileQueries * width;
+  const int64_t probs = kMaxTileQueries * kTilePageSize;
+  const int64_t floats = 2 * page + 3 * queries + probs + 4 * kMaxTileQueries;
+  float* next = reinterpret_cast<float*>(buffer.Reserve(sizeof(float) * floats));
+  const auto take = [&next](int64_t count) {
+    float* taken = next;
+    next += count;
+    return taken;
+  };
+  AttentionScratch scratch;
+  scratch.keys = take(page);
+  scratch.values = take(page);
+  scratch.queries = take(queries);
+  scratch.probs = take(probs);
+  for (SoftmaxState* state : {&scratch.first, &scratch.later}) {
+    state->sums = take(queries);
+    state->largest = take(kMaxTileQueries);
+    state->total = take(kMaxTileQueries);
+  }
+  return scratch;
+}
+
+/*! \brief The tiles of one call: rows of a sequence, times query heads of one key-value head. */
+class TilePlan {
+ public:
+  TilePlan(const AttentionShape& shape, const void* queries, void* output, AttentionTasks& tasks)
+      : shape_(shape),
+        tasks_(tasks),
+        queries_(static_cast<const std::byte*>(queries)),
+        output_(static_cast<std::byte*>(output)),
+        group_(shape.num_query_heads / shape.num_kv_heads),
+        tile_heads_(std::min<int64_t>(group_, kMaxTileQueries)),
+        tile_rows_(kMaxTileQueries / tile_heads_) {}
+
+  /*! \brief The last rows come first: they see most, and a long tile at the end would be waited
+   * for. */
+  void Add(const AttentionRows& rows) {
+    const int64_t num_tiles = (rows.num_rows + tile_rows_ - 1) / tile_rows_;
+    for (int64_t tile = num_tiles - 1; tile >= 0; --tile) {
+      const int64_t begin = tile * tile_rows_;
+      const int64_t end = std::min(begin + tile_rows_, rows.num_rows);
+      for (int64_t kv_head = 0; kv_head < shape_.num_kv_heads; ++kv_head) {
+        for (int64_t head = 0; head < group_; head += tile_heads_)
+          AddTile(rows, begin, end, kv_head, head);
+      }
+    }
+  }
+
+ private:
+  void AddTile(const AttentionRows& rows, int64_t begin, int64_t end, int64_t kv_head,
+               int64_t head_in_group) {
+    const int64_t row_stride = shape_.num_query_heads * shape_.head_dim;
+    const int64_t head = kv_head * group_ + head_in_group;
+    const int64_t offset = (rows.row_begin + begin) * row_stride + head * shape_.head_dim;
+    const auto bytes = static_cast<int64_t>(FloatBytes(shape_.type));
+    AttentionTile tile;
+    tile.queries = queries_ + offset * bytes;
+    tile.output = output_ + offset * bytes;
+    tile.row_stride = row_stride;
+    tile.num_rows = static_cast<int>(end - begin);
+    tile.num_heads = static_cast<int>(std::min(tile_heads_, group_ - head_in_group));
+    tile.head_dim = static_cast<int>(shape_.head_dim);
+    tile.first_position = rows.first_position + begin;
+    tile.pages = rows.pages;
+    const auto plane = static_cast<int64_t>(shape_.PlaneBytes() / KvElementBytes(shape_.kv_type()));
+    tile.key_offset = kv_head * plane;
+    tile.value_offset = (shape_.num_kv_heads + kv_head) * plane;
+    tile.scale = shape_.scale;
+    tile.type = shape_.type;
+    tile.is_8_bit = shape_.is_8_bit;
+    tile.window = shape_.window.size;
+    tile.sinks = shape_.window.sinks;
+    tile.soft_cap = shape_.soft_cap;
+    tasks_.Add(tile);
+  }
+
+  const AttentionShape& shape_;
+  AttentionTasks& tasks_;
+  const std::byte* queries_;
+  std::byte* output_;
+  int64_t group_;
+  int64_t tile_heads_;
+  int64_t tile_rows_;
+};
+
+}  // namespace
+
+void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const AttentionRows> sequences,
+            const void* queries, void* output) {
+  thread_local AttentionTasks kept;
+  AttentionTasks& tasks = kept;  // Of the calling thread, whoever runs a task.
+  tasks.Clear();
+  TilePlan plan(shape, queries, output, tasks);
+  for (const AttentionRows& rows : sequences) plan.Add(rows);
+  tasks.Cut(pool.num_threads());
+  const TileFunction attend = ActiveTileFunction();
+  pool.Run(tasks.size(), [&](int task) { tasks.Run(task, attend, ThreadScratch(shape.head_dim)); });
+}
+
+}  // namespace aiomlc

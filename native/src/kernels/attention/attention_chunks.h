@@ -1,0 +1,54 @@
+/*!
+ * \file kernels/attention/attention_chunks.h
+ * \brief A tile as chunks of its context, each with a softmax of its own, merged in order.
+ *
+ * Chunks end at fixed positions, whoever computes them, so a row has the same bits whether one
+ * thread walked through its whole context or many took a chunk each. A context of one chunk has
+ * nothing to merge.
+ */
+#ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_CHUNKS_H_
+#define AIOMLC_KERNELS_ATTENTION_ATTENTION_CHUNKS_H_
+
+#include <cstdint>
+
+#include "kernels/attention/attention_types.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief Run one part of a tile.
+ * \tparam Kernel Has `visits`, `LoadQueries`, `Begin` (a state), `VisitPages` (of one chunk),
+ * `Merge` (two states) and `StoreOutput`.
+ */
+template <typename Kernel>
+void AttendPart(Kernel kernel, const TileWork& work, const AttentionScratch& scratch) {
+  if (work.part == TileWork::Part::kMerge) {
+    SoftmaxState later = work.state;
+    for (int64_t i = 1; i < work.num_states; ++i) {
+      later.sums += work.floats_of_state;
+      later.largest += work.floats_of_state;
+      later.total += work.floats_of_state;
+      kernel.Merge(work.state, later);
+    }
+    kernel.StoreOutput(work.state);
+    return;
+  }
+  const bool is_all = work.part == TileWork::Part::kAll;
+  const int64_t begin = is_all ? 0 : work.first_visit;
+  const int64_t end = is_all ? kernel.visits().last() + 1 : work.end_visit;
+  const SoftmaxState& first = is_all ? scratch.first : work.state;
+  kernel.LoadQueries();
+  for (int64_t visit = begin; visit < end;) {
+    const int64_t chunk_end = kernel.visits().ChunkEnd(visit);
+    const bool is_first = visit == begin;
+    kernel.Begin(is_first ? first : scratch.later);
+    kernel.VisitPages(visit, chunk_end, end);
+    if (!is_first) kernel.Merge(first, scratch.later);
+    visit = chunk_end;
+  }
+  if (is_all) kernel.StoreOutput(first);
+}
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_ATTENTION_ATTENTION_CHUNKS_H_

@@ -1,0 +1,124 @@
+#include "kernels/attention/attention_tasks.h"
+
+#include "kernels/attention/attention_window.h"
+
+namespace aiomlc {
+namespace {
+
+// Of all states of one call, 32 MiB; a tile whose states do not fit is not split.
+constexpr int64_t kMostStateFloats = int64_t{8} << 20;
+
+template <bool kWindowed, typename Function>
+void ForChunksOf(const AttentionTile& tile, Function function) {
+  const PageVisits<kWindowed> visits(tile);
+  for (int64_t begin = 0; begin <= visits.last();) {
+    const int64_t end = visits.ChunkEnd(begin);
+    function(begin, end);
+    begin = end;
+  }
+}
+
+/*! \brief Call `function(first visit, end of visits)` for every chunk that a tile sees. */
+template <typename Function>
+void ForChunks(const AttentionTile& tile, Function function) {
+  if (tile.window > 0) {
+    ForChunksOf<true>(tile, function);
+  } else {
+    ForChunksOf<false>(tile, function);
+  }
+}
+
+int64_t CountChunks(const AttentionTile& tile) {
+  if (tile.window == 0) return PageVisits<false>(tile).last() / kChunkPages + 1;
+  int64_t count = 0;
+  ForChunks(tile, [&](int64_t, int64_t) { ++count; });
+  return count;
+}
+
+/*! \brief Places for queries in the state of a tile, whole vectors of them. */
+int64_t StateQueries(const AttentionTile& tile) {
+  return tile.num_rows * tile.num_heads < kTilePageSize ? kTilePageSize : kMaxTileQueries;
+}
+
+int64_t SumFloats(const AttentionTile& tile) {
+  const int64_t width = (tile.head_dim + kTilePageSize - 1) / kTilePageSize * kTilePageSize;
+  return StateQueries(tile) * width;
+}
+
+int64_t StateFloats(const AttentionTile& tile) { return SumFloats(tile) + 2 * StateQueries(tile); }
+
+}  // namespace
+
+void AttentionTasks::Clear() {
+  tiles_.clear();
+  num_chunks_.clear();
+  tasks_.clear();
+  num_splits_ = 0;
+  num_floats_ = 0;
+}
+
+void AttentionTasks::Cut(int num_threads) {
+  int64_t all_chunks = 0;
+  for (const AttentionTile& tile : tiles_) {
+    num_chunks_.push_back(num_threads > 1 ? CountChunks(tile) : 1);
+    all_chunks += num_chunks_.back();
+  }
+  // Tiles of half a thread's share, or less, find their places between each other.
+  const int64_t most_chunks = all_chunks / (2 * num_threads);
+  for (size_t tile = 0; tile < tiles_.size(); ++tile) {
+    const int64_t floats = num_chunks_[tile] * StateFloats(tiles_[tile]);
+    if (num_chunks_[tile] > 1 && num_chunks_[tile] > most_chunks &&
+        num_floats_ + floats <= kMostStateFloats) {
+      AddSplit(static_cast<int64_t>(tile));
+    } else {
+      tasks_.push_back({static_cast<int64_t>(tile), -1, 0, 0, 0});
+    }
+  }
+  first_state_ = reinterpret_cast<float*>(states_.Reserve(sizeof(float) * num_floats_));
+}
+
+void AttentionTasks::AddSplit(int64_t tile) {
+  const int64_t index = num_splits_++;
+  if (index == static_cast<int64_t>(splits_.size())) splits_.emplace_back();
+  Split& split = splits_[index];
+  split.first_float = num_floats_;
+  split.num_chunks = num_chunks_[tile];
+  split.num_left.store(split.num_chunks, std::memory_order_relaxed);
+  num_floats_ += split.num_chunks * StateFloats(tiles_[tile]);
+  int64_t chunk = 0;
+  ForChunks(tiles_[tile], [&](int64_t begin, int64_t end) {
+    tasks_.push_back({tile, index, chunk++, begin, end});
+  });
+}
+
+SoftmaxState AttentionTasks::State(const AttentionTile& tile, const Split& split,
+                                   int64_t chunk) const {
+  float* floats = first_state_ + split.first_float + chunk * StateFloats(tile);
+  float* largest = floats + SumFloats(tile);
+  return {floats, largest, largest + StateQueries(tile)};
+}
+
+void AttentionTasks::Run(int index, TileFunction attend, const AttentionScratch& scratch) {
+  const Task& task = tasks_[index];
+  const AttentionTile& tile = tiles_[task.tile];
+  if (task.split < 0) {
+    attend(tile, {}, scratch);
+    return;
+  }
+  Split& split = splits_[task.split];
+  TileWork work;
+  work.part = TileWork::Part::kChunk;
+  work.first_visit = task.first_visit;
+  work.end_visit = task.end_visit;
+  work.state = State(tile, split, task.chunk);
+  attend(tile, work, scratch);
+  // What the others wrote must be seen by the one that merges.
+  if (split.num_left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  work.part = TileWork::Part::kMerge;
+  work.state = State(tile, split, 0);
+  work.num_states = split.num_chunks;
+  work.floats_of_state = StateFloats(tile);
+  attend(tile, work, scratch);
+}
+
+}  // namespace aiomlc

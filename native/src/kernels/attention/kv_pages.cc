@@ -1,0 +1,152 @@
+/*!
+ * \file kernels/attention/kv_pages.cc
+ * \brief Copies between pages and dense tensors.
+ */
+#include "kernels/attention/kv_pages.h"
+
+#include <cstring>
+
+#include "kernels/attention/attention.h"
+
+namespace aiomlc {
+namespace {
+
+/*! \brief Copy elements between memory of different strides, both in elements. */
+template <typename Element>
+void CopyStrided(const void* source, int64_t source_stride, void* target, int64_t target_stride,
+                 int64_t count) {
+  const auto* from = static_cast<const Element*>(source);
+  auto* to = static_cast<Element*>(target);
+  for (int64_t i = 0; i < count; ++i) to[i * target_stride] = from[i * source_stride];
+}
+
+void CopyElements(KvType type, const void* source, int64_t source_stride, void* target,
+                  int64_t target_stride, int64_t count) {
+  switch (type) {
+    case KvType::kF32:
+      return CopyStrided<uint32_t>(source, source_stride, target, target_stride, count);
+    case KvType::kF16:
+      return CopyStrided<uint16_t>(source, source_stride, target, target_stride, count);
+    case KvType::kI8:
+      return CopyStrided<uint8_t>(source, source_stride, target, target_stride, count);
+  }
+}
+
+/*! \return Where the key of a slot begins in its plane; its elements are a page size apart. */
+std::byte* FirstOfKey(const KvPages& pages, int64_t slot_id, int64_t head) {
+  return pages.Plane(slot_id, false, head) + slot_id % kPageSize * KvElementBytes(pages.type);
+}
+
+std::byte* Value(const KvPages& pages, int64_t slot_id, int64_t head) {
+  return pages.Plane(slot_id, true, head) + slot_id % kPageSize * pages.ElementsBytes();
+}
+
+std::byte* Scale(const KvPages& pages, int64_t slot_id, bool is_value, int64_t head) {
+  return pages.Plane(slot_id, is_value, head) + kPageSize * pages.ElementsBytes() +
+         slot_id % kPageSize * KvScaleBytes(pages.type);
+}
+
+/*! \brief Copy the scales of adjacent slots, if the type has any. */
+void CopyScales(const KvPages& pages, const std::byte* source, std::byte* target,
+                int64_t num_slots) {
+  if (pages.type != KvType::kI8) return;
+  std::memmove(target, source, static_cast<size_t>(num_slots) * KvScaleBytes(pages.type));
+}
+
+}  // namespace
+
+size_t KvPages::PageBytes() const {
+  return 2 * static_cast<size_t>(num_kv_heads * kPageSize) * RowBytes();
+}
+
+std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
+  const int64_t plane = (slot_id / kPageSize * 2 + (is_value ? 1 : 0)) * num_kv_heads + head;
+  return data + static_cast<size_t>(plane * kPageSize) * RowBytes();
+}
+
+void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const {
+  CopyElements(type, row, 1, FirstOfKey(*this, slot_id, head), kPageSize, head_dim);
+  CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, false, head), 1);
+}
+
+void KvPages::WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const {
+  std::memcpy(Value(*this, slot_id, head), row, ElementsBytes());
+  CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, true, head), 1);
+}
+
+void KvPages::ReadKey(int64_t slot_id, int64_t head, std::byte* row) const {
+  CopyElements(type, FirstOfKey(*this, slot_id, head), kPageSize, row, 1, head_dim);
+  CopyScales(*this, Scale(*this, slot_id, false, head), row + ElementsBytes(), 1);
+}
+
+void KvPages::ReadValue(int64_t slot_id, int64_t head, std::byte* row) const {
+  std::memcpy(row, Value(*this, slot_id, head), ElementsBytes());
+  CopyScales(*this, Scale(*this, slot_id, true, head), row + ElementsBytes(), 1);
+}
+
+void AppendToPages(const KvPages& pages, const void* keys, const void* values,
+                   const int32_t* slot_ids, int64_t num_tokens) {
+  const auto* key = static_cast<const std::byte*>(keys);
+  const auto* value = static_cast<const std::byte*>(values);
+  for (int64_t token = 0; token < num_tokens; ++token) {
+    if (slot_ids[token] < 0) continue;
+    for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
+      const size_t offset =
+          static_cast<size_t>(token * pages.num_kv_heads + head) * pages.RowBytes();
+      pages.WriteKey(slot_ids[token], head, key + offset);
+      pages.WriteValue(slot_ids[token], head, value + offset);
+    }
+  }
+}
+
+void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_tokens, void* keys,
+                   void* values) {
+  auto* key = static_cast<std::byte*>(keys);
+  auto* value = static_cast<std::byte*>(values);
+  for (int64_t token = 0; token < num_tokens; ++token) {
+    for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
+      const size_t offset =
+          static_cast<size_t>(token * pages.num_kv_heads + head) * pages.RowBytes();
+      pages.ReadKey(slot_ids[token], head, key + offset);
+      pages.ReadValue(slot_ids[token], head, value + offset);
+    }
+  }
+}
+
+void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots) {
+  const int64_t from = source_page * kPageSize;
+  const int64_t to = target_page * kPageSize;
+  const size_t element_bytes = KvElementBytes(pages.type);
+  for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
+    const std::byte* source = pages.Plane(from, false, head);
+    std::byte* target = pages.Plane(to, false, head);
+    for (int64_t c = 0; c < pages.head_dim; ++c) {
+      std::memcpy(target + c * kPageSize * element_bytes, source + c * kPageSize * element_bytes,
+                  static_cast<size_t>(num_slots) * element_bytes);
+    }
+    std::memcpy(pages.Plane(to, true, head), pages.Plane(from, true, head),
+                static_cast<size_t>(num_slots) * pages.ElementsBytes());
+    for (const bool is_value : {false, true}) {
+      CopyScales(pages, Scale(pages, from, is_value, head), Scale(pages, to, is_value, head),
+                 num_slots);
+    }
+  }
+}
+
+void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* target_ids,
+               int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
+      CopyElements(pages.type, FirstOfKey(pages, source_ids[i], head), kPageSize,
+                   FirstOfKey(pages, target_ids[i], head), kPageSize, pages.head_dim);
+      std::memmove(Value(pages, target_ids[i], head), Value(pages, source_ids[i], head),
+                   pages.ElementsBytes());
+      for (const bool is_value : {false, true}) {
+        CopyScales(pages, Scale(pages, source_ids[i], is_value, head),
+                   Scale(pages, target_ids[i], is_value, head), 1);
+      }
+    }
+  }
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,310 @@
+/*!
+ * \file kernels/elementwise/elementwise.cc
+ * \brief Share rows between threads, and choose the tier.
+ */
+#include "kernels/elementwise/elementwise.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "kernels/elementwise/elementwise_rows.h"
+#include "platform/cpu_info.h"
+#include "platform/kv_type.h"
+
+namespace aiomlc {
+
+RowKernels ActiveRowKernels() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAmx:
+    case Isa::kAvx512:
+      return Avx512RowKernels();
+    case Isa::kAvxVnni:
+    case Isa::kAvx2:
+      return Avx2RowKernels();
+    case Isa::kI8mm:
+    case Isa::kNeon:
+    case Isa::kPortable:
+      break;
+  }
+#elif defined(__aarch64__)
+  if (ActiveIsa() >= Isa::kNeon) return NeonRowKernels();
+#endif
+  return PortableRowKernels();
+}
+
+GateKernel ActiveGateKernel(Activation activation) {
+  const RowKernels kernels = ActiveRowKernels();
+  return activation == Activation::kSilu ? kernels.silu_mul : kernels.gelu_tanh_mul;
+}
+
+namespace {
+
+/*! \brief Fewer elements than this are not worth waking a thread for. */
+constexpr int64_t kElementsPerTask = 16384;
+
+/*! \brief Call `function(begin, end)` on parts of [0, count), items of `size` elements each. */
+void ForParts(ThreadPool& pool, int64_t count, int64_t size,
+              FunctionRef<void(int64_t, int64_t)> function) {
+  const int64_t items_per_task =
+      std::max<int64_t>(1, kElementsPerTask / std::max<int64_t>(1, size));
+  const int64_t num_tasks = (count + items_per_task - 1) / items_per_task;
+  pool.Run(static_cast<int>(num_tasks), [&](int task) {
+    const int64_t begin = task * items_per_task;
+    function(begin, std::min(begin + items_per_task, count));
+  });
+}
+
+/*! \brief Call `function(x, size, out)` on parts of `size` elements. */
+void Activate(ThreadPool& pool, void (*function)(const float*, int64_t, float*), const float* x,
+              int64_t size, float* out) {
+  // An exponential costs as much as some tens of other operations.
+  constexpr int64_t kPart = 1024;
+  const int64_t parts = (size + kPart - 1) / kPart;
+  ForParts(pool, parts, 8 * kPart, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kPart;
+    function(x + first, std::min(end * kPart, size) - first, out + first);
+  });
+}
+
+/*!
+ * \brief The cosines and sines of the rows of a step.
+ *
+ * The layers of a step ask for one of at most two, so the last two tables are kept.
+ */
+class RotaryTable {
+ public:
+  /*! \return The calling thread's table for a call, until its call after the next. */
+  static const RotaryTable& Of(ThreadPool& pool, const RotaryCall& call) {
+    thread_local std::array<RotaryTable, 2> kept;
+    if (!kept[0].IsOf(call)) {
+      std::swap(kept[0], kept[1]);
+      if (!kept[0].IsOf(call)) kept[0].Compute(pool, call);
+    }
+    return kept[0];
+  }
+
+  const float* cosines(int64_t row) const { return cosines_.data() + row * frequencies_.size(); }
+  const float* sines(int64_t row) const { return sines_.data() + row * frequencies_.size(); }
+
+ private:
+  bool IsOf(const RotaryCall& call) const {
+    return amplitude_ == call.amplitude &&
+           std::equal(positions_.begin(), positions_.end(), call.positions,
+                      call.positions + call.rows) &&
+           std::equal(frequencies_.begin(), frequencies_.end(), call.inverse_frequencies,
+                      call.inverse_frequencies + call.num_frequencies);
+  }
+
+  void Compute(ThreadPool& pool, const RotaryCall& call) {
+    const size_t num_positions = static_cast<size_t>(call.rows);
+    const size_t size = static_cast<size_t>(call.num_frequencies);
+    positions_.clear();  // No table while it is being written.
+    cosines_.resize(num_positions * size);
+    sines_.resize(num_positions * size);
+    // A sine costs as much as some tens of other operations.
+    ForParts(pool, call.rows, 32 * call.num_frequencies, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const auto position = static_cast<float>(call.positions[row]);
+        for (size_t i = 0; i < size; ++i) {
+          const float angle = position * call.inverse_frequencies[i];
+          cosines_[row * size + i] = call.amplitude * std::cos(angle);
+          sines_[row * size + i] = call.amplitude * std::sin(angle);
+        }
+      }
+    });
+    amplitude_ = call.amplitude;
+    frequencies_.assign(call.inverse_frequencies, call.inverse_frequencies + size);
+    positions_.assign(call.positions, call.positions + num_positions);
+  }
+
+  std::vector<int32_t> positions_;
+  float amplitude_ = 1.0f;
+  std::vector<float> frequencies_;
+  std::vector<float> cosines_;
+  std::vector<float> sines_;
+};
+
+}  // namespace
+
+void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, int64_t rows,
+             int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels.rms_norm(x + row * size, weight, eps, size, out + row * size, FloatType::kF32);
+    }
+  });
+}
+
+void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
+                float eps, int64_t rows, int64_t size, float* out, float* out_residual) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* sum = out_residual + row * size;
+      for (int64_t i = 0; i < size; ++i) sum[i] = x[row * size + i] + residual[row * size + i];
+      kernels.rms_norm(sum, weight, eps, size, out + row * size, FloatType::kF32);
+    }
+  });
+}
+
+void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
+               int64_t rows, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels.layer_norm(x + row * size, weight, bias, eps, size, out + row * size);
+    }
+  });
+}
+
+void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
+                  const float* bias, float eps, int64_t rows, int64_t size, float* out,
+                  float* out_residual) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* sum = out_residual + row * size;
+      for (int64_t i = 0; i < size; ++i) sum[i] = x[row * size + i] + residual[row * size + i];
+      kernels.layer_norm(sum, weight, bias, eps, size, out + row * size);
+    }
+  });
+}
+
+void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  Activate(pool, ActiveRowKernels().gelu, x, size, out);
+}
+
+void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  Activate(pool, ActiveRowKernels().gelu_tanh, x, size, out);
+}
+
+void ReluSquare(ThreadPool& pool, const float* x, int64_t size, float* out) {
+  ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      // NaN stays NaN.
+      out[i] = x[i] < 0.0f ? 0.0f : x[i] * x[i];
+    }
+  });
+}
+
+void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out) {
+  ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = a[i] + b[i];
+  });
+}
+
+void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out) {
+  ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out[i] = x[i] * factor;
+  });
+}
+
+void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  ForParts(pool, size, 1, [&](int64_t begin, int64_t end) {
+    kernels.soft_cap(x + begin, cap, end - begin, out + begin);
+  });
+}
+
+void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
+              int64_t size, float* out) {
+  const GateKernel kernel = ActiveGateKernel(activation);
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* gate = gate_up + row * 2 * size;
+      kernel(gate, gate + size, size, out + row * size);
+    }
+  });
+}
+
+void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out) {
+  GatedMul(pool, Activation::kSilu, gate_up, rows, size, out);
+}
+
+void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float* qkv,
+            const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
+            FloatType out_type) {
+  const RowKernels kernels = ActiveRowKernels();
+  const int64_t row_size = heads.num_heads() * heads.head_dim;
+  const auto bytes = static_cast<int64_t>(FloatBytes(out_type));
+  ForParts(pool, rows, row_size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* source = qkv + row * row_size;
+      std::byte* target = static_cast<std::byte*>(out) + row * row_size * bytes;
+      const auto normalize = [&](const float* weight, int64_t num_heads) {
+        const int64_t joined = span == QkSpan::kHead ? 1 : num_heads;
+        for (int64_t head = 0; head < num_heads; head += joined) {
+          kernels.rms_norm(source, weight, eps, joined * heads.head_dim, target, out_type);
+          source += joined * heads.head_dim;
+          target += joined * heads.head_dim * bytes;
+        }
+      };
+      normalize(query_weight, heads.num_query_heads);
+      normalize(key_weight, heads.num_kv_heads);
+      kernels.convert(source, heads.num_kv_heads * heads.head_dim, target, out_type);
+    }
+  });
+}
+
+void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
+  const RowKernels kernels = ActiveRowKernels();
+  const RotaryTable& table = RotaryTable::Of(pool, call);
+
+  const HeadLayout& heads = call.heads;
+  const size_t bytes = FloatBytes(call.type);
+  const size_t head_bytes = static_cast<size_t>(heads.head_dim) * bytes;
+  const size_t rotated_bytes = 2 * static_cast<size_t>(call.num_frequencies) * bytes;
+  ForParts(pool, call.rows, heads.num_heads() * heads.head_dim, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const std::byte* source =
+          static_cast<const std::byte*>(call.qkv) + row * heads.num_heads() * head_bytes;
+      const auto split = [&](void* part, int64_t count, bool rotate) {
+        std::byte* target = static_cast<std::byte*>(part) + row * count * head_bytes;
+        for (int64_t head = 0; head < count; ++head) {
+          const size_t copied = rotate ? rotated_bytes : 0;
+          if (rotate) {
+            kernels.rotate(source, table.cosines(row), table.sines(row), call.num_frequencies,
+                           target, call.type);
+          }
+          std::memcpy(target + copied, source + copied, head_bytes - copied);
+          source += head_bytes;
+          target += head_bytes;
+        }
+      };
+      split(call.q, heads.num_query_heads, true);
+      split(call.k, heads.num_kv_heads, true);
+      split(call.v, heads.num_kv_heads, false);
+    }
+  });
+}
+
+void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
+                  std::byte* out) {
+  const RowKernels kernels = ActiveRowKernels();
+  const auto* source = static_cast<const std::byte*>(x);
+  const size_t source_bytes = static_cast<size_t>(size) * FloatBytes(type);
+  const size_t row_bytes = KvRowBytes(KvType::kI8, size);
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::byte* target = out + row * row_bytes;
+      const float step = kernels.quantize(source + row * source_bytes, type, size,
+                                          reinterpret_cast<int8_t*>(target));
+      std::memcpy(target + size, &step, sizeof(step));
+    }
+  });
+}
+
+void TakeRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * size, x + row_ids[i] * size, sizeof(float) * size);
+  }
+}
+
+}  // namespace aiomlc

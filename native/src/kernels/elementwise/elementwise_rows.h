@@ -1,0 +1,233 @@
+/*!
+ * \file kernels/elementwise/elementwise_rows.h
+ * \brief One row at a time of the elementwise kernels, as a template over the vector lanes.
+ */
+#ifndef AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_ROWS_H_
+#define AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_ROWS_H_
+
+#include <cstdint>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/simd/simd_math.h"
+#include "platform/float_types.h"
+
+namespace aiomlc {
+
+/*! \brief The kernels of one instruction-set tier. */
+struct RowKernels {
+  /*! \brief RMS norm of float32[size]. */
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, void* out,
+                   FloatType out_type);
+  /*! \brief Layer norm of float32[size]; `bias` may be null, `out` may be `x`. */
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
+                     int64_t size, float* out);
+  /*! \brief Change the element type. */
+  void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
+  /*! \brief silu(gate) * up; `out` may be `gate`. */
+  void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief The same with the GELU that is an approximation by tanh. */
+  void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
+  /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
+  void (*gelu)(const float* x, int64_t size, float* out);
+  /*! \brief The GELU by tanh of float32[size]; `out` may be `x`. */
+  void (*gelu_tanh)(const float* x, int64_t size, float* out);
+  /*! \brief cap * tanh(x / cap); `out` may be `x`. */
+  void (*soft_cap)(const float* x, float cap, int64_t size, float* out);
+  /*! \brief Turn x[i] with x[i + half]. */
+  void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
+                 FloatType type);
+  /*! \brief Round to multiples of the returned step, the largest element to 127 of them. */
+  float (*quantize)(const void* x, FloatType type, int64_t size, int8_t* out);
+};
+
+RowKernels PortableRowKernels();
+RowKernels NeonRowKernels();
+RowKernels Avx2RowKernels();
+RowKernels Avx512RowKernels();
+
+/*! \return Those of the active tier. */
+RowKernels ActiveRowKernels();
+
+/*! \brief activation(gate) * up; `out` may be `gate`. */
+using GateKernel = void (*)(const float* gate, const float* up, int64_t size, float* out);
+
+/*! \return That of an activation, of the active tier. */
+GateKernel ActiveGateKernel(Activation activation);
+
+template <typename Lanes>
+class Rows {
+ public:
+  static RowKernels Kernels() {
+    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul,
+            Gelu,    GeluTanh,  SoftCap, Rotate,  Quantize};
+  }
+
+ private:
+  using Vector = typename Lanes::Vector;
+
+  /*! \brief Call `function(first element, how many)` for every vector; the last may be shorter. */
+  template <typename Function>
+  static void ForVectors(int64_t size, Function function) {
+    for (int64_t i = 0; i < size; i += Lanes::kWidth) {
+      function(i, size - i < Lanes::kWidth ? static_cast<int>(size - i) : Lanes::kWidth);
+    }
+  }
+
+  template <typename Element>
+  static Vector Load(const Element* source, int count) {
+    return count == Lanes::kWidth ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
+  }
+
+  template <typename Element>
+  static void Store(Element* target, Vector a, int count) {
+    if (count == Lanes::kWidth) {
+      Lanes::Store(target, a);
+    } else {
+      Lanes::StoreFirst(target, a, count);
+    }
+  }
+
+  static void StoreAs(FloatType type, void* out, int64_t i, Vector a, int count) {
+    if (type == FloatType::kF16) {
+      Store(static_cast<uint16_t*>(out) + i, a, count);
+    } else {
+      Store(static_cast<float*>(out) + i, a, count);
+    }
+  }
+
+  static void RmsNorm(const float* x, const float* weight, float eps, int64_t size, void* out,
+                      FloatType out_type) {
+    Vector squares = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      squares = Lanes::Fma(a, a, squares);
+    });
+    const float mean = Lanes::Sum(squares) / static_cast<float>(size);
+    const Vector scale = Lanes::Set(1.0f / __builtin_sqrtf(mean + eps));
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector normal = Lanes::Mul(Load(x + i, count), scale);
+      StoreAs(out_type, out, i, Lanes::Mul(normal, Load(weight + i, count)), count);
+    });
+  }
+
+  static void LayerNorm(const float* x, const float* weight, const float* bias, float eps,
+                        int64_t size, float* out) {
+    Vector sum = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) { sum = Lanes::Add(sum, Load(x + i, count)); });
+    const Vector mean = Lanes::Set(Lanes::Sum(sum) / static_cast<float>(size));
+    Vector squares = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      // Lanes after the end must not count as values of zero.
+      const Vector a = Lanes::Select(count, Lanes::Sub(Load(x + i, count), mean), Lanes::Set(0.0f));
+      squares = Lanes::Fma(a, a, squares);
+    });
+    const float variance = Lanes::Sum(squares) / static_cast<float>(size);
+    const Vector scale = Lanes::Set(1.0f / __builtin_sqrtf(variance + eps));
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector normal = Lanes::Mul(Lanes::Sub(Load(x + i, count), mean), scale);
+      const Vector scaled = Load(weight + i, count);
+      Store(out + i,
+            bias == nullptr ? Lanes::Mul(normal, scaled)
+                            : Lanes::Fma(normal, scaled, Load(bias + i, count)),
+            count);
+    });
+  }
+
+  static void Convert(const float* x, int64_t size, void* out, FloatType out_type) {
+    ForVectors(size,
+               [&](int64_t i, int count) { StoreAs(out_type, out, i, Load(x + i, count), count); });
+  }
+
+  static void SiluMul(const float* gate, const float* up, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(gate + i, count);
+      const Vector decay = Exp<Lanes>(Lanes::Sub(Lanes::Set(0.0f), a));
+      const Vector silu = Lanes::Div(a, Lanes::Add(Lanes::Set(1.0f), decay));
+      Store(out + i, Lanes::Mul(silu, Load(up + i, count)), count);
+    });
+  }
+
+  static void GeluTanhMul(const float* gate, const float* up, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector gelu = aiomlc::GeluTanh<Lanes>(Load(gate + i, count));
+      Store(out + i, Lanes::Mul(gelu, Load(up + i, count)), count);
+    });
+  }
+
+  static void Gelu(const float* x, int64_t size, float* out) {
+    const Vector zero = Lanes::Set(0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      const Vector distance = Lanes::Max(a, Lanes::Sub(zero, a));
+      // The tail's share of x goes to zero on both sides: nothing large is subtracted from its
+      // like.
+      const Vector tail = Lanes::Mul(Lanes::Mul(Lanes::Set(0.5f), distance),
+                                     Erfc<Lanes>(Lanes::Mul(distance, Lanes::Set(0x1.6a09e6p-1f))));
+      Store(out + i, Lanes::Sub(Lanes::Max(a, zero), tail), count);
+    });
+  }
+
+  static void GeluTanh(const float* x, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      Store(out + i, aiomlc::GeluTanh<Lanes>(Load(x + i, count)), count);
+    });
+  }
+
+  static void SoftCap(const float* x, float cap, int64_t size, float* out) {
+    ForVectors(size, [&](int64_t i, int count) {
+      Store(out + i, aiomlc::SoftCap<Lanes>(Load(x + i, count), cap), count);
+    });
+  }
+
+  static void Rotate(const void* x, const float* cosines, const float* sines, int64_t half,
+                     void* out, FloatType type) {
+    if (type == FloatType::kF16) {
+      RotateElements(static_cast<const uint16_t*>(x), cosines, sines, half,
+                     static_cast<uint16_t*>(out));
+    } else {
+      RotateElements(static_cast<const float*>(x), cosines, sines, half, static_cast<float*>(out));
+    }
+  }
+
+  template <typename Element>
+  static void RotateElements(const Element* x, const float* cosines, const float* sines,
+                             int64_t half, Element* out) {
+    ForVectors(half, [&](int64_t i, int count) {
+      const Vector low = Load(x + i, count);
+      const Vector high = Load(x + half + i, count);
+      const Vector c = Load(cosines + i, count);
+      const Vector s = Load(sines + i, count);
+      Store(out + i, Lanes::Sub(Lanes::Mul(low, c), Lanes::Mul(high, s)), count);
+      Store(out + half + i, Lanes::Add(Lanes::Mul(high, c), Lanes::Mul(low, s)), count);
+    });
+  }
+
+  static float Quantize(const void* x, FloatType type, int64_t size, int8_t* out) {
+    return type == FloatType::kF16 ? QuantizeElements(static_cast<const uint16_t*>(x), size, out)
+                                   : QuantizeElements(static_cast<const float*>(x), size, out);
+  }
+
+  template <typename Element>
+  static float QuantizeElements(const Element* x, int64_t size, int8_t* out) {
+    const Vector zero = Lanes::Set(0.0f);
+    Vector largest = zero;
+    Vector poison = zero;
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector a = Load(x + i, count);
+      largest = Lanes::Max(largest, Lanes::Max(a, Lanes::Sub(zero, a)));
+      poison = Lanes::Fma(a, zero, poison);
+    });
+    const float most = Lanes::Largest(largest);
+    // What is smaller counts as zero: 127 divided by it might be infinite.
+    const Vector steps = Lanes::Set(most > 0x1p-100f ? 127.0f / most : 0.0f);
+    ForVectors(size, [&](int64_t i, int count) {
+      Lanes::StoreRounded(out + i, Lanes::Mul(Load(x + i, count), steps), count);
+    });
+    // Where an element is not finite, the poison is NaN, and no result may look as if all were.
+    return most / 127.0f + Lanes::Sum(poison);
+  }
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_ROWS_H_

@@ -1,8 +1,0 @@
-#include "elementwise_rows.h"
-#include "simd_portable.h"
-
-namespace aiomlc {
-
-RowKernels PortableRowKernels() { return Rows<PortableLanes>::Kernels(); }
-
-}  // namespace aiomlc

@@ -1,0 +1,214 @@
+#include "kernels/linear/amx_support.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace aiomlc {
+
+#if defined(__x86_64__)
+
+namespace {
+
+/*! \brief A layer of 4 bits: two tiles and three groups for a full panel and one of 9 rows. */
+struct SmallQ4Layer {
+  static constexpr int64_t kOutputs = 30, kInputs = 96, kRowCount = 25;
+  static constexpr int64_t kGroups = kInputs / kGroupSize;
+
+  std::vector<uint8_t> packed = std::vector<uint8_t>(2 * kGroups * kGroupBytes);
+  std::vector<ActivationGroup> activations = std::vector<ActivationGroup>(kRowCount * kGroups);
+
+  SmallQ4Layer() {
+    std::minstd_rand random(1);
+    for (uint8_t& byte : packed) byte = static_cast<uint8_t>(random() >> 8);
+    for (int64_t group = 0; group < 2 * kGroups; ++group) {
+      for (int64_t row = 0; row < kTileRows; ++row) {
+        const auto scale =
+            static_cast<uint16_t>(0x2800 + random() % 0x400);  // Halves from 1/32 to 1/16.
+        std::memcpy(&packed[group * kGroupBytes + 256 + 2 * row], &scale, sizeof(scale));
+      }
+    }
+    for (ActivationGroup& group : activations) {
+      int sum = 0;
+      for (int8_t& value : group.values) {
+        value = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+        sum += value;
+      }
+      group.scale = static_cast<float>(random() % 1000) / 7000.0f;
+      group.offset = -7 * sum;
+    }
+  }
+
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&)) const {
+    std::vector<float> out(kRowCount * kOutputs);
+    LinearBlock block = {};
+    block.packed = packed.data();
+    block.rows_n = kOutputs;
+    block.cols_k = kInputs;
+    block.tile_end = 2;
+    block.row_end = kRowCount;
+    block.activations = activations.data();
+    block.out = out.data();
+    block.out_type = FloatType::kF32;
+    kernel(block);
+    return out;
+  }
+};
+
+/*!
+ * \brief A layer of bf16 weights: three tiles and a few inputs, of which the last group is not
+ * full.
+ *
+ * 25 rows are a full panel and one whose parts have registers of their own; those of 3 share one.
+ */
+struct SmallBF16Layer {
+  static constexpr int64_t kOutputs = 46, kTiles = 3, kInputs = 71, kRowCount = 25, kFewRows = 3;
+  static constexpr int64_t kGroups = (kInputs + kGroupSize - 1) / kGroupSize;
+
+  std::vector<float> weights = std::vector<float>(kOutputs * kInputs);
+  std::vector<float> x = std::vector<float>(kRowCount * kInputs);
+  std::vector<uint16_t> packed = std::vector<uint16_t>(kTiles * kTileRows * kInputs);
+
+  SmallBF16Layer() {
+    std::minstd_rand random(1);
+    const auto next = [&random] {
+      const auto value = static_cast<float>(static_cast<int>(random() >> 6) - (1 << 24));
+      return std::ldexp(value, -24 - static_cast<int>(random() >> 8) % 6);
+    };
+    for (float& value : x) value = next();
+    for (float& weight : weights) weight = BFloat16ToFloat(FloatToBFloat16(next()));
+    PackMatrixF32(WeightFormat::kBF16, weights.data(), kOutputs, kInputs, 0, kOutputs,
+                  packed.data());
+  }
+
+  LinearBlock Block(int64_t rows, std::vector<float>* out) const {
+    out->resize(rows * kOutputs);
+    LinearBlock block = {};
+    block.packed = packed.data();
+    block.rows_n = kOutputs;
+    block.cols_k = kInputs;
+    block.tile_end = kTiles;
+    block.row_end = rows;
+    block.out = out->data();
+    block.out_type = FloatType::kF32;
+    return block;
+  }
+
+  /*! \brief The first rows of x times the weights, by a kernel that takes parts. */
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&), int64_t rows) const {
+    std::vector<uint16_t> parts(rows * kGroups * kParts * kGroupSize);
+    SplitRowsAvx512({x.data(), FloatType::kF32, rows, kInputs, 0, rows, parts.data()});
+    std::vector<float> out;
+    LinearBlock block = Block(rows, &out);
+    block.parts = parts.data();
+    kernel(block);
+    return out;
+  }
+
+  /*! \brief One row by AVX-512: a panel of a row is the row. */
+  std::vector<float> MultiplyRow(int64_t row) const {
+    std::vector<float> out;
+    LinearBlock block = Block(1, &out);
+    block.x = x.data() + row * kInputs;
+    kLinearAvx512.bf16(block);
+    return out;
+  }
+
+  /*! \brief The sum of the sizes of the products of an output. */
+  float Size(int64_t row, int64_t output) const {
+    float size = 0;
+    for (int64_t k = 0; k < kInputs; ++k) {
+      size += std::fabs(x[row * kInputs + k] * weights[output * kInputs + k]);
+    }
+    return size;
+  }
+};
+
+/*! \return `right`, the result of trying a kernel. */
+bool Report(bool right, const char* weights) {
+  if (!right) {
+    std::fprintf(stderr,
+                 "aiomlc: AMX multiplies %s weights wrongly on this machine, AVX-512 is used "
+                 "instead\n",
+                 weights);
+  }
+  return right;
+}
+
+}  // namespace
+
+bool NearAvx512(void (*kernel)(const LinearBlock&)) {
+  const SmallBF16Layer layer;
+  const std::vector<float> actual = layer.Multiply(kernel, SmallBF16Layer::kRowCount);
+  for (int64_t row = 0; row < SmallBF16Layer::kRowCount; ++row) {
+    const std::vector<float> expected = layer.MultiplyRow(row);
+    for (int64_t n = 0; n < SmallBF16Layer::kOutputs; ++n) {
+      const float error = std::fabs(actual[row * SmallBF16Layer::kOutputs + n] - expected[n]);
+      if (!(error <= 0x1p-20f * layer.Size(row, n))) return false;
+    }
+  }
+  const std::vector<float> few = layer.Multiply(kernel, SmallBF16Layer::kFewRows);
+  return std::memcmp(few.data(), actual.data(), few.size() * sizeof(float)) == 0;
+}
+
+bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
+  const SmallQ4Layer layer;
+  const std::vector<float> expected = layer.Multiply(kLinearAvx512.q4);
+  const std::vector<float> actual = layer.Multiply(kernel);
+  return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
+}
+
+AmxUse TryKernels(AmxUse offered, void (*q4)(const LinearBlock&),
+                  void (*bf16)(const LinearBlock&)) {
+  return {offered.q4 && Report(EqualsAvx512(q4), "4-bit"),
+          offered.bf16 && Report(NearAvx512(bf16), "bf16")};
+}
+
+#endif  // defined(__x86_64__)
+
+#if defined(__x86_64__) && defined(__linux__)
+
+namespace {
+
+/*! \return What tiles offer this process. */
+AmxUse OfferedByTiles() {
+  constexpr unsigned kBF16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;  // Of leaf 7's EDX.
+  constexpr unsigned kSaved = 3u << 17;                        // Of XCR0: shapes and contents.
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return {};
+  if (!(edx & kTiles) || !(edx & (kInt8 | kBF16))) return {};
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kSaved) != kSaved) return {};
+  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
+  return {(edx & kInt8) != 0, (edx & kBF16) != 0};
+}
+
+}  // namespace
+
+const AmxUse& UsableAmx() {
+  static const AmxUse use = kQ4Amx == nullptr || kBF16Amx == nullptr
+                                ? AmxUse()
+                                : TryKernels(OfferedByTiles(), kQ4Amx, kBF16Amx);
+  return use;
+}
+
+#else
+
+const AmxUse& UsableAmx() {
+  static const AmxUse none;
+  return none;
+}
+
+#endif  // defined(__x86_64__) && defined(__linux__)
+
+}  // namespace aiomlc

@@ -1,0 +1,77 @@
+#include "kernels/linear/gated_block.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/elementwise/elementwise_rows.h"
+#include "kernels/linear/linear_tasks.h"
+#include "kernels/linear/row_layout.h"
+#include "platform/aligned_buffer.h"
+
+namespace aiomlc {
+
+namespace {
+
+// What a task has of gate and up at once: it waits in the second-level cache to be multiplied.
+constexpr int64_t kGatedBytes = 128 << 10;
+// Tiles of gate in one go are a multiple of this, so that no group of inputs is divided.
+constexpr int64_t kGatedTiles = 4;
+
+thread_local AlignedBuffer gated_floats;  // Of a thread that works.
+
+}  // namespace
+
+void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, int64_t outputs,
+                   float* out) {
+  const LinearKernels& kernels = ActiveLinearKernels();
+  const auto tile_offset =
+      static_cast<int64_t>(PackedMatrixBytes(format, tile * kTileRows, block.cols_k));
+  const int64_t groups = (block.cols_k + kGroupSize - 1) / kGroupSize;
+  LinearBlock part = {};
+  part.packed = static_cast<const std::byte*>(block.packed) + tile_offset;
+  part.rows_n = outputs;
+  part.cols_k = block.cols_k;
+  part.tile_end = (outputs + kTileRows - 1) / kTileRows;
+  part.row_end = block.row_end - block.row_begin;
+  if (block.activations != nullptr) part.activations = block.activations + block.row_begin * groups;
+  if (block.x != nullptr) part.x = block.x + block.row_begin * block.cols_k;
+  if (block.parts != nullptr) {
+    part.parts = block.parts + block.row_begin * groups * kParts * kGroupSize;
+  }
+  part.out = out;
+  part.out_type = FloatType::kF32;
+  switch (format) {
+    case WeightFormat::kQ4:
+      return kernels.q4(part);
+    case WeightFormat::kBF16:
+      return kernels.bf16(part);
+    case WeightFormat::kF32:
+      return kernels.f32(part);
+  }
+}
+
+void GateBlock(WeightFormat format, Activation activation, const LinearBlock& block, int64_t up,
+               std::byte* result) {
+  const GateKernel gate_kernel = ActiveGateKernel(activation);
+  const RowLayout layout(format, block.rows_n);
+  const int64_t rows = block.row_end - block.row_begin;
+  const int64_t tile_bytes = 2 * rows * kTileRows * static_cast<int64_t>(sizeof(float));
+  const int64_t step = std::max<int64_t>(1, kGatedBytes / tile_bytes / kGatedTiles) * kGatedTiles;
+  const int64_t tiles = std::min(step, block.tile_end - block.tile_begin);
+  auto* gates = reinterpret_cast<float*>(
+      gated_floats.Reserve(static_cast<size_t>(2 * rows * tiles * kTileRows) * sizeof(float)));
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += step) {
+    const int64_t outputs = (std::min(tile + step, block.tile_end) - tile) * kTileRows;
+    float* ups = gates + rows * outputs;
+    MultiplyTiles(format, block, tile, outputs, gates);
+    MultiplyTiles(format, block, up + tile, outputs, ups);
+    gate_kernel(gates, ups, rows * outputs, gates);
+    for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
+      layout.WriteColumns(gates + (panel - block.row_begin) * outputs,
+                          std::min(kPanelRows, block.row_end - panel), tile * kTileRows, outputs,
+                          result + panel * layout.row_bytes());
+    }
+  }
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,252 @@
+#include "kernels/linear/linear.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/linear/amx_support.h"
+#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/linear_tasks.h"
+#include "platform/cpu_info.h"
+
+namespace aiomlc {
+
+namespace {
+
+// Work below this many multiplications is not worth waking a thread for.
+constexpr int64_t kParallelWork = 1 << 15;
+// Where tiles multiply, weights are used up faster than they come, so more rows should share them;
+// these processors have second-level caches of 2 MiB.
+constexpr int64_t kLargeRowBlockBytes = 1 << 20;
+constexpr int64_t kTileBlock = 4;
+constexpr int64_t kAlignment = 64;
+
+int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
+int64_t RoundUp(int64_t value, int64_t to) { return CeilDivide(value, to) * to; }
+
+/*! \brief Memory that a thread keeps between calls, so that none is allocated after warm-up. */
+class Scratch {
+ public:
+  std::byte* Reserve(size_t bytes) {
+    if (bytes > capacity_) {
+      const size_t capacity = std::max(bytes, capacity_ * 3 / 2);
+      buffer_.reset();
+      capacity_ = 0;
+      buffer_.reset(
+          static_cast<std::byte*>(::operator new(capacity, std::align_val_t(kAlignment))));
+      capacity_ = capacity;
+    }
+    return buffer_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const {
+      ::operator delete(memory, std::align_val_t(kAlignment));
+    }
+  };
+  std::unique_ptr<std::byte, Free> buffer_;
+  size_t capacity_ = 0;
+};
+
+thread_local Scratch scratch;
+
+#if defined(__x86_64__) || defined(__aarch64__)
+LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
+  kernels.q4 = q4;
+  return kernels;
+}
+#endif
+
+#if defined(__x86_64__)
+LinearKernels AmxKernels() {
+  LinearKernels kernels = kLinearAvx512;
+  const AmxUse& use = UsableAmx();
+  if (use.q4) kernels.q4 = kQ4Amx;
+  if (use.bf16) {
+    kernels.bf16 = kBF16Amx;
+    kernels.split = SplitRowsAvx512;
+  }
+  return kernels;
+}
+#endif
+
+const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
+                                FloatType x_type, int64_t m, int64_t cols) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  void* memory = scratch.Reserve(m * groups * sizeof(ActivationGroup));
+  ActivationGroup* result = static_cast<ActivationGroup*>(memory);
+  ForRanges(pool, m, cols, [&](int64_t begin, int64_t end) {
+    kernels.quantize({x, x_type, m, cols, groups, begin, end, result});
+  });
+  return result;
+}
+
+/*! \brief Write rows [row, row + height) of x as one panel. `read(i)` gives element i of x. */
+template <typename Read>
+void WritePanel(int64_t row, int64_t height, int64_t cols, float* panel, Read read) {
+  constexpr int64_t kStep = 16;  // Whole cache lines are read from each row.
+  for (int64_t begin = 0; begin < cols; begin += kStep) {
+    const int64_t end = std::min(cols, begin + kStep);
+    for (int64_t r = 0; r < height; ++r) {
+      for (int64_t k = begin; k < end; ++k) panel[k * height + r] = read((row + r) * cols + k);
+    }
+  }
+}
+
+const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t m,
+                         int64_t cols) {
+  // A panel of one row is the row.
+  if (x_type == FloatType::kF32 && m == 1) return static_cast<const float*>(x);
+  float* floats = reinterpret_cast<float*>(scratch.Reserve(m * cols * sizeof(float)));
+  ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * kPanelRows; row < std::min(m, end * kPanelRows); row += kPanelRows) {
+      const int64_t height = std::min(kPanelRows, m - row);
+      if (x_type == FloatType::kF32) {
+        WritePanel(row, height, cols, floats + row * cols,
+                   [from = static_cast<const float*>(x)](int64_t i) { return from[i]; });
+      } else {
+        WritePanel(
+            row, height, cols, floats + row * cols,
+            [from = static_cast<const uint16_t*>(x)](int64_t i) { return HalfToFloat(from[i]); });
+      }
+    }
+  });
+  return floats;
+}
+
+/*! \brief Elements of the parts of one row of activations. */
+int64_t PartsOf(int64_t cols) { return RoundUp(cols, kGroupSize) * kParts; }
+
+const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void* x,
+                      FloatType x_type, int64_t m, int64_t cols) {
+  uint16_t* parts =
+      reinterpret_cast<uint16_t*>(scratch.Reserve(m * PartsOf(cols) * sizeof(uint16_t)));
+  ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
+    kernels.split({x, x_type, m, cols, begin * kPanelRows, std::min(m, end * kPanelRows), parts});
+  });
+  return parts;
+}
+
+/*!
+ * \brief Where the blocks of tiles begin, and the end of the last.
+ *
+ * Each block is a thread's share of what is left, so that a thread reads long stretches of weights
+ * and yet all of them end together. Valid until this thread's next call.
+ */
+std::span<const int64_t> TileBounds(int64_t tiles, int num_threads) {
+  thread_local std::vector<int64_t> bounds;
+  bounds.assign(1, 0);
+  while (bounds.back() < tiles) {
+    const int64_t share = CeilDivide(tiles - bounds.back(), num_threads);
+    bounds.push_back(std::min(tiles, bounds.back() + RoundUp(share, kTileBlock)));
+  }
+  return bounds;
+}
+
+}  // namespace
+
+const LinearKernels& ActiveLinearKernels() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAmx: {
+      static const LinearKernels amx = AmxKernels();
+      return amx;
+    }
+    case Isa::kAvx512:
+      return kLinearAvx512;
+    case Isa::kAvxVnni: {
+      static const LinearKernels avx_vnni = WithQ4(kLinearAvx2, kQ4AvxVnni);
+      return avx_vnni;
+    }
+    case Isa::kAvx2:
+      return kLinearAvx2;
+    case Isa::kI8mm:
+    case Isa::kNeon:
+    case Isa::kPortable:
+      break;
+  }
+#elif defined(__aarch64__)
+  if (ActiveIsa() == Isa::kI8mm) {
+    static const LinearKernels i8mm = WithQ4(*kLinearNeon, kQ4I8mm);
+    return i8mm;
+  }
+  if (ActiveIsa() == Isa::kNeon) return *kLinearNeon;
+#endif
+  return kLinearPortable;
+}
+
+void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each,
+               FunctionRef<void(int64_t, int64_t)> work) {
+  const int64_t wanted = std::min<int64_t>(count, pool.num_threads() * 4);
+  const int64_t parts = count * cost_each < kParallelWork ? 1 : wanted;
+  pool.Run(static_cast<int>(parts),
+           [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
+}
+
+void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
+               const LinearBlock& whole, int64_t m, int64_t row_bytes, int64_t block_bytes) {
+  const int64_t rows_fit = std::max(kPanelRows, block_bytes / row_bytes);
+  const int64_t row_block = RoundUp(CeilDivide(m, CeilDivide(m, rows_fit)), kPanelRows);
+  const int64_t row_blocks = CeilDivide(m, row_block);
+  const bool parallel = m * whole.rows_n * whole.cols_k >= kParallelWork;
+  const std::span<const int64_t> bounds =
+      TileBounds(CeilDivide(whole.rows_n, kTileRows), parallel ? pool.num_threads() : 1);
+  const auto tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
+  pool.Run(static_cast<int>(tile_blocks * row_blocks), [&](int task) {
+    LinearBlock block = whole;
+    block.tile_begin = bounds[task / row_blocks];
+    block.tile_end = bounds[task / row_blocks + 1];
+    block.row_begin = task % row_blocks * row_block;
+    block.row_end = std::min(m, block.row_begin + row_block);
+    kernel(block);
+  });
+}
+
+void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t rows_n,
+            int64_t cols_k, const void* x, FloatType x_type, int64_t m, const float* bias,
+            void* out, FloatType out_type) {
+  if (m <= 0 || rows_n <= 0) return;
+  const LinearKernels& kernels = ActiveLinearKernels();
+  LinearBlock whole = {};
+  whole.packed = packed;
+  whole.rows_n = rows_n;
+  whole.cols_k = cols_k;
+  whole.bias = bias;
+  whole.out = out;
+  whole.out_type = out_type;
+  if (format == WeightFormat::kQ4) {
+    whole.activations = Quantize(pool, kernels, x, x_type, m, cols_k);
+    RunBlocks(pool, kernels.q4, whole, m,
+              CeilDivide(cols_k, kGroupSize) * static_cast<int64_t>(sizeof(ActivationGroup)));
+  } else if (format == WeightFormat::kBF16 && kernels.split != nullptr) {
+    whole.parts = Split(pool, kernels, x, x_type, m, cols_k);
+    RunBlocks(pool, kernels.bf16, whole, m, PartsOf(cols_k) * sizeof(uint16_t),
+              kLargeRowBlockBytes);
+  } else {
+    whole.x = FloatPanels(pool, x, x_type, m, cols_k);
+    RunBlocks(pool, format == WeightFormat::kBF16 ? kernels.bf16 : kernels.f32, whole, m,
+              cols_k * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+void EmbedRows(ThreadPool& pool, WeightFormat format, const void* packed, int64_t vocab,
+               int64_t hidden, const int32_t* ids, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab) {
+      throw std::out_of_range("token id is " + std::to_string(ids[i]) + ", vocabulary has " +
+                              std::to_string(vocab) + " entries");
+    }
+  }
+  ForRanges(pool, n, hidden, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      EmbedRow(format, packed, hidden, ids[i], out + i * hidden);
+  });
+}
+
+}  // namespace aiomlc

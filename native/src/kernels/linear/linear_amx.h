@@ -1,0 +1,202 @@
+/*!
+ * \file kernels/linear/linear_amx.h
+ * \brief The q4 linear layer on tile registers, which a class stands for.
+ *
+ * Group by group the products are exact integers, and what follows is done as in the AVX-512
+ * kernel, so the bits are the same. The registers are those of AMX in the library; the tests have
+ * a class of plain loops, so that this code runs on processors without them as well.
+ *
+ * Everything has internal linkage: see linear_kernels.h.
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_LINEAR_AMX_H_
+#define AIOMLC_KERNELS_LINEAR_LINEAR_AMX_H_
+
+#include <cstddef>
+
+#include "kernels/linear/linear_avx512.h"
+#include "kernels/linear/tile_shapes.h"
+
+namespace aiomlc {
+
+namespace {
+
+// Which register has what, for groups in turns: the sums of one wait while the next are made.
+constexpr int kDots[] = {0, 1};         // 16 rows of 16 sums.
+constexpr int kActivations[] = {2, 3};  // 16 rows of 32 inputs.
+constexpr int kWeights[] = {4, 5};      // 8 rows of 16 outputs by 4 inputs.
+constexpr TileShapes kShapes = {.row_bytes = {64, 64, 32, 32, 64, 64},
+                                .rows = {16, 16, 16, 16, 8, 8}};
+
+// Fewer rows of a panel take longer than without tile registers.
+constexpr int64_t kFewRows = 8;
+static_assert(2 * kFewRows >= kPanelRows, "16 rows of a group end within the next one");
+// Groups whose unpacked weights stay in the first-level cache, 18 KiB, for all rows of a block.
+constexpr int kChunkGroups = 32;
+constexpr int kBlockRows = 8 * kPanelRows;
+// Steps from the products of a group to their sums. The stores between must have reached the cache.
+constexpr int kLag = 3;
+constexpr int kSlots = kLag + 1;
+
+struct alignas(64) UnpackedGroup {
+  int8_t quads[8][64];  //!< Of each output four inputs, as -7 to 8.
+  float scales[kRows];
+};
+
+inline void Unpack(const uint8_t* weights, int count, UnpackedGroup* result) {
+  const __m512i low_nibbles = _mm512_set1_epi8(15);
+  const __m512i seven = _mm512_set1_epi8(7);
+  for (int g = 0; g < count; ++g, weights += kGroupStride, ++result) {
+    for (int i = 0; i < 4; ++i) {
+      const __m512i bytes = _mm512_loadu_si512(weights + 64 * i);
+      const __m512i low = _mm512_and_si512(bytes, low_nibbles);
+      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_nibbles);
+      _mm512_store_si512(result->quads[i], _mm512_sub_epi8(low, seven));
+      _mm512_store_si512(result->quads[4 + i], _mm512_sub_epi8(high, seven));
+    }
+    const void* scales = weights + kNibbleBytes;
+    _mm512_store_ps(result->scales,
+                    _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(scales))));
+  }
+}
+
+/*! \brief Groups of a panel of 16 rows times those of a tile of weights. */
+struct PanelGroups {
+  const UnpackedGroup* weights;
+  const ActivationGroup* x;  //!< 16 of every group are read.
+  int64_t stride;            //!< From a group of x to the next.
+  int count;
+  const uint8_t* fetch;  //!< What to bring into the cache, 288 bytes per group; null is nothing.
+};
+
+template <int kTurn, typename Tiles>
+inline __attribute__((always_inline)) void MultiplyGroup(Tiles& tiles, const PanelGroups& panel,
+                                                         int group) {
+  tiles.template Zero<kDots[kTurn]>();
+  tiles.template Load<kActivations[kTurn]>(panel.x + group * panel.stride, sizeof(ActivationGroup));
+  tiles.template Load<kWeights[kTurn]>(panel.weights[group].quads, 64);
+  tiles.template AddDots<kDots[kTurn], kActivations[kTurn], kWeights[kTurn]>();
+}
+
+/*! \brief Add the products of all groups to `sums`, [16][16]. */
+template <typename Tiles>
+void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
+  static_assert(offsetof(ActivationGroup, values) == 0);
+  alignas(64) int32_t dots[kSlots][kPanelRows][kRows];
+  __m512 rows[kPanelRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kPanelRows; ++r) rows[r] = _mm512_load_ps(sums + r * kRows);
+  for (int step = 0; step < panel.count + kLag; ++step) {
+    if (step < panel.count) {
+      if (step % 2 == 0) {
+        MultiplyGroup<0>(tiles, panel, step);
+      } else {
+        MultiplyGroup<1>(tiles, panel, step);
+      }
+      if (panel.fetch != nullptr) {
+        const uint8_t* fetch = panel.fetch + step * kGroupStride;
+        for (int line = 0; line < 5; ++line) _mm_prefetch(fetch + 64 * line, _MM_HINT_T0);
+      }
+    }
+    if (step >= kLag) {
+      const int group = step - kLag;
+      const ActivationGroup* x = panel.x + group * panel.stride;
+      const __m512 scales = _mm512_load_ps(panel.weights[group].scales);
+#pragma GCC unroll 16
+      for (int r = 0; r < kPanelRows; ++r) {
+        const __m512i dot = _mm512_load_si512(dots[group % kSlots][r]);
+        rows[r] = AddScaled(dot, scales, x[r], rows[r]);
+      }
+    }
+    if (step > 0 && step <= panel.count) {
+      if (step % 2 == 0) {
+        tiles.template Store<kDots[1]>(dots[(step - 1) % kSlots], 64);
+      } else {
+        tiles.template Store<kDots[0]>(dots[(step - 1) % kSlots], 64);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kPanelRows; ++r) _mm512_store_ps(sums + r * kRows, rows[r]);
+}
+
+/*!
+ * \brief Add what groups [begin, begin + count) give for the panel at `row`, of 8 to 16 rows.
+ *
+ * Of a panel with fewer than 16 rows 16 are read all the same, the others from the next group;
+ * their sums are not used. Behind the last group there is none, so it is copied.
+ */
+template <typename Tiles>
+void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin, PanelGroups panel,
+              float* sums) {
+  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
+  const int64_t left = block.row_end - row;
+  const int64_t height = left < kPanelRows ? left : kPanelRows;
+  panel.x = block.activations + row * groups + begin * height;
+  panel.stride = height;
+  if (height == kPanelRows || begin + panel.count < groups) {
+    AddGroups(tiles, panel, sums);
+    return;
+  }
+  const int last = panel.count - 1;
+  ActivationGroup copy[kPanelRows] = {};
+  __builtin_memcpy(copy, panel.x + last * height, height * sizeof(ActivationGroup));
+  PanelGroups rest = panel;
+  rest.weights += last;
+  rest.x = copy;
+  rest.count = 1;
+  panel.count = last;
+  AddGroups(tiles, panel, sums);
+  AddGroups(tiles, rest, sums);
+}
+
+/*! \brief One tile of weights times at most `kBlockRows` rows of the block. */
+template <typename Tiles>
+void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row_begin,
+                  int64_t row_end) {
+  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
+  const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupStride;
+  UnpackedGroup unpacked[kChunkGroups];
+  alignas(64) float sums[kBlockRows][kRows] = {};
+  for (int64_t begin = 0; begin < groups; begin += kChunkGroups) {
+    const int count = groups - begin < kChunkGroups ? groups - begin : kChunkGroups;
+    const uint8_t* chunk = weights + begin * kGroupStride;
+    Unpack(chunk, count, unpacked);
+    PanelGroups panel = {unpacked, nullptr, 0, count, chunk + count * kGroupStride};
+    for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
+      AddPanel(tiles, block, row, begin, panel, sums[row - row_begin]);
+      panel.fetch = nullptr;
+    }
+  }
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    Store(block, row, tile, _mm512_load_ps(sums[row - row_begin]));
+  }
+}
+
+/*! \brief The q4 kernel. `Tiles` is made from the shapes of its registers and freed at the end. */
+template <typename Tiles>
+void Q4OnTiles(const LinearBlock& block) {
+  const int64_t rest = (block.row_end - block.row_begin) % kPanelRows;
+  LinearBlock many = block, few = block;
+  if (block.row_end - block.row_begin < kPanelRows) {
+    many.row_end = block.row_begin;
+  } else if (rest < kFewRows) {
+    many.row_end -= rest;
+  }
+  few.row_begin = many.row_end;
+  if (many.row_begin < many.row_end) {
+    Tiles tiles(kShapes);
+    for (int64_t row = many.row_begin; row < many.row_end; row += kBlockRows) {
+      const int64_t end = row + kBlockRows < many.row_end ? row + kBlockRows : many.row_end;
+      for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+        MultiplyTile(tiles, many, tile, row, end);
+      }
+    }
+  }
+  if (few.row_begin < few.row_end) kLinearAvx512.q4(few);
+}
+
+}  // namespace
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_LINEAR_AMX_H_

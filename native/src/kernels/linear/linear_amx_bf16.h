@@ -1,0 +1,217 @@
+/*!
+ * \file kernels/linear/linear_amx_bf16.h
+ * \brief The linear layer of bf16 weights on tile registers, which a class stands for.
+ *
+ * Tiles multiply bf16 by bf16, activations are float32. They come in three parts whose sum they are
+ * (`SplitBlock`), each part is multiplied as if it were a row of its own, and the three sums of a
+ * row are added at the end, the small ones first. So nothing of an activation is lost, and an
+ * output is as near to the exact one as that of the AVX-512 kernel, but it has other bits: a tile
+ * adds in an order of its own. Rows know nothing of each other, and each is multiplied with 32
+ * inputs after 32, so its bits depend neither on the batch nor on how many share a register.
+ *
+ * What tiles do with special numbers: weights, parts and sums that are below 2^-126 count as zero;
+ * a weight that is infinite makes infinity or, with a part that is zero, as many activations have
+ * one, NaN; an infinite activation makes infinity or, with a weight of zero, NaN; NaN makes NaN.
+ * Where another tier's output is not finite, this one's is not either.
+ *
+ * Everything has internal linkage: see linear_kernels.h.
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_LINEAR_AMX_BF16_H_
+#define AIOMLC_KERNELS_LINEAR_LINEAR_AMX_BF16_H_
+
+#include "kernels/linear/linear_avx512.h"
+#include "kernels/linear/tile_shapes.h"
+
+namespace aiomlc {
+
+namespace {
+
+// Rows of sums or activations of a register: a row has 32 inputs, or the sums of 16 outputs.
+constexpr int kRegisterRows = 16;
+// Rows whose parts are all in one register. It is multiplied in the time that one part would take.
+constexpr int64_t kTogetherRows = kRegisterRows / kParts;
+// Which register has what. Sums of two tiles of weights times three registers of activations.
+constexpr int kFirstSums = 0, kPartRows = 6, kPairs = 7;
+// Tiles of weights at once, so that activations that come from the second-level cache serve both.
+constexpr int kTilesAtOnce = 2;
+// Groups of 32 inputs whose weights stay in the first-level cache, 16 KiB, for all panels.
+constexpr int kPairedGroups = 8;
+constexpr int kPairedRows = 4 * kPanelRows;
+// Groups between the writing of pairs and their use: stores must have reached the cache.
+constexpr int kPairsAhead = 3;
+
+/*! \brief 32 inputs of 16 outputs, as a tile register has them: of each output two inputs. */
+struct alignas(64) PairedGroup {
+  uint16_t pairs[16][2 * kRows];
+};
+
+template <int kValue>
+struct Index {
+  static constexpr int value = kValue;
+};
+
+/*! \brief work(Index<kBegin>()) and so on, for the registers' names are part of instructions. */
+template <int kBegin, int kEnd, typename Work>
+inline __attribute__((always_inline)) void ForIndices(Work work) {
+  if constexpr (kBegin < kEnd) {
+    work(Index<kBegin>());
+    ForIndices<kBegin + 1, kEnd>(work);
+  }
+}
+
+/*! \brief Panels of one height, and how many registers the parts of one take. */
+template <int kRegisters>
+struct PanelShape {
+  int64_t height;
+
+  int64_t register_rows() const { return kParts * height / kRegisters; }
+
+  TileShapes Registers() const {
+    TileShapes shapes = {};
+    for (int i = kFirstSums; i <= kPartRows; ++i) {
+      shapes.row_bytes[i] = 64;
+      shapes.rows[i] = static_cast<uint8_t>(register_rows());
+    }
+    shapes.row_bytes[kPairs] = 64;
+    shapes.rows[kPairs] = kRegisterRows;
+    return shapes;
+  }
+};
+
+/*! \brief Bring pairs of inputs together. Behind the last of `inputs` there are zeros. */
+template <bool kWhole>
+void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
+  alignas(64) static constexpr uint16_t kOrder[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                    21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                    11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i order = _mm512_load_si512(kOrder);
+  for (int64_t i = 0; i < 16; ++i, weights += 2 * kRows) {
+    const int64_t left = inputs - 2 * i;
+    const __mmask32 mask = kWhole || left >= 2 ? 0xffffffff : left == 1 ? 0xffff : 0;
+    _mm_prefetch(reinterpret_cast<const char*>(weights) + kAheadPerStream, _MM_HINT_T0);
+    const __m512i two_inputs = _mm512_maskz_loadu_epi16(mask, weights);
+    _mm512_store_si512(result->pairs[i], _mm512_permutexvar_epi16(order, two_inputs));
+  }
+}
+
+/*! \brief Neighbouring groups of some tiles of weights. */
+struct WeightChunk {
+  const uint16_t* packed;  //!< Of the first tile; null once they are in pairs.
+  int64_t stride;          //!< Elements from a tile to the next.
+  int64_t inputs;          //!< From the first one on.
+  int count;               //!< Groups.
+};
+
+/*!
+ * \brief Add the products of a panel and a chunk to `sums`, [kTiles][kParts][height][16].
+ *
+ * On its way, the first panel writes the pairs for all.
+ */
+template <int kRegisters, int kTiles, typename Tiles>
+void AddChunk(Tiles& tiles, PanelShape<kRegisters> shape, const WeightChunk& weights,
+              PairedGroup (*paired)[kPairedGroups], const uint16_t* parts, float* sums) {
+  const int64_t rows = shape.register_rows();
+  const int ahead = weights.packed == nullptr ? 0 : kPairsAhead;
+  ForIndices<0, kTiles * kRegisters>([&](auto i) __attribute__((always_inline)) {
+    tiles.template Load<kFirstSums + i.value>(sums + i.value * rows * kRows, 64);
+  });
+  for (int step = 0; step < weights.count + ahead; ++step) {
+    if (ahead > 0 && step < weights.count) {
+      const int64_t inputs = weights.inputs - step * kGroup;
+      const auto pair = inputs < kGroup ? Pair<false> : Pair<true>;
+      for (int t = 0; t < kTiles; ++t) {
+        pair(weights.packed + t * weights.stride + step * kGroup * kRows, inputs, &paired[t][step]);
+      }
+    }
+    if (step < ahead) continue;
+    const int group = step - ahead;
+    const uint16_t* first = parts + group * kRegisters * rows * kGroup;
+    ForIndices<0, kTiles>([&](auto t) __attribute__((always_inline)) {
+      tiles.template Load<kPairs>(paired[t.value][group].pairs, 64);
+      ForIndices<0, kRegisters>([&](auto r) __attribute__((always_inline)) {
+        tiles.template Load<kPartRows>(first + r.value * rows * kGroup, 64);
+        tiles.template AddPairs<kFirstSums + t.value * kRegisters + r.value, kPartRows, kPairs>();
+      });
+    });
+  }
+  ForIndices<0, kTiles * kRegisters>([&](auto i) __attribute__((always_inline)) {
+    tiles.template Store<kFirstSums + i.value>(sums + i.value * rows * kRows, 64);
+  });
+}
+
+/*! \brief Add up the parts of every row of a panel. */
+template <int kTiles>
+void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t height,
+                const float* sums) {
+  const int64_t stride = height * kRows;
+  for (int64_t t = 0; t < kTiles; ++t, sums += kParts * stride) {
+    for (int64_t r = 0; r < height; ++r) {
+      const float* high = sums + r * kRows;
+      const __m512 small =
+          _mm512_add_ps(_mm512_loadu_ps(high + stride), _mm512_loadu_ps(high + 2 * stride));
+      Store(block, row + r, tile + t, _mm512_add_ps(_mm512_loadu_ps(high), small));
+    }
+  }
+}
+
+/*! \brief `kTiles` tiles of weights times panels of one height, at most `kPairedRows` rows. */
+template <int kRegisters, int kTiles, typename Tiles>
+void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
+                    PanelShape<kRegisters> shape) {
+  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
+  const int64_t stride = block.cols_k * kRows;
+  const uint16_t* packed = static_cast<const uint16_t*>(block.packed) + tile * stride;
+  PairedGroup paired[kTiles][kPairedGroups];
+  alignas(64) float sums[kTiles * kParts * kPairedRows * kRows];
+  const int64_t row_sums = kTiles * kParts * kRows;
+  __builtin_memset(sums, 0, (row_end - row_begin) * row_sums * sizeof(float));
+  Tiles tiles(shape.Registers());
+  for (int64_t begin = 0; begin < groups; begin += kPairedGroups) {
+    const int64_t left = groups - begin;
+    WeightChunk weights = {packed + begin * kGroup * kRows, stride, block.cols_k - begin * kGroup,
+                           static_cast<int>(left < kPairedGroups ? left : kPairedGroups)};
+    for (int64_t row = row_begin; row < row_end; row += shape.height) {
+      const uint16_t* parts = block.parts + (row * groups + begin * shape.height) * kParts * kGroup;
+      AddChunk<kRegisters, kTiles>(tiles, shape, weights, paired, parts,
+                                   sums + (row - row_begin) * row_sums);
+      weights.packed = nullptr;
+    }
+  }
+  for (int64_t row = row_begin; row < row_end; row += shape.height) {
+    StorePanel<kTiles>(block, tile, row, shape.height, sums + (row - row_begin) * row_sums);
+  }
+}
+
+/*! \brief `kTiles` tiles of weights times all rows of the block. */
+template <int kTiles, typename Tiles>
+void MultiplyRows(const LinearBlock& block, int64_t tile) {
+  for (int64_t row = block.row_begin; row < block.row_end;) {
+    int64_t count = block.row_end - row;
+    if (count <= kTogetherRows) {
+      MultiplyPanels<1, kTiles, Tiles>(block, tile, row, row + count, {count});
+    } else if (count < kPanelRows) {
+      MultiplyPanels<kParts, kTiles, Tiles>(block, tile, row, row + count, {count});
+    } else {
+      count = count < kPairedRows ? count - count % kPanelRows : kPairedRows;
+      MultiplyPanels<kParts, kTiles, Tiles>(block, tile, row, row + count, {kPanelRows});
+    }
+    row += count;
+  }
+}
+
+/*! \brief The bf16 kernel. `Tiles` is made from the shapes of its registers and freed at the end.
+ */
+template <typename Tiles>
+void BF16OnTiles(const LinearBlock& block) {
+  int64_t tile = block.tile_begin;
+  for (; tile + kTilesAtOnce <= block.tile_end; tile += kTilesAtOnce) {
+    MultiplyRows<kTilesAtOnce, Tiles>(block, tile);
+  }
+  for (; tile < block.tile_end; ++tile) MultiplyRows<1, Tiles>(block, tile);
+}
+
+}  // namespace
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_LINEAR_AMX_BF16_H_

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/linear/linear.h"
+#include "kernels/linear/linear_kernels.h"
+
+namespace aiomlc {
+
+namespace {
+
+constexpr int kZeroPoint = 7;
+constexpr int kGroupNibbleBytes = 256;
+
+int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+/*! \brief One row's share of a packed group: 32 values in [0, 15], each in its own byte. */
+struct RowGroup {
+  uint8_t values[kGroupSize];
+  uint16_t scale;
+};
+
+/*! \brief Put the row `n` of a tile into a packed group. */
+void WriteRowGroup(const RowGroup& row, int64_t n, uint8_t* packed) {
+  for (int64_t i = 0; i < 4; ++i) {
+    uint32_t low;
+    uint32_t high;
+    std::memcpy(&low, row.values + 4 * i, sizeof(low));
+    std::memcpy(&high, row.values + 16 + 4 * i, sizeof(high));
+    const uint32_t word = low | (high << 4);
+    std::memcpy(packed + 64 * i + 4 * n, &word, sizeof(word));
+  }
+  std::memcpy(packed + kGroupNibbleBytes + 2 * n, &row.scale, sizeof(row.scale));
+}
+
+/*! \brief Upstream's formula. The loops are written so that compilers vectorise them. */
+RowGroup QuantizeGroup(const float (&weights)[kGroupSize]) {
+  // Without their sign bits, floats are ordered as their bits are.
+  int32_t largest = 0;
+  for (float weight : weights) {
+    largest = std::max(largest, std::bit_cast<int32_t>(weight) & 0x7fffffff);
+  }
+  RowGroup row;
+  row.scale = FloatToHalf(std::bit_cast<float>(largest) / kZeroPoint);
+  const float step = HalfToFloat(row.scale);
+  if (step == 0) {
+    std::memset(row.values, kZeroPoint, sizeof(row.values));
+    return row;
+  }
+  // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits.
+  constexpr float kRounder = 0x1.8p23f;
+  for (int64_t k = 0; k < kGroupSize; ++k) {
+    const float rounded = weights[k] / step + kZeroPoint + kRounder;
+    const int32_t value = std::bit_cast<int32_t>(rounded) - std::bit_cast<int32_t>(kRounder);
+    row.values[k] = static_cast<uint8_t>(std::clamp<int32_t>(value, 0, 2 * kZeroPoint));
+  }
+  return row;
+}
+
+/*! \brief Pack q4 tiles; `get(row, group)` gives a `RowGroup`. */
+template <typename Get>
+void PackQ4Tiles(int64_t cols, int64_t row_begin, int64_t row_end, void* packed, Get get) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  RowGroup padding = {{}, 0};
+  std::memset(padding.values, kZeroPoint, sizeof(padding.values));
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    uint8_t* tile = static_cast<uint8_t*>(packed) + row / kTileRows * groups * kGroupBytes;
+    for (int64_t g = 0; g < groups; ++g, tile += kGroupBytes) {
+      for (int64_t n = 0; n < kTileRows; ++n) {
+        WriteRowGroup(row + n < row_end ? get(row + n, g) : padding, n, tile);
+      }
+    }
+  }
+}
+
+/*! \brief Pack tiles of 16 rows, 16 columns at a time: both sides stay in the first cache. */
+template <typename Element, typename Convert>
+void PackDense(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end, void* packed,
+               Convert convert) {
+  constexpr int64_t kBlock = 16;
+  float block[kBlock * kTileRows];
+  for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+    const int64_t rows_here = std::min(kTileRows, row_end - row);
+    const float* source = weights + row * cols;
+    Element* tile = static_cast<Element*>(packed) + row * cols;
+    std::memset(block, 0, sizeof(block));
+    for (int64_t begin = 0; begin < cols; begin += kBlock) {
+      const int64_t count = std::min(kBlock, cols - begin);
+      for (int64_t n = 0; n < rows_here; ++n) {
+        for (int64_t k = 0; k < count; ++k) block[k * kTileRows + n] = source[n * cols + begin + k];
+      }
+      Element* out = tile + begin * kTileRows;
+      for (int64_t i = 0; i < count * kTileRows; ++i) out[i] = convert(block[i]);
+    }
+  }
+}
+
+void EmbedQ4Row(const uint8_t* packed, int64_t hidden, int64_t row, float* out) {
+  const int64_t groups = CeilDivide(hidden, kGroupSize);
+  const uint8_t* tile = packed + row / kTileRows * groups * kGroupBytes;
+  const int64_t n = row % kTileRows;
+  for (int64_t g = 0; g < groups; ++g, tile += kGroupBytes) {
+    uint16_t half;
+    std::memcpy(&half, tile + kGroupNibbleBytes + 2 * n, sizeof(half));
+    const float scale = HalfToFloat(half);
+    const int64_t count = std::min(kGroupSize, hidden - g * kGroupSize);
+    for (int64_t k = 0; k < count; ++k) {
+      const uint8_t byte = tile[64 * (k % 16 / 4) + 4 * n + k % 4];
+      const int value = k < 16 ? byte & 15 : byte >> 4;
+      out[g * kGroupSize + k] = static_cast<float>(value - kZeroPoint) * scale;
+    }
+  }
+}
+
+}  // namespace
+
+size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols) {
+  const int64_t tiles = CeilDivide(rows, kTileRows);
+  if (format == WeightFormat::kQ4) return tiles * CeilDivide(cols, kGroupSize) * kGroupBytes;
+  return tiles * kTileRows * cols * (format == WeightFormat::kBF16 ? 2 : 4);
+}
+
+void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, int64_t cols,
+                   int64_t row_begin, int64_t row_end, void* packed) {
+  switch (format) {
+    case WeightFormat::kF32:
+      PackDense<float>(weights, cols, row_begin, row_end, packed, [](float w) { return w; });
+      break;
+    case WeightFormat::kBF16:
+      PackDense<uint16_t>(weights, cols, row_begin, row_end, packed, FloatToBFloat16);
+      break;
+    case WeightFormat::kQ4:
+      PackQ4Tiles(cols, row_begin, row_end, packed, [&](int64_t row, int64_t g) {
+        const int64_t begin = g * kGroupSize;
+        float group[kGroupSize] = {};
+        std::memcpy(group, weights + row * cols + begin,
+                    static_cast<size_t>(std::min(kGroupSize, cols - begin)) * sizeof(float));
+        return QuantizeGroup(group);
+      });
+      break;
+  }
+}
+
+void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t /*rows*/, int64_t cols,
+                  int64_t row_begin, int64_t row_end, void* packed) {
+  const int64_t groups = CeilDivide(cols, kGroupSize);
+  PackQ4Tiles(cols, row_begin, row_end, packed, [&](int64_t row, int64_t g) {
+    const uint32_t* words = q_weight + (row * groups + g) * (kGroupSize / 8);
+    // What lies beyond the last column is never used: it is packed as zero.
+    const int64_t count = std::min(kGroupSize, cols - g * kGroupSize);
+    RowGroup result;
+    for (int64_t k = 0; k < kGroupSize; ++k) {
+      const uint32_t value = (words[k / 8] >> (4 * (k % 8))) & 15;
+      result.values[k] = static_cast<uint8_t>(k < count ? value : kZeroPoint);
+    }
+    result.scale = q_scale[row * groups + g];
+    return result;
+  });
+}
+
+void EmbedRow(WeightFormat format, const void* packed, int64_t hidden, int64_t row, float* out) {
+  if (format == WeightFormat::kQ4) {
+    EmbedQ4Row(static_cast<const uint8_t*>(packed), hidden, row, out);
+    return;
+  }
+  const int64_t first = row / kTileRows * kTileRows * hidden + row % kTileRows;
+  for (int64_t k = 0; k < hidden; ++k) {
+    const int64_t at = first + k * kTileRows;
+    out[k] = format == WeightFormat::kF32
+                 ? static_cast<const float*>(packed)[at]
+                 : BFloat16ToFloat(static_cast<const uint16_t*>(packed)[at]);
+  }
+}
+
+}  // namespace aiomlc

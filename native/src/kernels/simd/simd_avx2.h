@@ -1,0 +1,192 @@
+/*!
+ * \file kernels/simd/simd_avx2.h
+ * \brief Sixteen float32 lanes in two AVX2 registers; the operations are those of simd_portable.h.
+ */
+#ifndef AIOMLC_KERNELS_SIMD_SIMD_AVX2_H_
+#define AIOMLC_KERNELS_SIMD_SIMD_AVX2_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace aiomlc {
+
+struct Avx2Lanes {
+  static constexpr int kWidth = 16;
+  static constexpr int kAccumulators = 4;
+
+  struct Vector {
+    __m256 low, high;
+  };
+
+  static Vector Set(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+
+  static Vector Load(const float* source) {
+    return {_mm256_loadu_ps(source), _mm256_loadu_ps(source + 8)};
+  }
+
+  static Vector Load(const uint16_t* source) { return {Widen(source), Widen(source + 8)}; }
+
+  static Vector Load(const int8_t* source) { return {Widen(source), Widen(source + 8)}; }
+
+  static Vector LoadFirst(const float* source, int count) {
+    float padded[kWidth] = {};
+    __builtin_memcpy(padded, source, sizeof(float) * count);
+    return Load(padded);
+  }
+
+  static Vector LoadFirst(const uint16_t* source, int count) {
+    uint16_t padded[kWidth] = {};
+    __builtin_memcpy(padded, source, sizeof(uint16_t) * count);
+    return Load(padded);
+  }
+
+  static Vector LoadFirst(const int8_t* source, int count) {
+    int8_t padded[kWidth] = {};
+    __builtin_memcpy(padded, source, count);
+    return Load(padded);
+  }
+
+  static void Store(float* target, Vector a) {
+    _mm256_storeu_ps(target, a.low);
+    _mm256_storeu_ps(target + 8, a.high);
+  }
+
+  static void Store(uint16_t* target, Vector a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target), Narrow(a.low));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target + 8), Narrow(a.high));
+  }
+
+  static void StoreFirst(float* target, Vector a, int count) {
+    float padded[kWidth];
+    Store(padded, a);
+    __builtin_memcpy(target, padded, sizeof(float) * count);
+  }
+
+  static void StoreFirst(uint16_t* target, Vector a, int count) {
+    uint16_t padded[kWidth];
+    Store(padded, a);
+    __builtin_memcpy(target, padded, sizeof(uint16_t) * count);
+  }
+
+  static void StoreRounded(int8_t* target, Vector a, int count) {
+    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
+    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+    __builtin_memcpy(target, &bytes, count);
+  }
+
+  static Vector Add(Vector a, Vector b) {
+    return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+  }
+
+  static Vector Sub(Vector a, Vector b) {
+    return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+  }
+
+  static Vector Mul(Vector a, Vector b) {
+    return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+  }
+
+  static Vector Div(Vector a, Vector b) {
+    return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+  }
+
+  static Vector Fma(Vector a, Vector b, Vector c) {
+    return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+  }
+
+  static Vector Max(Vector a, Vector b) {
+    return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+  }
+
+  static Vector Min(Vector a, Vector b) {
+    return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+  }
+
+  static Vector ZeroIfLess(Vector a, Vector limit, Vector value) {
+    return {_mm256_andnot_ps(_mm256_cmp_ps(a.low, limit.low, _CMP_LT_OQ), value.low),
+            _mm256_andnot_ps(_mm256_cmp_ps(a.high, limit.high, _CMP_LT_OQ), value.high)};
+  }
+
+  static Vector Select(int count, Vector a, Vector b) {
+    return {_mm256_blendv_ps(b.low, a.low, FirstMask(count)),
+            _mm256_blendv_ps(b.high, a.high, FirstMask(count - 8))};
+  }
+
+  static Vector PowerOfTwo(Vector a) { return {PowerOfTwo(a.low), PowerOfTwo(a.high)}; }
+
+  static float First(Vector a) { return _mm256_cvtss_f32(a.low); }
+
+  static float Sum(Vector a) {
+    const __m256 eight = _mm256_add_ps(a.low, a.high);
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_shuffle_ps(four, four, 1)));
+  }
+
+  static float Largest(Vector a) {
+    const __m256 eight = _mm256_max_ps(a.low, a.high);
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_shuffle_ps(four, four, 1)));
+  }
+
+  static void StoreTransposed(const Vector (&rows)[kWidth], float* target) {
+    __m256 quarter[8];
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 8; ++i) quarter[i] = rows[8 * half + i].low;
+      StoreTransposed8(quarter, target + 8 * half);
+      for (int i = 0; i < 8; ++i) quarter[i] = rows[8 * half + i].high;
+      StoreTransposed8(quarter, target + 8 * kWidth + 8 * half);
+    }
+  }
+
+ private:
+  static __m256 Widen(const uint16_t* source) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+  }
+
+  static __m256 Widen(const int8_t* source) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  }
+
+  static __m128i Narrow(__m256 a) {
+    return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+
+  static __m256 FirstMask(int count) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane));
+  }
+
+  static __m256 PowerOfTwo(__m256 a) {
+    const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(a), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(exponent, _mm256_set1_epi32(0x3f800000)));
+  }
+
+  static void StoreTransposed8(const __m256 (&rows)[8], float* target) {
+    __m256 quads[8];  // quads[4 * i + c]: columns c and c + 4 of rows 4i to 4i + 3.
+    for (int i = 0; i < 2; ++i) {
+      const __m256 a = _mm256_unpacklo_ps(rows[4 * i], rows[4 * i + 1]);
+      const __m256 b = _mm256_unpackhi_ps(rows[4 * i], rows[4 * i + 1]);
+      const __m256 c = _mm256_unpacklo_ps(rows[4 * i + 2], rows[4 * i + 3]);
+      const __m256 d = _mm256_unpackhi_ps(rows[4 * i + 2], rows[4 * i + 3]);
+      quads[4 * i] = _mm256_shuffle_ps(a, c, 0x44);
+      quads[4 * i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+      quads[4 * i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+      quads[4 * i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    for (int c = 0; c < 4; ++c) {
+      _mm256_storeu_ps(target + c * kWidth, _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x20));
+      _mm256_storeu_ps(target + (4 + c) * kWidth,
+                       _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x31));
+    }
+  }
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_SIMD_SIMD_AVX2_H_

@@ -1,0 +1,163 @@
+/*!
+ * \file kernels/simd/simd_portable.h
+ * \brief Sixteen float32 lanes in plain C++.
+ *
+ * The three `Lanes` classes offer the same operations and give the same bits, so a kernel that is
+ * a template over one of them computes the same on every instruction-set tier.
+ */
+#ifndef AIOMLC_KERNELS_SIMD_SIMD_PORTABLE_H_
+#define AIOMLC_KERNELS_SIMD_SIMD_PORTABLE_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "platform/float_types.h"
+
+namespace aiomlc {
+
+struct PortableLanes {
+  static constexpr int kWidth = 16;
+  /*! \brief Vectors that fit in registers as accumulators, besides the operands. */
+  static constexpr int kAccumulators = 4;
+
+  struct Vector {
+    float lane[kWidth];
+  };
+
+  static Vector Set(float value) {
+    return Map([value](int) { return value; });
+  }
+
+  static Vector Load(const float* source) {
+    return Map([source](int i) { return source[i]; });
+  }
+
+  static Vector Load(const uint16_t* source) {
+    return Map([source](int i) { return HalfToFloat(source[i]); });
+  }
+
+  static Vector Load(const int8_t* source) {
+    return Map([source](int i) { return static_cast<float>(source[i]); });
+  }
+
+  /*! \brief Read `count` elements, 0 to 16; the other lanes are zero. */
+  static Vector LoadFirst(const float* source, int count) {
+    return Map([=](int i) { return i < count ? source[i] : 0.0f; });
+  }
+
+  static Vector LoadFirst(const uint16_t* source, int count) {
+    return Map([=](int i) { return i < count ? HalfToFloat(source[i]) : 0.0f; });
+  }
+
+  static Vector LoadFirst(const int8_t* source, int count) {
+    return Map([=](int i) { return i < count ? static_cast<float>(source[i]) : 0.0f; });
+  }
+
+  static void Store(float* target, Vector a) { StoreFirst(target, a, kWidth); }
+  static void Store(uint16_t* target, Vector a) { StoreFirst(target, a, kWidth); }
+
+  static void StoreFirst(float* target, Vector a, int count) {
+    for (int i = 0; i < count; ++i) target[i] = a.lane[i];
+  }
+
+  static void StoreFirst(uint16_t* target, Vector a, int count) {
+    for (int i = 0; i < count; ++i) target[i] = FloatToHalf(a.lane[i]);
+  }
+
+  /*! \brief Write the nearest integers, ties to even, of numbers in [-127, 127]. */
+  static void StoreRounded(int8_t* target, Vector a, int count) {
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    for (int i = 0; i < count; ++i) {
+      target[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(a.lane[i] + 12582912.0f));
+    }
+  }
+
+  static Vector Add(Vector a, Vector b) {
+    return Map([&](int i) { return a.lane[i] + b.lane[i]; });
+  }
+
+  static Vector Sub(Vector a, Vector b) {
+    return Map([&](int i) { return a.lane[i] - b.lane[i]; });
+  }
+
+  static Vector Mul(Vector a, Vector b) {
+    return Map([&](int i) { return a.lane[i] * b.lane[i]; });
+  }
+
+  static Vector Div(Vector a, Vector b) {
+    return Map([&](int i) { return a.lane[i] / b.lane[i]; });
+  }
+
+  /*! \return a * b + c, rounded once. */
+  static Vector Fma(Vector a, Vector b, Vector c) {
+    return Map([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
+  }
+
+  /*! \return The larger; `b` where they do not compare. */
+  static Vector Max(Vector a, Vector b) {
+    return Map([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+
+  /*! \return The smaller; `b` where they do not compare. */
+  static Vector Min(Vector a, Vector b) {
+    return Map([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+
+  /*! \return `value`, and zero where `a < limit`. */
+  static Vector ZeroIfLess(Vector a, Vector limit, Vector value) {
+    return Map([&](int i) { return a.lane[i] < limit.lane[i] ? 0.0f : value.lane[i]; });
+  }
+
+  /*! \return The first `count` lanes of `a`, the others of `b`. */
+  static Vector Select(int count, Vector a, Vector b) {
+    return Map([&](int i) { return i < count ? a.lane[i] : b.lane[i]; });
+  }
+
+  /*! \return 2^n, where n is the integer in the low bits of each lane. */
+  static Vector PowerOfTwo(Vector a) {
+    return Map([&](int i) {
+      return std::bit_cast<float>((std::bit_cast<uint32_t>(a.lane[i]) << 23) + 0x3f800000u);
+    });
+  }
+
+  static float First(Vector a) { return a.lane[0]; }
+
+  /*! \return The sum in the order of a binary tree: lane i with i + 8, then + 4, + 2, + 1. */
+  static float Sum(Vector a) {
+    for (int step = kWidth / 2; step > 0; step /= 2) {
+      for (int i = 0; i < step; ++i) a.lane[i] = a.lane[i] + a.lane[i + step];
+    }
+    return a.lane[0];
+  }
+
+  static float Largest(Vector a) {
+    for (int step = kWidth / 2; step > 0; step /= 2) {
+      for (int i = 0; i < step; ++i) {
+        a.lane[i] = a.lane[i] > a.lane[i + step] ? a.lane[i] : a.lane[i + step];
+      }
+    }
+    return a.lane[0];
+  }
+
+  /*! \brief Write row-major `target[column][row]` of sixteen rows. */
+  static void StoreTransposed(const Vector (&rows)[kWidth], float* target) {
+    for (int row = 0; row < kWidth; ++row) {
+      for (int column = 0; column < kWidth; ++column) {
+        target[column * kWidth + row] = rows[row].lane[column];
+      }
+    }
+  }
+
+ private:
+  template <typename Function>
+  static Vector Map(Function function) {
+    Vector result;
+    for (int i = 0; i < kWidth; ++i) result.lane[i] = function(i);
+    return result;
+  }
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_SIMD_SIMD_PORTABLE_H_

@@ -1,0 +1,61 @@
+/*!
+ * \file model/faulty_model.h
+ * \brief A model with faults on purpose, for tests of what stands on it.
+ */
+#ifndef AIOMLC_MODEL_FAULTY_MODEL_H_
+#define AIOMLC_MODEL_FAULTY_MODEL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "model/model.h"
+
+namespace aiomlc {
+
+/*! \brief What goes wrong when. Forward passes are counted from 1; 0 is never. */
+struct Faults {
+  /*! \brief The pass that throws. */
+  int64_t fail_at_step = 0;
+  /*! \brief The pass that runs out of memory. */
+  int64_t allocation_fails_at_step = 0;
+  /*! \brief The pass whose first row of logits is NaN. Only passes with logits count. */
+  int64_t nan_at_step = 0;
+  /*! \brief Every so many passes with logits, the first row is NaN. */
+  int64_t nan_every = 0;
+};
+
+/*! \brief Passes everything on to another model, but for its faults. */
+class FaultyModel final : public Model {
+ public:
+  /*! \param model Not owned; must outlive this object. */
+  FaultyModel(Model* model, Faults faults) : model_(model), faults_(faults) {}
+
+  int64_t vocab_size() const final { return model_->vocab_size(); }
+  int64_t context_window() const final { return model_->context_window(); }
+  int64_t page_size() const final { return model_->page_size(); }
+  int64_t num_pages() const final { return model_->num_pages(); }
+  int64_t max_batch_size() const final { return model_->max_batch_size(); }
+  int64_t prefill_chunk_size() const final { return model_->prefill_chunk_size(); }
+
+  void AddSequence(int64_t sequence_id) final { model_->AddSequence(sequence_id); }
+  void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final {
+    model_->ForkSequence(source_id, sequence_id, num_tokens);
+  }
+  void RemoveSequence(int64_t sequence_id) final { model_->RemoveSequence(sequence_id); }
+  void PopTokens(int64_t sequence_id, int64_t count) final {
+    model_->PopTokens(sequence_id, count);
+  }
+  const float* Forward(const ForwardInput& input) final;
+
+ private:
+  Model* const model_;
+  const Faults faults_;
+  int64_t num_passes_ = 0;
+  int64_t num_passes_with_logits_ = 0;
+  /*! \brief Logits with a row of NaN. */
+  std::vector<float> spoiled_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_MODEL_FAULTY_MODEL_H_

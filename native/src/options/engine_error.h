@@ -1,0 +1,68 @@
+/*!
+ * \file options/engine_error.h
+ * \brief What the engine throws at its caller.
+ */
+#ifndef AIOMLC_OPTIONS_ENGINE_ERROR_H_
+#define AIOMLC_OPTIONS_ENGINE_ERROR_H_
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace aiomlc {
+
+/*! \brief The first two are the caller's to fix; the others are the engine's state. */
+enum class ErrorKind { kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed, kEngineDead };
+
+/*! \return The name of the error class in Python, for example "BadRequestError". */
+constexpr const char* ErrorKindName(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kBadRequest:
+      return "BadRequestError";
+    case ErrorKind::kPromptTooLong:
+      return "PromptTooLongError";
+    case ErrorKind::kEngineOverloaded:
+      return "EngineOverloadedError";
+    case ErrorKind::kEngineClosed:
+      return "EngineClosedError";
+    case ErrorKind::kEngineDead:
+      break;
+  }
+  return "EngineDeadError";
+}
+
+/*! \brief An error with a kind. The message is one lower-case sentence that states fact and limit.
+ */
+class EngineError : public std::runtime_error {
+ public:
+  EngineError(ErrorKind kind, const std::string& message)
+      : std::runtime_error(message), kind_(kind) {}
+
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+/*! \brief A prompt that leaves no room for a completion. */
+class PromptTooLongError final : public EngineError {
+ public:
+  PromptTooLongError(int64_t prompt_tokens, int64_t context_window)
+      : EngineError(ErrorKind::kPromptTooLong, "prompt has " + std::to_string(prompt_tokens) +
+                                                   " tokens, context window is " +
+                                                   std::to_string(context_window)),
+        prompt_tokens_(prompt_tokens),
+        context_window_(context_window) {}
+
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  /*! \brief Tokens that prompt and completion share: the model's window or the whole cache. */
+  int64_t context_window() const { return context_window_; }
+
+ private:
+  int64_t prompt_tokens_;
+  int64_t context_window_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_OPTIONS_ENGINE_ERROR_H_

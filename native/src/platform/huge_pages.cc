@@ -1,0 +1,40 @@
+#include "platform/huge_pages.h"
+
+#include <cstdint>
+#include <utility>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace aiomlc {
+namespace {
+
+// Of x86-64, and of 64-bit Arm with pages of 4 KiB.
+constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+
+thread_local HugePages* current = nullptr;
+
+}  // namespace
+
+void HugePages::Prefer(const void* data, size_t bytes) {
+  if (!known_.insert(data).second) return;
+#if defined(__linux__)
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t end = (address + bytes) / kHugePage * kHugePage;
+  if (begin >= end) return;
+  // A system without them refuses, which changes nothing.
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  static_cast<void>(bytes);
+#endif
+}
+
+HugePages* HugePages::Current() { return current; }
+
+HugePages::Scope::Scope(HugePages& pages) : previous_(std::exchange(current, &pages)) {}
+
+HugePages::Scope::~Scope() { current = previous_; }
+
+}  // namespace aiomlc

@@ -1,0 +1,55 @@
+#include "sampling/token_logprobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace aiomlc {
+
+namespace {
+
+/*! \return The most likely tokens in order, each with its logit. */
+std::vector<Alternative> LargestLogits(const float* logits, int64_t vocab_size, int64_t num_top) {
+  std::vector<Alternative> top;
+  const size_t limit = static_cast<size_t>(std::min(num_top, vocab_size));
+  if (limit == 0) return top;
+  for (int64_t i = 0; i < vocab_size; ++i) {
+    // An equal logit at a higher id comes after those that are there.
+    if (top.size() == limit && !(logits[i] > top.back().logprob)) continue;
+    if (top.size() == limit) top.pop_back();
+    const auto place = std::find_if(top.begin(), top.end(), [&](const Alternative& other) {
+      return logits[i] > other.logprob;
+    });
+    top.insert(place, {static_cast<int32_t>(i), logits[i]});
+  }
+  return top;
+}
+
+}  // namespace
+
+bool AreFinite(const float* logits, int64_t vocab_size) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  bool has_number = false;
+  for (int64_t i = 0; i < vocab_size; ++i) {
+    if (std::isnan(logits[i]) || logits[i] == kInfinity) return false;
+    has_number = has_number || logits[i] > -kInfinity;
+  }
+  return has_number;
+}
+
+TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
+                              int64_t num_top) {
+  const double largest = *std::max_element(logits, logits + vocab_size);
+  double total = 0;
+  for (int64_t i = 0; i < vocab_size; ++i) total += std::exp(logits[i] - largest);
+  const double log_total = largest + std::log(total);
+  const auto logprob = [&](float logit) {
+    return std::max(static_cast<float>(logit - log_total), kLowestLogprob);
+  };
+  TokenLogprobs result{token_id, logprob(logits[token_id]),
+                       LargestLogits(logits, vocab_size, num_top)};
+  for (Alternative& alternative : result.top) alternative.logprob = logprob(alternative.logprob);
+  return result;
+}
+
+}  // namespace aiomlc

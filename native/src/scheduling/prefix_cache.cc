@@ -1,0 +1,119 @@
+#include "scheduling/prefix_cache.h"
+
+#include <algorithm>
+
+namespace aiomlc {
+
+PrefixCache::PrefixCache(int64_t max_recycling) : max_recycling_(max_recycling) {}
+
+void PrefixCache::Share(int64_t id, std::span<const int32_t> tokens) {
+  if (is_on() && !tree_.Contains(id)) tree_.Insert(id, tokens);
+}
+
+std::vector<int64_t> PrefixCache::Recycle(int64_t id, std::span<const int32_t> tokens,
+                                          int64_t num_pages) {
+  PutTokens(id, tokens);
+  return AddRecycling(id, num_pages);
+}
+
+std::vector<int64_t> PrefixCache::Pin(int64_t id, std::span<const int32_t> tokens,
+                                      int64_t num_pages) {
+  PutTokens(id, tokens);
+  pinned_.emplace(id, num_pages);
+  num_pinned_pages_ += num_pages;
+  return RecyclingBeginningsOf(id);
+}
+
+std::vector<int64_t> PrefixCache::Unpin(int64_t id) {
+  const auto entry = pinned_.find(id);
+  if (entry == pinned_.end()) return {};
+  const int64_t num_pages = entry->second;
+  pinned_.erase(entry);
+  num_pinned_pages_ -= num_pages;
+  return AddRecycling(id, num_pages);
+}
+
+void PrefixCache::PutTokens(int64_t id, std::span<const int32_t> tokens) {
+  if (tree_.Contains(id)) tree_.Remove(id);  // With fewer tokens: it has run on since.
+  tree_.Insert(id, tokens);
+}
+
+std::vector<int64_t> PrefixCache::AddRecycling(int64_t id, int64_t num_pages) {
+  recycling_.emplace(id, Entry{num_pages, order_.insert(order_.end(), id)});
+  num_pages_ += num_pages;
+
+  if (const auto longer = FirstKept(tree_.ContinuationsOf(id))) {
+    Touch(*longer);
+    return {id};
+  }
+  std::vector<int64_t> superfluous = RecyclingBeginningsOf(id);
+  const int64_t num_left = num_recycling() - static_cast<int64_t>(superfluous.size());
+  // The limit held before, so one entry at most is above it.
+  if (max_recycling_ >= 0 && num_left > max_recycling_) {
+    superfluous.push_back(*std::find_if(order_.begin(), order_.end(), [&](int64_t other) {
+      return std::find(superfluous.begin(), superfluous.end(), other) == superfluous.end();
+    }));
+  }
+  return superfluous;
+}
+
+int64_t PrefixCache::Remove(int64_t id) {
+  if (tree_.Contains(id)) tree_.Remove(id);
+  if (const auto pinned = pinned_.find(id); pinned != pinned_.end()) {
+    const int64_t num_pages = pinned->second;
+    pinned_.erase(pinned);
+    num_pinned_pages_ -= num_pages;
+    return num_pages;
+  }
+  const auto entry = recycling_.find(id);
+  if (entry == recycling_.end()) return 0;
+  const int64_t num_pages = entry->second.num_pages;
+  order_.erase(entry->second.place);
+  recycling_.erase(entry);
+  num_pages_ -= num_pages;
+  return num_pages;
+}
+
+void PrefixCache::Touch(int64_t id) {
+  const auto entry = recycling_.find(id);
+  if (entry != recycling_.end()) order_.splice(order_.end(), order_, entry->second.place);
+}
+
+std::optional<int64_t> PrefixCache::FirstKept(const std::vector<int64_t>& ids) const {
+  const auto found = std::find_if(ids.begin(), ids.end(), [this](int64_t id) {
+    return IsRecycling(id) || pinned_.contains(id);
+  });
+  return found == ids.end() ? std::nullopt : std::optional(*found);
+}
+
+std::vector<int64_t> PrefixCache::RecyclingBeginningsOf(int64_t id) const {
+  std::vector<int64_t> beginnings = tree_.BeginningsOf(id);
+  std::erase_if(beginnings, [this](int64_t other) { return !IsRecycling(other); });
+  return beginnings;
+}
+
+std::vector<std::string> PrefixCache::FindViolations() const {
+  std::vector<std::string> violations = tree_.FindViolations();
+  const auto require = [&](bool holds, const char* otherwise) {
+    if (!holds) violations.emplace_back(otherwise);
+  };
+  int64_t num_pages = 0;
+  for (const auto& [id, entry] : recycling_) {
+    num_pages += entry.num_pages;
+    require(entry.num_pages > 0, "a recycling entry has no pages");
+    require(*entry.place == id, "a recycling entry has the place of another");
+    require(tree_.Contains(id), "a recycling entry cannot be found");
+  }
+  int64_t num_pinned_pages = 0;
+  for (const auto& [id, pages] : pinned_) {
+    num_pinned_pages += pages;
+    require(tree_.Contains(id) && !IsRecycling(id), "a pinned entry is lost or kept twice");
+  }
+  require(num_pinned_pages == num_pinned_pages_, "the pages of the pinned entries do not add up");
+  require(num_pages == num_pages_, "the pages of the recycling entries do not add up");
+  require(order_.size() == recycling_.size(), "the order of eviction is not of all entries");
+  require(max_recycling_ < 0 || num_recycling() <= max_recycling_, "too many entries are kept");
+  return violations;
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,167 @@
+#include "scheduling/radix_tree.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace aiomlc {
+
+/*! \brief A run of tokens after those of the parent; the root has none. */
+struct RadixTree::Node {
+  std::vector<int32_t> tokens;
+  Node* parent = nullptr;
+  /*! \brief By their first token. */
+  std::map<int32_t, std::unique_ptr<Node>> children;
+  /*! \brief The rows that end after the last token. */
+  std::vector<int64_t> ids;
+
+  void Adopt(std::unique_ptr<Node> child) {
+    child->parent = this;
+    const int32_t first = child->tokens.front();
+    children[first] = std::move(child);
+  }
+
+  size_t CountCommon(std::span<const int32_t> others) const {
+    const size_t length = std::min(tokens.size(), others.size());
+    const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(length);
+    return static_cast<size_t>(std::mismatch(tokens.begin(), end, others.begin()).first -
+                               tokens.begin());
+  }
+
+  int64_t AnyId() const {
+    const Node* node = this;
+    while (node->ids.empty()) node = node->children.begin()->second.get();
+    return node->ids.front();
+  }
+
+  void AppendIds(std::vector<int64_t>* all) const {
+    all->insert(all->end(), ids.begin(), ids.end());
+    for (const auto& [token, child] : children) child->AppendIds(all);
+  }
+};
+
+RadixTree::RadixTree() : root_(std::make_unique<Node>()) {}
+RadixTree::~RadixTree() = default;
+
+RadixTree::Node* RadixTree::Split(Node* node, size_t num_tokens) {
+  Node* parent = node->parent;
+  const auto middle = node->tokens.begin() + static_cast<std::ptrdiff_t>(num_tokens);
+  auto front = std::make_unique<Node>();
+  front->tokens.assign(node->tokens.begin(), middle);
+  std::unique_ptr<Node> back = std::move(parent->children.at(node->tokens.front()));
+  back->tokens.erase(back->tokens.begin(), middle);
+  front->Adopt(std::move(back));
+  Node* result = front.get();
+  parent->Adopt(std::move(front));
+  return result;
+}
+
+void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
+  if (tokens.empty() || Contains(id)) {
+    throw std::logic_error("a row is empty or in the radix tree already");
+  }
+  Node* node = root_.get();
+  while (!tokens.empty()) {
+    const auto child = node->children.find(tokens.front());
+    if (child == node->children.end()) {
+      auto leaf = std::make_unique<Node>();
+      leaf->tokens.assign(tokens.begin(), tokens.end());
+      Node* parent = std::exchange(node, leaf.get());
+      parent->Adopt(std::move(leaf));
+      break;
+    }
+    node = child->second.get();
+    const size_t common = node->CountCommon(tokens);
+    if (common < node->tokens.size()) node = Split(node, common);
+    tokens = tokens.subspan(common);
+  }
+  node->ids.push_back(id);
+  ends_.emplace(id, node);
+}
+
+void RadixTree::Remove(int64_t id) {
+  const auto end = ends_.find(id);
+  if (end == ends_.end()) throw std::logic_error("a row is not in the radix tree");
+  Node* node = end->second;
+  ends_.erase(end);
+  std::erase(node->ids, id);
+  if (node->ids.empty() && node->children.empty()) {
+    Node* parent = node->parent;
+    const int32_t first = node->tokens.front();  // Of its own: the key goes with the node.
+    parent->children.erase(first);
+    node = parent;
+  }
+  JoinWithOnlyChild(node);
+}
+
+void RadixTree::JoinWithOnlyChild(Node* node) {
+  if (node == root_.get() || !node->ids.empty() || node->children.size() != 1) return;
+  const std::unique_ptr<Node> child = std::move(node->children.begin()->second);
+  node->children.clear();
+  node->tokens.insert(node->tokens.end(), child->tokens.begin(), child->tokens.end());
+  node->ids = std::move(child->ids);
+  for (int64_t id : node->ids) ends_[id] = node;
+  for (auto& [token, grandchild] : child->children) node->Adopt(std::move(grandchild));
+}
+
+PrefixMatch RadixTree::FindLongest(std::span<const int32_t> tokens) const {
+  const Node* node = root_.get();
+  int64_t num_tokens = 0;
+  while (!tokens.empty()) {
+    const auto child = node->children.find(tokens.front());
+    if (child == node->children.end()) break;
+    node = child->second.get();
+    const size_t common = node->CountCommon(tokens);
+    num_tokens += static_cast<int64_t>(common);
+    if (common < node->tokens.size()) break;
+    tokens = tokens.subspan(common);
+  }
+  if (num_tokens == 0) return {};
+  return {num_tokens, node->AnyId()};
+}
+
+std::vector<int64_t> RadixTree::BeginningsOf(int64_t id) const {
+  std::vector<int64_t> others;
+  for (const Node* node = ends_.at(id); node != nullptr; node = node->parent) {
+    others.insert(others.end(), node->ids.begin(), node->ids.end());
+  }
+  std::erase(others, id);
+  return others;
+}
+
+std::vector<int64_t> RadixTree::ContinuationsOf(int64_t id) const {
+  std::vector<int64_t> others;
+  ends_.at(id)->AppendIds(&others);
+  std::erase(others, id);
+  return others;
+}
+
+std::vector<std::string> RadixTree::FindViolations() const {
+  std::vector<std::string> violations;
+  size_t num_ids = 0;
+  std::vector<const Node*> nodes = {root_.get()};
+  while (!nodes.empty()) {
+    const Node* node = nodes.back();
+    nodes.pop_back();
+    num_ids += node->ids.size();
+    const bool is_root = node == root_.get();
+    if (!is_root && node->ids.empty() && node->children.size() < 2) {
+      violations.push_back("a node of the radix tree has no use");
+    }
+    if (is_root != node->tokens.empty()) violations.push_back("a node has no tokens");
+    for (int64_t id : node->ids) {
+      const auto end = ends_.find(id);
+      if (end == ends_.end() || end->second != node) violations.push_back("a row has two ends");
+    }
+    for (const auto& [token, child] : node->children) {
+      if (child->parent != node || child->tokens.empty() || child->tokens.front() != token) {
+        violations.push_back("a child is under another token or parent than its own");
+      }
+      nodes.push_back(child.get());
+    }
+  }
+  if (num_ids != ends_.size()) violations.push_back("a row of the radix tree is lost");
+  return violations;
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,327 @@
+#include "scheduling/scheduler.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include "scheduling/scheduler_policy.h"
+
+namespace aiomlc {
+
+namespace {
+
+bool ComesBefore(const Sequence* a, const Sequence* b) { return a->ComesBefore(*b); }
+
+std::span<const int32_t> FirstTokens(const Sequence& sequence, int64_t count) {
+  return std::span(sequence.token_ids).first(static_cast<size_t>(count));
+}
+
+std::span<const int32_t> ForkableTokens(const Sequence& sequence) {
+  return FirstTokens(sequence, sequence.num_forkable());
+}
+
+int64_t CountCommon(const Sequence& sequence, const Sequence& other) {
+  const std::span<const int32_t> tokens = ForkableTokens(sequence);
+  return std::mismatch(tokens.begin(), tokens.end(), other.token_ids.begin(), other.token_ids.end())
+             .first -
+         tokens.begin();
+}
+
+/*! \brief A sequence that takes part in a step, and the tokens it brings along. */
+struct Participant {
+  Sequence* sequence;
+  int64_t num_computed;
+
+  int64_t num_wanted() const { return sequence->num_tokens() - num_computed; }
+  bool is_decoding() const { return sequence->num_completion_tokens() > 0 && num_wanted() == 1; }
+  int64_t Within(int64_t max_scored) const {
+    return sequence->prompt_scorer.CountWithin(num_computed, max_scored);
+  }
+  int64_t CountScored(int64_t num_tokens) const {
+    return sequence->prompt_scorer.CountNeeded(num_computed, num_computed + num_tokens);
+  }
+};
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : step_token_budget_(limits.step_token_budget),
+      max_scored_(limits.max_scored),
+      prefills_alone_(limits.prefills_alone),
+      // With no more sequences than tokens, decodes always leave one for a prefill.
+      max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
+      pages_(limits.total_pages, limits.page_size),
+      prefix_cache_(limits.max_recycling) {}
+
+void Scheduler::Add(Sequence* sequence) {
+  waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), sequence, ComesBefore),
+                  sequence);
+}
+
+void Scheduler::Remove(Sequence* sequence) {
+  if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1) {
+    throw std::logic_error("the scheduler does not know the sequence exactly once");
+  }
+  prefix_cache_.Remove(sequence->model_id);
+  pages_.Release(sequence->num_pages);
+  sequence->num_pages = 0;
+  sequence->draft_ids.clear();
+}
+
+std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
+  Remove(sequence);
+  if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->model_id};
+  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
+  pages_.Reserve(num_pages);
+  return EvictEach(prefix_cache_.Recycle(
+      sequence->model_id, FirstTokens(*sequence, sequence->num_computed), num_pages));
+}
+
+std::vector<int64_t> Scheduler::Pin(Sequence* sequence) {
+  Remove(sequence);
+  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
+  pages_.Reserve(num_pages);
+  return EvictEach(prefix_cache_.Pin(sequence->model_id,
+                                     FirstTokens(*sequence, sequence->num_computed), num_pages));
+}
+
+std::vector<int64_t> Scheduler::Unpin(int64_t id) { return EvictEach(prefix_cache_.Unpin(id)); }
+
+void Scheduler::Trim(Sequence* sequence) {
+  const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
+  pages_.Release(sequence->num_pages - num_pages);
+  sequence->num_pages = num_pages;
+}
+
+int64_t Scheduler::DraftRoom() const {
+  int64_t room = step_token_budget_;
+  for (const Sequence* sequence : running_) room -= sequence->num_uncomputed();
+  return room;
+}
+
+void Scheduler::Share(const Sequence& sequence) {
+  prefix_cache_.Share(sequence.model_id, FirstTokens(sequence, sequence.num_computed));
+}
+
+void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
+
+std::vector<int64_t> Scheduler::EvictEach(std::vector<int64_t> ids) {
+  for (int64_t id : ids) Evict(id);
+  return ids;
+}
+
+std::vector<int64_t> Scheduler::EvictAll() {
+  const std::list<int64_t>& order = prefix_cache_.eviction_order();
+  std::vector<int64_t> ids(order.begin(), order.end());
+  for (const auto& [id, num_pages] : prefix_cache_.pinned()) ids.push_back(id);
+  return EvictEach(std::move(ids));
+}
+
+int64_t Scheduler::PagesForNextStep(const Sequence& sequence, int64_t num_draft) const {
+  return pages_.PagesFor(sequence.num_tokens() + num_draft);
+}
+
+size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
+  std::vector<RunningCounters> counters;
+  counters.reserve(running_.size());
+  for (const Sequence* sequence : running_) {
+    counters.push_back({sequence->num_pages, PagesForNextStep(*sequence)});
+  }
+  // A pin gives way where not even the first could go on: alone, it always fits.
+  const size_t survivors =
+      std::max<size_t>(CountSurvivors(counters, available_pages()), running_.empty() ? 0 : 1);
+  for (size_t i = running_.size(); i > survivors; --i) plan->preempted.push_back(running_[i - 1]);
+  return survivors;
+}
+
+Admissions Scheduler::Admit(size_t num_waiting, int64_t free_pages) const {
+  std::vector<WaitingCounters> counters;
+  counters.reserve(num_waiting);
+  for (size_t i = 0; i < num_waiting; ++i) {
+    counters.push_back({PagesForNextStep(*waiting_[i]), waiting_[i]->times_passed});
+  }
+  return ChooseAdmissions(counters, free_pages, static_cast<int64_t>(running_.size()),
+                          max_running_);
+}
+
+void Scheduler::PlanAdmissions(StepPlan* plan) const {
+  const int64_t num_running = static_cast<int64_t>(running_.size());
+  if (waiting_.empty() || num_running >= max_running_) return;
+  int64_t free_pages = available_pages();
+  for (const Sequence* sequence : running_) {
+    free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
+  }
+  Admissions admissions = Admit(waiting_.size(), free_pages);
+  if (admissions.admitted.empty() && running_.empty()) {
+    // Nobody is left to end and make room, so pins do.
+    admissions = Admit(1, pages_.total_pages());
+  }
+  std::vector<size_t> deferred;
+  for (size_t index : admissions.admitted) {
+    const PrefixMatch prefix = FindPrefix(*waiting_[index]);
+    if (ShouldWait(*waiting_[index], prefix.num_tokens, *plan)) {
+      deferred.push_back(index);
+    } else {
+      plan->admitted.push_back({waiting_[index], prefix});
+    }
+  }
+  for (size_t index = 0; index < admissions.newly_passed.size(); ++index) {
+    const auto later = std::upper_bound(deferred.begin(), deferred.end(), index);
+    const int64_t times = admissions.newly_passed[index] - (deferred.end() - later);
+    if (times > 0) plan->passed.insert(plan->passed.end(), times, waiting_[index]);
+  }
+}
+
+PrefixMatch Scheduler::FindPrefix(const Sequence& sequence) const {
+  return prefix_cache_.Find(ForkableTokens(sequence));
+}
+
+bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
+                           const StepPlan& plan) const {
+  if (!prefix_cache_.is_on()) return false;
+  const auto is_worth_it = [&](const Sequence* other) {
+    return other->ComesBefore(sequence) && !other->is_decoding() &&
+           IsWorthWaiting(num_cached, CountCommon(sequence, *other), sequence.num_tokens());
+  };
+  return std::any_of(running_.begin(), running_.end(), is_worth_it) ||
+         std::any_of(
+             plan.admitted.begin(), plan.admitted.end(),
+             [&](const StepAdmission& admission) { return is_worth_it(admission.sequence); });
+}
+
+void Scheduler::PlanEvictions(size_t survivors, StepPlan* plan) const {
+  int64_t missing = -pages_.free_pages();
+  for (const Sequence* sequence : plan->preempted) missing -= sequence->num_pages;
+  for (size_t i = 0; i < survivors; ++i) {
+    missing += PagesForNextStep(*running_[i]) - running_[i]->num_pages;
+  }
+  std::set<int64_t> sources;
+  for (const StepAdmission& admission : plan->admitted) {
+    missing += PagesForNextStep(*admission.sequence);
+    if (admission.prefix.num_tokens > 0) sources.insert(admission.prefix.id);
+  }
+  if (missing <= 0) return;
+  std::vector<int64_t> order(prefix_cache_.eviction_order().begin(),
+                             prefix_cache_.eviction_order().end());
+  std::stable_partition(order.begin(), order.end(),
+                        [&](int64_t id) { return !sources.contains(id); });
+  // Not reached unless the admissions or the preemptions say so.
+  for (const auto& [id, num_pages] : prefix_cache_.pinned()) order.push_back(id);
+  std::set<int64_t> evicted;
+  for (size_t i = 0; i < order.size() && missing > 0; ++i) {
+    evicted.insert(order[i]);
+    missing -= prefix_cache_.PagesOf(order[i]);
+  }
+  plan->evicted.assign(evicted.begin(), evicted.end());
+  for (auto& [sequence, prefix] : plan->admitted) {
+    if (evicted.contains(prefix.id)) prefix.num_tokens -= prefix.num_tokens % pages_.page_size();
+  }
+}
+
+void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
+  std::vector<Participant> order;
+  for (size_t i = 0; i < survivors; ++i) {
+    order.push_back({running_[i], running_[i]->num_computed});
+  }
+  for (const auto& [sequence, prefix] : plan->admitted) {
+    order.push_back({sequence, prefix.num_tokens});
+  }
+  std::sort(order.begin(), order.end(), [](const Participant& a, const Participant& b) {
+    return ComesBefore(a.sequence, b.sequence);
+  });
+  const auto first_prefill = std::stable_partition(
+      order.begin(), order.end(),
+      [](const Participant& participant) { return participant.is_decoding(); });
+  const bool has_prefill =
+      std::any_of(first_prefill, order.end(),
+                  [](const Participant& participant) { return participant.num_wanted() > 0; });
+  if (prefills_alone_ && has_prefill) {
+    order.erase(order.begin(), first_prefill);
+  } else {
+    plan->decode_tokens = first_prefill - order.begin();
+  }
+  std::vector<int64_t> wanted;
+  wanted.reserve(order.size());
+  int64_t max_scored = max_scored_;
+  for (const Participant& participant : order) {
+    const int64_t num_tokens = std::min(participant.num_wanted(), participant.Within(max_scored));
+    max_scored -= participant.CountScored(num_tokens);
+    wanted.push_back(num_tokens);
+  }
+  const std::vector<int64_t> shares = ShareBudget(wanted, step_token_budget_);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (shares[i] == 0) continue;
+    const bool needs_logits = shares[i] == order[i].num_wanted();
+    plan->rows.push_back(
+        {order[i].sequence, shares[i], needs_logits, 0, order[i].CountScored(shares[i])});
+    plan->prefill_tokens += shares[i];
+  }
+  plan->prefill_tokens -= plan->decode_tokens;
+}
+
+void Scheduler::PlanDrafts(StepPlan* plan) const {
+  // Pages that were just taken from a sequence or from the cache are not for guesses.
+  if (!plan->preempted.empty() || !plan->evicted.empty()) return;
+  int64_t free_pages = pages_.free_pages();
+  for (const Sequence* sequence : running_) {
+    free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
+  }
+  for (const StepAdmission& admission : plan->admitted) {
+    free_pages -= PagesForNextStep(*admission.sequence);
+  }
+  int64_t room = step_token_budget_ - plan->prefill_tokens - plan->decode_tokens;
+  for (StepRow& row : plan->rows) {
+    const int64_t num_pages = PagesForNextStep(*row.sequence);
+    const int64_t places =
+        (num_pages + free_pages) * pages_.page_size() - row.sequence->num_tokens();
+    row.num_draft = std::min({static_cast<int64_t>(row.sequence->draft_ids.size()), room, places});
+    room -= row.num_draft;
+    plan->draft_tokens += row.num_draft;
+    free_pages -= PagesForNextStep(*row.sequence, row.num_draft) - num_pages;
+  }
+}
+
+StepPlan Scheduler::Plan() const {
+  StepPlan plan;
+  const size_t survivors = PlanPreemptions(&plan);
+  // Who is admitted into pages that were just taken from another would only be next to lose them.
+  if (plan.preempted.empty()) PlanAdmissions(&plan);
+  PlanEvictions(survivors, &plan);
+  PlanRows(survivors, &plan);
+  PlanDrafts(&plan);
+  return plan;
+}
+
+void Scheduler::Reserve(const StepPlan& plan) {
+  for (Sequence* sequence : plan.preempted) {
+    Remove(sequence);
+    sequence->num_computed = 0;
+    Add(sequence);
+  }
+  for (Sequence* sequence : plan.passed) ++sequence->times_passed;
+  for (int64_t id : plan.evicted) Evict(id);
+  for (const auto& [sequence, prefix] : plan.admitted) {
+    sequence->num_computed = prefix.num_tokens;
+    if (!std::exchange(sequence->has_started, true)) {
+      sequence->num_cached = std::min(prefix.num_tokens, sequence->num_prompt_tokens);
+    }
+    if (prefix.num_tokens > 0) prefix_cache_.Touch(prefix.id);
+    std::erase(waiting_, sequence);
+    running_.insert(std::upper_bound(running_.begin(), running_.end(), sequence, ComesBefore),
+                    sequence);
+  }
+  for (Sequence* sequence : running_) {
+    const int64_t num_pages = PagesForNextStep(*sequence);
+    pages_.Reserve(num_pages - sequence->num_pages);
+    sequence->num_pages = num_pages;
+  }
+  for (const StepRow& row : plan.rows) {
+    const int64_t num_pages = PagesForNextStep(*row.sequence, row.num_draft);
+    pages_.Reserve(num_pages - row.sequence->num_pages);
+    row.sequence->num_pages = num_pages;
+  }
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,59 @@
+#include "scheduling/scheduler_policy.h"
+
+#include <algorithm>
+
+namespace aiomlc {
+
+size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_pages) {
+  size_t survivors = running.size();
+  for (size_t i = 0; i < survivors; ++i) {
+    const int64_t missing = running[i].pages_needed - running[i].pages_held;
+    while (missing > free_pages && survivors > i) {
+      --survivors;
+      free_pages += running[survivors].pages_held;
+    }
+    if (survivors > i) free_pages -= missing;
+  }
+  return survivors;
+}
+
+Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
+                            int64_t num_running, int64_t max_running) {
+  Admissions result;
+  result.newly_passed.assign(waiting.size(), 0);
+  std::vector<size_t> blocked;
+  bool may_pass = true;
+  for (size_t i = 0; i < waiting.size() && may_pass && num_running < max_running; ++i) {
+    if (waiting[i].pages_needed + num_running > free_pages) {
+      blocked.push_back(i);
+      may_pass = waiting[i].times_passed < kMaxTimesPassed;
+      continue;
+    }
+    result.admitted.push_back(i);
+    free_pages -= waiting[i].pages_needed;
+    ++num_running;
+    for (size_t earlier : blocked) {
+      ++result.newly_passed[earlier];
+      if (waiting[earlier].times_passed + result.newly_passed[earlier] >= kMaxTimesPassed) {
+        may_pass = false;
+      }
+    }
+  }
+  return result;
+}
+
+bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens) {
+  return 2 * (num_common - num_cached) >= num_tokens - num_cached;
+}
+
+std::vector<int64_t> ShareBudget(const std::vector<int64_t>& wanted, int64_t budget) {
+  std::vector<int64_t> shares;
+  shares.reserve(wanted.size());
+  for (int64_t tokens : wanted) {
+    shares.push_back(std::min(tokens, budget));
+    budget -= shares.back();
+  }
+  return shares;
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,80 @@
+#include "text/stop_matcher.h"
+
+#include <utility>
+
+namespace aiomlc {
+
+StopMatcher::StopMatcher(const std::vector<std::string>& stop_strings) : nodes_(1) {
+  for (const std::string& stop_string : stop_strings) Insert(stop_string);
+  LinkFallbacks();
+}
+
+int32_t StopMatcher::Child(int32_t node, uint8_t byte) const {
+  int32_t child = nodes_[node].first_child;
+  while (child != kNone && nodes_[child].byte != byte) child = nodes_[child].next_sibling;
+  return child;
+}
+
+void StopMatcher::Insert(std::string_view stop_string) {
+  int32_t node = 0;
+  for (char character : stop_string) {
+    const uint8_t byte = static_cast<uint8_t>(character);
+    int32_t child = Child(node, byte);
+    if (child == kNone) {
+      child = static_cast<int32_t>(nodes_.size());
+      Node added;
+      added.byte = byte;
+      added.depth = nodes_[node].depth + 1;
+      added.next_sibling = std::exchange(nodes_[node].first_child, child);
+      nodes_.push_back(added);
+    }
+    node = child;
+  }
+  nodes_[node].match_length = nodes_[node].depth;
+}
+
+void StopMatcher::LinkFallbacks() {
+  // Breadth first: what a state falls back to is shorter, so it is complete already.
+  std::vector<int32_t> order = {0};
+  for (size_t i = 0; i < order.size(); ++i) {
+    const int32_t parent = order[i];
+    for (int32_t child = nodes_[parent].first_child; child != kNone;
+         child = nodes_[child].next_sibling) {
+      order.push_back(child);
+      Node& node = nodes_[child];
+      node.fallback = parent == 0 ? 0 : Next(nodes_[parent].fallback, node.byte);
+      if (node.match_length == 0) node.match_length = nodes_[node.fallback].match_length;
+    }
+  }
+}
+
+int32_t StopMatcher::Next(int32_t node, uint8_t byte) const {
+  int32_t child = Child(node, byte);
+  while (child == kNone && node != 0) {
+    node = nodes_[node].fallback;
+    child = Child(node, byte);
+  }
+  return child == kNone ? 0 : child;
+}
+
+std::string StopMatcher::Put(std::string_view text, bool may_match) {
+  if (nodes_.size() == 1) return std::string(text);
+  for (char character : text) {
+    held_ += character;
+    state_ = Next(state_, static_cast<uint8_t>(character));
+    const int32_t match_length = nodes_[state_].match_length;
+    if (match_length > 0 && may_match) {
+      matched_ = true;
+      held_.resize(held_.size() - static_cast<size_t>(match_length));
+      return std::exchange(held_, {});
+    }
+  }
+  const size_t num_released = held_.size() - static_cast<size_t>(nodes_[state_].depth);
+  std::string released = held_.substr(0, num_released);
+  held_.erase(0, num_released);
+  return released;
+}
+
+std::string StopMatcher::Finish() { return std::exchange(held_, {}); }
+
+}  // namespace aiomlc

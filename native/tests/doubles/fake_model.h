@@ -1,0 +1,234 @@
+/*!
+ * \file tests/doubles/fake_model.h
+ * \brief A model whose logits are a function of a sequence's tokens, with a cache that it guards.
+ */
+#ifndef AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_
+#define AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/model.h"
+
+namespace aiomlc {
+
+/*!
+ * \brief Keeps every sequence's tokens, and throws std::logic_error when the engine breaks a rule
+ * of model.h: too many rows, tokens or pages, an unknown sequence, a wrong logit position. A fork
+ * shares pages as TVM's cache does.
+ */
+class FakeModel final : public Model {
+ public:
+  using Tokens = std::vector<int32_t>;
+  /*! \brief Fills the logits that follow the tokens of a sequence. */
+  using LogitFunction = std::function<void(const Tokens&, std::vector<float>*)>;
+
+  struct Sizes {
+    int64_t vocab_size = 32;
+    int64_t context_window = 64;
+    int64_t page_size = 4;
+    int64_t num_pages = 64;
+    int64_t max_batch_size = 8;
+    int64_t prefill_chunk_size = 16;
+  };
+
+  explicit FakeModel(Sizes sizes) : sizes_(sizes), logit_function_(HashedLogits) {}
+
+  int64_t vocab_size() const final { return sizes_.vocab_size; }
+  int64_t context_window() const final { return sizes_.context_window; }
+  int64_t page_size() const final { return sizes_.page_size; }
+  int64_t num_pages() const final { return sizes_.num_pages; }
+  int64_t max_batch_size() const final { return sizes_.max_batch_size; }
+  int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
+
+  /*! \brief Logits that look random and depend on every token and its place. */
+  static void HashedLogits(const Tokens& tokens, std::vector<float>* logits) {
+    uint64_t state = 0x243f6a8885a308d3u;
+    for (int32_t token : tokens)
+      state = (state ^ static_cast<uint64_t>(token)) * 0x100000001b3u + 1;
+    for (float& logit : *logits) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      logit = static_cast<float>(state >> 40) * 0x1p-22f;
+    }
+  }
+
+  void SetLogits(LogitFunction function) { logit_function_ = std::move(function); }
+
+  /*! \brief Always continue with the token that `next` returns. */
+  void Script(std::function<int32_t(const Tokens&)> next) {
+    logit_function_ = [next = std::move(next)](const Tokens& tokens, std::vector<float>* logits) {
+      std::fill(logits->begin(), logits->end(), 0.0f);
+      logits->at(static_cast<size_t>(next(tokens))) = 9.0f;
+    };
+  }
+
+  /*! \brief Answer every prompt with these tokens, one after the other. */
+  void Answer(size_t prompt_size, Tokens answer) {
+    Script([prompt_size, answer = std::move(answer)](const Tokens& tokens) {
+      return answer.at(tokens.size() - prompt_size);
+    });
+  }
+
+  /*! \brief The forward pass with this number, counted from 0, throws. */
+  void ThrowAt(int64_t forward) { throw_at_ = forward; }
+  /*! \brief What happens meanwhile, at the beginning of every forward pass. */
+  void OnForward(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+  /*! \brief Sequences that begin with this token get NaN logits. */
+  void PoisonToken(int32_t token) { poison_token_ = token; }
+  /*! \brief `RemoveSequence` forgets the sequence and throws. */
+  void ThrowOnRemove() { throws_on_remove_ = true; }
+  /*! \brief `PopTokens` throws. */
+  void ThrowOnPop() { throws_on_pop_ = true; }
+
+  void AddSequence(int64_t id) final {
+    Check(sequences_.try_emplace(id).second, "a sequence is added twice");
+  }
+
+  void ForkSequence(int64_t source_id, int64_t id, int64_t num_tokens) final {
+    const Cached& source = sequences_.at(source_id);
+    const int64_t length = static_cast<int64_t>(source.tokens.size());
+    Check(num_tokens > 0 && num_tokens <= length, "a fork has no tokens or too many");
+    Check(!sequences_.contains(id), "a sequence is added twice");
+    Cached& fork = sequences_[id];
+    const int64_t num_shared = num_tokens / sizes_.page_size;
+    fork.pages.assign(source.pages.begin(), source.pages.begin() + num_shared);
+    fork.tokens.assign(source.tokens.begin(), source.tokens.begin() + num_tokens);
+    TakePages(&fork);
+  }
+
+  void RemoveSequence(int64_t id) final {
+    Check(sequences_.erase(id) == 1, "an unknown sequence is removed");
+    if (throws_on_remove_) throw std::runtime_error("the cache is stuck");
+  }
+
+  void PopTokens(int64_t id, int64_t count) final {
+    if (throws_on_pop_) throw std::runtime_error("the cache is stuck");
+    Cached& sequence = sequences_.at(id);
+    Check(count > 0 && count <= static_cast<int64_t>(sequence.tokens.size()),
+          "no token is popped, or more than there are");
+    sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(count));
+    sequence.pages.resize(static_cast<size_t>(PagesFor(sequence.tokens.size())));
+  }
+
+  const float* Forward(const ForwardInput& input) final {
+    if (meanwhile_) meanwhile_();
+    if (static_cast<int64_t>(forwards_.size()) == throw_at_)
+      throw std::runtime_error("out of order");
+    CheckInput(input);
+    forwards_.push_back(input);
+    logits_.clear();
+    size_t end = 0;
+    for (size_t row = 0; row < input.sequence_ids.size(); ++row) {
+      const size_t begin = end;
+      end += static_cast<size_t>(input.append_lengths[row]);
+      Cached& sequence = sequences_.at(input.sequence_ids[row]);
+      Tokens& tokens = sequence.tokens;
+      for (size_t index = begin; index < end; ++index) {
+        tokens.push_back(input.token_ids[index]);
+        if (std::binary_search(input.logit_positions.begin(), input.logit_positions.end(),
+                               static_cast<int32_t>(index))) {
+          AppendLogits(tokens);
+        }
+      }
+      Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window, "context is full");
+      TakePages(&sequence);
+    }
+    Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
+          "a logit position is twice or is no token's");
+    return logits_.data();
+  }
+
+  int64_t pages_in_use() const { return pages_in_use_; }
+  size_t num_sequences() const { return sequences_.size(); }
+  /*! \brief What the forward passes were given, in order. */
+  const std::vector<ForwardInput>& forwards() const { return forwards_; }
+
+ private:
+  /*! \brief Counts itself as long as a sequence has it. */
+  struct Page {
+    explicit Page(int64_t* count) : count(count) { ++*count; }
+    ~Page() { --*count; }
+    Page(const Page&) = delete;
+    Page& operator=(const Page&) = delete;
+    int64_t* count;
+  };
+
+  struct Cached {
+    Tokens tokens;
+    std::vector<std::shared_ptr<Page>> pages;
+  };
+
+  int64_t PagesFor(size_t num_tokens) const {
+    return (static_cast<int64_t>(num_tokens) + sizes_.page_size - 1) / sizes_.page_size;
+  }
+
+  void TakePages(Cached* sequence) {
+    const int64_t num_pages = PagesFor(sequence->tokens.size());
+    while (static_cast<int64_t>(sequence->pages.size()) < num_pages) {
+      sequence->pages.push_back(std::make_shared<Page>(&pages_in_use_));
+    }
+    Check(pages_in_use_ <= sizes_.num_pages, "more pages are used than there are");
+  }
+
+  static void Check(bool holds, const char* otherwise) {
+    if (!holds) throw std::logic_error(otherwise);
+  }
+
+  void CheckInput(const ForwardInput& input) const {
+    const auto size = [](const auto& values) { return static_cast<int64_t>(values.size()); };
+    Check(size(input.sequence_ids) > 0, "a forward pass has no rows");
+    Check(size(input.sequence_ids) <= sizes_.max_batch_size, "too many rows");
+    Check(size(input.token_ids) <= sizes_.prefill_chunk_size, "too many tokens");
+    Check(input.append_lengths.size() == input.sequence_ids.size(), "rows without a length");
+    const std::set<int64_t> ids(input.sequence_ids.begin(), input.sequence_ids.end());
+    Check(size(ids) == size(input.sequence_ids), "a sequence has two rows");
+    Check(std::is_sorted(input.logit_positions.begin(), input.logit_positions.end()),
+          "logit positions do not ascend");
+    int64_t total = 0;
+    int64_t pages = 0;
+    for (size_t row = 0; row < input.append_lengths.size(); ++row) {
+      const int32_t length = input.append_lengths[row];
+      Check(length > 0, "an empty row");
+      total += length;
+      pages += PagesFor(sequences_.at(input.sequence_ids[row]).tokens.size() +
+                        static_cast<size_t>(length));
+    }
+    Check(pages <= sizes_.num_pages, "the page tables of the rows are too long");
+    Check(total == size(input.token_ids), "lengths do not add up to the tokens");
+  }
+
+  void AppendLogits(const Tokens& tokens) {
+    std::vector<float> row(static_cast<size_t>(sizes_.vocab_size));
+    logit_function_(tokens, &row);
+    if (tokens.front() == poison_token_) {
+      row[row.size() / 2] = std::numeric_limits<float>::quiet_NaN();
+    }
+    logits_.insert(logits_.end(), row.begin(), row.end());
+  }
+
+  Sizes sizes_;
+  LogitFunction logit_function_;
+  std::function<void()> meanwhile_;
+  std::optional<int32_t> poison_token_;
+  int64_t throw_at_ = -1;
+  bool throws_on_remove_ = false;
+  bool throws_on_pop_ = false;
+  int64_t pages_in_use_ = 0;
+  std::map<int64_t, Cached> sequences_;
+  std::vector<float> logits_;
+  std::vector<ForwardInput> forwards_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_

@@ -1,0 +1,185 @@
+#include "tests/doubles/software_tiles.h"
+
+#if defined(__x86_64__)
+
+#include "kernels/linear/linear_amx.h"
+#include "kernels/linear/linear_amx_bf16.h"
+
+namespace aiomlc {
+
+namespace {
+
+void Require(bool condition) {
+  if (!condition) __builtin_trap();
+}
+
+constexpr float kSmallestNormal = 0x1p-126f;
+
+/*! \brief What is subnormal is zero, to the arithmetic of tiles. */
+float Flush(float value) {
+  return __builtin_fabsf(value) < kSmallestNormal ? __builtin_copysignf(0.0f, value) : value;
+}
+
+/*! \brief a * b + c, rounded once. */
+float MultiplyAdd(float a, float b, float c) {
+  a = Flush(a);
+  b = Flush(b);
+  c = Flush(c);
+  const float sum = __builtin_fmaf(a, b, c);
+  if (__builtin_fabsf(sum) != kSmallestNormal) return Flush(sum);
+  // Rounded up to the smallest normal number, it is flushed if a wider exponent had kept it below.
+  const float wide = __builtin_fmaf(a * 0x1p64f, b, c * 0x1p64f);
+  return __builtin_fabsf(wide) < 0x1p-62f ? __builtin_copysignf(0.0f, sum) : sum;
+}
+
+float Add(float a, float b) { return MultiplyAdd(a, 1.0f, b); }
+
+/*! \brief Tile registers as the processor's manual describes them. */
+class SoftwareTiles {
+ public:
+  explicit SoftwareTiles(const TileShapes& shapes) {
+    Require(shapes.palette == 1 && shapes.start_row == 0);
+    for (const uint8_t byte : shapes.reserved) Require(byte == 0);
+    for (int i = 0; i < 16; ++i) {
+      Require(shapes.rows[i] <= (i < kTiles ? 16 : 0));
+      Require(shapes.row_bytes[i] <= (i < kTiles ? 64 : 0));
+      Require((shapes.rows[i] == 0) == (shapes.row_bytes[i] == 0));
+      if (i >= kTiles) continue;
+      tiles_[i].rows = shapes.rows[i];
+      tiles_[i].row_bytes = shapes.row_bytes[i];
+    }
+  }
+
+  template <int kTile>
+  void Zero() {
+    Require(tiles_[kTile].rows > 0);
+    __builtin_memset(tiles_[kTile].bytes, 0, sizeof(tiles_[kTile].bytes));
+  }
+
+  template <int kTile>
+  void Load(const void* rows, int64_t stride) {
+    Zero<kTile>();
+    Tile& tile = tiles_[kTile];
+    for (int row = 0; row < tile.rows; ++row) {
+      __builtin_memcpy(tile.bytes[row], static_cast<const char*>(rows) + row * stride,
+                       tile.row_bytes);
+    }
+  }
+
+  template <int kTile>
+  void Store(void* rows, int64_t stride) {
+    const Tile& tile = tiles_[kTile];
+    Require(tile.rows > 0);
+    for (int row = 0; row < tile.rows; ++row) {
+      __builtin_memcpy(static_cast<char*>(rows) + row * stride, tile.bytes[row], tile.row_bytes);
+    }
+  }
+
+  template <int kSums, int kA, int kB>
+  void AddDots() {
+    static_assert(kSums != kA && kSums != kB && kA != kB);
+    Tile& sums = tiles_[kSums];
+    const Tile &a = tiles_[kA], &b = tiles_[kB];
+    Require(sums.rows > 0 && a.rows == sums.rows && b.row_bytes == sums.row_bytes);
+    Require(a.row_bytes == 4 * b.rows && sums.row_bytes % 4 == 0);
+    for (int row = 0; row < sums.rows; ++row) {
+      for (int at = 0; at < sums.row_bytes; at += 4) {
+        int32_t sum;
+        __builtin_memcpy(&sum, sums.bytes[row] + at, sizeof(sum));
+        for (int i = 0; i < a.row_bytes; ++i) {
+          sum += a.bytes[row][i] * b.bytes[i / 4][at + i % 4];
+        }
+        __builtin_memcpy(sums.bytes[row] + at, &sum, sizeof(sum));
+      }
+    }
+  }
+
+  /*! \brief The products of even inputs and those of odd ones have a sum each. */
+  template <int kSums, int kA, int kB>
+  void AddPairs() {
+    const PairShape shape = CheckPairs<kSums, kA, kB>();
+    for (int row = 0; row < shape.rows; ++row) {
+      float sums[2][16] = {};
+      for (int k = 0; k < shape.pairs; ++k) {
+        for (int odd = 0; odd < 2; ++odd) {
+          const float a = BFloat16At<kA>(row, 2 * k + odd);
+          for (int n = 0; n < shape.outputs; ++n) {
+            sums[odd][n] = MultiplyAdd(a, BFloat16At<kB>(k, 2 * n + odd), sums[odd][n]);
+          }
+        }
+      }
+      for (int n = 0; n < shape.outputs; ++n) {
+        float& sum = FloatAt<kSums>(row, n);
+        sum = Add(sum, Add(sums[0][n], sums[1][n]));
+      }
+    }
+  }
+
+ protected:
+  static constexpr int kTiles = 8;
+  struct Tile {
+    int rows = 0, row_bytes = 0;
+    alignas(64) int8_t bytes[16][64];
+  };
+  struct PairShape {
+    int rows, outputs, pairs;
+  };
+
+  template <int kSums, int kA, int kB>
+  PairShape CheckPairs() const {
+    static_assert(kSums != kA && kSums != kB && kA != kB);
+    const Tile &sums = tiles_[kSums], &a = tiles_[kA], &b = tiles_[kB];
+    Require(sums.rows > 0 && a.rows == sums.rows && b.row_bytes == sums.row_bytes);
+    Require(a.row_bytes == 4 * b.rows && sums.row_bytes % 4 == 0);
+    return {sums.rows, sums.row_bytes / 4, b.rows};
+  }
+
+  template <int kTile>
+  float BFloat16At(int row, int i) const {
+    uint16_t upper;
+    __builtin_memcpy(&upper, tiles_[kTile].bytes[row] + 2 * i, sizeof(upper));
+    const uint32_t bits = static_cast<uint32_t>(upper) << 16;
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof(value));
+    return value;
+  }
+
+  template <int kTile>
+  float& FloatAt(int row, int i) {
+    return reinterpret_cast<float*>(tiles_[kTile].bytes[row])[i];
+  }
+
+  Tile tiles_[kTiles];
+};
+
+/*! \brief The same, but bf16 products are added one after the other to the sums that are there. */
+class SequentialTiles : public SoftwareTiles {
+ public:
+  using SoftwareTiles::SoftwareTiles;
+
+  template <int kSums, int kA, int kB>
+  void AddPairs() {
+    const PairShape shape = CheckPairs<kSums, kA, kB>();
+    for (int row = 0; row < shape.rows; ++row) {
+      for (int k = 0; k < 2 * shape.pairs; ++k) {
+        const float a = BFloat16At<kA>(row, k);
+        for (int n = 0; n < shape.outputs; ++n) {
+          float& sum = FloatAt<kSums>(row, n);
+          sum = MultiplyAdd(a, BFloat16At<kB>(k / 2, 2 * n + k % 2), sum);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void Q4OnSoftwareTiles(const LinearBlock& block) { Q4OnTiles<SoftwareTiles>(block); }
+
+void BF16OnSoftwareTiles(const LinearBlock& block) { BF16OnTiles<SoftwareTiles>(block); }
+
+void BF16OnSequentialTiles(const LinearBlock& block) { BF16OnTiles<SequentialTiles>(block); }
+
+}  // namespace aiomlc
+
+#endif  // defined(__x86_64__)

@@ -1,0 +1,261 @@
+#include "grammar/constraint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <limits>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "engine/engine.h"
+#include "tests/doubles/fake_grammar.h"
+#include "tests/doubles/fake_model.h"
+
+namespace aiomlc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+constexpr int32_t kStop = 31;
+
+class ConstrainedEngine : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    engine_.CheckInvariants();
+    engine_.Close();
+    EXPECT_EQ(model_.num_sequences(), 0u);
+  }
+
+  static SequenceOptions Constrained(const FakeGrammar& grammar) {
+    SequenceOptions options;
+    options.seed = 1;
+    options.max_tokens = 20;
+    options.stop_token_ids = {kStop};
+    options.grammar = grammar.Clone();
+    return options;
+  }
+
+  void StepUntilIdle() {
+    while (engine_.Step()) engine_.CheckInvariants();
+    for (const Record& record : engine_.Drain()) outputs_[record.sequence_id] = record;
+  }
+
+  const Record& Complete(const SequenceOptions& options) {
+    const int64_t id = engine_.Submit({1, 2, 3}, options);
+    StepUntilIdle();
+    return outputs_.at(id);
+  }
+
+  FakeModel model_{FakeModel::Sizes()};
+  Engine engine_{&model_, {}, {.max_recycling_sequences = 4}};
+  std::map<int64_t, Record> outputs_;
+};
+
+TEST_F(ConstrainedEngine, OnlyTokensThatMayComeCome) {
+  const FakeGrammar grammar({{4, 5}, {6}, {7, 8, 9}, {10, 11}});
+
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SequenceOptions options = Constrained(grammar);
+    options.seed = seed;
+    const Record& output = Complete(options);
+
+    EXPECT_EQ(output.finish_reason, FinishReason::kStop);
+    ASSERT_EQ(output.token_ids.size(), 4u);
+    EXPECT_TRUE(output.token_ids[0] == 4 || output.token_ids[0] == 5);
+    EXPECT_EQ(output.token_ids[1], 6);
+    EXPECT_EQ(output.completion_tokens, 4);
+  }
+}
+
+TEST_F(ConstrainedEngine, AStopTokenThatMayComeEndsTheText) {
+  model_.Answer(3, {4, kStop});
+
+  const Record& output = Complete(Constrained(FakeGrammar({{4}, {5, kStop}, {6}})));
+
+  EXPECT_THAT(output.token_ids, ElementsAre(4));
+  EXPECT_EQ(output.finish_reason, FinishReason::kStop);
+}
+
+TEST_F(ConstrainedEngine, ATokenThatIsForcedBeforeTheFirstPassHasItsTime) {
+  FakeGrammar grammar({{4}, {5, 6}});
+  grammar.forces = true;
+
+  const RequestTiming timing = Complete(Constrained(grammar)).timing;
+
+  EXPECT_GE(timing.first_token_seconds, 0);
+  EXPECT_LE(timing.first_token_seconds, timing.total_seconds);
+  EXPECT_GE(engine_.GetStatistics().inter_token_seconds.sum(), 0);
+}
+
+TEST_F(ConstrainedEngine, ForcedTokensCostNoForwardPass) {
+  FakeGrammar grammar({{4}, {5}, {6, 7}, {8}, {9}, {10, 11}, {12}});
+  grammar.forces = true;
+  SequenceOptions options = Constrained(grammar);
+  const Record forced = Complete(options);
+  const size_t num_forwards = model_.forwards().size();
+  grammar.forces = false;
+  options = Constrained(grammar);
+  const Record plain = Complete(options);
+
+  EXPECT_EQ(forced.token_ids, plain.token_ids);
+  EXPECT_EQ(forced.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(num_forwards, 2u);
+  EXPECT_EQ(model_.forwards()[0].token_ids.size(), 5u) << "the prompt and what is forced after it";
+  EXPECT_EQ(model_.forwards()[1].token_ids.size(), 3u) << "what was chosen and what it forces";
+}
+
+TEST_F(ConstrainedEngine, ForcedTokensKeepToTheLimits) {
+  FakeGrammar grammar(FakeGrammar::Places(30, {4}));
+  grammar.forces = true;
+  SequenceOptions options = Constrained(grammar);
+  options.max_tokens = 7;
+
+  const Record& output = Complete(options);
+
+  EXPECT_EQ(output.token_ids.size(), 7u);
+  EXPECT_EQ(output.finish_reason, FinishReason::kLength);
+}
+
+TEST_F(ConstrainedEngine, LogprobsAreThoseOfEveryToken) {
+  FakeGrammar grammar({{4}, {5}, {6, 7}});
+  grammar.forces = true;
+  SequenceOptions options = Constrained(grammar);
+  options.top_logprobs = 1;
+
+  const Record& output = Complete(options);
+
+  EXPECT_EQ(output.token_ids.size(), 3u);
+  EXPECT_EQ(output.logprobs.size(), 3u);
+}
+
+TEST_F(ConstrainedEngine, AFailingGrammarEndsItsRequestAlone) {
+  FakeGrammar grammar({{4}, {5}, {6}});
+  grammar.fails_at = 1;
+  const int64_t failing = engine_.Submit({1}, Constrained(grammar));
+  const int64_t empty = engine_.Submit({2}, Constrained(FakeGrammar({{4}, {}})));
+  const int64_t sound = engine_.Submit({3}, Constrained(FakeGrammar({{4}, {5}})));
+  StepUntilIdle();
+
+  EXPECT_EQ(outputs_.at(failing).finish_reason, FinishReason::kError);
+  EXPECT_THAT(outputs_.at(failing).error, HasSubstr("out of fuel"));
+  EXPECT_THAT(outputs_.at(failing).token_ids, ElementsAre(4));
+  EXPECT_EQ(outputs_.at(empty).finish_reason, FinishReason::kError);
+  EXPECT_THAT(outputs_.at(empty).error, HasSubstr("allows no token"));
+  EXPECT_THAT(outputs_.at(sound).token_ids, ElementsAre(4, 5));
+}
+
+TEST_F(ConstrainedEngine, ALateMaskHoldsUpNobodyElse) {
+  std::promise<void> gate;
+  FakeGrammar grammar({{4, 5}, {6}});
+  grammar.gate = gate.get_future().share();
+  const int64_t late = engine_.Submit({1, 2}, Constrained(grammar));
+  SequenceOptions options = Constrained(grammar);
+  options.grammar = nullptr;
+  options.stop_token_ids = {};
+  const int64_t free = engine_.Submit({3}, options);
+
+  for (int step = 0; step < 20; ++step) {
+    engine_.Step();
+    engine_.CheckInvariants();
+  }
+  const std::vector<Record> records = engine_.Drain();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].sequence_id, free);
+  EXPECT_EQ(records[0].finish_reason, FinishReason::kLength);
+  gate.set_value();
+  StepUntilIdle();
+
+  EXPECT_EQ(outputs_.at(late).finish_reason, FinishReason::kStop);
+  EXPECT_EQ(outputs_.at(late).token_ids.size(), 2u);
+}
+
+TEST_F(ConstrainedEngine, ASequenceThatAwaitsItsMaskCanBeCancelled) {
+  std::promise<void> gate;
+  FakeGrammar grammar({{4, 5}, {6}});
+  grammar.gate = gate.get_future().share();
+  const int64_t late = engine_.Submit({1, 2}, Constrained(grammar));
+  engine_.Step();
+  engine_.Cancel(late);
+
+  EXPECT_FALSE(engine_.Step());
+  gate.set_value();
+  StepUntilIdle();
+
+  EXPECT_EQ(outputs_.at(late).finish_reason, FinishReason::kAbort);
+}
+
+TEST_F(ConstrainedEngine, AMaskComesAfterTheLogitsProcessor) {
+  SequenceOptions options = Constrained(FakeGrammar({{4, 5}, {6, 7}}));
+  options.sampling.temperature = 0;
+  options.logits_processor = [](std::span<const int32_t>, std::span<float> logits) {
+    logits[5] = logits[7] = 100;
+    logits[9] = 1000;
+  };
+  const int64_t id = engine_.Submit({1, 2}, options);
+  StepUntilIdle();
+
+  EXPECT_THAT(outputs_.at(id).token_ids, ElementsAre(5, 7));
+}
+
+TEST_F(ConstrainedEngine, ABrokenModelIsNotHiddenByAMask) {
+  model_.PoisonToken(9);
+  const int64_t id = engine_.Submit({9}, Constrained(FakeGrammar({{4}, {5}})));
+  StepUntilIdle();
+
+  EXPECT_EQ(outputs_.at(id).finish_reason, FinishReason::kError);
+  EXPECT_THAT(outputs_.at(id).error, HasSubstr("not finite"));
+}
+
+TEST(ConstrainedEngineUnderPressure, PreemptionLosesNoConstraint) {
+  FakeModel model({.num_pages = 6});
+  Engine engine(&model, {}, {});
+  FakeGrammar::Places places;
+  for (int32_t i = 0; i < 14; ++i) places.push_back({i, i + 1});
+  FakeGrammar grammar(places);
+  std::map<int64_t, Record> outputs;
+  SequenceOptions options;
+  options.grammar = grammar.Clone();
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    options.seed = seed;
+    engine.Submit({1, 2}, options);
+  }
+  while (engine.Step()) engine.CheckInvariants();
+
+  for (const Record& record : engine.Drain()) {
+    ASSERT_EQ(record.token_ids.size(), places.size()) << record.error;
+    for (size_t i = 0; i < places.size(); ++i) {
+      EXPECT_TRUE(places[i].contains(record.token_ids[i]));
+    }
+  }
+}
+
+TEST(Constraint, ExcludesWhatMayNotComeAndKeepsNaN) {
+  MaskWorker worker;
+  const auto constraint =
+      std::make_shared<Constraint>(std::make_unique<FakeGrammar>(FakeGrammar::Places{{1, 33}}), 35);
+  worker.Start(constraint);
+  worker.Wait(*constraint);
+  std::vector<float> logits(35, 0.5f);
+  logits[2] = std::numeric_limits<float>::quiet_NaN();
+
+  constraint->Apply(logits.data(), 35);
+
+  for (int64_t i = 0; i < 35; ++i) {
+    if (i == 1 || i == 33) {
+      EXPECT_EQ(logits[i], 0.5f);
+    } else if (i == 2) {
+      EXPECT_TRUE(std::isnan(logits[i]));
+    } else {
+      EXPECT_EQ(logits[i], -std::numeric_limits<float>::infinity());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aiomlc

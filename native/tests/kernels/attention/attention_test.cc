@@ -1,0 +1,498 @@
+#include "kernels/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "kernels/attention/kv_pages.h"
+#include "kernels/elementwise/elementwise.h"
+#include "tests/doubles/kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+/*! \brief One sequence in pages that are out of order; every slot after its end is NaN. */
+class PagedSequence {
+ public:
+  PagedSequence(const AttentionShape& shape, int64_t length, uint32_t seed)
+      : shape_(shape),
+        length_(length),
+        num_pages_((length + kPageSize - 1) / kPageSize),
+        bytes_(num_pages_ * shape.PageBytes(), kNaN),
+        queries_(shape.type, RandomFloats(length * shape.num_query_heads * shape.head_dim, seed)),
+        keys_(Stored(seed + 1, 0)),
+        values_(Stored(seed + 1, 1)) {
+    for (int64_t position = 0; position < length; ++position) {
+      for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+        const size_t row = (position * shape.num_kv_heads + head) * pages().RowBytes();
+        pages().WriteKey(Slot(position), head, keys_.data() + row);
+        pages().WriteValue(Slot(position), head, values_.data() + row);
+      }
+    }
+    for (int64_t page = 0; page < num_pages_; ++page) {
+      addresses_.push_back(bytes_.data() + (num_pages_ - 1 - page) * shape.PageBytes());
+    }
+  }
+
+  int64_t length() const { return length_; }
+  int64_t row_size() const { return shape_.num_query_heads * shape_.head_dim; }
+  const FloatTensor& queries() const { return queries_; }
+
+  /*! \brief Rows [begin, end) of the sequence, at `row` of the tensors. */
+  AttentionRows Rows(int64_t begin, int64_t end, int64_t row) const {
+    return {row, end - begin, begin, addresses_.data()};
+  }
+
+  /*! \brief Make NaN of every slot that row `position` does not see. */
+  void HideFrom(int64_t position) {
+    const std::vector<std::byte> nothing(pages().RowBytes(), kNaN);
+    for (int64_t other = 0; other < length_; ++other) {
+      if (Sees(position, other)) continue;
+      for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
+        pages().WriteKey(Slot(other), head, nothing.data());
+        pages().WriteValue(Slot(other), head, nothing.data());
+      }
+    }
+  }
+
+  /*! \return The output of the whole sequence, computed in one call. */
+  FloatTensor Whole(ThreadPool& pool) const {
+    FloatTensor output(shape_.type, length_ * row_size());
+    const AttentionRows rows = Rows(0, length_, 0);
+    Attend(pool, shape_, {&rows, 1}, queries_.data(), output.data());
+    return output;
+  }
+
+  /*! \return One output element, in float64. */
+  std::vector<double> Expected(int64_t position, int64_t head) const {
+    const int64_t kv_head = head / (shape_.num_query_heads / shape_.num_kv_heads);
+    std::vector<double> weights;
+    for (int64_t other = 0; other <= position; ++other) {
+      if (!Sees(position, other)) {
+        weights.push_back(-std::numeric_limits<double>::infinity());
+        continue;
+      }
+      double dot = 0;
+      for (int64_t i = 0; i < shape_.head_dim; ++i) {
+        dot += double{queries_[position * row_size() + head * shape_.head_dim + i]} *
+               Element(keys_, kv_head, other, i);
+      }
+      const double score = dot * shape_.scale, cap = shape_.soft_cap;
+      weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
+    }
+    const double largest = *std::max_element(weights.begin(), weights.end());
+    double total = 0;
+    for (double& weight : weights) total += weight = std::exp(weight - largest);
+    std::vector<double> output(shape_.head_dim, 0.0);
+    for (int64_t other = 0; other <= position; ++other) {
+      for (int64_t i = 0; i < shape_.head_dim; ++i) {
+        output[i] += weights[other] / total * Element(values_, kv_head, other, i);
+      }
+    }
+    return output;
+  }
+
+ private:
+  static constexpr std::byte kNaN{0xff};  // As every byte of an element, or of a scale.
+
+  bool Sees(int64_t position, int64_t other) const {
+    const auto [size, sinks] = shape_.window;
+    return other <= position && (size == 0 || other > position - size || other < sinks);
+  }
+
+  int64_t Slot(int64_t position) const {
+    return (num_pages_ - 1 - position / kPageSize) * kPageSize + position % kPageSize;
+  }
+
+  KvPages pages() {
+    return {bytes_.data(), num_pages_, shape_.num_kv_heads, shape_.head_dim, shape_.kv_type()};
+  }
+
+  /*! \return Every second random number, in rows [length, num_kv_heads] as the pages hold them. */
+  std::vector<std::byte> Stored(uint32_t seed, int64_t first) const {
+    const int64_t rows = length_ * shape_.num_kv_heads;
+    const std::vector<float> random = RandomFloats(2 * rows * shape_.head_dim, seed);
+    FloatTensor floats(shape_.type, rows * shape_.head_dim);
+    for (int64_t i = 0; i < rows * shape_.head_dim; ++i) floats.Set(i, random[2 * i + first]);
+    std::vector<std::byte> stored(rows * KvRowBytes(shape_.kv_type(), shape_.head_dim));
+    if (shape_.is_8_bit) {
+      ThreadPool pool(1);
+      QuantizeRows(pool, floats.data(), shape_.type, rows, shape_.head_dim, stored.data());
+    } else {
+      std::memcpy(stored.data(), floats.data(), stored.size());
+    }
+    return stored;
+  }
+
+  /*! \return What an element of a stored row stands for. */
+  double Element(const std::vector<std::byte>& stored, int64_t head, int64_t position,
+                 int64_t i) const {
+    const size_t row_bytes = KvRowBytes(shape_.kv_type(), shape_.head_dim);
+    const std::byte* row = stored.data() + (position * shape_.num_kv_heads + head) * row_bytes;
+    if (!shape_.is_8_bit) {
+      FloatTensor one(shape_.type, 1);
+      std::memcpy(one.data(), row + i * FloatBytes(shape_.type), FloatBytes(shape_.type));
+      return one[0];
+    }
+    float scale;
+    std::memcpy(&scale, row + shape_.head_dim, sizeof(scale));
+    return static_cast<double>(static_cast<int8_t>(row[i])) * scale;
+  }
+
+  AttentionShape shape_;
+  int64_t length_;
+  int64_t num_pages_;
+  std::vector<std::byte> bytes_;
+  FloatTensor queries_;
+  std::vector<std::byte> keys_, values_;
+  std::vector<const void*> addresses_;
+};
+
+// Type, head size, heads per kv head, window, pages of 8 bits, soft cap.
+using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool, float>;
+
+class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
+ protected:
+  AttentionShape shape() const {
+    const auto [type, head_dim, group, window, is_8_bit, soft_cap] = GetParam();
+    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    return {2 * group, 2, head_dim, type, scale, window, is_8_bit, soft_cap};
+  }
+
+  ThreadPool pool_{2};
+};
+
+TEST_P(AttentionOfShape, IsNearTheOracleOnEveryTier) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int64_t length : {1, 15, 16, 17, 70}) {
+      const PagedSequence sequence(shape(), length, 7);
+      // A float16 result is off by half a unit of 2^-11; sums of this size stay below 4.
+      const double tolerance = shape().type == FloatType::kF16 ? 1e-3 : 4e-6;
+
+      const FloatTensor output = sequence.Whole(pool_);
+
+      for (int64_t position = 0; position < length; ++position) {
+        for (int64_t head = 0; head < shape().num_query_heads; ++head) {
+          const std::vector<double> expected = sequence.Expected(position, head);
+          for (int64_t i = 0; i < shape().head_dim; ++i) {
+            ASSERT_NEAR(output[position * sequence.row_size() + head * shape().head_dim + i],
+                        expected[i], tolerance)
+                << IsaName(isa) << " length " << length << " position " << position;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, HasTheSameBitsOnEveryTier) {
+  const PagedSequence sequence(shape(), 70, 11);
+  std::vector<FloatTensor> outputs;
+
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    outputs.push_back(sequence.Whole(pool_));
+  }
+
+  for (const FloatTensor& output : outputs) EXPECT_EQ(output.bytes(), outputs[0].bytes());
+}
+
+TEST_P(AttentionOfShape, ARowDoesNotDependOnItsChunk) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    const PagedSequence sequence(shape(), 83, 13);
+    const FloatTensor whole = sequence.Whole(pool_);
+
+    for (const int64_t chunk : {1, 3, 16, 50}) {
+      FloatTensor output(shape().type, sequence.length() * sequence.row_size());
+      for (int64_t begin = 0; begin < sequence.length(); begin += chunk) {
+        const AttentionRows rows =
+            sequence.Rows(begin, std::min(begin + chunk, sequence.length()), begin);
+        Attend(pool_, shape(), {&rows, 1}, sequence.queries().data(), output.data());
+      }
+      EXPECT_EQ(output.bytes(), whole.bytes()) << IsaName(isa) << " chunks of " << chunk;
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, ARowDoesNotDependOnItsBatchOrOnTheThreads) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    const PagedSequence first(shape(), 40, 17);
+    const PagedSequence second(shape(), 21, 19);
+    FloatTensor queries(shape().type, 61 * first.row_size());
+    std::copy(first.queries().bytes().begin(), first.queries().bytes().end(), queries.data());
+    std::copy(second.queries().bytes().begin(), second.queries().bytes().end(),
+              queries.data() + first.queries().bytes().size());
+    const std::vector<AttentionRows> rows{first.Rows(0, 40, 0), second.Rows(0, 21, 40)};
+
+    for (const int threads : {1, 2, 5}) {
+      ThreadPool pool(threads);
+      FloatTensor output(shape().type, 61 * first.row_size());
+      Attend(pool, shape(), rows, queries.data(), output.data());
+
+      EXPECT_EQ(output.Slice(0, 40 * first.row_size()), first.Whole(pool_).bytes());
+      EXPECT_EQ(output.Slice(40 * first.row_size(), 21 * first.row_size()),
+                second.Whole(pool_).bytes());
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, WhatARowDoesNotSeeMayHoldAnything) {
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int64_t position : {0, 31, 69}) {
+      PagedSequence sequence(shape(), 70, 31);
+      const FloatTensor whole = sequence.Whole(pool_);
+      FloatTensor output(shape().type, sequence.length() * sequence.row_size());
+
+      sequence.HideFrom(position);
+      const AttentionRows rows = sequence.Rows(position, position + 1, position);
+      Attend(pool_, shape(), {&rows, 1}, sequence.queries().data(), output.data());
+
+      EXPECT_EQ(output.Slice(position * sequence.row_size(), sequence.row_size()),
+                whole.Slice(position * sequence.row_size(), sequence.row_size()))
+          << IsaName(isa) << " position " << position;
+    }
+  }
+}
+
+TEST_P(AttentionOfShape, AWindowOfTheWholeSequenceChangesNoBit) {
+  AttentionShape wide = shape();
+  wide.window = {70, 0};
+  AttentionShape none = shape();
+  none.window = {};
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+
+    EXPECT_EQ(PagedSequence(wide, 70, 37).Whole(pool_).bytes(),
+              PagedSequence(none, 70, 37).Whole(pool_).bytes());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
+                         ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                                            ::testing::Values<int64_t>(8, 20, 64, 80),
+                                            ::testing::Values<int64_t>(1, 3),
+                                            ::testing::Values(AttentionWindow{}), ::testing::Bool(),
+                                            ::testing::Values(0.0f)));
+INSTANTIATE_TEST_SUITE_P(
+    Windows, AttentionOfShape,
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(1, 3, 16),
+                       ::testing::Values(AttentionWindow{1, 0}, AttentionWindow{5, 2},
+                                         AttentionWindow{16, 0}, AttentionWindow{20, 16},
+                                         AttentionWindow{33, 19}, AttentionWindow{3, 40},
+                                         AttentionWindow{100, 4}),
+                       ::testing::Bool(), ::testing::Values(0.0f)));
+INSTANTIATE_TEST_SUITE_P(
+    SoftCaps, AttentionOfShape,
+    ::testing::Combine(::testing::Values(FloatType::kF16, FloatType::kF32),
+                       ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
+                       ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
+                       ::testing::Bool(), ::testing::Values(0.5f)));
+// More heads than fit in a tile, and the largest usual head.
+INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
+                         ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, false, 0.0f},
+                                           Parameters{FloatType::kF16, 16, 71, {9, 2}, true, 0.0f},
+                                           Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f},
+                                           Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
+
+// Contexts that end about the boundaries of chunks, which are 512 positions long.
+constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
+
+/*! \return The output of rows [begin, end) of a sequence, computed in one call. */
+FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSequence& sequence,
+                   int64_t begin, int64_t end) {
+  const int64_t size = (end - begin) * sequence.row_size();
+  FloatTensor output(shape.type, size);
+  const FloatTensor queries(sequence.queries(), begin * sequence.row_size(), size);
+  const AttentionRows rows = sequence.Rows(begin, end, 0);
+  Attend(pool, shape, {&rows, 1}, queries.data(), output.data());
+  return output;
+}
+
+// Heads per kv head, kv heads, window, pages of 8 bits, soft cap.
+using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool, float>;
+
+class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
+ protected:
+  AttentionShape shape(FloatType type) const {
+    const auto [group, num_kv_heads, window, is_8_bit, soft_cap] = GetParam();
+    return {group * num_kv_heads, num_kv_heads, 20, type, 0.25f, window, is_8_bit, soft_cap};
+  }
+
+  ThreadPool one_{1}, two_{2}, three_{3}, eight_{8}, sixteen_{16};
+  ThreadPool* const pools_[5] = {&one_, &two_, &three_, &eight_, &sixteen_};
+};
+
+TEST_P(AttentionToALongContext, HasTheSameBitsOnAnyNumberOfThreadsAndEveryTier) {
+  const AttentionShape shape = this->shape(FloatType::kF32);
+  for (const int64_t context : kContexts) {
+    const PagedSequence sequence(shape, context, 41);
+    const int64_t piece = std::min<int64_t>(context, 20);
+    const FloatTensor expected = RowsOf(one_, shape, sequence, context - piece, context);
+    const int64_t last_row = (piece - 1) * sequence.row_size();
+    for (const Isa isa : SupportedTiers()) {
+      const TierScope tier(isa);
+      EXPECT_EQ(RowsOf(eight_, shape, sequence, context - piece, context).bytes(), expected.bytes())
+          << IsaName(isa) << " " << context;
+      for (ThreadPool* pool : pools_) {
+        const FloatTensor decode = RowsOf(*pool, shape, sequence, context - 1, context);
+
+        EXPECT_EQ(decode.bytes(), expected.Slice(last_row, sequence.row_size()))
+            << IsaName(isa) << " " << context << " " << pool->num_threads();
+      }
+    }
+  }
+}
+
+TEST_P(AttentionToALongContext, IsNearTheOracle) {
+  for (const FloatType type : {FloatType::kF16, FloatType::kF32}) {
+    const AttentionShape shape = this->shape(type);
+    const double tolerance = type == FloatType::kF16 ? 1e-3 : 4e-6;
+    for (const int64_t context : kContexts) {
+      const PagedSequence sequence(shape, context, 43);
+      const int64_t begin = std::max<int64_t>(context - 20, 0);
+      std::vector<FloatTensor> outputs;
+      for (const Isa isa : SupportedTiers()) {
+        const TierScope tier(isa);
+        outputs.push_back(RowsOf(eight_, shape, sequence, begin, context));
+      }
+      for (const int64_t position : {begin, context - 1}) {
+        for (int64_t head = 0; head < shape.num_query_heads; ++head) {
+          const std::vector<double> expected = sequence.Expected(position, head);
+          const int64_t first = (position - begin) * sequence.row_size() + head * shape.head_dim;
+          for (int64_t i = 0; i < shape.head_dim; ++i) {
+            for (const FloatTensor& output : outputs) {
+              ASSERT_NEAR(output[first + i], expected[i], tolerance)
+                  << "context " << context << " position " << position;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionToALongContext, RowsOnBothSidesOfABoundaryDoNotDependOnTheirPiece) {
+  const AttentionShape shape = this->shape(FloatType::kF16);
+  const PagedSequence sequence(shape, 1060, 47);
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int64_t begin : {500, 1012}) {
+      const FloatTensor whole = RowsOf(one_, shape, sequence, begin, begin + 40);
+      for (const int64_t piece : {1, 7, 25}) {
+        for (int64_t row = 0; row < 40; row += piece) {
+          const int64_t end = std::min<int64_t>(row + piece, 40);
+          const FloatTensor output = RowsOf(eight_, shape, sequence, begin + row, begin + end);
+          ASSERT_EQ(output.bytes(),
+                    whole.Slice(row * sequence.row_size(), (end - row) * sequence.row_size()))
+              << IsaName(isa) << " rows from " << begin + row;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionToALongContext, DoesNotDependOnItsBatch) {
+  const AttentionShape shape = this->shape(FloatType::kF16);
+  const PagedSequence sequence(shape, 3000, 53);
+  const FloatTensor alone = RowsOf(one_, shape, sequence, 2999, 3000);
+  const int64_t row_size = sequence.row_size();
+  // Short ones, that are not cut, around two of the long one, that are.
+  std::vector<AttentionRows> rows;
+  for (int64_t row = 0; row < 30; ++row) {
+    const int64_t position = row == 3 || row == 20 ? 2999 : row * 20;
+    rows.push_back(sequence.Rows(position, position + 1, row));
+  }
+  FloatTensor queries(shape.type, 30 * row_size);
+  for (int64_t row = 0; row < 30; ++row) {
+    const std::vector<uint8_t> query =
+        sequence.queries().Slice(rows[row].first_position * row_size, row_size);
+    std::copy(query.begin(), query.end(), queries.data() + row * query.size());
+  }
+  for (ThreadPool* pool : pools_) {
+    FloatTensor output(shape.type, 30 * row_size);
+
+    Attend(*pool, shape, rows, queries.data(), output.data());
+
+    for (const int64_t row : {3, 20}) {
+      EXPECT_EQ(output.Slice(row * row_size, row_size), alone.bytes()) << pool->num_threads();
+    }
+    EXPECT_EQ(output.Slice(29 * row_size, row_size),
+              RowsOf(one_, shape, sequence, 580, 581).bytes())
+        << pool->num_threads();
+  }
+}
+
+TEST_P(AttentionToALongContext, WhatARowDoesNotSeeMayHoldAnything) {
+  const AttentionShape shape = this->shape(FloatType::kF32);
+  for (const int64_t position : {512, 1300}) {
+    PagedSequence sequence(shape, 1600, 59);
+    const FloatTensor before = RowsOf(one_, shape, sequence, position, position + 1);
+    sequence.HideFrom(position);
+    for (ThreadPool* pool : pools_) {
+      EXPECT_EQ(RowsOf(*pool, shape, sequence, position, position + 1).bytes(), before.bytes())
+          << position << " " << pool->num_threads();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionToALongContext,
+    ::testing::Values(LongParameters{2, 1, {}, false, 0.0f}, LongParameters{2, 8, {}, false, 0.0f},
+                      LongParameters{20, 1, {}, false, 0.0f}, LongParameters{2, 1, {}, true, 0.0f},
+                      LongParameters{20, 1, {}, true, 0.0f}, LongParameters{2, 1, {}, false, 1.5f},
+                      LongParameters{20, 1, {600, 3}, true, 1.5f}));
+// The sinks and what the window shows are in the same chunk, in adjacent ones, and far apart.
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
+                         ::testing::Values(LongParameters{2, 1, {5, 0}, false, 0.0f},
+                                           LongParameters{2, 1, {600, 3}, false, 0.0f},
+                                           LongParameters{2, 1, {40, 530}, false, 0.0f},
+                                           LongParameters{2, 1, {40, 530}, true, 0.0f},
+                                           LongParameters{20, 1, {1030, 17}, false, 0.0f},
+                                           LongParameters{20, 1, {1030, 17}, true, 0.0f}));
+
+TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
+  AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};
+  ThreadPool pool(1);
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    const PagedSequence sequence(shape, 33, 23);
+
+    const FloatTensor output = sequence.Whole(pool);
+
+    for (int64_t position = 0; position < 33; ++position) {
+      const std::vector<double> expected = sequence.Expected(position, 0);
+      // Scores of some thousands in float32 leave an error of about 1e-3 in the exponent.
+      for (int64_t i = 0; i < 16; ++i) ASSERT_NEAR(output[position * 16 + i], expected[i], 5e-3);
+    }
+  }
+}
+
+TEST(Attention, RowsOutsideOfEverySequenceAreLeftAlone) {
+  const AttentionShape shape{2, 1, 16, FloatType::kF32, 0.25f};
+  ThreadPool pool(1);
+  const PagedSequence sequence(shape, 5, 29);
+  FloatTensor output(shape.type, std::vector<float>(5 * 32, 7.0f));
+
+  const AttentionRows rows = sequence.Rows(1, 4, 1);
+  Attend(pool, shape, {&rows, 1}, sequence.queries().data(), output.data());
+
+  for (int64_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(output[i], 7.0f);
+    EXPECT_EQ(output[4 * 32 + i], 7.0f);
+    EXPECT_NE(output[32 + i], 7.0f);
+  }
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,287 @@
+#include "kernels/attention/layer_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/kv_pages.h"
+#include "tests/doubles/kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+constexpr AttentionShape kShape{4, 2, 16, FloatType::kF16, 0.25f};
+constexpr int64_t kRowSize = 4 * 16;
+constexpr int64_t kKvRowSize = 2 * 16;
+constexpr int64_t kLength = 37;
+
+/*! \brief A sequence of 37 tokens: all of it in pages 3, 0, 5 of a cache of 8. */
+class LayerAttentionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<int32_t> slots;
+    for (int32_t position = 0; position < kLength; ++position) {
+      slots.push_back(page_ids_[position / 16] * 16 + position % 16);
+    }
+    AppendToPages({reinterpret_cast<std::byte*>(pages_.data()), 8, 2, 16}, keys_.data(),
+                  values_.data(), slots.data(), kLength);
+    std::vector<const void*> addresses;
+    for (const int32_t id : page_ids_) addresses.push_back(pages_.data() + id * kShape.PageBytes());
+    const AttentionRows rows{0, kLength, 0, addresses.data()};
+    Attend(pool_, kShape, {&rows, 1}, queries_.data(), whole_.data());
+  }
+
+  /*! \brief Rows [begin, end) of the sequence as a step of their own. */
+  AttentionCall Call(int64_t begin, int64_t end) {
+    return {kShape, queries_.data() + begin * kRowSize * 2, output_.data() + begin * kRowSize * 2,
+            end - begin, positions_.data() + begin};
+  }
+
+  NewTokens Tokens(int64_t begin, int64_t end) {
+    indptr_ = {0, static_cast<int32_t>(end - begin)};
+    history_ = {static_cast<int32_t>(begin)};
+    return {1, indptr_.data(), history_.data(), keys_.data() + begin * kKvRowSize * 2,
+            values_.data() + begin * kKvRowSize * 2};
+  }
+
+  /*! \brief Some pages as one segment of one group of rows. */
+  struct Segment {
+    std::vector<int32_t> row_indptr;
+    std::vector<int32_t> page_indptr;
+    std::vector<int32_t> page_ids;
+    std::vector<int32_t> last_length;
+    std::vector<int32_t> first_position;
+  };
+
+  PageSegments Pages(const Segment& segment) {
+    return {static_cast<int64_t>(segment.last_length.size()),
+            segment.row_indptr.empty() ? nullptr : segment.row_indptr.data(),
+            pages_.data(),
+            8,
+            segment.page_indptr.data(),
+            segment.page_ids.data(),
+            static_cast<int64_t>(segment.page_ids.size()),
+            segment.last_length.data(),
+            segment.first_position.data()};
+  }
+
+  void ExpectRows(int64_t begin, int64_t end) {
+    EXPECT_EQ(output_.Slice(begin * kRowSize, (end - begin) * kRowSize),
+              whole_.Slice(begin * kRowSize, (end - begin) * kRowSize));
+  }
+
+  template <typename Function>
+  void ExpectFailure(Function function, const std::string& message) {
+    try {
+      function();
+      FAIL() << "expected: " << message;
+    } catch (const std::logic_error& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  }
+
+  std::vector<int32_t> page_ids_{3, 0, 5};
+  ThreadPool pool_{2};
+  FloatTensor queries_{FloatType::kF16, RandomFloats(kLength * kRowSize, 1)};
+  FloatTensor keys_{FloatType::kF16, RandomFloats(kLength * kKvRowSize, 2)};
+  FloatTensor values_{FloatType::kF16, RandomFloats(kLength * kKvRowSize, 3)};
+  FloatTensor pages_{FloatType::kF16, std::vector<float>(8 * kShape.PageElements(), NAN)};
+  FloatTensor whole_{FloatType::kF16, kLength * kRowSize};
+  FloatTensor output_{FloatType::kF16, kLength * kRowSize};
+  std::vector<int32_t> positions_ = [] {
+    std::vector<int32_t> positions(kLength);
+    std::iota(positions.begin(), positions.end(), 0);
+    return positions;
+  }();
+  std::vector<int32_t> indptr_;
+  std::vector<int32_t> history_;
+  LayerAttention layer_;
+};
+
+TEST_F(LayerAttentionTest, NewTokensWithoutHistoryAreComputedAtOnce) {
+  layer_.Begin();
+  layer_.AddNewTokens(pool_, Call(0, kLength), Tokens(0, kLength));
+
+  ExpectRows(0, kLength);
+}
+
+TEST_F(LayerAttentionTest, AChunkAfterAnyHistoryHasTheBitsOfTheWhole) {
+  for (int32_t begin = 1; begin < kLength; ++begin) {
+    const int32_t num_pages = (begin + 15) / 16;
+    std::fill_n(output_.data(), output_.bytes().size(), uint8_t{0});
+
+    layer_.Begin();
+    layer_.AddNewTokens(pool_, Call(begin, kLength), Tokens(begin, kLength));
+    layer_.AddPages(pool_, Call(begin, kLength),
+                    Pages({{0, static_cast<int32_t>(kLength) - begin},
+                           {0, num_pages},
+                           page_ids_,
+                           {begin - 16 * (num_pages - 1)},
+                           {0}}));
+    layer_.CheckMerge();
+    layer_.CheckAppend();
+
+    ExpectRows(begin, kLength);
+  }
+}
+
+TEST_F(LayerAttentionTest, ASegmentThatAlreadyCountsTheNewTokensIsCutAtTheHistory) {
+  layer_.Begin();
+  layer_.AddNewTokens(pool_, Call(18, kLength), Tokens(18, kLength));
+  layer_.AddPages(pool_, Call(18, kLength), Pages({{0, 19}, {0, 3}, page_ids_, {5}, {0}}));
+
+  ExpectRows(18, kLength);
+}
+
+TEST_F(LayerAttentionTest, TheFirstOutputTakesTheResultOfSegmentsOfAnyDepth) {
+  layer_.Begin();
+  layer_.AddNewTokens(pool_, Call(36, 37), Tokens(36, 37));
+  AttentionCall other = Call(36, 37);
+  FloatTensor unused(FloatType::kF16, kRowSize);
+  other.output = unused.data();
+  const FloatTensor untouched = unused;
+  layer_.AddPages(pool_, other, Pages({{0, 1}, {0, 1}, {3}, {16}, {0}}));
+  layer_.CheckMerge();
+  layer_.AddPages(pool_, other, Pages({{0, 1}, {0, 2}, {0, 5}, {4}, {16}}));
+  layer_.CheckMerge();
+
+  ExpectRows(36, 37);
+  EXPECT_EQ(unused.bytes(), untouched.bytes());
+}
+
+TEST_F(LayerAttentionTest, DecodedRowsTakeTheirOwnTokenFromThePages) {
+  layer_.Begin();
+  layer_.CheckAppend();
+  layer_.AddPages(pool_, Call(20, 21), Pages({{}, {0, 2}, page_ids_, {5}, {0}}));
+
+  ExpectRows(20, 21);
+}
+
+TEST_F(LayerAttentionTest, RowsOfSeveralSequencesShareASegment) {
+  // Two forks at positions 20 and 36: page 3 is common, the rest is each one's own.
+  FloatTensor queries(FloatType::kF16, 2 * kRowSize);
+  std::memcpy(queries.data(), queries_.data() + 20 * kRowSize * 2, kRowSize * 2);
+  std::memcpy(queries.data() + kRowSize * 2, queries_.data() + 36 * kRowSize * 2, kRowSize * 2);
+  const std::vector<int32_t> positions{20, 36};
+  FloatTensor output(FloatType::kF16, 2 * kRowSize);
+  const AttentionCall call{kShape, queries.data(), output.data(), 2, positions.data()};
+
+  layer_.Begin();
+  layer_.AddPages(pool_, call, Pages({{0, 2}, {0, 1}, {3}, {16}, {0}}));
+  layer_.AddPages(pool_, call, Pages({{}, {0, 1, 3}, {0, 0, 5}, {5, 5}, {16, 16}}));
+
+  EXPECT_EQ(output.Slice(0, kRowSize), whole_.Slice(20 * kRowSize, kRowSize));
+  EXPECT_EQ(output.Slice(kRowSize, kRowSize), whole_.Slice(36 * kRowSize, kRowSize));
+}
+
+TEST_F(LayerAttentionTest, CallsThatContradictTheCacheAreRefused) {
+  const Segment half_of_sequence{{0, 1}, {0, 1}, {3}, {16}, {0}};
+  const Segment wrong_start{{0, 2}, {0, 1}, {3}, {16}, {8}};
+  const Segment gap{{0, 2}, {0, 1}, {3}, {16}, {16}};
+  const Segment unknown_page{{0, 2}, {0, 1}, {8}, {16}, {0}};
+  const Segment beyond_table{{0, 2}, {0, 2}, {3}, {16}, {0}};
+  const auto begin = [&] {
+    layer_.Begin();
+    layer_.AddNewTokens(pool_, Call(32, 34), Tokens(32, 34));
+  };
+
+  begin();
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(half_of_sequence)); },
+                "part of a sequence");
+  begin();
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(wrong_start)); }, "position 8");
+  begin();
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(gap)); }, "position 16");
+  begin();
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(unknown_page)); }, "page id");
+  begin();
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(beyond_table)); }, "page table");
+  begin();
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 33), Pages(gap)); }, "different queries");
+  begin();
+  ExpectFailure([&] { layer_.CheckAppend(); }, "append came before");
+  begin();
+  ExpectFailure([&] { layer_.Begin(); }, "never got all of its pages");
+  layer_.Begin();
+  ExpectFailure([&] { layer_.CheckMerge(); }, "before any segment");
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(20, 21), Pages(gap)); }, "before the layer");
+  positions_[33] = 40;
+  layer_.Begin();
+  ExpectFailure([&] { layer_.AddNewTokens(pool_, Call(32, 34), Tokens(32, 34)); },
+                "not consecutive");
+}
+
+TEST_F(LayerAttentionTest, ALayerAfterARefusedOneIsComputed) {
+  layer_.Begin();
+  layer_.AddNewTokens(pool_, Call(32, 34), Tokens(32, 34));
+  ExpectFailure([&] { layer_.CheckAppend(); }, "append");
+
+  layer_.Begin();
+  layer_.AddNewTokens(pool_, Call(0, kLength), Tokens(0, kLength));
+
+  ExpectRows(0, kLength);
+}
+
+TEST(KvPages, TokensComeBackFromTheirSlots) {
+  FloatTensor pages(FloatType::kF32, 3 * 2 * 2 * 16 * 4);
+  const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, KvType::kF32};
+  const FloatTensor keys(FloatType::kF32, RandomFloats(3 * 8, 1));
+  const FloatTensor values(FloatType::kF32, RandomFloats(3 * 8, 2));
+  const std::vector<int32_t> slots{47, -1, 16};
+  const std::vector<int32_t> moved{5, 40};
+  const std::vector<int32_t> kept{47, 16};
+  FloatTensor read_keys(FloatType::kF32, 2 * 8);
+  FloatTensor read_values(FloatType::kF32, 2 * 8);
+
+  AppendToPages(all, keys.data(), values.data(), slots.data(), 3);
+  CopySlots(all, kept.data(), moved.data(), 2);
+  CopyPage(all, 2, 1, 9);
+  ReadFromPages(all, moved.data(), 1, read_keys.data(), read_values.data());
+  EXPECT_EQ(read_keys.Slice(0, 8), keys.Slice(0, 8));
+  EXPECT_EQ(read_values.Slice(0, 8), values.Slice(0, 8));
+
+  const std::vector<int32_t> copied{24};  // Slot 40 is slot 8 of page 2: now also of page 1.
+  ReadFromPages(all, copied.data(), 1, read_keys.data(), read_values.data());
+  EXPECT_EQ(read_keys.Slice(0, 8), keys.Slice(16, 8));
+  EXPECT_EQ(read_values.Slice(0, 8), values.Slice(16, 8));
+
+  const std::vector<int32_t> not_copied{31};
+  ReadFromPages(all, not_copied.data(), 1, read_keys.data(), read_values.data());
+  EXPECT_EQ(read_keys.Slice(0, 8), std::vector<uint8_t>(32, 0));
+}
+
+TEST(KvPages, TokensOfEightBitsBringTheirScales) {
+  constexpr size_t kRow = 2 * KvRowBytes(KvType::kI8, 6);
+  std::vector<std::byte> pages(3 * 2 * 16 * kRow);
+  const KvPages all{pages.data(), 3, 2, 6, KvType::kI8};
+  std::vector<std::byte> keys(2 * kRow), values(2 * kRow), read_keys(kRow), read_values(kRow);
+  for (size_t i = 0; i < 2 * kRow; ++i) {
+    keys[i] = std::byte(i + 1);
+    values[i] = std::byte(i + 101);
+  }
+  const std::vector<int32_t> slots{47, 16};
+  const std::vector<int32_t> moved{5, 40};
+  const std::vector<int32_t> copied{5, 24};  // Slot 40 is slot 8 of page 2: now also of page 1.
+
+  AppendToPages(all, keys.data(), values.data(), slots.data(), 2);
+  CopySlots(all, slots.data(), moved.data(), 2);
+  CopyPage(all, 2, 1, 9);
+
+  EXPECT_EQ(all.PageBytes(), 2 * 16 * kRow);
+  for (size_t i = 0; i < 2; ++i) {
+    ReadFromPages(all, &copied[i], 1, read_keys.data(), read_values.data());
+    EXPECT_TRUE(std::equal(read_keys.begin(), read_keys.end(), keys.begin() + i * kRow));
+    EXPECT_TRUE(std::equal(read_values.begin(), read_values.end(), values.begin() + i * kRow));
+  }
+  const int32_t not_copied = 31;
+  ReadFromPages(all, &not_copied, 1, read_keys.data(), read_values.data());
+  EXPECT_EQ(read_keys, std::vector<std::byte>(kRow));
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,481 @@
+#include "kernels/elementwise/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "kernels/simd/simd_math.h"
+#include "kernels/simd/simd_portable.h"
+#include "platform/kv_type.h"
+#include "tests/doubles/kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+float ScalarExp(float x) { return PortableLanes::First(Exp<PortableLanes>(PortableLanes::Set(x))); }
+
+TEST(Exp, IsWithinTwoUnitsInTheLastPlace) {
+  for (float x = -87.0f; x <= 88.0f; x += 0.00371f) {
+    const double expected = std::exp(double{x});
+    const double unit = std::ldexp(1.0, std::ilogb(expected) - 23);
+    ASSERT_NEAR(ScalarExp(x), expected, 2 * unit) << x;
+  }
+}
+
+TEST(Exp, HasItsLimits) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(ScalarExp(0.0f), 1.0f);
+  EXPECT_EQ(ScalarExp(-0.0f), 1.0f);
+  EXPECT_EQ(ScalarExp(-infinity), 0.0f);
+  EXPECT_EQ(ScalarExp(-88.0f), 0.0f);
+  EXPECT_EQ(ScalarExp(infinity), ScalarExp(88.0f));
+  EXPECT_TRUE(std::isnan(ScalarExp(std::numeric_limits<float>::quiet_NaN())));
+}
+
+class ElementwiseOnTier : public ::testing::TestWithParam<Isa> {
+ protected:
+  TierScope tier_{GetParam()};
+  ThreadPool pool_{2};
+};
+
+/*! \brief Enough rows for several tasks, of a size that is no multiple of the vector. */
+constexpr int64_t kRows = 150;
+constexpr int64_t kSize = 245;
+
+TEST_P(ElementwiseOnTier, RmsNormIsNearTheOracle) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 1, 3.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 2);
+  std::vector<float> out(kRows * kSize);
+
+  RmsNorm(pool_, x.data(), weight.data(), 1e-5f, kRows, kSize, out.data());
+
+  for (int64_t row = 0; row < kRows; ++row) {
+    double squares = 0;
+    for (int64_t i = 0; i < kSize; ++i) squares += double{x[row * kSize + i]} * x[row * kSize + i];
+    const double scale = 1 / std::sqrt(squares / kSize + 1e-5);
+    for (int64_t i = 0; i < kSize; ++i) {
+      const double expected = x[row * kSize + i] * scale * weight[i];
+      ASSERT_NEAR(out[row * kSize + i], expected, 1e-6 * (std::abs(expected) + 1e-3));
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, ANormedRowDoesNotDependOnItsBatch) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 3);
+  const std::vector<float> weight = RandomFloats(kSize, 4);
+  std::vector<float> out(kRows * kSize);
+  std::vector<float> alone(kSize);
+  RmsNorm(pool_, x.data(), weight.data(), 1e-5f, kRows, kSize, out.data());
+
+  for (int64_t row = 0; row < kRows; ++row) {
+    RmsNorm(pool_, x.data() + row * kSize, weight.data(), 1e-5f, 1, kSize, alone.data());
+    ASSERT_EQ(alone,
+              std::vector<float>(out.begin() + row * kSize, out.begin() + (row + 1) * kSize));
+  }
+}
+
+TEST_P(ElementwiseOnTier, AddRmsNormIsAddThenNorm) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 5);
+  const std::vector<float> residual = RandomFloats(kRows * kSize, 6);
+  const std::vector<float> weight = RandomFloats(kSize, 7);
+  std::vector<float> sum(kRows * kSize), norm(kRows * kSize);
+  std::vector<float> fused_sum(kRows * kSize), fused_norm(kRows * kSize);
+  Add(pool_, x.data(), residual.data(), kRows * kSize, sum.data());
+  RmsNorm(pool_, sum.data(), weight.data(), 1e-6f, kRows, kSize, norm.data());
+
+  AddRmsNorm(pool_, x.data(), residual.data(), weight.data(), 1e-6f, kRows, kSize,
+             fused_norm.data(), fused_sum.data());
+
+  EXPECT_EQ(sum[1234], x[1234] + residual[1234]);
+  EXPECT_EQ(fused_sum, sum);
+  EXPECT_EQ(fused_norm, norm);
+}
+
+TEST_P(ElementwiseOnTier, SiluMulIsNearTheOracle) {
+  std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 8, 4.0f);
+  gate_up[0] = 100.0f;
+  gate_up[1] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  SiluMul(pool_, gate_up.data(), kRows, kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const int64_t at = i / kSize * 2 * kSize + i % kSize;
+    const double gate = gate_up[at];
+    const double expected = gate / (1 + std::exp(-gate)) * gate_up[at + kSize];
+    ASSERT_NEAR(out[i], expected, 1e-6 * std::abs(expected) + 1e-35) << gate;
+  }
+}
+
+TEST_P(ElementwiseOnTier, GeluTanhMulIsNearTheOracle) {
+  std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 19, 4.0f);
+  gate_up[0] = 100.0f;
+  gate_up[1] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  GatedMul(pool_, Activation::kGeluTanh, gate_up.data(), kRows, kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const int64_t at = i / kSize * 2 * kSize + i % kSize;
+    const double gate = gate_up[at];
+    const double u = std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+    const double expected = gate / (1 + std::exp(-2 * u)) * gate_up[at + kSize];
+    ASSERT_NEAR(out[i], expected, 3e-6 * std::abs(expected) + 1e-6 * std::abs(gate_up[at + kSize]))
+        << gate;
+  }
+}
+
+TEST_P(ElementwiseOnTier, SoftCapIsNearTheOracle) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 21, 20.0f);
+  x[0] = std::numeric_limits<float>::infinity();
+  x[1] = -x[0];
+  x[2] = 0.0f;
+  std::vector<float> out(kRows * kSize);
+
+  SoftCap(pool_, x.data(), 30.0f, kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    ASSERT_NEAR(out[i], 30 * std::tanh(x[i] / 30.0), 30 * 2e-7) << x[i];
+  }
+  EXPECT_EQ(out[2], 0.0f);
+}
+
+TEST_P(ElementwiseOnTier, ScaleMultipliesEveryElement) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 20);
+  std::vector<float> out(kRows * kSize);
+
+  Scale(pool_, x.data(), 8.5f, kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) ASSERT_EQ(out[i], x[i] * 8.5f);
+}
+
+TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
+  const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 17);
+  const std::vector<float> bias = RandomFloats(kSize, 18);
+  std::vector<float> sum(kRows * kSize), norm(kRows * kSize), fused(kRows * kSize);
+  std::vector<float> fused_sum(kRows * kSize);
+  Add(pool_, x.data(), residual.data(), kRows * kSize, sum.data());
+
+  LayerNorm(pool_, sum.data(), weight.data(), bias.data(), 1e-5f, kRows, kSize, norm.data());
+  AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), bias.data(), 1e-5f, kRows, kSize,
+               fused.data(), fused_sum.data());
+
+  EXPECT_EQ(fused_sum, sum);
+  EXPECT_EQ(fused, norm);
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float* values = sum.data() + row * kSize;
+    double mean = 0, squares = 0;
+    for (int64_t i = 0; i < kSize; ++i) mean += values[i] / double{kSize};
+    for (int64_t i = 0; i < kSize; ++i) squares += (values[i] - mean) * (values[i] - mean);
+    const double scale = 1 / std::sqrt(squares / kSize + 1e-5);
+    for (int64_t i = 0; i < kSize; ++i) {
+      const double expected = (values[i] - mean) * scale * weight[i] + bias[i];
+      ASSERT_NEAR(norm[row * kSize + i], expected, 3e-6);
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, ALayerNormWithoutABiasIsOneOfZeros) {
+  const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
+  const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 17);
+  const std::vector<float> zeros(kSize, 0.0f);
+  std::vector<float> expected(kRows * kSize), norm(kRows * kSize), sum(kRows * kSize);
+  LayerNorm(pool_, x.data(), weight.data(), zeros.data(), 1e-5f, kRows, kSize, expected.data());
+
+  LayerNorm(pool_, x.data(), weight.data(), nullptr, 1e-5f, kRows, kSize, norm.data());
+
+  EXPECT_EQ(norm, expected);
+  AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), zeros.data(), 1e-5f, kRows, kSize,
+               expected.data(), sum.data());
+  AddLayerNorm(pool_, x.data(), residual.data(), weight.data(), nullptr, 1e-5f, kRows, kSize,
+               norm.data(), sum.data());
+  EXPECT_EQ(norm, expected);
+}
+
+TEST_P(ElementwiseOnTier, GeluIsNearTheOracle) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 19, 4.0f);
+  x[0] = 0.0f;
+  x[1] = 100.0f;
+  x[2] = -100.0f;
+  std::vector<float> out(kRows * kSize);
+
+  Gelu(pool_, x.data(), kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const double expected = 0.5 * x[i] * std::erfc(-double{x[i]} / std::sqrt(2.0));
+    ASSERT_NEAR(out[i], expected, 4e-7 * std::max(1.0, std::abs(double{x[i]}))) << x[i];
+  }
+}
+
+TEST_P(ElementwiseOnTier, GeluByTanhIsNearTheOracle) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 20, 4.0f);
+  x[0] = 0.0f;
+  x[1] = 100.0f;
+  x[2] = -100.0f;
+  x[3] = 1e20f;
+  std::vector<float> out(kRows * kSize);
+
+  GeluTanh(pool_, x.data(), kRows * kSize, out.data());
+
+  for (int64_t i = 0; i < kRows * kSize; ++i) {
+    const double value = x[i];
+    const double inner = std::sqrt(2 / M_PI) * (value + 0.044715 * value * value * value);
+    const double expected = value / (1 + std::exp(-2 * inner));
+    ASSERT_NEAR(out[i], expected, 4e-7 * std::max(1.0, std::abs(value))) << value;
+  }
+}
+
+TEST_P(ElementwiseOnTier, ReluSquareIsTheSquareOfWhatIsAboveZero) {
+  std::vector<float> x = RandomFloats(kRows * kSize, 21, 4.0f);
+  x[0] = -0.0f;
+  x[1] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> out(kRows * kSize);
+
+  ReluSquare(pool_, x.data(), kRows * kSize, out.data());
+
+  EXPECT_EQ(out[0], 0.0f);
+  EXPECT_TRUE(std::isnan(out[1]));
+  for (int64_t i = 2; i < kRows * kSize; ++i) {
+    ASSERT_EQ(out[i], x[i] > 0 ? x[i] * x[i] : 0.0f);
+  }
+}
+
+TEST_P(ElementwiseOnTier, AnElementDoesNotDependOnItsLane) {
+  for (int64_t size = 1; size <= 40; ++size) {
+    std::vector<float> gate_up(2 * size, 0.7f);
+    std::vector<float> out(size);
+
+    SiluMul(pool_, gate_up.data(), 1, size, out.data());
+
+    EXPECT_EQ(out, std::vector<float>(size, out[0]));
+  }
+}
+
+TEST_P(ElementwiseOnTier, QkNormLeavesValuesAlone) {
+  const HeadLayout heads{3, 2, 20};
+  const int64_t rows = 9;
+  const std::vector<float> qkv = RandomFloats(rows * 7 * 20, 9);
+  const std::vector<float> query_weight = RandomFloats(20, 10);
+  const std::vector<float> key_weight = RandomFloats(20, 11);
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    FloatTensor out(type, rows * 7 * 20);
+
+    QkNorm(pool_, heads, QkSpan::kHead, qkv.data(), query_weight.data(), key_weight.data(), 1e-6f,
+           rows, out.data(), type);
+
+    std::vector<float> norm(20);
+    for (int64_t i = 0; i < rows * 7; ++i) {
+      const float* source = qkv.data() + i * 20;
+      const std::vector<float>& weight = i % 7 < 3 ? query_weight : key_weight;
+      RmsNorm(pool_, source, weight.data(), 1e-6f, 1, 20, norm.data());
+      if (i % 7 >= 5) norm.assign(source, source + 20);
+      EXPECT_EQ(out.Slice(i * 20, 20), FloatTensor(type, norm).bytes());
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, QkNormOfAllHeadsIsOneNormOfQueriesAndOneOfKeys) {
+  const HeadLayout heads{3, 2, 20};
+  const int64_t rows = 9;
+  const std::vector<float> qkv = RandomFloats(rows * 7 * 20, 9);
+  const std::vector<float> query_weight = RandomFloats(60, 10);
+  const std::vector<float> key_weight = RandomFloats(40, 11);
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    FloatTensor out(type, rows * 7 * 20);
+
+    QkNorm(pool_, heads, QkSpan::kAllHeads, qkv.data(), query_weight.data(), key_weight.data(),
+           1e-6f, rows, out.data(), type);
+
+    for (int64_t row = 0; row < rows; ++row) {
+      std::vector<float> expected(qkv.begin() + row * 140, qkv.begin() + (row + 1) * 140);
+      const float* source = qkv.data() + row * 140;
+      RmsNorm(pool_, source, query_weight.data(), 1e-6f, 1, 60, expected.data());
+      RmsNorm(pool_, source + 60, key_weight.data(), 1e-6f, 1, 40, expected.data() + 60);
+      EXPECT_EQ(out.Slice(row * 140, 140), FloatTensor(type, expected).bytes());
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, RotaryTurnsHalvesAndCopiesTheRest) {
+  const HeadLayout heads{3, 2, 24};
+  const std::vector<int32_t> positions{0, 1, 70000, 5};
+  const std::vector<float> frequencies = [] {
+    std::vector<float> result;
+    for (int i = 0; i < 10; ++i) result.push_back(std::pow(10000.0f, -i / 10.0f));
+    return result;
+  }();
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    const FloatTensor qkv(type, RandomFloats(4 * 7 * 24, 12));
+    FloatTensor q(type, 4 * 3 * 24), k(type, 4 * 2 * 24), v(type, 4 * 2 * 24);
+    const double tolerance = type == FloatType::kF16 ? 2e-3 : 1e-6;
+
+    SplitRotary(pool_, {heads, type, 4, qkv.data(), positions.data(), frequencies.data(), 10,
+                        q.data(), k.data(), v.data()});
+
+    for (int64_t row = 0; row < 4; ++row) {
+      for (int64_t head = 0; head < 5; ++head) {
+        const FloatTensor& out = head < 3 ? q : k;
+        const int64_t base = head < 3 ? (row * 3 + head) * 24 : (row * 2 + head - 3) * 24;
+        const int64_t source = (row * 7 + head) * 24;
+        for (int64_t i = 0; i < 10; ++i) {
+          const double angle = static_cast<float>(positions[row]) * frequencies[i];
+          const double low = qkv[source + i], high = qkv[source + 10 + i];
+          ASSERT_NEAR(out[base + i], low * std::cos(angle) - high * std::sin(angle), tolerance);
+          ASSERT_NEAR(out[base + 10 + i], high * std::cos(angle) + low * std::sin(angle),
+                      tolerance);
+        }
+        EXPECT_EQ(out.Slice(base + 20, 4), qkv.Slice(source + 20, 4));
+      }
+      EXPECT_EQ(v.Slice(row * 48, 48), qkv.Slice((row * 7 + 5) * 24, 48));
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, RotaryNoticesOtherPositionsFrequenciesAndAmplitudes) {
+  const HeadLayout heads{1, 1, 2};
+  const FloatTensor qkv(FloatType::kF32, {1, 0, 1, 0, 1, 0});
+  FloatTensor q(FloatType::kF32, 2), k(FloatType::kF32, 2), v(FloatType::kF32, 2);
+  const auto rotated = [&](int32_t position, float frequency, float amplitude = 1.0f) {
+    SplitRotary(pool_, {heads, FloatType::kF32, 1, qkv.data(), &position, &frequency, 1, q.data(),
+                        k.data(), v.data(), amplitude});
+    return q[1];
+  };
+
+  EXPECT_NEAR(rotated(1, 1.0f), std::sin(1.0), 1e-6);
+  EXPECT_NEAR(rotated(2, 1.0f), std::sin(2.0), 1e-6);
+  EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
+  EXPECT_NEAR(rotated(2, 0.25f, 1.5f), 1.5 * std::sin(0.5), 1e-6);
+  EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
+}
+
+TEST_P(ElementwiseOnTier, TakeRowsPicksRows) {
+  const std::vector<float> x{0, 1, 2, 3, 4, 5};
+  const std::vector<int32_t> ids{2, 0, 2};
+  std::vector<float> out(6);
+
+  TakeRows(x.data(), ids.data(), 3, 2, out.data());
+
+  EXPECT_EQ(out, (std::vector<float>{4, 5, 0, 1, 4, 5}));
+}
+
+/*! \return Rows of KvType::kI8. */
+std::vector<std::byte> Quantized(ThreadPool& pool, const FloatTensor& x, int64_t rows,
+                                 int64_t size) {
+  std::vector<std::byte> out(rows * KvRowBytes(KvType::kI8, size));
+  QuantizeRows(pool, x.data(), x.type(), rows, size, out.data());
+  return out;
+}
+
+float StepOf(const std::byte* row, int64_t size) {
+  float step;
+  std::memcpy(&step, row + size, sizeof(step));
+  return step;
+}
+
+TEST_P(ElementwiseOnTier, EightBitsAreTheNearestOfTheirSteps) {
+  for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+    const FloatTensor x(type, RandomFloats(kRows * kSize, 15, 0.1f));
+
+    const std::vector<std::byte> out = Quantized(pool_, x, kRows, kSize);
+
+    for (int64_t row = 0; row < kRows; ++row) {
+      const std::byte* quantized = out.data() + row * KvRowBytes(KvType::kI8, kSize);
+      const double step = StepOf(quantized, kSize);
+      int most = 0;
+      for (int64_t i = 0; i < kSize; ++i) {
+        const auto value = static_cast<int8_t>(quantized[i]);
+        most = std::max(most, std::abs(value));
+        ASSERT_NEAR(value * step, x[row * kSize + i], 0.50001 * step);
+      }
+      EXPECT_EQ(most, 127);
+    }
+  }
+}
+
+TEST_P(ElementwiseOnTier, TiesOfEightBitsAreRoundedToEven) {
+  const FloatTensor x(FloatType::kF32, std::vector<float>{127, -127, 0.5f, 1.5f, -2.5f, -3.5f});
+
+  const std::vector<std::byte> out = Quantized(pool_, x, 1, 6);
+
+  EXPECT_EQ(StepOf(out.data(), 6), 1.0f);
+  for (const auto& [i, value] :
+       std::vector<std::pair<int, int>>{{0, 127}, {1, -127}, {2, 0}, {3, 2}, {4, -2}, {5, -4}}) {
+    EXPECT_EQ(static_cast<int8_t>(out[i]), value);
+  }
+}
+
+TEST_P(ElementwiseOnTier, ARowOfNothingHasEightBitsOfNothing) {
+  for (const float nothing : {0.0f, -0.0f, 1e-40f}) {
+    const FloatTensor x(FloatType::kF32, std::vector<float>(20, nothing));
+
+    const std::vector<std::byte> out = Quantized(pool_, x, 1, 20);
+
+    EXPECT_LT(StepOf(out.data(), 20), 1e-30f);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(out[i], std::byte{0});
+  }
+}
+
+TEST_P(ElementwiseOnTier, AnElementThatIsNotFiniteShowsInTheStep) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    for (const int64_t place : {0, 15, 16, 18}) {
+      std::vector<float> values(38, 1.0f);
+      values[19 + place] = bad;
+
+      const std::vector<std::byte> out = Quantized(pool_, {FloatType::kF16, values}, 2, 19);
+
+      EXPECT_EQ(StepOf(out.data(), 19), 1.0f / 127.0f);
+      EXPECT_TRUE(std::isnan(StepOf(out.data() + KvRowBytes(KvType::kI8, 19), 19)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, ElementwiseOnTier, ::testing::ValuesIn(SupportedTiers()),
+                         [](const auto& info) { return std::string(IsaName(info.param)); });
+
+TEST(Elementwise, HasTheSameBitsOnEveryTier) {
+  ThreadPool pool(2);
+  const std::vector<float> x = RandomFloats(kRows * kSize, 13, 5.0f);
+  const std::vector<float> weight = RandomFloats(kSize, 14);
+  std::vector<std::vector<float>> norms, layer_norms, activations, gates, gelus, tanh_gelus, caps;
+  std::vector<std::vector<std::byte>> bytes;
+
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    norms.emplace_back(kRows * kSize);
+    RmsNorm(pool, x.data(), weight.data(), 1e-5f, kRows, kSize, norms.back().data());
+    layer_norms.emplace_back(kRows * kSize);
+    LayerNorm(pool, x.data(), weight.data(), x.data(), 1e-5f, kRows, kSize,
+              layer_norms.back().data());
+    gelus.emplace_back(kRows * kSize);
+    Gelu(pool, x.data(), kRows * kSize, gelus.back().data());
+    tanh_gelus.emplace_back(kRows * kSize);
+    GeluTanh(pool, x.data(), kRows * kSize, tanh_gelus.back().data());
+    activations.emplace_back(kRows / 2 * kSize);
+    SiluMul(pool, x.data(), kRows / 2, kSize, activations.back().data());
+    caps.emplace_back(kRows * kSize);
+    SoftCap(pool, x.data(), 3.0f, kRows * kSize, caps.back().data());
+    gates.emplace_back(kRows / 2 * kSize);
+    GatedMul(pool, Activation::kGeluTanh, x.data(), kRows / 2, kSize, gates.back().data());
+    bytes.push_back(Quantized(pool, {FloatType::kF32, x}, kRows, kSize));
+  }
+
+  for (const std::vector<float>& norm : norms) EXPECT_EQ(norm, norms[0]);
+  for (const std::vector<float>& norm : layer_norms) EXPECT_EQ(norm, layer_norms[0]);
+  for (const std::vector<float>& gelu : gelus) EXPECT_EQ(gelu, gelus[0]);
+  for (const std::vector<float>& gelu : tanh_gelus) EXPECT_EQ(gelu, tanh_gelus[0]);
+  for (const std::vector<float>& activation : activations) EXPECT_EQ(activation, activations[0]);
+  for (const std::vector<float>& cap : caps) EXPECT_EQ(cap, caps[0]);
+  for (const std::vector<float>& gate : gates) EXPECT_EQ(gate, gates[0]);
+  for (const std::vector<std::byte>& rows : bytes) EXPECT_EQ(rows, bytes[0]);
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,251 @@
+#include "kernels/linear/fused_linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/linear.h"
+#include "tests/doubles/kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+using Floats = std::vector<float>;
+using Bytes = std::vector<uint8_t>;
+
+constexpr float kEps = 1e-5f;
+constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
+
+Bytes PackRandom(int64_t rows, int64_t cols, uint32_t seed) {
+  const Floats weights = RandomFloats(rows * cols, seed, 0.05f);
+  Bytes packed(PackedMatrixBytes(WeightFormat::kQ4, rows, cols));
+  PackMatrixF32(WeightFormat::kQ4, weights.data(), rows, cols, 0, rows, packed.data());
+  return packed;
+}
+
+/*! \brief What both fused layers return, to compare bit for bit. */
+struct Result {
+  Bytes out;
+  Bytes total;
+};
+
+void ExpectSame(const Result& actual, const Result& expected) {
+  EXPECT_EQ(actual.out, expected.out);
+  EXPECT_EQ(actual.total, expected.total);
+}
+
+/*! \brief Rows [begin, begin + count) of what a call over all rows returned. */
+Result RowsOf(const Result& all, int64_t rows, int64_t begin, int64_t count) {
+  const auto part = [&](const Bytes& bytes) {
+    const int64_t row_bytes = static_cast<int64_t>(bytes.size()) / rows;
+    return Bytes(bytes.begin() + begin * row_bytes, bytes.begin() + (begin + count) * row_bytes);
+  };
+  return {part(all.out), part(all.total)};
+}
+
+/*! \brief A norm and what it is to be followed by, each as one kernel and as the separate ones. */
+struct Layer {
+  int64_t size, outputs, inner;
+  Floats norm, bias;
+  Bytes matrix, gate_up, down;
+
+  Layer(int64_t size, int64_t outputs, int64_t inner)
+      : size(size),
+        outputs(outputs),
+        inner(inner),
+        norm(RandomFloats(size, 1)),
+        bias(RandomFloats(outputs, 2)),
+        matrix(PackRandom(outputs, size, 3)),
+        gate_up(PackRandom(2 * inner, size, 4)),
+        down(PackRandom(size, inner, 5)) {}
+
+  AddNormCall Norm(const float* x, const float* residual, int64_t m, FloatTensor& total) const {
+    return {x, residual, norm.data(), kEps, m, size, reinterpret_cast<float*>(total.data())};
+  }
+
+  Result FusedLinear(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                     FloatType type, bool has_bias) const {
+    FloatTensor out(type, m * outputs), total(FloatType::kF32, m * size);
+    AddNormLinear(pool, Norm(x, residual, m, total), matrix.data(), outputs,
+                  has_bias ? bias.data() : nullptr, out.data(), type);
+    return {out.bytes(), total.bytes()};
+  }
+
+  Result SeparateLinear(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                        FloatType type, bool has_bias) const {
+    FloatTensor out(type, m * outputs), total(FloatType::kF32, m * size);
+    const Floats normed = Normed(pool, x, residual, m, total);
+    Linear(pool, WeightFormat::kQ4, matrix.data(), outputs, size, normed.data(), FloatType::kF32, m,
+           has_bias ? bias.data() : nullptr, out.data(), type);
+    return {out.bytes(), total.bytes()};
+  }
+
+  Result FusedFeedForward(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                          Activation activation = Activation::kSilu) const {
+    FloatTensor out(FloatType::kF32, m * size), total(FloatType::kF32, m * size);
+    AddNormFeedForward(pool, Norm(x, residual, m, total), gate_up.data(), inner, activation,
+                       down.data(), reinterpret_cast<float*>(out.data()));
+    return {out.bytes(), total.bytes()};
+  }
+
+  Result SeparateFeedForward(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                             Activation activation = Activation::kSilu) const {
+    FloatTensor out(FloatType::kF32, m * size), total(FloatType::kF32, m * size);
+    const Floats normed = Normed(pool, x, residual, m, total);
+    Floats gates(m * 2 * inner), gated(m * inner);
+    Linear(pool, WeightFormat::kQ4, gate_up.data(), 2 * inner, size, normed.data(), FloatType::kF32,
+           m, nullptr, gates.data(), FloatType::kF32);
+    GatedMul(pool, activation, gates.data(), m, inner, gated.data());
+    Linear(pool, WeightFormat::kQ4, down.data(), size, inner, gated.data(), FloatType::kF32, m,
+           nullptr, out.data(), FloatType::kF32);
+    return {out.bytes(), total.bytes()};
+  }
+
+ private:
+  Floats Normed(ThreadPool& pool, const float* x, const float* residual, int64_t m,
+                FloatTensor& total) const {
+    Floats normed(m * size);
+    AddRmsNorm(pool, x, residual, norm.data(), kEps, m, size, normed.data(),
+               reinterpret_cast<float*>(total.data()));
+    return normed;
+  }
+};
+
+class FusedLinearOnTier : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override { SetIsa(GetParam()); }
+  void TearDown() override { SetIsa(before_); }
+
+ private:
+  Isa before_ = ActiveIsa();
+};
+
+TEST_P(FusedLinearOnTier, AddNormLinearIsItsPartsOneAfterTheOther) {
+  ThreadPool pool(2);
+  for (const auto& [size, outputs] : std::vector<std::pair<int64_t, int64_t>>{
+           {32, 16}, {1, 1}, {31, 17}, {96, 40}, {70, 100}, {257, 7}}) {
+    const Layer layer(size, outputs, 16);
+    for (const int64_t m : kBatches) {
+      SCOPED_TRACE(std::to_string(size) + " to " + std::to_string(outputs) + ", " +
+                   std::to_string(m) + " rows");
+      const Floats x = RandomFloats(m * size, 6), residual = RandomFloats(m * size, 7, 3.0f);
+      for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+        for (const bool has_bias : {false, true}) {
+          ExpectSame(layer.FusedLinear(pool, x.data(), residual.data(), m, type, has_bias),
+                     layer.SeparateLinear(pool, x.data(), residual.data(), m, type, has_bias));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FusedLinearOnTier, AddNormFeedForwardIsItsPartsOneAfterTheOther) {
+  ThreadPool pool(2);
+  for (const auto& [size, inner] : std::vector<std::pair<int64_t, int64_t>>{
+           {32, 64}, {1, 16}, {31, 48}, {96, 112}, {70, 80}, {257, 272}}) {
+    const Layer layer(size, 1, inner);
+    for (const int64_t m : kBatches) {
+      SCOPED_TRACE(std::to_string(size) + " by " + std::to_string(inner) + ", " +
+                   std::to_string(m) + " rows");
+      const Floats x = RandomFloats(m * size, 6), residual = RandomFloats(m * size, 7, 3.0f);
+      for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+        ExpectSame(layer.FusedFeedForward(pool, x.data(), residual.data(), m, activation),
+                   layer.SeparateFeedForward(pool, x.data(), residual.data(), m, activation));
+      }
+    }
+  }
+}
+
+TEST_P(FusedLinearOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
+  constexpr int64_t kSize = 200, kOutputs = 83, kRows = 130;
+  const Layer layer(kSize, kOutputs, 176);
+  const Floats x = RandomFloats(kRows * kSize, 8), residual = RandomFloats(kRows * kSize, 9);
+  ThreadPool pool(2), one(1);
+  const Result linear =
+      layer.FusedLinear(pool, x.data(), residual.data(), kRows, FloatType::kF32, true);
+  const Result feed_forward = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
+  for (const int64_t m : kBatches) {
+    for (const int64_t first : {int64_t{0}, (kRows - m) / 2, kRows - m}) {
+      const float* from = x.data() + first * kSize;
+      const float* to = residual.data() + first * kSize;
+      ExpectSame(layer.FusedLinear(one, from, to, m, FloatType::kF32, true),
+                 RowsOf(linear, kRows, first, m));
+      ExpectSame(layer.FusedFeedForward(one, from, to, m), RowsOf(feed_forward, kRows, first, m));
+    }
+  }
+}
+
+TEST_P(FusedLinearOnTier, ARowThatIsNotFiniteSpoilsOnlyItself) {
+  constexpr int64_t kSize = 64, kRows = 4;
+  const Layer layer(kSize, 20, 48);
+  const Floats good = RandomFloats(kRows * kSize, 10), residual = RandomFloats(kRows * kSize, 11);
+  ThreadPool pool(1);
+  const Result expected = layer.FusedFeedForward(pool, good.data(), residual.data(), kRows);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Floats x = good;
+    x[2 * kSize + 40] = bad;
+    const Result spoilt = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
+    for (const int64_t row : {0, 1, 3}) {
+      ExpectSame(RowsOf(spoilt, kRows, row, 1), RowsOf(expected, kRows, row, 1));
+    }
+    const Bytes out = RowsOf(spoilt, kRows, 2, 1).out;
+    for (int64_t i = 0; i < kSize; ++i) {
+      float value;
+      std::memcpy(&value, &out[i * sizeof(float)], sizeof(float));
+      EXPECT_FALSE(std::isfinite(value)) << i;
+    }
+  }
+}
+
+TEST_P(FusedLinearOnTier, TheSumMayTakeThePlaceOfAnInput) {
+  constexpr int64_t kSize = 48, kRows = 17;
+  const Layer layer(kSize, 20, 32);
+  const Floats x = RandomFloats(kRows * kSize, 12), residual = RandomFloats(kRows * kSize, 13);
+  ThreadPool pool(2);
+  const Result expected = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
+  FloatTensor total(FloatType::kF32, residual), out(FloatType::kF32, kRows * kSize);
+
+  AddNormFeedForward(
+      pool, layer.Norm(x.data(), reinterpret_cast<const float*>(total.data()), kRows, total),
+      layer.gate_up.data(), layer.inner, Activation::kSilu, layer.down.data(),
+      reinterpret_cast<float*>(out.data()));
+
+  ExpectSame({out.bytes(), total.bytes()}, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, FusedLinearOnTier, ::testing::ValuesIn(SupportedTiers()),
+                         [](const auto& info) { return std::string(IsaName(info.param)); });
+
+TEST(FusedLinear, TheTierAndTheNumberOfThreadsChangeNoBit) {
+  // Large enough that tiles and rows are both divided among the threads, and blocks into parts.
+  constexpr int64_t kSize = 520, kRows = 700;
+  const Layer layer(kSize, 300, 528);
+  const Floats x = RandomFloats(kRows * kSize, 14), residual = RandomFloats(kRows * kSize, 15);
+  ThreadPool one(1);
+  const Result linear =
+      layer.SeparateLinear(one, x.data(), residual.data(), kRows, FloatType::kF16, false);
+  const Result feed_forward = layer.SeparateFeedForward(one, x.data(), residual.data(), kRows);
+  for (const Isa isa : SupportedTiers()) {
+    const TierScope tier(isa);
+    for (const int threads : {1, 2, 3, 5}) {
+      SCOPED_TRACE(std::string(IsaName(isa)) + ", " + std::to_string(threads) + " threads");
+      ThreadPool pool(threads);
+      for (const int64_t m : {int64_t{1}, int64_t{40}, kRows}) {
+        ExpectSame(layer.FusedLinear(pool, x.data(), residual.data(), m, FloatType::kF16, false),
+                   RowsOf(linear, kRows, 0, m));
+        ExpectSame(layer.FusedFeedForward(pool, x.data(), residual.data(), m),
+                   RowsOf(feed_forward, kRows, 0, m));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aiomlc

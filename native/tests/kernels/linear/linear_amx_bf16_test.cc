@@ -1,0 +1,404 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/linear/amx_support.h"
+#include "kernels/linear/linear.h"
+#include "platform/cpu_info.h"
+#include "tests/doubles/kernel_testing.h"
+#include "tests/doubles/software_tiles.h"
+
+#if defined(__x86_64__)
+
+namespace aiomlc {
+namespace {
+
+using Floats = std::vector<float>;
+using Kernel = void (*)(const LinearBlock&);
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kShapes[][2] = {{16, 32}, {1, 1},   {17, 31},  {40, 96},  {100, 70},
+                                  {7, 257}, {33, 33}, {48, 515}, {20, 2100}};
+constexpr int64_t kBatches[] = {1, 2, 5, 6, 15, 16, 17, 21, 22, 33, 64, 65, 81, 130};
+// Of the sum of the sizes of an output's terms; the tests of all tiers ask 2e-6 of float weights.
+constexpr double kTolerance = 5e-7;
+
+int64_t GroupsOf(int64_t cols) { return (cols + kGroupSize - 1) / kGroupSize; }
+
+/*! \brief A layer of bf16 weights with activations as a kernel of tiles gets them. */
+class Layer {
+ public:
+  Layer(int64_t outputs, int64_t inputs, int64_t rows)
+      : Layer(outputs, inputs, RandomFloats(outputs * inputs, 1, 0.05f),
+              RandomFloats(rows * inputs, 2, 3.0f)) {}
+
+  Layer(int64_t outputs, int64_t inputs, Floats weights, Floats x)
+      : outputs_(outputs),
+        inputs_(inputs),
+        rows_(static_cast<int64_t>(x.size()) / inputs),
+        x_(std::move(x)),
+        weights_(std::move(weights)),
+        bias_(RandomFloats(outputs, 3)) {
+    for (float& weight : weights_) weight = BFloat16ToFloat(FloatToBFloat16(weight));
+    // Of these sizes exactly, so that a sanitizer sees what is read behind the end.
+    packed_.resize(PackedMatrixBytes(WeightFormat::kBF16, outputs, inputs));
+    PackMatrixF32(WeightFormat::kBF16, weights_.data(), outputs, inputs, 0, outputs,
+                  packed_.data());
+  }
+
+  int64_t tiles() const { return (outputs_ + kTileRows - 1) / kTileRows; }
+  int64_t rows() const { return rows_; }
+  int64_t outputs() const { return outputs_; }
+
+  /*! \brief What a kernel makes of rows [first, first + count), so many tiles and rows at once. */
+  std::vector<uint8_t> Multiply(Kernel kernel, int64_t first, int64_t count, int64_t tiles_at_once,
+                                int64_t rows_at_once, FloatType type = FloatType::kF32,
+                                bool biased = true) const {
+    std::vector<uint16_t> parts(count * GroupsOf(inputs_) * kGroupSize * kParts);
+    SplitRowsAvx512(
+        {x_.data() + first * inputs_, FloatType::kF32, count, inputs_, 0, count, parts.data()});
+    FloatTensor out(type, Floats(count * outputs_ + 16, 1234.0f));
+    LinearBlock block = {};
+    block.packed = packed_.data();
+    block.rows_n = outputs_;
+    block.cols_k = inputs_;
+    block.parts = parts.data();
+    block.bias = biased ? bias_.data() : nullptr;
+    block.out = out.data();
+    block.out_type = type;
+    for (; block.tile_begin < tiles(); block.tile_begin = block.tile_end) {
+      block.tile_end = std::min(tiles(), block.tile_begin + tiles_at_once);
+      for (block.row_begin = 0; block.row_begin < count; block.row_begin = block.row_end) {
+        block.row_end = std::min(count, block.row_begin + rows_at_once);
+        kernel(block);
+      }
+    }
+    for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(out[count * outputs_ + i], 1234.0f);
+    return out.Slice(0, count * outputs_);
+  }
+
+  Floats Multiply(Kernel kernel) const {
+    const std::vector<uint8_t> bytes = Multiply(kernel, 0, rows_, tiles(), rows_);
+    Floats floats(bytes.size() / sizeof(float));
+    std::memcpy(floats.data(), bytes.data(), bytes.size());
+    return floats;
+  }
+
+  /*! \brief The largest error of an output, in sizes of its terms. */
+  double Error(const Floats& out) const {
+    double worst = 0;
+    for (int64_t row = 0; row < rows_; ++row) {
+      for (int64_t n = 0; n < outputs_; ++n) {
+        double exact = bias_[n], size = std::fabs(exact);
+        for (int64_t k = 0; k < inputs_; ++k) {
+          const double term = double{x_[row * inputs_ + k]} * weights_[n * inputs_ + k];
+          exact += term;
+          size += std::fabs(term);
+        }
+        const double error = std::fabs(out[row * outputs_ + n] - exact) / size;
+        if (!(error <= worst)) worst = error;
+      }
+    }
+    return worst;
+  }
+
+ private:
+  int64_t outputs_, inputs_, rows_;
+  Floats x_, weights_, bias_;
+  std::vector<uint8_t> packed_;
+};
+
+struct NamedKernel {
+  const char* name;
+  Kernel kernel;
+};
+
+/*! \brief Tiles made of loops, and the processor's where it has them. */
+class LinearAmxBF16Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
+    if (UsableAmx().bf16) kernels_.push_back({"processor", kBF16Amx});
+  }
+
+  std::vector<NamedKernel> kernels_ = {{"manual", BF16OnSoftwareTiles},
+                                       {"sequential", BF16OnSequentialTiles}};
+};
+
+std::string Describe(const char* name, const Layer& layer) {
+  return std::string(name) + " n " + std::to_string(layer.outputs()) + " m " +
+         std::to_string(layer.rows());
+}
+
+TEST_F(LinearAmxBF16Test, AnOutputIsNearerTheExactOneThanOtherTiersMustBe) {
+  for (const auto& [outputs, inputs] : kShapes) {
+    for (const int64_t rows : {1, 5, 7, 16, 35}) {
+      const Layer layer(outputs, inputs, rows);
+      for (const auto& [name, kernel] : kernels_) {
+        EXPECT_LE(layer.Error(layer.Multiply(kernel)), kTolerance)
+            << Describe(name, layer) << " k " << inputs;
+      }
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, NothingOfAnActivationIsLost) {
+  // One input: whatever is lost of it shows.
+  const Floats weights = RandomFloats(16, 4);
+  Floats x = RandomFloats(40, 5);
+  for (int i = 0; i < 40; ++i) x[i] = std::ldexp(x[i], 5 * (i - 20));
+  const Layer layer(16, 1, weights, x);
+  for (const auto& [name, kernel] : kernels_) {
+    const std::vector<uint8_t> bytes = layer.Multiply(kernel, 0, 40, 1, 40, FloatType::kF32, false);
+    Floats out(bytes.size() / sizeof(float));
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    for (int i = 0; i < 40; ++i) {
+      for (int n = 0; n < 16; ++n) {
+        const double exact = double{x[i]} * BFloat16ToFloat(FloatToBFloat16(weights[n]));
+        ASSERT_NEAR(out[i * 16 + n], exact, 0x1p-23 * std::fabs(exact)) << name << " " << x[i];
+      }
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, ARowHasTheSameBitsAloneAndInAnyBatch) {
+  for (const auto& [outputs, inputs] : kShapes) {
+    const Layer layer(outputs, inputs, 140);
+    for (const auto& [name, kernel] : kernels_) {
+      const Floats all = layer.Multiply(kernel);
+      for (const int64_t count : kBatches) {
+        SCOPED_TRACE(Describe(name, layer) + " of " + std::to_string(count));
+        const int64_t first = 140 - count;
+        const std::vector<uint8_t> some =
+            layer.Multiply(kernel, first, count, layer.tiles(), count);
+        ASSERT_EQ(std::memcmp(some.data(), all.data() + first * outputs, some.size()), 0);
+      }
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, TheCutIntoBlocksChangesNoBit) {
+  const Layer layer(100, 300, 139);
+  for (const auto& [name, kernel] : kernels_) {
+    for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
+      const auto expected = layer.Multiply(kernel, 0, 139, layer.tiles(), 139, type);
+      for (const int64_t tiles : {1, 2, 3, 4}) {
+        for (const int64_t rows : {16, 48, 64, 80}) {
+          EXPECT_EQ(layer.Multiply(kernel, 0, 139, tiles, rows, type), expected)
+              << name << " " << tiles << " tiles, " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, ARowThatIsNotFiniteSpoilsOnlyItself) {
+  constexpr int64_t kOutputs = 40, kInputs = 70;
+  const Floats weights = RandomFloats(kOutputs * kInputs, 6);
+  // Of the last one, the upper half alone would be infinity.
+  for (const float bad : {kNan, kInfinity, -kInfinity, std::bit_cast<float>(0x7f800001u)}) {
+    for (const int64_t rows : {3, 9, 20}) {
+      Floats x = RandomFloats(rows * kInputs, 7);
+      const Layer good(kOutputs, kInputs, weights, x);
+      x[2 * kInputs + 69] = bad;
+      const Layer spoiled(kOutputs, kInputs, weights, x);
+      for (const auto& [name, kernel] : kernels_) {
+        SCOPED_TRACE(Describe(name, spoiled));
+        const Floats expected = good.Multiply(kernel), out = spoiled.Multiply(kernel);
+        for (int64_t i = 0; i < rows * kOutputs; ++i) {
+          if (i / kOutputs != 2) {
+            ASSERT_EQ(out[i], expected[i]);
+          } else if (std::isnan(bad)) {
+            ASSERT_TRUE(std::isnan(out[i]));
+          } else {
+            const float weight = weights[i % kOutputs * kInputs + 69];
+            ASSERT_EQ(out[i], std::copysign(kInfinity, weight * bad));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, AWeightThatIsNotFiniteSpoilsOnlyItsOutput) {
+  constexpr int64_t kOutputs = 40, kInputs = 70, kRowCount = 7;
+  const Floats x = RandomFloats(kRowCount * kInputs, 8);
+  Floats weights = RandomFloats(kOutputs * kInputs, 9);
+  const Layer good(kOutputs, kInputs, weights, x);
+  for (const float bad : {kNan, kInfinity}) {
+    weights[18 * kInputs + 33] = bad;
+    const Layer spoiled(kOutputs, kInputs, weights, x);
+    for (const auto& [name, kernel] : kernels_) {
+      const Floats expected = good.Multiply(kernel), out = spoiled.Multiply(kernel);
+      for (int64_t i = 0; i < kRowCount * kOutputs; ++i) {
+        if (i % kOutputs == 18) {
+          ASSERT_FALSE(std::isfinite(out[i])) << name;
+        } else {
+          ASSERT_EQ(out[i], expected[i]) << name;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, WhatIsSubnormalCountsAsZero) {
+  constexpr float kTiny = 0x1p-130f;
+  for (const auto& [name, kernel] : kernels_) {
+    for (const auto& [weight, x] : {std::pair(kTiny, 1e10f), std::pair(1e10f, kTiny)}) {
+      const Layer layer(1, 1, {weight}, {x});
+      const std::vector<uint8_t> out = layer.Multiply(kernel, 0, 1, 1, 1, FloatType::kF32, false);
+      EXPECT_EQ(out, std::vector<uint8_t>(sizeof(float), 0)) << name;
+    }
+  }
+}
+
+TEST_F(LinearAmxBF16Test, TheLargestActivationsStayFinite) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  const Layer layer(1, 1, {0.5f}, {kLargest, -kLargest});
+  for (const auto& [name, kernel] : kernels_) {
+    EXPECT_EQ(layer.Multiply(kernel)[0], kLargest / 2) << name;
+    EXPECT_EQ(layer.Multiply(kernel)[1], -kLargest / 2) << name;
+  }
+}
+
+/*! \brief The parts of activation `i` of a row that is alone. */
+std::vector<float> PartsOf(const std::vector<uint16_t>& parts, int64_t i) {
+  std::vector<float> result;
+  for (int64_t part = 0; part < kParts; ++part) {
+    result.push_back(
+        BFloat16ToFloat(parts[(i / kGroupSize * kParts + part) * kGroupSize + i % kGroupSize]));
+  }
+  return result;
+}
+
+TEST_F(LinearAmxBF16Test, PartsAddUpToTheirActivation) {
+  Floats x = RandomFloats(1000, 10);
+  for (int i = 0; i < 1000; ++i) x[i] = std::ldexp(x[i], i % 220 - 100);
+  x.insert(x.end(), {0.0f, -0.0f, 1.0f, std::bit_cast<float>(0x3fffffffu), 65504.0f});
+  const auto count = static_cast<int64_t>(x.size());
+  std::vector<uint16_t> parts(GroupsOf(count) * kGroupSize * kParts, 0xffff);
+
+  SplitRowsAvx512({x.data(), FloatType::kF32, 1, count, 0, 1, parts.data()});
+
+  for (int64_t i = 0; i < count; ++i) {
+    const Floats of = PartsOf(parts, i);
+    ASSERT_EQ(double{of[0]} + of[1] + of[2], x[i]);
+    ASSERT_LE(std::fabs(of[1]), 0x1p-7 * std::fabs(of[0]));
+    ASSERT_LE(std::fabs(of[2]), 0x1p-15 * std::fabs(of[0]));
+  }
+  for (int64_t i = count; i < GroupsOf(count) * kGroupSize; ++i) {
+    ASSERT_EQ(PartsOf(parts, i), Floats(3, 0.0f));
+  }
+}
+
+TEST_F(LinearAmxBF16Test, PartsOfHalvesAreThoseOfTheirFloats) {
+  constexpr int64_t kRowCount = 19, kInputs = 50;
+  const FloatTensor halves(FloatType::kF16, RandomFloats(kRowCount * kInputs, 11));
+  Floats wide(kRowCount * kInputs);
+  for (size_t i = 0; i < wide.size(); ++i) wide[i] = halves[i];
+  std::vector<uint16_t> expected(kRowCount * GroupsOf(kInputs) * kGroupSize * kParts);
+  std::vector<uint16_t> parts(expected.size());
+
+  SplitRowsAvx512(
+      {wide.data(), FloatType::kF32, kRowCount, kInputs, 0, kRowCount, expected.data()});
+  SplitRowsAvx512({halves.data(), FloatType::kF16, kRowCount, kInputs, 0, 16, parts.data()});
+  SplitRowsAvx512(
+      {halves.data(), FloatType::kF16, kRowCount, kInputs, 16, kRowCount, parts.data()});
+
+  EXPECT_EQ(parts, expected);
+}
+
+void SlightlyWrong(const LinearBlock& block) {
+  BF16OnSoftwareTiles(block);
+  static_cast<float*>(block.out)[17] *= 1.001f;
+}
+
+/*! \brief Leaves out the smallest part of every activation. */
+void WithoutLowParts(const LinearBlock& block) {
+  const int64_t count = block.row_end * GroupsOf(block.cols_k) * kGroupSize * kParts;
+  std::vector<uint16_t> parts(block.parts, block.parts + count);
+  for (int64_t panel = 0; panel < block.row_end; panel += kPanelRows) {
+    const int64_t part = std::min(kPanelRows, block.row_end - panel) * kGroupSize;
+    const int64_t end = std::min(block.row_end, panel + kPanelRows);
+    const int64_t row_parts = GroupsOf(block.cols_k) * kGroupSize * kParts;
+    for (int64_t i = panel * row_parts; i < end * row_parts; ++i) {
+      if ((i - panel * row_parts) / part % kParts == 2) parts[i] = 0;
+    }
+  }
+  LinearBlock without = block;
+  without.parts = parts.data();
+  BF16OnSoftwareTiles(without);
+}
+
+/*! \brief Another order of addition where few rows share a register. */
+void OtherwiseForFewRows(const LinearBlock& block) {
+  (block.row_end <= 5 ? BF16OnSequentialTiles : BF16OnSoftwareTiles)(block);
+}
+
+TEST_F(LinearAmxBF16Test, TheComparisonAtTheStartNoticesWhatIsWrong) {
+  for (const auto& [name, kernel] : kernels_) EXPECT_TRUE(NearAvx512(kernel)) << name;
+  EXPECT_FALSE(NearAvx512(SlightlyWrong));
+  EXPECT_FALSE(NearAvx512(WithoutLowParts));
+  EXPECT_FALSE(NearAvx512(OtherwiseForFewRows));
+}
+
+/*! \brief What is used of what is offered, and what is said about it. */
+std::pair<AmxUse, std::string> Try(AmxUse offered, Kernel q4, Kernel bf16) {
+  ::testing::internal::CaptureStderr();
+  const AmxUse use = TryKernels(offered, q4, bf16);
+  return {use, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST_F(LinearAmxBF16Test, EachKernelIsUsedWhereItIsOfferedAndRight) {
+  const Kernel q4 = Q4OnSoftwareTiles, bf16 = BF16OnSoftwareTiles;
+  for (const bool offers_q4 : {false, true}) {
+    for (const bool offers_bf16 : {false, true}) {
+      const auto [use, report] = Try({offers_q4, offers_bf16}, q4, bf16);
+      EXPECT_EQ(use.q4, offers_q4);
+      EXPECT_EQ(use.bf16, offers_bf16);
+      EXPECT_EQ(report, "");
+    }
+  }
+
+  const auto [use, report] = Try({true, true}, q4, WithoutLowParts);
+
+  EXPECT_TRUE(use.q4);
+  EXPECT_FALSE(use.bf16);
+  EXPECT_NE(report.find("AMX multiplies bf16 weights wrongly"), std::string::npos) << report;
+}
+
+TEST_F(LinearAmxBF16Test, ALayerOnTheAmxTierIsTheKernelOnAnyThreads) {
+  if (!UsableAmx().bf16) GTEST_SKIP() << "needs AMX bf16";
+  constexpr int64_t kOutputs = 260, kInputs = 520;
+  const Floats weights = RandomFloats(kOutputs * kInputs, 12, 0.05f);
+  std::vector<uint8_t> packed(PackedMatrixBytes(WeightFormat::kBF16, kOutputs, kInputs));
+  PackMatrixF32(WeightFormat::kBF16, weights.data(), kOutputs, kInputs, 0, kOutputs, packed.data());
+  const TierScope scope(Isa::kAmx);
+  for (const int64_t rows : kBatches) {
+    const Floats x = RandomFloats(rows * kInputs, 13);
+    const Layer layer(kOutputs, kInputs, weights, x);
+    const auto expected =
+        layer.Multiply(kBF16Amx, 0, rows, layer.tiles(), rows, FloatType::kF32, false);
+    for (const int threads : {1, 2}) {
+      ThreadPool pool(threads);
+      Floats out(rows * kOutputs);
+      Linear(pool, WeightFormat::kBF16, packed.data(), kOutputs, kInputs, x.data(), FloatType::kF32,
+             rows, nullptr, out.data(), FloatType::kF32);
+      EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size()), 0)
+          << rows << " rows, " << threads << " threads";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aiomlc
+
+#endif  // defined(__x86_64__)

@@ -1,0 +1,489 @@
+#include "kernels/linear/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "platform/cpu_info.h"
+#include "tests/doubles/kernel_testing.h"
+
+namespace aiomlc {
+namespace {
+
+using Floats = std::vector<float>;
+using Bytes = std::vector<uint8_t>;
+
+/*! \brief Restores the tier when a test ends. */
+class LinearTest : public ::testing::Test {
+ protected:
+  void TearDown() override { SetIsa(before_); }
+
+ private:
+  Isa before_ = ActiveIsa();
+};
+
+std::vector<uint16_t> Halves(const Floats& values) {
+  std::vector<uint16_t> halves(values.size());
+  std::transform(values.begin(), values.end(), halves.begin(), FloatToHalf);
+  return halves;
+}
+
+/*! \brief A matrix as q4f16_1 stores it, with random nibbles and scales. */
+struct Q4Matrix {
+  int64_t rows, cols, groups;
+  std::vector<uint32_t> words;
+  std::vector<uint16_t> scales;
+
+  Q4Matrix(int64_t rows, int64_t cols, uint32_t seed)
+      : rows(rows), cols(cols), groups((cols + 31) / 32), words(rows * groups * 4, 0) {
+    std::mt19937 random(seed);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t k = 0; k < cols; ++k) {
+        words[(row * groups * 32 + k) / 8] |= (random() % 15) << (4 * (k % 8));
+      }
+    }
+    Floats values = RandomFloats(rows * groups, seed + 1, 0.02f);
+    for (float& value : values) value = std::fabs(value);
+    scales = Halves(values);
+  }
+
+  int Value(int64_t row, int64_t k) const {
+    return static_cast<int>((words[(row * groups * 32 + k) / 8] >> (4 * (k % 8))) & 15);
+  }
+  double Weight(int64_t row, int64_t k) const {
+    return (Value(row, k) - 7) * static_cast<double>(HalfToFloat(scales[row * groups + k / 32]));
+  }
+  Bytes Pack() const {
+    Bytes packed(PackedMatrixBytes(WeightFormat::kQ4, rows, cols), 0xee);
+    PackMatrixQ4(words.data(), scales.data(), rows, cols, 0, rows, packed.data());
+    return packed;
+  }
+};
+
+/*! \brief The activations that the q4 kernels use, from the definition. */
+std::vector<double> RoundedActivations(const Floats& x, int64_t m, int64_t cols) {
+  std::vector<double> rounded(x.size());
+  for (int64_t row = 0; row < m; ++row) {
+    for (int64_t begin = 0; begin < cols; begin += 32) {
+      const int64_t end = std::min(cols, begin + 32);
+      float largest = 0;
+      for (int64_t k = begin; k < end; ++k) {
+        largest = std::max(largest, std::fabs(x[row * cols + k]));
+      }
+      const float scale = largest / 127.0f;
+      for (int64_t k = begin; k < end; ++k) {
+        const float steps = scale == 0 ? 0 : std::nearbyint(x[row * cols + k] / scale);
+        rounded[row * cols + k] = static_cast<double>(steps) * scale;
+      }
+    }
+  }
+  return rounded;
+}
+
+struct Product {
+  std::vector<double> value;
+  std::vector<double> magnitude;  // The sum of the absolute terms: what errors are relative to.
+};
+
+template <typename Weight>
+Product Oracle(int64_t rows, int64_t cols, int64_t m, const std::vector<double>& x,
+               const float* bias, Weight weight) {
+  Product product{std::vector<double>(m * rows), std::vector<double>(m * rows)};
+  std::vector<double> row_weights(cols);
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t k = 0; k < cols; ++k) row_weights[k] = weight(n, k);
+    for (int64_t i = 0; i < m; ++i) {
+      double sum = bias == nullptr ? 0.0 : bias[n];
+      double magnitude = std::fabs(sum);
+      for (int64_t k = 0; k < cols; ++k) {
+        sum += row_weights[k] * x[i * cols + k];
+        magnitude += std::fabs(row_weights[k] * x[i * cols + k]);
+      }
+      product.value[i * rows + n] = sum;
+      product.magnitude[i * rows + n] = magnitude;
+    }
+  }
+  return product;
+}
+
+void ExpectClose(const Floats& actual, const Product& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.value.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected.value[i], tolerance * expected.magnitude[i] + 1e-30) << i;
+  }
+}
+
+void ExpectSameBits(const Floats& actual, const Floats& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
+}
+
+/*! \brief One call, float32 in and out. The output is longer, to see writes behind its end. */
+Floats Multiply(int threads, WeightFormat format, const Bytes& packed, int64_t rows, int64_t cols,
+                const float* x, int64_t m, const float* bias = nullptr) {
+  constexpr float kUntouched = 12345.0f;
+  ThreadPool pool(threads);
+  Floats out(m * rows + 16, kUntouched);
+  Linear(pool, format, packed.data(), rows, cols, x, FloatType::kF32, m, bias, out.data(),
+         FloatType::kF32);
+  for (size_t i = m * rows; i < out.size(); ++i) EXPECT_EQ(out[i], kUntouched);
+  out.resize(m * rows);
+  return out;
+}
+
+constexpr int64_t kShapes[][2] = {{16, 32}, {1, 1}, {17, 31}, {40, 96}, {100, 70}, {7, 257}};
+constexpr int64_t kBatches[] = {1, 2, 3, 5, 8, 16, 33, 130};
+
+TEST_F(LinearTest, Q4EqualsTheOracleOnEveryTier) {
+  for (const auto& [rows, cols] : kShapes) {
+    const Q4Matrix matrix(rows, cols, 1);
+    const Bytes packed = matrix.Pack();
+    const Floats bias = RandomFloats(rows, 5);
+    for (const int64_t m : kBatches) {
+      const Floats x = RandomFloats(m * cols, 2);
+      const auto weight = [&](int64_t n, int64_t k) { return matrix.Weight(n, k); };
+      const std::vector<double> rounded = RoundedActivations(x, m, cols);
+      const Product plain = Oracle(rows, cols, m, rounded, nullptr, weight);
+      const Product biased = Oracle(rows, cols, m, rounded, bias.data(), weight);
+      const Product exact =
+          Oracle(rows, cols, m, std::vector<double>(x.begin(), x.end()), nullptr, weight);
+      for (const Isa isa : SupportedTiers()) {
+        SCOPED_TRACE(std::string(IsaName(isa)) + " n " + std::to_string(rows) + " k " +
+                     std::to_string(cols) + " m " + std::to_string(m));
+        SetIsa(isa);
+        const Floats out = Multiply(2, WeightFormat::kQ4, packed, rows, cols, x.data(), m);
+        ExpectClose(out, plain, 1e-6);
+        ExpectClose(Multiply(2, WeightFormat::kQ4, packed, rows, cols, x.data(), m, bias.data()),
+                    biased, 1e-6);
+        // What the 8-bit activations cost: half a step of 1/127 of the largest in the group.
+        double largest = 0;
+        for (const float value : x) largest = std::max(largest, std::fabs(double{value}));
+        for (size_t i = 0; i < out.size(); ++i) {
+          double weights = 0;
+          for (int64_t k = 0; k < cols; ++k) weights += std::fabs(weight(i % rows, k));
+          ASSERT_NEAR(out[i], exact.value[i], 0.51 / 127 * largest * weights + 1e-30);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LinearTest, FloatWeightsEqualTheOracleOnEveryTier) {
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16}) {
+    for (const auto& [rows, cols] : kShapes) {
+      const Floats weights = RandomFloats(rows * cols, 3);
+      Bytes packed(PackedMatrixBytes(format, rows, cols), 0xee);
+      PackMatrixF32(format, weights.data(), rows, cols, 0, rows, packed.data());
+      const Floats bias = RandomFloats(rows, 5);
+      const auto weight = [&, cols = cols](int64_t n, int64_t k) -> double {
+        const float value = weights[n * cols + k];
+        return format == WeightFormat::kF32 ? value : BFloat16ToFloat(FloatToBFloat16(value));
+      };
+      for (const int64_t m : kBatches) {
+        const Floats x = RandomFloats(m * cols, 4);
+        const std::vector<double> exact(x.begin(), x.end());
+        const Product plain = Oracle(rows, cols, m, exact, nullptr, weight);
+        const Product biased = Oracle(rows, cols, m, exact, bias.data(), weight);
+        for (const Isa isa : SupportedTiers()) {
+          SCOPED_TRACE(std::string(IsaName(isa)) + " n " + std::to_string(rows) + " k " +
+                       std::to_string(cols) + " m " + std::to_string(m));
+          SetIsa(isa);
+          ExpectClose(Multiply(2, format, packed, rows, cols, x.data(), m), plain, 2e-6);
+          ExpectClose(Multiply(2, format, packed, rows, cols, x.data(), m, bias.data()), biased,
+                      2e-6);
+        }
+      }
+    }
+  }
+}
+
+Bytes PackRandom(WeightFormat format, int64_t rows, int64_t cols) {
+  const Floats weights = RandomFloats(rows * cols, 11, 0.05f);
+  Bytes packed(PackedMatrixBytes(format, rows, cols));
+  PackMatrixF32(format, weights.data(), rows, cols, 0, rows, packed.data());
+  return packed;
+}
+
+class LinearFormatTest : public LinearTest, public ::testing::WithParamInterface<WeightFormat> {};
+
+TEST_P(LinearFormatTest, ARowHasTheSameBitsAloneAndInAnyBatch) {
+  constexpr int64_t kN = 83, kK = 200, kM = 130;
+  const Bytes packed = PackRandom(GetParam(), kN, kK);
+  const Floats x = RandomFloats(kM * kK, 12);
+  for (const Isa isa : SupportedTiers()) {
+    SCOPED_TRACE(IsaName(isa));
+    SetIsa(isa);
+    const Floats together = Multiply(2, GetParam(), packed, kN, kK, x.data(), kM);
+    for (const int64_t m : kBatches) {
+      for (const int64_t first : {int64_t{0}, (kM - m) / 2, kM - m}) {
+        const Floats part = Multiply(1, GetParam(), packed, kN, kK, x.data() + first * kK, m);
+        ExpectSameBits(part, {together.begin() + first * kN, together.begin() + (first + m) * kN});
+      }
+    }
+  }
+}
+
+TEST_P(LinearFormatTest, TheNumberOfThreadsChangesNoBit) {
+  // Large enough that tiles and rows are both divided among the threads.
+  constexpr int64_t kN = 1000, kK = 520, kM = 700;
+  const Bytes packed = PackRandom(GetParam(), kN, kK);
+  const Floats x = RandomFloats(kM * kK, 13);
+  SetIsa(SupportedIsa());
+  const Floats many = Multiply(1, GetParam(), packed, kN, kK, x.data(), kM);
+  const Floats one = Multiply(1, GetParam(), packed, kN, kK, x.data(), 1);
+
+  for (const int threads : {2, 3, 5}) {
+    ExpectSameBits(Multiply(threads, GetParam(), packed, kN, kK, x.data(), kM), many);
+    ExpectSameBits(Multiply(threads, GetParam(), packed, kN, kK, x.data(), 1), one);
+  }
+  ExpectSameBits(one, {many.begin(), many.begin() + kN});
+}
+
+TEST_P(LinearFormatTest, TheTierChangesNoBit) {
+  for (const auto& [rows, cols] : kShapes) {
+    const Bytes packed = PackRandom(GetParam(), rows, cols);
+    for (const int64_t m : {1, 7, 33}) {
+      const Floats x = RandomFloats(m * cols, 14, 30.0f);
+      SetIsa(Isa::kPortable);
+      const Floats expected = Multiply(2, GetParam(), packed, rows, cols, x.data(), m);
+      for (const Isa isa : SupportedTiers()) {
+        // Tiles add bf16 in an order of their own.
+        if (isa == Isa::kAmx && GetParam() == WeightFormat::kBF16) continue;
+        SCOPED_TRACE(IsaName(isa));
+        SetIsa(isa);
+        ExpectSameBits(Multiply(2, GetParam(), packed, rows, cols, x.data(), m), expected);
+      }
+    }
+  }
+}
+
+TEST_P(LinearFormatTest, HalfInputsAndOutputsAreConversionsOfTheFloatOnes) {
+  constexpr int64_t kN = 37, kK = 75, kM = 5;
+  const Bytes packed = PackRandom(GetParam(), kN, kK);
+  const Floats bias = RandomFloats(kN, 15);
+  const std::vector<uint16_t> x = Halves(RandomFloats(kM * kK, 16));
+  Floats wide(x.size());
+  std::transform(x.begin(), x.end(), wide.begin(), HalfToFloat);
+  ThreadPool pool(2);
+  for (const Isa isa : SupportedTiers()) {
+    SCOPED_TRACE(IsaName(isa));
+    SetIsa(isa);
+    const Floats expected = Multiply(2, GetParam(), packed, kN, kK, wide.data(), kM, bias.data());
+
+    Floats out(kM * kN);
+    Linear(pool, GetParam(), packed.data(), kN, kK, x.data(), FloatType::kF16, kM, bias.data(),
+           out.data(), FloatType::kF32);
+    ExpectSameBits(out, expected);
+
+    std::vector<uint16_t> halves(kM * kN + 8, 0x1234);
+    Linear(pool, GetParam(), packed.data(), kN, kK, wide.data(), FloatType::kF32, kM, bias.data(),
+           halves.data(), FloatType::kF16);
+    std::vector<uint16_t> expected_halves = Halves(expected);
+    expected_halves.insert(expected_halves.end(), 8, 0x1234);
+    EXPECT_EQ(halves, expected_halves);
+  }
+}
+
+TEST_P(LinearFormatTest, ARowThatIsNotFiniteSpoilsOnlyItself) {
+  constexpr int64_t kN = 20, kK = 64, kM = 4;
+  const Bytes packed = PackRandom(GetParam(), kN, kK);
+  const Floats good = RandomFloats(kM * kK, 17);
+  for (const Isa isa : SupportedTiers()) {
+    SCOPED_TRACE(IsaName(isa));
+    SetIsa(isa);
+    const Floats expected = Multiply(1, GetParam(), packed, kN, kK, good.data(), kM);
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      Floats x = good;
+      x[2 * kK + 40] = bad;
+      const Floats out = Multiply(1, GetParam(), packed, kN, kK, x.data(), kM);
+      for (int64_t i = 0; i < kM * kN; ++i) {
+        if (i / kN == 2) {
+          EXPECT_FALSE(std::isfinite(out[i])) << i;
+        } else {
+          EXPECT_EQ(out[i], expected[i]) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearFormatTest, AnEmbeddingIsTheRowThatALinearLayerSees) {
+  constexpr int64_t kVocab = 45, kHidden = 70;
+  const Bytes packed = PackRandom(GetParam(), kVocab, kHidden);
+  const std::vector<int32_t> ids = {44, 0, 17, 17, 16, 15};
+  ThreadPool pool(2);
+  Floats rows(ids.size() * kHidden);
+
+  EmbedRows(pool, GetParam(), packed.data(), kVocab, kHidden, ids.data(), ids.size(), rows.data());
+
+  // A unit vector picks one weight; 127 steps of 1/127 are exact only to rounding.
+  for (int64_t k = 0; k < kHidden; ++k) {
+    Floats unit(kHidden, 0.0f);
+    unit[k] = 1.0f;
+    const Floats column = Multiply(1, GetParam(), packed, kVocab, kHidden, unit.data(), 1);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_NEAR(rows[i * kHidden + k], column[ids[i]], 1e-6f * std::fabs(column[ids[i]]));
+    }
+  }
+}
+
+TEST_P(LinearFormatTest, PackingInPartsEqualsPackingAtOnce) {
+  constexpr int64_t kN = 75, kK = 50;
+  const Floats weights = RandomFloats(kN * kK, 18);
+  Bytes whole(PackedMatrixBytes(GetParam(), kN, kK), 0x11);
+  Bytes parts(whole.size(), 0x22);
+
+  PackMatrixF32(GetParam(), weights.data(), kN, kK, 0, kN, whole.data());
+  PackMatrixF32(GetParam(), weights.data(), kN, kK, 64, kN, parts.data());
+  PackMatrixF32(GetParam(), weights.data(), kN, kK, 0, 16, parts.data());
+  PackMatrixF32(GetParam(), weights.data(), kN, kK, 16, 64, parts.data());
+
+  EXPECT_EQ(parts, whole);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, LinearFormatTest,
+                         ::testing::Values(WeightFormat::kF32, WeightFormat::kBF16,
+                                           WeightFormat::kQ4),
+                         [](const auto& info) {
+                           return info.param == WeightFormat::kF32    ? "f32"
+                                  : info.param == WeightFormat::kBF16 ? "bf16"
+                                                                      : "q4";
+                         });
+
+TEST_F(LinearTest, SubnormalScalesStayFiniteAndAccurate) {
+  constexpr int64_t kN = 16, kK = 64;
+  const Q4Matrix matrix(kN, kK, 21);
+  const Bytes packed = matrix.Pack();
+  for (const Isa isa : SupportedTiers()) {
+    SetIsa(isa);
+    for (const float size : {0.0f, 1e-44f, 1e-42f, 1e-38f, 1e30f}) {
+      Floats x(kK, 0.0f);
+      x[3] = size;
+      const Floats out = Multiply(1, WeightFormat::kQ4, packed, kN, kK, x.data(), 1);
+      for (int64_t n = 0; n < kN; ++n) {
+        const double exact = matrix.Weight(n, 3) * size;
+        EXPECT_NEAR(out[n], exact, 1e-3 * std::fabs(exact) + 1e-42) << size;
+      }
+    }
+  }
+}
+
+TEST_F(LinearTest, ExtremeNibblesDoNotOverflow) {
+  constexpr int64_t kN = 16, kK = 32;
+  Q4Matrix matrix(kN, kK, 22);
+  std::fill(matrix.words.begin(), matrix.words.end(), 0xffffffffu);  // 15, which only others write.
+  const Bytes packed = matrix.Pack();
+  const Floats x(kK, 1.0f);
+  for (const Isa isa : SupportedTiers()) {
+    SetIsa(isa);
+    const Floats out = Multiply(1, WeightFormat::kQ4, packed, kN, kK, x.data(), 1);
+    for (int64_t n = 0; n < kN; ++n) {
+      const double exact = 32 * 8 * double{HalfToFloat(matrix.scales[n])};
+      EXPECT_NEAR(out[n], exact, 1e-6 * exact);
+    }
+  }
+}
+
+TEST(PackMatrix, Q4HasTheDocumentedLayout) {
+  constexpr int64_t kN = 21, kK = 75, kGroups = 3;
+  const Q4Matrix matrix(kN, kK, 31);
+  const Bytes packed = matrix.Pack();
+  ASSERT_EQ(packed.size(), 2u * kGroups * 288);
+
+  for (int64_t row = 0; row < 32; ++row) {
+    for (int64_t g = 0; g < kGroups; ++g) {
+      const uint8_t* group = packed.data() + (row / 16 * kGroups + g) * 288;
+      const int64_t n = row % 16;
+      for (int64_t k = 0; k < 32; ++k) {
+        const uint8_t byte = group[64 * (k % 16 / 4) + 4 * n + k % 4];
+        const int value = k < 16 ? byte & 15 : byte >> 4;
+        const bool padding = row >= kN || g * 32 + k >= kK;
+        ASSERT_EQ(value, padding ? 7 : matrix.Value(row, g * 32 + k)) << row << " " << k;
+      }
+      uint16_t scale;
+      std::memcpy(&scale, group + 256 + 2 * n, 2);
+      ASSERT_EQ(scale, row >= kN ? 0 : matrix.scales[row * kGroups + g]);
+    }
+  }
+}
+
+TEST(PackMatrix, Q4OfFloatsFollowsTheFormulaOfTheFormat) {
+  constexpr int64_t kN = 18, kK = 70, kGroups = 3;
+  Floats weights = RandomFloats(kN * kK, 32, 0.1f);
+  std::fill(weights.begin() + 2 * kK, weights.begin() + 3 * kK, 0.0f);  // A row of zeros.
+  Q4Matrix matrix(kN, kK, 0);
+  std::fill(matrix.words.begin(), matrix.words.end(), 0u);
+  for (int64_t row = 0; row < kN; ++row) {
+    for (int64_t g = 0; g < kGroups; ++g) {
+      float largest = 0;
+      const int64_t end = std::min<int64_t>(kK, g * 32 + 32);
+      for (int64_t k = g * 32; k < end; ++k) {
+        largest = std::max(largest, std::fabs(weights[row * kK + k]));
+      }
+      const uint16_t half = FloatToHalf(largest / 7);
+      matrix.scales[row * kGroups + g] = half;
+      for (int64_t k = g * 32; k < end; ++k) {
+        const float scaled = weights[row * kK + k] / HalfToFloat(half) + 7;
+        const double u = half == 0 ? 7 : std::clamp(std::nearbyint(scaled), 0.0f, 14.0f);
+        matrix.words[(row * kGroups * 32 + k) / 8] |= static_cast<uint32_t>(u) << (4 * (k % 8));
+      }
+    }
+  }
+
+  Bytes packed(PackedMatrixBytes(WeightFormat::kQ4, kN, kK));
+  PackMatrixF32(WeightFormat::kQ4, weights.data(), kN, kK, 0, kN, packed.data());
+
+  EXPECT_EQ(packed, matrix.Pack());
+  for (int64_t row = 0; row < kN; ++row) {
+    for (int64_t k = 0; k < kK; ++k) {
+      const double scale = HalfToFloat(matrix.scales[row * kGroups + k / 32]);
+      EXPECT_NEAR(matrix.Weight(row, k), weights[row * kK + k], 0.51 * scale);
+    }
+  }
+}
+
+TEST(PackMatrix, DenseFormatsAreTransposedTiles) {
+  constexpr int64_t kN = 20, kK = 9;
+  const Floats weights = RandomFloats(kN * kK, 33);
+  Floats wide(PackedMatrixBytes(WeightFormat::kF32, kN, kK) / 4, -1.0f);
+  std::vector<uint16_t> narrow(PackedMatrixBytes(WeightFormat::kBF16, kN, kK) / 2, 1);
+  ASSERT_EQ(wide.size(), 32u * kK);
+  ASSERT_EQ(narrow.size(), 32u * kK);
+
+  PackMatrixF32(WeightFormat::kF32, weights.data(), kN, kK, 0, kN, wide.data());
+  PackMatrixF32(WeightFormat::kBF16, weights.data(), kN, kK, 0, kN, narrow.data());
+
+  for (int64_t row = 0; row < 32; ++row) {
+    for (int64_t k = 0; k < kK; ++k) {
+      const float expected = row < kN ? weights[row * kK + k] : 0.0f;
+      EXPECT_EQ(wide[row / 16 * 16 * kK + k * 16 + row % 16], expected);
+      EXPECT_EQ(narrow[row / 16 * 16 * kK + k * 16 + row % 16], FloatToBFloat16(expected));
+    }
+  }
+}
+
+TEST(EmbedRows, AnIdOutsideTheTableIsRefused) {
+  constexpr int64_t kVocab = 10, kHidden = 32;
+  const Bytes packed = PackRandom(WeightFormat::kQ4, kVocab, kHidden);
+  ThreadPool pool(1);
+  Floats out(2 * kHidden, 5.0f);
+  for (const int32_t bad : {-1, 10}) {
+    const int32_t ids[] = {3, bad};
+    EXPECT_THROW(
+        EmbedRows(pool, WeightFormat::kQ4, packed.data(), kVocab, kHidden, ids, 2, out.data()),
+        std::out_of_range);
+  }
+  EXPECT_EQ(out, Floats(2 * kHidden, 5.0f));
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,185 @@
+#include "platform/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace aiomlc {
+namespace {
+
+class ThreadPoolOfSize : public ::testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolOfSize, EveryTaskRunsOnce) {
+  ThreadPool pool(GetParam());
+  for (const int num_tasks : {0, 1, 2, 3, 7, 64, 1000}) {
+    std::vector<int> runs(num_tasks, 0);  // Plain ints: a race would show under TSan.
+
+    pool.Run(num_tasks, [&](int task) { ++runs[task]; });
+
+    EXPECT_EQ(runs, std::vector<int>(num_tasks, 1));
+  }
+}
+
+TEST_P(ThreadPoolOfSize, ResultsAreVisibleToTheCallerAndToTheNextBatch) {
+  ThreadPool pool(GetParam());
+  std::vector<int> values(37, 0);
+
+  for (int round = 0; round < 2000; ++round) {
+    pool.Run(37, [&](int task) { values[task] += values[task] == round ? 1 : 1000; });
+  }
+
+  EXPECT_EQ(values, std::vector<int>(37, 2000));
+}
+
+TEST_P(ThreadPoolOfSize, AnErrorArrivesAfterEveryTaskEnded) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> ended{0};
+
+  try {
+    pool.Run(50, [&](int task) {
+      ++ended;
+      if (task == 3) throw std::runtime_error("task 3");
+    });
+    ADD_FAILURE() << "no error";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(std::string(error.what()), "task 3");
+  }
+  EXPECT_EQ(ended, 50);
+
+  ended = 0;
+  pool.Run(50, [&](int) { ++ended; });
+  EXPECT_EQ(ended, 50);
+}
+
+TEST_P(ThreadPoolOfSize, ABatchInsideATaskRunsOnTheSameThread) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> inner{0};
+  std::atomic<int> elsewhere{0};
+
+  pool.Run(8, [&](int) {
+    const std::thread::id outer_thread = std::this_thread::get_id();
+    pool.Run(4, [&](int) {
+      ++inner;
+      if (std::this_thread::get_id() != outer_thread) ++elsewhere;
+    });
+  });
+
+  EXPECT_EQ(inner, 32);
+  EXPECT_EQ(elsewhere, 0);
+}
+
+TEST_P(ThreadPoolOfSize, CallersTakeTurns) {
+  ThreadPool pool(GetParam());
+  std::vector<int> sums(4, 0);
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      std::vector<int> values(16, 0);
+      for (int round = 0; round < 200; ++round) pool.Run(16, [&](int task) { ++values[task]; });
+      for (const int value : values) sums[caller] += value;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+
+  EXPECT_EQ(sums, std::vector<int>(4, 16 * 200));
+}
+
+// 5 is more threads than a small machine has processors.
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolOfSize, ::testing::Values(1, 2, 3, 5));
+
+TEST(ThreadPool, AllThreadsTakePart) {
+  ThreadPool pool(3);
+  std::atomic<int> inside{0};
+
+  // No task ends before three threads are in one, so this ends only if all take part.
+  pool.Run(3, [&](int) {
+    ++inside;
+    while (inside < 3) std::this_thread::yield();
+  });
+
+  EXPECT_EQ(inside, 3);
+}
+
+TEST(ThreadPool, SleepingWorkersWakeUp) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int> inside{0};
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // Long past the spinning.
+
+    pool.Run(2, [&](int) {
+      ++inside;
+      while (inside < 2) std::this_thread::yield();
+    });
+
+    EXPECT_EQ(inside, 2);
+  }
+}
+
+TEST(ThreadPool, APoolWithoutWorkEndsAtOnce) {
+  for (int i = 0; i < 50; ++i) ThreadPool pool(4);
+}
+
+TEST(ThreadPool, FewerThanOneThreadCountsAsOne) {
+  ThreadPool pool(0);
+  int runs = 0;
+
+  pool.Run(3, [&](int) { ++runs; });
+
+  EXPECT_EQ(pool.num_threads(), 1);
+  EXPECT_EQ(runs, 3);
+}
+
+TEST(ThreadPool, TheInnermostScopeOfAThreadIsCurrent) {
+  ThreadPool outer(1);
+  ThreadPool inner(1);
+  ThreadPool& shared = ThreadPool::Current();
+  {
+    ThreadPool::Scope outer_scope(outer);
+    EXPECT_EQ(&ThreadPool::Current(), &outer);
+    {
+      ThreadPool::Scope inner_scope(inner);
+      EXPECT_EQ(&ThreadPool::Current(), &inner);
+      ThreadPool* elsewhere = nullptr;
+      std::thread([&] { elsewhere = &ThreadPool::Current(); }).join();
+      EXPECT_EQ(elsewhere, &shared);
+    }
+    EXPECT_EQ(&ThreadPool::Current(), &outer);
+  }
+  EXPECT_EQ(&ThreadPool::Current(), &shared);
+}
+
+TEST(ThreadPool, ATaskSeesThePoolItRunsOn) {
+  ThreadPool pool(3);
+  ThreadPool::Scope scope(pool);
+  std::atomic<int> inside{0};
+  std::atomic<int> elsewhere{0};
+
+  pool.Run(3, [&](int) {
+    if (&ThreadPool::Current() != &pool) ++elsewhere;
+    ++inside;
+    while (inside < 3) std::this_thread::yield();
+  });
+
+  EXPECT_EQ(elsewhere, 0);
+}
+
+TEST(FunctionRef, CallsWhatItRefersTo) {
+  int calls = 0;
+  auto add = [&calls](int amount) { calls += amount; };
+  FunctionRef<void(int)> function(add);
+  const FunctionRef<void(int)> copy = function;
+
+  function(2);
+  copy(3);
+
+  EXPECT_EQ(calls, 5);
+}
+
+}  // namespace
+}  // namespace aiomlc

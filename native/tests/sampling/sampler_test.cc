@@ -1,0 +1,218 @@
+#include "sampling/sampler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <random>
+
+namespace aiomlc {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/*! \brief The probability of every token by the definitions of sampler.h: a full sort, in float64.
+ */
+std::vector<double> Distribution(const std::vector<float>& logits, const SamplingOptions& options) {
+  std::vector<size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+  if (options.top_k > 0) {
+    order.resize(std::min(order.size(), static_cast<size_t>(options.top_k)));
+  }
+  std::vector<double> weights(logits.size(), 0.0);
+  double total = 0;
+  for (size_t token : order) {
+    weights[token] =
+        std::exp((static_cast<double>(logits[token]) - logits[order[0]]) / options.temperature);
+    total += weights[token];
+  }
+  double sum = 0;
+  double kept = 0;
+  for (size_t token : order) {
+    const bool in_top_p = options.top_p >= 1 || sum < options.top_p * total;
+    sum += weights[token];
+    if (!in_top_p || weights[token] < options.min_p) weights[token] = 0;
+    kept += weights[token];
+  }
+  for (double& weight : weights) weight /= kept;
+  return weights;
+}
+
+std::vector<float> RandomLogits(size_t size, uint32_t seed, float spread) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, spread);
+  std::vector<float> logits(size);
+  for (float& logit : logits) logit = normal(generator);
+  return logits;
+}
+
+int32_t Sample(const std::vector<float>& logits, const SamplingOptions& options, uint64_t seed,
+               uint64_t index) {
+  Sampler sampler;
+  return sampler.Sample(logits.data(), static_cast<int64_t>(logits.size()), options, seed, index)
+      .value();
+}
+
+TEST(Sampler, GreedyTakesTheLargestLogitAndTheLowestIdOfEquals) {
+  for (size_t size : {1u, 5u, 16u, 17u, 100u}) {
+    std::vector<float> logits(size, -2.0f);
+    EXPECT_EQ(Sample(logits, {.temperature = 0}, 0, 0), 0);
+    logits[size - 1] = 3.0f;
+    EXPECT_EQ(Sample(logits, {.temperature = 0}, 0, 0), static_cast<int32_t>(size) - 1);
+    logits[size / 2] = 3.0f;
+    EXPECT_EQ(Sample(logits, {.temperature = 9e-6}, 0, 0), static_cast<int32_t>(size / 2));
+  }
+}
+
+TEST(Sampler, ANanOrAnInfiniteMaximumGivesNoToken) {
+  const std::vector<float> bad = {std::numeric_limits<float>::quiet_NaN(), kInfinity};
+  for (size_t position : {0u, 20u, 36u}) {
+    for (float value : bad) {
+      std::vector<float> logits(37, 1.0f);
+      logits[position] = value;
+      Sampler sampler;
+      EXPECT_EQ(sampler.Sample(logits.data(), 37, {.temperature = 0}, 0, 0), std::nullopt);
+      EXPECT_EQ(sampler.Sample(logits.data(), 37, {.temperature = 1}, 0, 0), std::nullopt);
+    }
+  }
+  const std::vector<float> nothing_allowed(37, -kInfinity);
+  Sampler sampler;
+  EXPECT_EQ(sampler.Sample(nothing_allowed.data(), 37, {}, 0, 0), std::nullopt);
+}
+
+TEST(Sampler, TokensAtMinusInfinityAreNeverDrawn) {
+  std::vector<float> logits(50, -kInfinity);
+  logits[7] = 1.0f;
+  logits[33] = 1.0f;
+  for (const SamplingOptions& options :
+       {SamplingOptions{}, SamplingOptions{.top_p = 0.9}, SamplingOptions{.top_k = 10}}) {
+    std::map<int32_t, int> counts;
+    for (uint64_t index = 0; index < 200; ++index) ++counts[Sample(logits, options, 1, index)];
+    EXPECT_EQ(counts.size(), 2u);
+    EXPECT_EQ(counts[7] + counts[33], 200);
+  }
+}
+
+// Frequencies of 40,000 draws against the definition: the sum of squared deviations in units of
+// their variance has the mean and the variance of a chi-squared distribution.
+TEST(Sampler, DrawsFollowTheDefinitionOfEveryFilter) {
+  const SamplingOptions cases[] = {
+      {},
+      {.temperature = 0.5},
+      {.temperature = 2.0},
+      {.top_p = 0.7},
+      {.top_k = 5},
+      {.min_p = 0.1},
+      {.temperature = 1.3, .top_p = 0.8, .top_k = 12, .min_p = 0.05},
+      {.top_p = 1e-9},
+      {.top_k = 1},
+      {.top_k = 1000},
+  };
+  const std::vector<float> logits = RandomLogits(40, 3, 1.5f);
+  constexpr int kDraws = 40000;
+  for (const SamplingOptions& options : cases) {
+    const std::vector<double> expected = Distribution(logits, options);
+    std::vector<int> counts(logits.size(), 0);
+    Sampler sampler;
+    for (uint64_t index = 0; index < kDraws; ++index) {
+      ++counts[static_cast<size_t>(*sampler.Sample(logits.data(), 40, options, 5, index))];
+    }
+    double chi_squared = 0;
+    int degrees = -1;
+    for (size_t token = 0; token < logits.size(); ++token) {
+      if (expected[token] == 0) {
+        EXPECT_EQ(counts[token], 0) << token;
+        continue;
+      }
+      const double mean = expected[token] * kDraws;
+      chi_squared += (counts[token] - mean) * (counts[token] - mean) / mean;
+      ++degrees;
+    }
+    EXPECT_LE(chi_squared, degrees + 5 * std::sqrt(2.0 * degrees)) << options.top_p;
+  }
+}
+
+TEST(Sampler, FiltersKeepTheSameTokensAsAFullSortOverALargeVocabulary) {
+  const SamplingOptions cases[] = {
+      {.top_p = 0.95},
+      {.top_p = 0.3, .top_k = 500},
+      {.top_k = 40},
+      {.top_k = 3000},
+      {.top_p = 0.9999},
+      {.min_p = 0.02},
+      {.temperature = 3.0, .top_p = 0.9},
+  };
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    const std::vector<float> logits = RandomLogits(20000, seed, 2.0f + static_cast<float>(seed));
+    for (const SamplingOptions& options : cases) {
+      const std::vector<double> expected = Distribution(logits, options);
+      for (uint64_t index = 0; index < 30; ++index) {
+        const int32_t token = Sample(logits, options, seed, index);
+        EXPECT_GT(expected[static_cast<size_t>(token)], 0) << index;
+      }
+    }
+  }
+}
+
+TEST(Sampler, TopKOfEqualLogitsKeepsTheLowestIds) {
+  const std::vector<float> logits(300, 0.5f);
+  std::map<int32_t, int> counts;
+  for (uint64_t index = 0; index < 300; ++index) ++counts[Sample(logits, {.top_k = 3}, 1, index)];
+
+  EXPECT_EQ(counts.size(), 3u);
+  EXPECT_EQ(counts.rbegin()->first, 2);
+}
+
+TEST(Sampler, TopPKeepsExactlyTheTokensThatReachIt) {
+  const std::vector<float> logits(1000, 0.5f);
+  std::map<int32_t, int> counts;
+  for (uint64_t index = 0; index < 5000; ++index) {
+    ++counts[Sample(logits, {.top_p = 0.25}, 1, index)];
+  }
+
+  EXPECT_EQ(counts.size(), 250u);
+  EXPECT_EQ(counts.rbegin()->first, 249) << "of equal logits the lowest ids come first";
+}
+
+TEST(Sampler, AChoiceDoesNotDependOnWhatWasSampledBefore) {
+  const std::vector<float> logits = RandomLogits(500, 1, 2.0f);
+  Sampler used;
+  for (uint64_t index = 0; index < 50; ++index) {
+    const SamplingOptions options{.top_p = 0.9};
+    used.Sample(logits.data(), 100, {.top_k = 7}, 9, index);
+    EXPECT_EQ(used.Sample(logits.data(), 500, options, 4, index).value(),
+              Sample(logits, options, 4, index));
+  }
+}
+
+TEST(UniformDraw, IsUniformOverIndicesAndOverSeeds) {
+  constexpr int kDraws = 20000;
+  for (bool over_seeds : {false, true}) {
+    std::vector<int> bins(20, 0);
+    for (uint64_t i = 0; i < kDraws; ++i) {
+      const double draw = over_seeds ? UniformDraw(i, 0) : UniformDraw(42, i);
+      ASSERT_GE(draw, 0.0);
+      ASSERT_LT(draw, 1.0);
+      ++bins[static_cast<size_t>(draw * 20)];
+    }
+    for (int count : bins) EXPECT_NEAR(count, kDraws / 20, 160);
+  }
+}
+
+TEST(UniformDraw, NeighbouringSeedsHaveDifferentStreams) {
+  EXPECT_EQ(UniformDraw(1, 2), UniformDraw(1, 2));
+  for (uint64_t index = 0; index < 50; ++index) {
+    for (uint64_t shift = 0; shift < 50; ++shift) {
+      EXPECT_NE(UniformDraw(1, index), UniformDraw(2, shift));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,128 @@
+#include "text/stop_matcher.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace aiomlc {
+namespace {
+
+struct Outcome {
+  std::string text;
+  bool matched;
+  bool operator==(const Outcome&) const = default;
+};
+
+/*! \brief The definition, by looking at every position for every stop string. */
+Outcome Reference(const std::vector<std::string>& stops, const std::string& text) {
+  for (size_t end = 1; end <= text.size(); ++end) {
+    size_t longest = 0;
+    for (const std::string& stop : stops) {
+      if (text.substr(0, end).ends_with(stop)) longest = std::max(longest, stop.size());
+    }
+    if (longest > 0) return {text.substr(0, end - longest), true};
+  }
+  return {text, false};
+}
+
+Outcome Feed(const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
+  StopMatcher matcher(stops);
+  std::string text;
+  for (const std::string& piece : pieces) {
+    text += matcher.Put(piece);
+    if (matcher.matched()) break;
+  }
+  text += matcher.Finish();
+  return {text, matcher.matched()};
+}
+
+TEST(StopMatcher, WithoutStopStringsEverythingPassesAtOnce) {
+  StopMatcher matcher({});
+
+  EXPECT_EQ(matcher.Put("hello"), "hello");
+  EXPECT_EQ(matcher.Finish(), "");
+  EXPECT_FALSE(matcher.matched());
+}
+
+TEST(StopMatcher, AStopStringAcrossPiecesIsHeldBackAndCutOff) {
+  StopMatcher matcher({"STOP"});
+
+  EXPECT_EQ(matcher.Put("one S"), "one ");
+  EXPECT_EQ(matcher.Put("T"), "");
+  EXPECT_EQ(matcher.Put("OP and more"), "");
+  EXPECT_TRUE(matcher.matched());
+  EXPECT_EQ(matcher.Finish(), "");
+}
+
+TEST(StopMatcher, WhatOnlyLookedLikeAStopStringIsReleased) {
+  StopMatcher matcher({"STOP"});
+
+  EXPECT_EQ(matcher.Put("ST"), "");
+  EXPECT_EQ(matcher.Put("ART"), "START");
+  EXPECT_EQ(matcher.Put("STO"), "");
+  EXPECT_EQ(matcher.Finish(), "STO");
+  EXPECT_FALSE(matcher.matched());
+}
+
+TEST(StopMatcher, OnlyTheBytesThatCanStillMatchAreHeldBack) {
+  StopMatcher matcher({"aab"});
+
+  EXPECT_EQ(matcher.Put("aaaa"), "aa");
+  EXPECT_EQ(matcher.Put("b"), "");
+  EXPECT_TRUE(matcher.matched());
+}
+
+TEST(StopMatcher, TheMatchThatIsCompleteFirstCountsAndThenTheLongest) {
+  EXPECT_EQ(Feed({"abcd", "bc"}, {"xabcd"}), (Outcome{"xa", true}));
+  EXPECT_EQ(Feed({"c", "abc", "bc"}, {"xabc"}), (Outcome{"x", true}));
+}
+
+TEST(StopMatcher, AHeldBackBeginningDoesNotSplitACharacter) {
+  StopMatcher matcher({"\xc3\xa9!"});
+
+  EXPECT_EQ(matcher.Put("\xc3\xa8"), "\xc3\xa8");
+  EXPECT_EQ(matcher.Put("\xc3\xa9"), "");
+  EXPECT_EQ(matcher.Put("\xc3\xa9"), "\xc3\xa9");
+}
+
+TEST(StopMatcher, AnyTextInAnyPiecesGivesWhatTheDefinitionGives) {
+  std::mt19937 random(1);
+  const auto word = [&](size_t size) {
+    std::string result;
+    for (size_t i = 0; i < size; ++i) result += static_cast<char>('a' + random() % 3);
+    return result;
+  };
+  int matches = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<std::string> stops;
+    for (size_t i = random() % 4; i > 0; --i) stops.push_back(word(1 + random() % 6));
+    std::vector<std::string> pieces;
+    std::string whole;
+    for (size_t i = random() % 8; i > 0; --i) pieces.push_back(word(random() % 5));
+    for (const std::string& piece : pieces) whole += piece;
+
+    const Outcome expected = Reference(stops, whole);
+
+    ASSERT_EQ(Feed(stops, pieces), expected) << whole;
+    matches += expected.matched;
+  }
+  EXPECT_GT(matches, 1000);
+}
+
+TEST(StopMatcher, AStopStringThatMayNotMatchYetIsTextButMayStillBeginALongerOne) {
+  StopMatcher matcher({"ab", "abcd"});
+
+  std::string text = matcher.Put("xab", false);
+  EXPECT_FALSE(matcher.matched());
+  text += matcher.Put("c", false);
+  text += matcher.Put("yab", false);
+  text += matcher.Put("z");
+  EXPECT_EQ(text, "xabcyabz");
+  text = matcher.Put("abc", false);
+  text += matcher.Put("d");
+  EXPECT_TRUE(matcher.matched());
+  EXPECT_EQ(text, "");
+}
+
+}  // namespace
+}  // namespace aiomlc

@@ -1,0 +1,295 @@
+#include "weights/weights.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <thread>
+#include <utility>
+
+namespace aiomlc {
+namespace {
+
+namespace fs = std::filesystem;
+
+/*! \brief A folder that is gone after the test. */
+class WeightsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "aiomlc_weights_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Path(const std::string& name) const { return folder_ / name; }
+
+  template <typename T>
+  std::string Write(const std::string& name, const std::vector<T>& values) const {
+    std::ofstream file(Path(name), std::ios::binary);
+    file.write(reinterpret_cast<const char*>(values.data()),
+               static_cast<std::streamsize>(values.size() * sizeof(T)));
+    return Path(name);
+  }
+
+  std::vector<char> Read(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  fs::path folder_;
+};
+
+std::vector<float> RandomFloats(int64_t count) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+ParamPlan Matrix(WeightFormat format, int64_t rows, int64_t cols, SourceType type) {
+  ParamPlan param;
+  param.is_matrix = true;
+  param.format = format;
+  param.rows = rows;
+  param.cols = cols;
+  param.sources = {SourceSlice{.rows = rows, .type = type}};
+  return param;
+}
+
+ConversionPlan OneParam(std::string file, ParamPlan param) {
+  ConversionPlan plan;
+  plan.files = {std::move(file)};
+  plan.bytes = ParamBytes(param);
+  plan.params = {std::move(param)};
+  return plan;
+}
+
+TEST_F(WeightsTest, BlocksMakeTheBytesOfTheWholeMatrix) {
+  constexpr int64_t kRows = 333;
+  constexpr int64_t kCols = 1030;
+  const std::vector<float> weights = RandomFloats(kRows * kCols);
+  const std::string source = Write("source", weights);
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kQ4}) {
+    std::vector<char> expected(PackedMatrixBytes(format, kRows, kCols));
+    PackMatrixF32(format, weights.data(), kRows, kCols, 0, kRows, expected.data());
+    for (int num_threads : {1, 4}) {
+      ThreadPool threads(num_threads);
+      Conversion conversion(OneParam(source, Matrix(format, kRows, kCols, SourceType::kF32)));
+
+      ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kDone);
+
+      EXPECT_EQ(Read("packed"), expected);
+      EXPECT_EQ(conversion.read_bytes(), weights.size() * sizeof(float));
+      EXPECT_EQ(conversion.total_bytes(), conversion.read_bytes());
+    }
+  }
+}
+
+TEST_F(WeightsTest, SlicesOfSeveralFilesAndTypesAreConcatenated) {
+  const std::vector<uint16_t> halves = {FloatToHalf(1.5f), FloatToHalf(-0x1p-24f)};
+  const std::vector<uint16_t> bfloats = {FloatToBFloat16(3.0f)};
+  const std::vector<float> floats = {9.0f, 0.1f};
+  ParamPlan vector;
+  vector.rows = 4;
+  vector.sources = {SourceSlice{.file = 0, .rows = 2, .type = SourceType::kF16},
+                    SourceSlice{.file = 1, .rows = 1, .type = SourceType::kBF16},
+                    SourceSlice{.file = 2, .offset = 4, .rows = 1, .type = SourceType::kF32}};
+  vector.destination = 64;
+  ConversionPlan plan;
+  plan.files = {Write("halves", halves), Write("bfloats", bfloats), Write("floats", floats)};
+  plan.params = {vector};
+  plan.bytes = 80;
+  ThreadPool threads(2);
+  Conversion conversion(plan);
+
+  ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kDone);
+
+  const std::vector<char> packed = Read("packed");
+  ASSERT_EQ(packed.size(), 80u);
+  float values[4];
+  std::memcpy(values, packed.data() + 64, sizeof(values));
+  EXPECT_EQ(values[0], 1.5f);
+  EXPECT_EQ(values[1], -0x1p-24f);
+  EXPECT_EQ(values[2], 3.0f);
+  EXPECT_EQ(values[3], 0.1f);
+}
+
+TEST_F(WeightsTest, ASourceThatEndsEarlyIsAnErrorWithItsParameter) {
+  const std::string source = Write("source", std::vector<float>(100));
+  ThreadPool threads(2);
+  Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
+
+  EXPECT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+  EXPECT_EQ(conversion.error().message, "cannot read: file ends at byte 400");
+  EXPECT_EQ(conversion.error().path, source);
+  EXPECT_EQ(conversion.error().param, 0);
+  EXPECT_FALSE(fs::exists(Path("packed")));
+}
+
+TEST_F(WeightsTest, AValueThatIsNotFiniteIsAnErrorWithItsParameter) {
+  constexpr int64_t kRows = 40;
+  constexpr int64_t kCols = 64;
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> weights = RandomFloats(kRows * kCols);
+    weights[kRows * kCols - 1] = bad;
+    const std::string source = Write("source", weights);
+    ThreadPool threads(2);
+    Conversion conversion(
+        OneParam(source, Matrix(WeightFormat::kQ4, kRows, kCols, SourceType::kF32)));
+
+    ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+    EXPECT_EQ(conversion.error().message, "a value is not finite");
+    EXPECT_EQ(conversion.error().path, source);
+    EXPECT_EQ(conversion.error().param, 0);
+  }
+}
+
+TEST_F(WeightsTest, AScaleThatIsNotFiniteIsAnError) {
+  const std::vector<uint32_t> words(16 * 4);
+  std::vector<uint16_t> scales(16, FloatToHalf(1.0f));
+  scales[3] = 0x7c00;
+  ConversionPlan plan =
+      OneParam(Write("words", words), Matrix(WeightFormat::kQ4, 16, 32, SourceType::kQ4));
+  plan.files.push_back(Write("scales", scales));
+  plan.params[0].sources[0].scale_file = 1;
+  ThreadPool threads(1);
+  Conversion conversion(plan);
+
+  ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+  EXPECT_EQ(conversion.error().message, "a scale is not finite");
+  EXPECT_EQ(conversion.error().path, Path("scales"));
+}
+
+TEST_F(WeightsTest, AMissingSourceIsAnError) {
+  ThreadPool threads(1);
+  Conversion conversion(
+      OneParam(Path("missing"), Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
+
+  EXPECT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+  EXPECT_EQ(conversion.error().message, "cannot open: No such file or directory");
+  EXPECT_EQ(conversion.error().path, Path("missing"));
+  EXPECT_FALSE(fs::exists(Path("packed")));
+}
+
+TEST_F(WeightsTest, ADestinationThatCannotBeCreatedIsAnError) {
+  const std::string source = Write("source", std::vector<float>(512));
+  ThreadPool threads(1);
+  Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
+
+  EXPECT_EQ(conversion.Run(Path("no/packed"), threads), ConversionOutcome::kFailed);
+
+  EXPECT_EQ(conversion.error().message, "cannot create: No such file or directory");
+  EXPECT_EQ(conversion.error().path, Path("no/packed"));
+}
+
+/*! \brief Makes writing beyond a size fail, as a full disk does. */
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : previous_handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &previous_);
+    const rlimit limit = {bytes, previous_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &previous_);
+    signal(SIGXFSZ, previous_handler_);
+  }
+
+ private:
+  rlimit previous_;
+  void (*previous_handler_)(int);
+};
+
+TEST_F(WeightsTest, ADestinationThatCannotBeWrittenIsAnErrorAndIsRemoved) {
+  const std::string source = Write("source", std::vector<float>(512));
+  ThreadPool threads(1);
+  Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
+
+  ConversionOutcome outcome;
+  {
+    const FileSizeLimit limit(100);
+    outcome = conversion.Run(Path("packed"), threads);
+  }
+
+  EXPECT_EQ(outcome, ConversionOutcome::kFailed);
+  EXPECT_EQ(conversion.error().message, "cannot write: File too large");
+  EXPECT_EQ(conversion.error().path, Path("packed"));
+  EXPECT_FALSE(fs::exists(Path("packed")));
+}
+
+TEST_F(WeightsTest, ACancelledConversionLeavesNoFile) {
+  const std::string source = Write("source", std::vector<float>(512));
+  ThreadPool threads(2);
+  Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
+
+  conversion.Cancel();
+
+  EXPECT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kCancelled);
+  EXPECT_EQ(conversion.read_bytes(), 0u);
+  EXPECT_FALSE(fs::exists(Path("packed")));
+}
+
+TEST_F(WeightsTest, AConversionIsCancelledWhileItRuns) {
+  // A sparse file of 16 GB: nobody could convert it all in the time of a test.
+  constexpr int64_t kRows = int64_t{1} << 20;
+  constexpr int64_t kCols = 4096;
+  const std::string source = Write("source", std::vector<float>(1));
+  fs::resize_file(source, kRows * kCols * sizeof(float));
+  ThreadPool threads(2);
+  Conversion conversion(
+      OneParam(source, Matrix(WeightFormat::kQ4, kRows, kCols, SourceType::kF32)));
+  std::thread watcher([&] {
+    while (conversion.read_bytes() == 0) std::this_thread::yield();
+    conversion.Cancel();
+  });
+
+  const ConversionOutcome outcome = conversion.Run(Path("packed"), threads);
+
+  watcher.join();
+  EXPECT_EQ(outcome, ConversionOutcome::kCancelled);
+  EXPECT_GT(conversion.read_bytes(), 0u);
+  EXPECT_LT(conversion.read_bytes(), conversion.total_bytes());
+  EXPECT_FALSE(fs::exists(Path("packed")));
+}
+
+TEST_F(WeightsTest, MappedBytesOutliveTheFileName) {
+  const std::string path = Write("packed", std::vector<float>{1, 2, 3});
+  std::string error;
+
+  const std::shared_ptr<const MappedWeights> mapping = MappedWeights::Open(path, 12, &error);
+
+  ASSERT_NE(mapping, nullptr) << error;
+  fs::remove(path);
+  float last;
+  std::memcpy(&last, mapping->data() + 8, sizeof(last));
+  EXPECT_EQ(last, 3.0f);
+  EXPECT_EQ(mapping->size(), 12u);
+}
+
+TEST_F(WeightsTest, AFileThatIsTooShortIsNotMapped) {
+  const std::string path = Write("packed", std::vector<float>{1, 2, 3});
+  std::string error;
+
+  EXPECT_EQ(MappedWeights::Open(path, 13, &error), nullptr);
+  EXPECT_EQ(error, "file has 12 bytes, expected 13");
+  EXPECT_EQ(MappedWeights::Open(path, 0, &error), nullptr);
+  EXPECT_EQ(error, "there is nothing to map");
+  EXPECT_EQ(MappedWeights::Open(Path("missing"), 12, &error), nullptr);
+  EXPECT_EQ(error, "No such file or directory");
+}
+
+}  // namespace
+}  // namespace aiomlc
