@@ -31,7 +31,7 @@ _KINDS = (
     ("calls of kernels", r"LayerAttention::(?!PageNewTokens)|Call[A-Z]\w+\(|TensorArguments"),
     (ATTENTION, r"Attention|Attend|KvPages|PageNewTokens|(To|From)Pages|Copy(Page|Slots)"),
     (LINEAR, r"Linear|Quantiz|Q4|Q8|Dense|FloatPanels|RunBlocks|Embed|Widen|Amx|Dot"),
-    (OTHER_KERNELS, r"Rows<|Norm|Rota|Silu|Gelu|For(Parts|Ranges)|aiomlc::Add\(|TakeRows"),
+    (OTHER_KERNELS, r"Rows<|Norm|Rota|Silu|Gelu|For(Parts|Ranges)|aiomlc::Add\(|GatherRows"),
     ("sampling", r"Sampler|LogitAdjuster|AreFinite|Logprobs|PromptScorer|Uniform"),
     ("text and records", r"Detokenizer|StopMatcher|Outbox|Record|FlushText|WakeFd|Drain"),
     (UNKNOWN, r"^\[unknown\]$"),

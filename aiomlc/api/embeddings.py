@@ -17,9 +17,9 @@ from aiomlc.api.protocol.embedding import (
     EmbeddingUsage,
     parse_embedding_request,
 )
-from aiomlc.api.session.session import Service
+from aiomlc.api.session.session import SessionProvider
 from aiomlc.errors import BadRequestError, InputTooLongError
-from aiomlc.validation.json_values import shown
+from aiomlc.validation.json_values import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ class EmbeddingOptions(TypedDict, total=False):
 class AsyncEmbeddings:
     """`engine.embeddings`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SessionProvider) -> None:
         self._service = service
 
     async def create(
@@ -140,7 +140,7 @@ def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
     for token_id in ids:
         if not 0 <= token_id < vocab_size:
             raise BadRequestError(
-                f"input[{index}]: token id {shown(token_id)} is not in [0, {vocab_size})",
+                f"input[{index}]: token id {short_repr(token_id)} is not in [0, {vocab_size})",
                 param=f"input[{index}]",
             )
 

@@ -21,7 +21,7 @@ from aiomlc.compiler.job import CompileJob, LibraryMetadata
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.passes.buffer_reuse import plan_memory
-from aiomlc.compiler.passes.dead_tuples import drop_unused
+from aiomlc.compiler.passes.dead_tuples import drop_dead_tuples
 from aiomlc.compiler.quantization import Quantization, quantization_named
 from aiomlc.config import PAGE_SIZE
 from aiomlc.models import DecoderConfig, EncoderConfig, decoder_parameters
@@ -125,7 +125,7 @@ def _pipeline() -> tvm.transform.Pass:
             transform.CallTIRRewrite(),
             _module_pass(plan_memory),
             transform.CanonicalizeBindings(),  # A variable that names another costs a copy.
-            _module_pass(drop_unused),
+            _module_pass(drop_dead_tuples),
             transform.LowerRuntimeBuiltin(),
             transform.VMShapeLower(),
             transform.AttachGlobalSymbol(),

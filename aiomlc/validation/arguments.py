@@ -7,7 +7,7 @@ __all__ = (
     "check_flag",
     "check_path",
     "check_seconds",
-    "check_text",
+    "check_str",
     "check_token_ids",
     "check_type",
     "wrong_type",
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from os import PathLike, fspath
 
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.json_values import NOT_TEXT, is_text
+from aiomlc.validation.json_values import NOT_UTF8, is_utf8
 
 
 def check_type(name: str, value: object, types: type | tuple[type, ...], what: str) -> None:
@@ -30,7 +30,7 @@ def check_type(name: str, value: object, types: type | tuple[type, ...], what: s
         raise wrong_type(name, value, what)
 
 
-def check_text(name: str, value: object) -> None:
+def check_str(name: str, value: object) -> None:
     """Refuse what is no text.
 
     Raises:
@@ -39,8 +39,8 @@ def check_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise wrong_type(name, value, "a text")
 
-    if not is_text(value):
-        raise BadRequestError(f"{name}: {NOT_TEXT}", param=name)
+    if not is_utf8(value):
+        raise BadRequestError(f"{name}: {NOT_UTF8}", param=name)
 
 
 def check_flag(name: str, value: object) -> None:

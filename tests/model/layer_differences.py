@@ -137,9 +137,9 @@ def _add_layer_norm_without_bias() -> tuple[Any, list[Array]]:
 
 
 def _relu_square() -> tuple[Any, list[Array]]:
-    from aiomlc.models.graph.layers import ReluSquare
+    from aiomlc.models.graph.layers import SquaredReLU
 
-    return _calling(ReluSquare()), [_floats(ROWS, HIDDEN)]
+    return _calling(SquaredReLU()), [_floats(ROWS, HIDDEN)]
 
 
 def _gelu() -> tuple[Any, list[Array]]:
@@ -155,10 +155,10 @@ def _gelu_tanh() -> tuple[Any, list[Array]]:
 
 
 def _sum() -> tuple[Any, list[Array]]:
-    from aiomlc.models.graph.layers import Sum
+    from aiomlc.models.graph.layers import Add
 
     x = _floats(ROWS, HIDDEN)
-    return _calling(Sum()), [x, x[::-1].copy()]
+    return _calling(Add()), [x, x[::-1].copy()]
 
 
 def _experts() -> tuple[Any, list[Array]]:
@@ -188,10 +188,10 @@ def _soft_cap() -> tuple[Any, list[Array]]:
 
 
 def _take_rows() -> tuple[Any, list[Array]]:
-    from aiomlc.models.graph.layers import TakeRows
+    from aiomlc.models.graph.layers import GatherRows
 
     rows = np.array([4, 0], np.int32)
-    return _calling(TakeRows()), [_floats(ROWS, HIDDEN), rows]
+    return _calling(GatherRows()), [_floats(ROWS, HIDDEN), rows]
 
 
 CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
@@ -202,7 +202,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
     "qk_norm": _qk_norm,
-    "qk_norm_of_all_heads": _qk_norm_of_all_heads,
+    "qk_norm_full_width": _qk_norm_of_all_heads,
     "silu_mul": _silu_mul,
     "gelu_tanh_mul": _gelu_tanh_mul,
     "scale": _scale,

@@ -40,7 +40,7 @@ def test_every_public_name_is_there() -> None:
         assert getattr(aiomlc, name).__name__ == name
 
     missing = "Nothing"
-    with pytest.raises(AttributeError, match="no aiomlc attribute Nothing"):
+    with pytest.raises(AttributeError, match="No aiomlc attribute Nothing"):
         getattr(aiomlc, missing)
 
 

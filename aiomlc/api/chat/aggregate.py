@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatSum", "aggregate")
+__all__ = ("ChatAccumulator", "aggregate")
 
 from collections.abc import AsyncIterable
 from typing import final
@@ -30,7 +30,7 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
     Raises:
         RequestFailedError: the stream ended before the answer did.
     """
-    total = ChatSum()
+    total = ChatAccumulator()
     async for chunk in chunks:
         total.add(chunk)
 
@@ -38,11 +38,11 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
 
 
 @final
-class ChatSum:
+class ChatAccumulator:
     """The sum of the chunks so far."""
 
     def __init__(self) -> None:
-        self._choices: dict[int, _ChoiceSum] = {}
+        self._choices: dict[int, _ChoiceAccumulator] = {}
         self._usage: Usage | None = None
         self._last: ChatCompletionChunk | None = None
         self._prompt_logprobs: PromptLogprobs = None
@@ -53,7 +53,7 @@ class ChatSum:
         self._usage = chunk.usage or self._usage
         self._prompt_logprobs = chunk.prompt_logprobs or self._prompt_logprobs
         for choice in chunk.choices:
-            self._choices.setdefault(choice.index, _ChoiceSum()).add(choice)
+            self._choices.setdefault(choice.index, _ChoiceAccumulator()).add(choice)
 
     def completion(self) -> ChatCompletion:
         """The whole answer.
@@ -76,7 +76,7 @@ class ChatSum:
 
 
 @final
-class _ChoiceSum:
+class _ChoiceAccumulator:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._thoughts: list[str] = []

@@ -22,16 +22,16 @@ from typing import Generic, Literal, Self, TypeVar, final
 from anyio.lowlevel import checkpoint
 from pydantic_core import from_json
 
-from aiomlc.api.chat.aggregate import ChatSum
+from aiomlc.api.chat.aggregate import ChatAccumulator
 from aiomlc.api.chat.stream import ChatCompletionStream
-from aiomlc.api.chat.typed_output import AnswerReader
+from aiomlc.api.chat.typed_output import OutputReader
 from aiomlc.api.protocol.chat import (
     ChatCompletionChunk,
     ChoiceDeltaToolCall,
     ChunkChoice,
     FinishReason,
 )
-from aiomlc.api.streams.chunk_stream import Done
+from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.portal import BlockingStream
 from aiomlc.errors import BadRequestError
 
@@ -122,7 +122,7 @@ class ChatEventStream(Generic[T, C]):
     def __init__(
         self,
         open_chunks: Callable[[], Awaitable[ChatCompletionStream]],
-        reader: AnswerReader[T, C],
+        reader: OutputReader[T, C],
     ) -> None:
         self._open_chunks = open_chunks
         self._chunks: ChatCompletionStream | None = None
@@ -152,9 +152,9 @@ class ChatEventStream(Generic[T, C]):
 
         return self._answer.add(await chunks.__anext__())
 
-    def close(self) -> Done:
+    def close(self) -> AlreadyDone:
         """Cancel what is unfinished. The call does it; what it returns may be awaited."""
-        return Done() if self._chunks is None else self._chunks.close()
+        return AlreadyDone() if self._chunks is None else self._chunks.close()
 
     async def until_done(self) -> Self:
         """Skip the events up to the end."""
@@ -185,7 +185,7 @@ class ChatEventIterator(Generic[T, C]):
     def __init__(
         self,
         open_chunks: Callable[[], BlockingStream[ChatCompletionChunk]],
-        reader: AnswerReader[T, C],
+        reader: OutputReader[T, C],
     ) -> None:
         self._open_chunks = open_chunks
         self._chunks: BlockingStream[ChatCompletionChunk] | None = None
@@ -240,9 +240,9 @@ def _entered(chunks: T | None) -> T:
 class _Answer(Generic[T, C]):
     """What one answer has said so far, and the events of the last chunk that nobody has read."""
 
-    def __init__(self, reader: AnswerReader[T, C]) -> None:
+    def __init__(self, reader: OutputReader[T, C]) -> None:
         self._reader = reader
-        self._total = ChatSum()
+        self._total = ChatAccumulator()
         self._choices: dict[int, _ChoiceSoFar[T]] = {}
         self._events: Iterator[TypedChatEvent[T]] = iter(())
 
@@ -276,7 +276,7 @@ class _Answer(Generic[T, C]):
 class _ChoiceSoFar(Generic[T]):
     """What one choice of an answer has said so far."""
 
-    def __init__(self, reader: AnswerReader[T, object]) -> None:
+    def __init__(self, reader: OutputReader[T, object]) -> None:
         self._reader = reader
         self._content = ""
         self._calls: list[tuple[str, str]] = []  # The name and the arguments of each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "ReasoningParser",
-    "opens_thoughts",
+    "starts_in_reasoning",
 )
 
 from typing import final
@@ -15,7 +15,7 @@ from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 
 
-def opens_thoughts(request: ChatCompletionRequest, model: LoadedModel, prompt: str) -> bool:
+def starts_in_reasoning(request: ChatCompletionRequest, model: LoadedModel, prompt: str) -> bool:
     """Whether the answer begins within thoughts that the end of its prompt opened.
 
     False where thoughts are not told apart: then all is the answer.
@@ -65,14 +65,14 @@ class ReasoningParser:
         self._has_begun = begins_inside
         self._has_thought = False  # Any text yet: whitespace before it is dropped.
         self.num_tokens: int = 0  #: Of the thoughts and their marks; estimated where they end.
-        self.is_thinking: bool = True  #: The thoughts have not ended, or nothing was said yet.
+        self.in_reasoning: bool = True  #: The thoughts have not ended, or nothing was said yet.
 
     def put(self, text: str, num_tokens: int = 0) -> tuple[str, str]:
         """The thoughts and the text that these words decide; either may be empty.
 
         `num_tokens` are what the words were made of.
         """
-        if not self.is_thinking:
+        if not self.in_reasoning:
             return "", text if not self._has_begun else self._take_text(text)
 
         self._waiting += text
@@ -81,10 +81,10 @@ class ReasoningParser:
             self._begin()
 
         if not self._has_begun:
-            return "", "" if self.is_thinking else self._take_text()
+            return "", "" if self.in_reasoning else self._take_text()
 
         thought = self._think()
-        if self.is_thinking:
+        if self.in_reasoning:
             return thought, ""
 
         # Those of the words behind the mark, by their share of the characters.
@@ -94,10 +94,10 @@ class ReasoningParser:
     def finish(self) -> tuple[str, str]:
         """What is undecided at the end of the answer."""
         waiting, self._waiting = self._waiting, ""
-        if self._has_begun and self.is_thinking:
+        if self._has_begun and self.in_reasoning:
             return self._thought(waiting.rstrip()), ""
 
-        if self.is_thinking:
+        if self.in_reasoning:
             self.num_tokens = 0
 
         return "", waiting
@@ -109,7 +109,7 @@ class ReasoningParser:
             self._has_begun = True
             self._waiting = start.removeprefix(begin)
         elif start and not begin.startswith(start):
-            self.is_thinking = False
+            self.in_reasoning = False
             self.num_tokens = 0
 
     def _think(self) -> str:
@@ -117,7 +117,7 @@ class ReasoningParser:
         if end >= 0:
             thought = self._thought(self._waiting[:end].rstrip())
             self._waiting = self._waiting[end + len(self._format.end) :]
-            self.is_thinking = False
+            self.in_reasoning = False
             return thought
 
         length = self._decided()

@@ -14,20 +14,20 @@ from pydantic import BaseModel
 from aiomlc.api.chat.aggregate import aggregate
 from aiomlc.api.chat.events import ChatEventStream
 from aiomlc.api.chat.prompt import render_prompt, with_template_stops
-from aiomlc.api.chat.reasoning import ReasoningParser, opens_thoughts
+from aiomlc.api.chat.reasoning import ReasoningParser, starts_in_reasoning
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.chat.tool_parser import ToolCallParser
-from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedAnswer, answer_reader
+from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedOutput, output_reader
 from aiomlc.api.generation.logprobs import LogprobsWriter, prompt_writer
 from aiomlc.api.generation.options import ChatOptions, ParseOptions
-from aiomlc.api.generation.structured_output import answer_grammar, behind_thoughts
+from aiomlc.api.generation.structured_output import allow_reasoning_before, output_grammar
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.chat_request import (
     ChatCompletionRequest,
     parse_chat_request,
     parse_event_request,
 )
-from aiomlc.api.session.session import Service
+from aiomlc.api.session.session import SessionProvider
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class AsyncCompletions:
     """`engine.chat.completions`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SessionProvider) -> None:
         self._service = service
 
     @overload
@@ -111,7 +111,7 @@ class AsyncCompletions:
                 refuses it.
             AiomlcError: as `create`.
         """
-        answer = TypedAnswer(response_format)
+        answer = TypedOutput(response_format)
         fields = {**options, "response_format": answer.response_format}
         request = parse_chat_request({"messages": messages, **fields})
         if request.stream:
@@ -152,7 +152,7 @@ class AsyncCompletions:
         is what JSON has told of it so far, and at the end the value of the type. A content that
         is none raises `IncompleteAnswerError` in place of its last event.
         """
-        reader = answer_reader(response_format)
+        reader = output_reader(response_format)
         fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         async def open_chunks() -> ChatCompletionStream:
@@ -168,11 +168,11 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         open_calls = _tool_calls(request, session.model)
-        answer = answer_grammar(request, session.model)
+        answer = output_grammar(request, session.model)
         prompt = render_prompt(request, session.model)
-        is_thinking = opens_thoughts(request, session.model, prompt)
-        if is_thinking:
-            answer = behind_thoughts(answer, session.model)
+        in_reasoning = starts_in_reasoning(request, session.model, prompt)
+        if in_reasoning:
+            answer = allow_reasoning_before(answer, session.model)
 
         prompt_ids = await session.encode_chat(prompt)
         grammar = await session.compile(answer.grammar, answer.param)
@@ -189,7 +189,7 @@ class AsyncCompletions:
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
             open_calls=open_calls,
-            open_reasoning=_reasoning(request, session.model, begins_inside=is_thinking),
+            open_reasoning=_reasoning(request, session.model, begins_inside=in_reasoning),
             logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             write_prompt=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
@@ -200,7 +200,7 @@ class AsyncCompletions:
 class AsyncChat:
     """`engine.chat`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SessionProvider) -> None:
         self.completions: AsyncCompletions = AsyncCompletions(service)
 
 

@@ -11,9 +11,9 @@ from typing import Any, final
 
 from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.chat.tool_parser import ToolCallParser
-from aiomlc.api.generation.logprobs import LogprobsWriter, PromptGate, PromptWriter
+from aiomlc.api.generation.logprobs import FirstChoiceBuffer, LogprobsWriter, PromptWriter
 from aiomlc.api.observability.metrics import usage_extra
-from aiomlc.api.protocol.base import trusted
+from aiomlc.api.protocol.base import construct_unchecked
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
@@ -47,7 +47,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         self._reasoning_parsers: dict[int, ReasoningParser] = {}
         self._logprobs = logprobs  # None: the request does not ask for them.
         self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
-        self._prompt_gate = None if write_prompt is None else PromptGate()
+        self._prompt_gate = None if write_prompt is None else FirstChoiceBuffer()
         parts = (open_calls, open_reasoning, logprobs, write_prompt)
         self._is_plain = all(part is None for part in parts)  # A chunk is a piece of text.
         self._include_usage = include_usage
@@ -218,12 +218,12 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             "reasoning_content": None,
             "tool_calls": None,
         }
-        gain = trusted(ChoiceDelta, fields_of_gain, _TEXT)
-        choice = trusted(
+        gain = construct_unchecked(ChoiceDelta, fields_of_gain, _TEXT)
+        choice = construct_unchecked(
             ChunkChoice,
             {"index": index, "delta": gain, "logprobs": None, "finish_reason": None},
             _CHOICE,
         )
         fields = self._fields.copy()
         fields["choices"] = [choice]
-        return trusted(ChatCompletionChunk, fields, self._given)
+        return construct_unchecked(ChatCompletionChunk, fields, self._given)

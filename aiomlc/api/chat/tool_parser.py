@@ -11,11 +11,11 @@ from typing import Any, final
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.output_formats.tool_syntax.json_object import ObjectScanner
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
-    CallHead,
-    CallPlace,
-    CallReader,
-    EndingReader,
-    NoCall,
+    CallContext,
+    CallParser,
+    FinalizableParser,
+    NotACall,
+    PartialCall,
     Reading,
 )
 
@@ -51,7 +51,7 @@ class ToolCallParser:
         self._has_form = has_form
         self._waiting = ""  # What is undecided.
         self._at = 0  # How far into it a call has been looked for.
-        self._reader: CallReader
+        self._reader: CallParser
         self._arguments = ObjectScanner()
         self._find_tail_end: Callable[[str], int | None]
         self._state: Callable[[list[Delta]], bool] = self._begin_answer
@@ -76,7 +76,9 @@ class ToolCallParser:
         """
         deltas: list[Delta] = []
         while (
-            self._state == self._read_call and not is_cut and isinstance(self._reader, EndingReader)
+            self._state == self._read_call
+            and not is_cut
+            and isinstance(self._reader, FinalizableParser)
         ):
             self._take(deltas, self._reader.read_end(self._waiting))
             while self._state(deltas):
@@ -84,7 +86,7 @@ class ToolCallParser:
 
         if self._state in (self._begin_answer, self._read_content):
             is_half = is_cut and self._waiting.strip() != ""
-            length = _length_of_content(self._waiting, self._format.begin)
+            length = _length_of_content(self._waiting, self._format.start_marker)
             self._say(deltas, length if is_half else len(self._waiting))
         elif self._state == self._read_call or not self._in_body:
             is_dropped = is_cut and (self._is_marked or self._in_body)
@@ -97,14 +99,14 @@ class ToolCallParser:
         if not start:
             return False
 
-        if self._has_form and not start.startswith(self._format.begin):
-            if self._format.begin.startswith(start):
+        if self._has_form and not start.startswith(self._format.start_marker):
+            if self._format.start_marker.startswith(start):
                 return False
 
             self._state = self._read_all
             return True
 
-        if self._format.bare and start.startswith(self._format.syntax.opens):
+        if self._format.marker_optional and start.startswith(self._format.syntax.opens):
             self._open_body(len(self._waiting) - len(start), is_marked=False)
         else:
             self._state = self._read_content
@@ -116,7 +118,7 @@ class ToolCallParser:
         return False
 
     def _read_content(self, deltas: list[Delta]) -> bool:
-        mark = self._format.begin
+        mark = self._format.start_marker
         found = self._waiting.find(mark)
         if found < 0:
             self._say(deltas, _length_of_content(self._waiting, mark))
@@ -134,7 +136,7 @@ class ToolCallParser:
         self._state = self._find_call
 
     def _find_call(self, deltas: list[Delta]) -> bool:
-        syntax, end = self._format.syntax, self._format.end
+        syntax, end = self._format.syntax, self._format.end_marker
         rest = self._waiting[self._at :].lstrip(syntax.between + " \t\r\n")
         self._at = len(self._waiting) - len(rest)
         may_call = syntax.repeats or not self._in_body
@@ -144,7 +146,7 @@ class ToolCallParser:
 
         is_end = end != "" and rest.startswith(end)
         if may_call and not is_end and rest.startswith(syntax.opens):
-            place = CallPlace(end, self._is_marked, self._parameters)
+            place = CallContext(end, self._is_marked, self._parameters)
             self._reader = syntax.open_call(self._at, place)
             self._state = self._read_call
         elif self._in_body:
@@ -168,13 +170,13 @@ class ToolCallParser:
         return True
 
     def _take(self, deltas: list[Delta], reading: Reading) -> None:
-        if isinstance(reading, NoCall):
+        if isinstance(reading, NotACall):
             self._give_up(deltas, reading.end)
-        elif isinstance(reading, CallHead):
+        elif isinstance(reading, PartialCall):
             self._start_call(deltas, reading.name, reading.call_id)
             self._waiting = self._waiting[reading.end :]
             self._arguments = ObjectScanner()
-            self._find_tail_end = reading.find_tail_end
+            self._find_tail_end = reading.find_call_end
             self._state = self._read_arguments
         else:
             for call in reading.calls:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 __all__ = (
-    "AnswerReader",
+    "OutputReader",
     "ParsedChatCompletion",
     "ParsedChoice",
     "ParsedMessage",
-    "PlainAnswer",
-    "TypedAnswer",
-    "answer_reader",
+    "TextOutput",
+    "TypedOutput",
+    "output_reader",
 )
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class ParsedChatCompletion(_Record, Generic[T]):
     prompt_logprobs: PromptLogprobs = None
 
 
-class AnswerReader(Protocol[T_co, C_co]):
+class OutputReader(Protocol[T_co, C_co]):
     """What a request says of its answer's type, and how the answer is read."""
 
     @property
@@ -100,21 +100,21 @@ class AnswerReader(Protocol[T_co, C_co]):
         """
 
 
-def answer_reader(response_format: object) -> AnswerReader[Any, Any]:
+def output_reader(response_format: object) -> OutputReader[Any, Any]:
     """The reader of an answer that has to be of a type, or of the form of a request's field.
 
     Raises:
         BadRequestError: it is neither.
     """
     if isinstance(response_format, _JSON):
-        return PlainAnswer(response_format)
+        return TextOutput(response_format)
 
     answer_type: Any = response_format  # Types that pydantic knows need not be of class `type`.
-    return TypedAnswer(answer_type)
+    return TypedOutput(answer_type)
 
 
 @final
-class PlainAnswer:
+class TextOutput:
     """An answer that is text."""
 
     def __init__(self, response_format: object) -> None:
@@ -134,7 +134,7 @@ class PlainAnswer:
 
 
 @final
-class TypedAnswer(Generic[T]):
+class TypedOutput(Generic[T]):
     """A type as what an answer must be, and the way back.
 
     Raises:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal, Unpack, final, overload
 
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
-from aiomlc.api.completions.stream import CompletionStream, sum_completion
+from aiomlc.api.completions.stream import CompletionStream, aggregate_completion
 from aiomlc.api.generation.logprobs import prompt_writer
 from aiomlc.api.generation.options import CompletionOptions
 from aiomlc.api.generation.structured_output import response_grammar
@@ -21,10 +21,10 @@ from aiomlc.api.protocol.completion import (
     CompletionRequest,
     parse_completion_request,
 )
-from aiomlc.api.session.session import ModelSession, Service
+from aiomlc.api.session.session import ModelSession, SessionProvider
 from aiomlc.errors import AiomlcError, BadRequestError
 from aiomlc.runtime.engine.stream import DeltaStream
-from aiomlc.runtime.tokenization.fim import find_infill_tokens
+from aiomlc.runtime.tokenization.fim import find_fim_tokens
 
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -33,7 +33,7 @@ Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 class AsyncTextCompletions:
     """`engine.completions`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SessionProvider) -> None:
         self._service = service
 
     @overload
@@ -83,7 +83,7 @@ class AsyncTextCompletions:
             return chunks
 
         async with chunks:
-            answer = await sum_completion(chunks)
+            answer = await aggregate_completion(chunks)
 
         return _best(answer, request, chunks.echoed_tokens) if request.is_selective else answer
 
@@ -114,11 +114,11 @@ class AsyncTextCompletions:
             write_prompt=prompt_writer(request, session.model.tokenizer),
             open_logprobs=(
                 None
-                if request.logprobs_wanted is None
+                if request.num_logprobs is None
                 else partial(
                     CompletionLogprobsWriter,
                     session.model.tokenizer,
-                    num_top=request.logprobs_wanted,
+                    num_top=request.num_logprobs,
                 )
             ),
             owner=self._service,
@@ -158,7 +158,7 @@ async def _with_suffix(
     session: ModelSession, prompts: Sequence[list[int]], request: CompletionRequest, suffix: str
 ) -> tuple[list[list[int]], CompletionRequest]:
     """The prompts that ask for what is before the suffix, and where that ends."""
-    tokens = find_infill_tokens(session.model.tokenizer)
+    tokens = find_fim_tokens(session.model.tokenizer)
     if tokens is None:
         raise BadRequestError(
             "suffix: the model's vocabulary has no tokens to fill a gap with", param="suffix"

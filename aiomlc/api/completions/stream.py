@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("CompletionStream", "sum_completion")
+__all__ = ("CompletionStream", "aggregate_completion")
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, final
 
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
-from aiomlc.api.generation.logprobs import PromptGate, PromptWriter
+from aiomlc.api.generation.logprobs import FirstChoiceBuffer, PromptWriter
 from aiomlc.api.observability.metrics import usage_extra
 from aiomlc.api.protocol.completion import Completion, CompletionChoice, CompletionLogprobs
 from aiomlc.api.streams.chunk_stream import ChunkStream
@@ -79,9 +79,9 @@ class CompletionStream(ChunkStream[Delta, Completion]):
     def _stream(self) -> DeltaStream:
         return self._streams[min(self._index, len(self._streams) - 1)]
 
-    def _new_gate(self) -> PromptGate | None:
+    def _new_gate(self) -> FirstChoiceBuffer | None:
         is_scored = self._write_prompt is not None or (self._echoes and self._open_logprobs)
-        return PromptGate() if is_scored else None
+        return FirstChoiceBuffer() if is_scored else None
 
     def _chunks(self, delta: Delta) -> Iterable[Completion]:
         if self._prompt_gate is None:
@@ -169,7 +169,7 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         return Completion.model_validate({**self._common, "choices": [choice]})
 
 
-async def sum_completion(chunks: CompletionStream) -> Completion:
+async def aggregate_completion(chunks: CompletionStream) -> Completion:
     """The whole texts that the chunks of one request add up to.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from aiomlc.api.generation.structured_output import response_grammar
 from aiomlc.api.protocol.token import parse_token_request
-from aiomlc.api.session.session import Service
+from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
@@ -41,7 +41,7 @@ class TokenStream(ChunkStream[Delta, Delta]):
 
 
 async def open_token_stream(
-    service: Service, prompt: str | Sequence[int], options: Mapping[str, Any]
+    service: SessionProvider, prompt: str | Sequence[int], options: Mapping[str, Any]
 ) -> TokenStream:
     """The stream of one prompt; `options` are the other fields of a `TokenRequest`.
 

@@ -16,7 +16,7 @@ from aiomlc.api.chat.resource import AsyncChat, MessageLike
 from aiomlc.api.completions.resource import AsyncTextCompletions
 from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
-from aiomlc.api.engines.batch import Outcome, answer_many
+from aiomlc.api.engines.batch import BatchResult, run_batch
 from aiomlc.api.engines.prefix_pinning import pin_prefix
 from aiomlc.api.generation.options import ChatOptions, TokenOptions
 from aiomlc.api.observability.metrics import EngineMetrics
@@ -24,10 +24,10 @@ from aiomlc.api.observability.tracing import check_tracing
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.api.responses.resource import AsyncResponses
-from aiomlc.api.session.legacy_options import FormerOptions, with_former_options
-from aiomlc.api.session.lifecycle import EngineService
+from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
+from aiomlc.api.session.lifecycle import EngineLifecycle
 from aiomlc.api.session.loader import Loader, Model, complete_config, model_configs
-from aiomlc.api.streams.chunk_stream import Done
+from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.portal import open_portal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
@@ -70,10 +70,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         enable_tracing: bool = False,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[FormerOptions],
+        **former: Unpack[LegacyOptions],
     ) -> None:
         config = complete_config(
-            with_former_options(engine_config, former),
+            apply_legacy_options(engine_config, former),
             model=model,
             model_lib=model_lib,
             mode=mode,
@@ -81,7 +81,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         )
         check_callable("on_progress", on_progress)
         check_callable("loader", loader)
-        self._service = EngineService(parse_device(device), config, on_progress, loader)
+        self._service = EngineLifecycle(parse_device(device), config, on_progress, loader)
         self._portal: BlockingPortal | None = None
         self.chat: AsyncChat = AsyncChat(self._service)
         self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)
@@ -199,7 +199,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         *,
         limit: int = 32,
         **options: Unpack[ChatOptions],
-    ) -> AbstractAsyncContextManager[AsyncIterable[Outcome]]:
+    ) -> AbstractAsyncContextManager[AsyncIterable[BatchResult]]:
         """Answer texts or conversations, at most `limit` at a time, told as they finish:
 
             async with engine.generate_many(prompts, limit=8) as outcomes:
@@ -225,7 +225,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
             return await self.chat.completions.create(messages=prompt, **options)
 
-        return answer_many(ask, prompts, limit)
+        return run_batch(ask, prompts, limit)
 
     async def pin_prefix(
         self,
@@ -311,7 +311,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """
         self._service.engine.resume()
 
-    def reset(self) -> Done:
+    def reset(self) -> AlreadyDone:
         """End every request, empty the prefix cache, pins too, and set the counters to 0.
 
         Readers get `RequestAbortedError`; the engine goes on. The call does it and does not wait:
@@ -322,7 +322,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             EngineClosedError: the engine was terminated or unloaded, or serves another event loop.
         """
         self._service.reset()
-        return Done()
+        return AlreadyDone()
 
     async def unload(self) -> None:
         """End every request and free the model; the engine can be loaded again.

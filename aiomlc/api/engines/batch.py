@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Outcome", "answer_many")
+__all__ = ("BatchResult", "run_batch")
 
 from collections.abc import (
     AsyncIterable,
@@ -22,12 +22,12 @@ from anyio.streams.memory import MemoryObjectSendStream
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.errors import AiomlcError, BadRequestError, RequestError, RequestFailedError
 from aiomlc.validation.arguments import wrong_type
-from aiomlc.validation.json_values import shown
+from aiomlc.validation.json_values import short_repr
 
 _Prompt = TypeVar("_Prompt")
 
 
-class Outcome(NamedTuple):
+class BatchResult(NamedTuple):
     """What became of one prompt: an answer, or the error that was this prompt's own."""
 
     position: int  #: Of the prompt, from 0.
@@ -36,9 +36,9 @@ class Outcome(NamedTuple):
 
 
 @asynccontextmanager
-async def answer_many(
+async def run_batch(
     ask: Callable[[_Prompt], Awaitable[ChatCompletion]], prompts: Iterable[_Prompt], limit: int
-) -> AsyncIterator[AsyncIterable[Outcome]]:
+) -> AsyncIterator[AsyncIterable[BatchResult]]:
     """The outcomes of prompts, in the order in which they come; leaving the scope ends the rest.
 
     `prompts` is read as far as it is needed.
@@ -51,17 +51,17 @@ async def answer_many(
         raise wrong_type("prompts", prompts, "a list of prompts")
 
     if type(limit) is not int or limit < 1:
-        raise BadRequestError(f"limit is {shown(limit)}, not a positive number", param="limit")
+        raise BadRequestError(f"limit is {short_repr(limit)}, not a positive number", param="limit")
 
     waiting = enumerate(prompts)
     num_workers = min(limit, len(prompts)) if isinstance(prompts, Sized) else limit
 
-    async def work(sender: MemoryObjectSendStream[Outcome]) -> None:
+    async def work(sender: MemoryObjectSendStream[BatchResult]) -> None:
         with sender:
             for index, prompt in waiting:
                 await sender.send(await _outcome(ask, index, prompt))
 
-    sender, receiver = create_memory_object_stream[Outcome](limit)
+    sender, receiver = create_memory_object_stream[BatchResult](limit)
     try:
         with receiver, ExitStack() as senders:
             async with create_task_group() as tasks:
@@ -80,11 +80,11 @@ async def answer_many(
 
 async def _outcome(
     ask: Callable[[_Prompt], Awaitable[ChatCompletion]], index: int, prompt: _Prompt
-) -> Outcome:
+) -> BatchResult:
     try:
-        return Outcome(index, await ask(prompt), None)
+        return BatchResult(index, await ask(prompt), None)
     except (RequestError, RequestFailedError) as error:
-        return Outcome(index, None, error)
+        return BatchResult(index, None, error)
 
 
 def _cause(group: BaseExceptionGroup) -> BaseException:

@@ -14,7 +14,7 @@ from aiomlc.api.engines.sync_engine import MLCEngine
 from aiomlc.api.session.loader import Loader, Model
 from aiomlc.devices import Device
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.arguments import check_text, wrong_type
+from aiomlc.validation.arguments import check_str, wrong_type
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.pooling import Pooling
@@ -75,7 +75,7 @@ class AsyncEmbeddingEngine:
             raise wrong_type("inputs", inputs, "a list of texts")
 
         for index, text in enumerate(inputs):
-            check_text(f"inputs[{index}]", text)
+            check_str(f"inputs[{index}]", text)
 
         answer = self._engine.embeddings.create(
             input=list(inputs), pooling=self._pooling, truncate=True

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, final, overload
 from aiomlc.api.chat.events import ChatEventIterator
 from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.chat.stream import ChatCompletionStream
-from aiomlc.api.chat.typed_output import ParsedChatCompletion, answer_reader
+from aiomlc.api.chat.typed_output import ParsedChatCompletion, output_reader
 from aiomlc.api.completions.resource import Prompt
 from aiomlc.api.completions.stream import CompletionStream
 from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
@@ -25,7 +25,7 @@ from aiomlc.api.protocol.completion import Completion
 from aiomlc.api.protocol.embedding import EmbeddingResponse
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
-from aiomlc.api.session.legacy_options import FormerOptions
+from aiomlc.api.session.legacy_options import LegacyOptions
 from aiomlc.api.session.loader import Loader, Model
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.config import EngineConfig, Mode
@@ -68,7 +68,7 @@ class MLCEngine:
         enable_tracing: bool = False,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[FormerOptions],
+        **former: Unpack[LegacyOptions],
     ) -> None:
         self._portal: EnginePortal | None = None
         self._engine = AsyncMLCEngine(
@@ -322,7 +322,7 @@ class Completions:
         **options: Unpack[ParseOptions],
     ) -> ChatEventIterator[Any, Any]:
         """The answer as events, in a scope, as `AsyncCompletions.stream`."""
-        reader = answer_reader(response_format)
+        reader = output_reader(response_format)
         fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         def open_chunks() -> ChatCompletionIterator:

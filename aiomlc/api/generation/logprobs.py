@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = (
+    "FirstChoiceBuffer",
     "LogprobsWriter",
-    "PromptGate",
     "PromptWriter",
     "prompt_writer",
 )
@@ -65,7 +65,7 @@ class LogprobsWriter:
 
 
 @final
-class PromptGate:
+class FirstChoiceBuffer:
     """Holds the deltas of a request's choices back until the first choice speaks.
 
     That one alone has the prompt's log-probabilities, and computes the prompt for them, while the

@@ -11,7 +11,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.logits_processors import LogitsProcessor, LogitsProcessors
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.sampling_params import SequenceOptions
-from aiomlc.validation.json_values import shown
+from aiomlc.validation.json_values import short_repr
 
 _T = TypeVar("_T")
 # Below the share of any token, so that the likeliest alone is left.
@@ -40,9 +40,9 @@ class SamplingChoice(Protocol):
     @property
     def min_tokens(self) -> int | None: ...
     @property
-    def logprobs_wanted(self) -> int | None: ...
+    def num_logprobs(self) -> int | None: ...
     @property
-    def prompt_logprobs_wanted(self) -> int | None: ...
+    def num_prompt_logprobs(self) -> int | None: ...
     @property
     def logits_processors(self) -> Sequence[LogitsProcessor] | None: ...
     @property
@@ -62,7 +62,7 @@ class SamplingChoice(Protocol):
     @property
     def ignore_eos(self) -> bool | None: ...
     @property
-    def token_limit(self) -> int | None: ...
+    def max_new_tokens(self) -> int | None: ...
 
 
 def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOptions:
@@ -74,7 +74,7 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
     defaults = model.default_options
     ends = () if choice.ignore_eos else model.stop_token_ids
     return SequenceOptions(
-        max_tokens=choice.token_limit,
+        max_tokens=choice.max_new_tokens,
         temperature=_chosen(choice.temperature, defaults.temperature),
         top_p=max(_SMALLEST_TOP_P, _chosen(choice.top_p, defaults.top_p)),
         top_k=_chosen(choice.top_k, defaults.top_k),
@@ -84,8 +84,8 @@ def sequence_options(choice: SamplingChoice, model: LoadedModel) -> SequenceOpti
         repetition_penalty=_chosen(choice.repetition_penalty, defaults.repetition_penalty),
         logit_bias=_logit_bias(choice, model),
         min_tokens=choice.min_tokens or 0,
-        top_logprobs=choice.logprobs_wanted,
-        prompt_logprobs=choice.prompt_logprobs_wanted,
+        top_logprobs=choice.num_logprobs,
+        prompt_logprobs=choice.num_prompt_logprobs,
         logits_processors=_processors(choice),
         priority=choice.priority or 0,
         timeout=choice.timeout,
@@ -111,7 +111,7 @@ def _logit_bias(choice: SamplingChoice, model: LoadedModel) -> tuple[tuple[int, 
     for token_id, _ in entries:
         if token_id >= model.vocab_size:
             raise BadRequestError(
-                f"logit_bias has token {shown(token_id)}, "
+                f"logit_bias has token {short_repr(token_id)}, "
                 f"the vocabulary has {model.vocab_size} tokens",
                 param="logit_bias",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("AnswerGrammar", "answer_grammar", "behind_thoughts", "response_grammar")
+__all__ = ("OutputGrammar", "allow_reasoning_before", "output_grammar", "response_grammar")
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from aiomlc.api.protocol.response_format import (
 )
 from aiomlc.api.protocol.tools import FunctionDefinition
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar.composition import after_thoughts
+from aiomlc.runtime.grammar.composition import reasoning_then
 from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, tagged_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.tool_grammar import tool_grammar
@@ -27,14 +27,14 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
-class AnswerGrammar(NamedTuple):
+class OutputGrammar(NamedTuple):
     """A grammar, and the field that asks for it."""
 
     grammar: Grammar | None  #: None: any text.
     param: str
 
 
-def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> AnswerGrammar:
+def output_grammar(request: ChatCompletionRequest, model: LoadedModel) -> OutputGrammar:
     """What the answer to a chat must be.
 
     Raises:
@@ -42,7 +42,7 @@ def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Answer
     """
     wanted = response_grammar(request.response_format, model)
     if wanted is None:
-        return AnswerGrammar(_tool_grammar(request, model), "tools")
+        return OutputGrammar(_tool_grammar(request, model), "tools")
 
     if request.must_call_a_tool:
         raise BadRequestError(
@@ -52,16 +52,16 @@ def answer_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Answer
     if request.callable_tools:
         wanted = _calls_or(wanted, request, model)
 
-    return AnswerGrammar(wanted, "response_format")
+    return OutputGrammar(wanted, "response_format")
 
 
-def behind_thoughts(answer: AnswerGrammar, model: LoadedModel) -> AnswerGrammar:
+def allow_reasoning_before(answer: OutputGrammar, model: LoadedModel) -> OutputGrammar:
     """What an answer must be that begins within thoughts, which are any text."""
     marks = model.reasoning_format
     if answer.grammar is None or marks is None:
         return answer
 
-    grammar = after_thoughts(answer.grammar, marks.end, model.tokenizer.special_id)
+    grammar = reasoning_then(answer.grammar, marks.end, model.tokenizer.special_id)
     return answer._replace(grammar=grammar)
 
 
@@ -130,7 +130,7 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
 def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedModel) -> Grammar:
     """Calls alone, or else the answer, so that either is all of what the model says."""
     assert model.tool_format is not None, "the chat offers no tools otherwise"
-    _check_triggers(request, model.tool_format.begin, model)
+    _check_triggers(request, model.tool_format.start_marker, model)
     functions = [tool.function for tool in request.callable_tools]
     try:
         return tool_grammar(

@@ -20,7 +20,7 @@ from aiomlc.api.json_ffi.chunks import (
 )
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.protocol.chat import ChatCompletionChunk
-from aiomlc.api.session.legacy_options import FormerOptions
+from aiomlc.api.session.legacy_options import LegacyOptions
 from aiomlc.api.session.loader import Loader, Model
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
@@ -50,7 +50,7 @@ class JSONFFIEngine:
         engine_config: EngineConfig | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[FormerOptions],
+        **former: Unpack[LegacyOptions],
     ) -> None:
         self._engine = MLCEngine(
             model,

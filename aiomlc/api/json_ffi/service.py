@@ -25,7 +25,7 @@ from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.session.loader import Loader
 from aiomlc.config import EngineConfig
 from aiomlc.errors import AiomlcError, EngineClosedError
-from aiomlc.validation.arguments import check_text
+from aiomlc.validation.arguments import check_str
 
 # Of all requests together. An answer waits here for its turn only: where nobody takes what is
 # there, answers stay unread, and then the engine pauses them.
@@ -108,7 +108,7 @@ class JSONService(AsyncContextManagerMixin):
 
         An empty id is the request's own, or a new one.
         """
-        check_text("request_id", request_id)
+        check_str("request_id", request_id)
         await checkpoint()
         default_id = request_id or new_request_id()
         try:
@@ -125,7 +125,7 @@ class JSONService(AsyncContextManagerMixin):
 
     async def abort(self, request_id: str) -> None:
         """End a request with an error chunk and a usage chunk. An unknown id does nothing."""
-        check_text("request_id", request_id)
+        check_str("request_id", request_id)
         await checkpoint()
         if self._engine is not None:
             await self._engine.abort(request_id)

@@ -133,7 +133,7 @@ def _spec_decode(statistics: CoreStatistics) -> dict[str, Any]:
     gives with so many places.
     """
     own = (statistics.verified_drafts, statistics.verified_drafts)
-    guessed, right = zip(own, *statistics.draft_places, strict=True)
+    guessed, right = zip(own, *statistics.draft_positions, strict=True)
     chances = [right[i] / guessed[i] for i in range(len(guessed))]
     rates = [right[i] / right[i - 1] if right[i - 1] else 0.0 for i in range(1, len(right))]
     return {

@@ -112,7 +112,7 @@ def _speculation(
     for about, of_place in (("draft", "guessed"), ("accepted", "right")):
         name = f"{prefix}{about}_place_tokens_total"
         yield from _heading(name, "counter", f"Tokens {of_place} in a place of their drafts.")
-        for number, place in enumerate(statistics.draft_places, start=1):
+        for number, place in enumerate(statistics.draft_positions, start=1):
             yield _sample(name, {**labels, "place": str(number)}, getattr(place, of_place))
 
 

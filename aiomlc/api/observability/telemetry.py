@@ -24,7 +24,7 @@ _CHOSEN = (
     ("gen_ai.request.top_k", "top_k"),
     ("gen_ai.request.presence_penalty", "presence_penalty"),
     ("gen_ai.request.frequency_penalty", "frequency_penalty"),
-    ("gen_ai.request.max_tokens", "token_limit"),
+    ("gen_ai.request.max_tokens", "max_new_tokens"),
     ("gen_ai.request.seed", "seed"),
     ("gen_ai.request.stop_sequences", "stop"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("NONE_IS_EMPTY", "JsonObject", "WireModel", "parse", "trusted")
+__all__ = ("NONE_IS_EMPTY", "JsonObject", "WireModel", "construct_unchecked", "parse")
 
 import json
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from aiomlc.api.protocol.error_messages import reason
+from aiomlc.api.protocol.error_messages import describe_error
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.json_values import find_fault, is_text
+from aiomlc.validation.json_values import find_invalid, is_utf8
 
 _Model = TypeVar("_Model", bound="WireModel")
 # Where a model keeps its state. The models are frozen, so their attributes cannot be assigned.
@@ -46,7 +46,7 @@ class WireModel(BaseModel):
     )
 
 
-def trusted(model: type[_Model], fields: dict[str, Any], given: set[str]) -> _Model:
+def construct_unchecked(model: type[_Model], fields: dict[str, Any], given: set[str]) -> _Model:
     """A model of values that are known to be right, at half the cost of `model_validate`.
 
     Args:
@@ -74,17 +74,17 @@ def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         param = _path(first["loc"])
-        raise BadRequestError(f"{param}: {reason(first)}", param=param) from error
+        raise BadRequestError(f"{param}: {describe_error(first)}", param=param) from error
 
 
 def _check(fields: Mapping[str, Any]) -> None:
     """Refuse what nothing behind this could read, before anything tries to."""
     for name, value in fields.items():
-        if not is_text(str(name)):
+        if not is_utf8(str(name)):
             readable = str(name).encode(errors="backslashreplace").decode()
             raise BadRequestError(f"{readable}: is not a known field", param=readable)
 
-        if fault := find_fault(value):
+        if fault := find_invalid(value):
             param = f"{name}{fault.path}"
             raise BadRequestError(f"{param}: {fault.reason}", param=param)
 

@@ -19,7 +19,7 @@ from aiomlc.api.protocol.messages import Message
 from aiomlc.api.protocol.request import (
     GenerationRequest,
     Int64,
-    is_harmless,
+    is_noop,
     parse_request,
     with_extra_body,
 )
@@ -106,12 +106,12 @@ class ChatCompletionRequest(GenerationRequest):
         return choice == "required" or isinstance(choice, NamedTool)
 
     @property
-    def logprobs_wanted(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         """How many alternatives are told with each token; None is no log-probability at all."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
-    def token_limit(self) -> int | None:
+    def max_new_tokens(self) -> int | None:
         """The completion's tokens at most, by either name."""
         return self.max_completion_tokens or self.max_tokens
 
@@ -213,5 +213,5 @@ def _as_fields(message: object) -> object:
         name: value
         for name, value in fields.items()
         if value is not None or name in _NEEDED_OF_MESSAGES
-        if name != "annotations" or not is_harmless(value, ([], ()))
+        if name != "annotations" or not is_noop(value, ([], ()))
     }

@@ -62,12 +62,12 @@ class CompletionRequest(GenerationRequest):
         return self.num_choices > (self.n or 1)
 
     @property
-    def logprobs_wanted(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         """How many alternatives are told with each token; the best need log-probabilities."""
         return 0 if self.logprobs is None and self.is_selective else self.logprobs
 
     @property
-    def prompt_logprobs_wanted(self) -> int | None:
+    def num_prompt_logprobs(self) -> int | None:
         """How many alternatives are told with each token of the prompt; None: nothing is told."""
         echoed = self.logprobs if self.echo else None
         return max(

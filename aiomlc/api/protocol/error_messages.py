@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("reason",)
+__all__ = ("describe_error",)
 
 from collections.abc import Callable, Mapping
 
 from pydantic_core import ErrorDetails
 
-from aiomlc.validation.json_values import shown
+from aiomlc.validation.json_values import short_repr
 
 _KEY = "[key]"  # Pydantic's mark for the key of an entry.
 # Fields with two bounds: both are said, whichever is passed.
@@ -23,7 +23,7 @@ _RANGES: Mapping[str, str] = {
 }
 
 
-def reason(error: ErrorDetails) -> str:
+def describe_error(error: ErrorDetails) -> str:
     """What is wrong with the field that pydantic names, without the name."""
     tell = _TOLD.get(error["type"])
     if tell is not None:
@@ -33,7 +33,7 @@ def reason(error: ErrorDetails) -> str:
 
 
 def _out_of_range(error: ErrorDetails) -> str:
-    return f"should be {_rule(error)}, not {shown(error['input'])}"
+    return f"should be {_rule(error)}, not {short_repr(error['input'])}"
 
 
 def _rule(error: ErrorDetails) -> str:

@@ -7,7 +7,7 @@ __all__ = (
     "Int64",
     "StreamOptions",
     "are_token_ids",
-    "is_harmless",
+    "is_noop",
     "parse_request",
     "with_extra_body",
 )
@@ -75,12 +75,12 @@ class GenerationRequest(WireModel):
     metadata: dict[str, StrictStr] | None = None
 
     @property
-    def token_limit(self) -> int | None:
+    def max_new_tokens(self) -> int | None:
         """The completion's tokens at most."""
         return self.max_tokens
 
     @property
-    def prompt_logprobs_wanted(self) -> int | None:
+    def num_prompt_logprobs(self) -> int | None:
         """How many alternatives are told with each token of the prompt; None: nothing is told."""
         return self.prompt_logprobs
 
@@ -105,7 +105,7 @@ def parse_request(
     known = {}
     for name, value in with_extra_body(fields).items():
         harmless = not_supported.get(name)
-        if harmless is not None and not is_harmless(value, harmless):
+        if harmless is not None and not is_noop(value, harmless):
             raise BadRequestError(f"{name} is not supported yet", param=name)
 
         if harmless is None or name in request_type.model_fields:
@@ -117,7 +117,7 @@ def parse_request(
     return request
 
 
-def is_harmless(value: object, harmless: tuple[object, ...]) -> bool:
+def is_noop(value: object, harmless: tuple[object, ...]) -> bool:
     """Whether a value asks for nothing: it is None, or one of those."""
     # Of their types, because others may compare as they like: numpy's arrays give no bool.
     return value is None or any(isinstance(value, type(one)) and value == one for one in harmless)
@@ -149,9 +149,9 @@ def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_min_tokens(request: GenerationRequest) -> None:
-    if request.token_limit is not None and (request.min_tokens or 0) > request.token_limit:
+    if request.max_new_tokens is not None and (request.min_tokens or 0) > request.max_new_tokens:
         raise BadRequestError(
-            f"min_tokens is {request.min_tokens}, above max_tokens {request.token_limit}",
+            f"min_tokens is {request.min_tokens}, above max_tokens {request.max_new_tokens}",
             param="min_tokens",
         )
 

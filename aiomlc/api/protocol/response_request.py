@@ -22,7 +22,7 @@ from aiomlc.api.protocol.chat_request import (
     ReasoningEffort,
     parse_chat_request,
 )
-from aiomlc.api.protocol.request import is_harmless, with_extra_body
+from aiomlc.api.protocol.request import is_noop, with_extra_body
 from aiomlc.api.protocol.response_chat import ItemChat, chat_of
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
@@ -186,7 +186,7 @@ def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
     for name, value in with_extra_body(fields).items():
         if name not in _NOT_SUPPORTED:
             known[name] = value
-        elif not is_harmless(value, _NOT_SUPPORTED[name]):
+        elif not is_noop(value, _NOT_SUPPORTED[name]):
             raise BadRequestError(f"{name} is not supported", param=name)
 
     return parse(ResponseRequest, known)

@@ -44,7 +44,7 @@ class TokenRequest(GenerationRequest):
         return self.n or 1
 
     @property
-    def logprobs_wanted(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         """How many alternatives are told with each token; None is no log-probability at all."""
         return self.logprobs
 

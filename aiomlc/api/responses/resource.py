@@ -17,7 +17,7 @@ from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.protocol.response_request import ResponseRequest, parse_response_request
 from aiomlc.api.responses.writer import ResponseWriter
-from aiomlc.api.session.session import Service
+from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import BadRequestError, RequestFailedError
 
@@ -54,7 +54,7 @@ class ResponseOptions(TypedDict, total=False):
 class AsyncResponses:
     """`engine.responses`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SessionProvider) -> None:
         self._service = service
 
     @overload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("FormerOptions", "with_former_options")
+__all__ = ("LegacyOptions", "apply_legacy_options")
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.validation.arguments import check_type
 
 
-class FormerOptions(TypedDict, total=False):
+class LegacyOptions(TypedDict, total=False):
     """What is now a field of `engine_config`, by the same name or the one that is said here."""
 
     additional_models: Sequence[str | tuple[str, str]] | None
@@ -27,12 +27,12 @@ class FormerOptions(TypedDict, total=False):
     verbose: bool | None
 
 
-_FIELDS = {name: name for name in FormerOptions.__annotations__} | {
+_FIELDS = {name: name for name in LegacyOptions.__annotations__} | {
     "max_batch_size": "max_num_sequence"
 }
 
 
-def with_former_options(config: EngineConfig | None, options: Mapping[str, Any]) -> EngineConfig:
+def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]) -> EngineConfig:
     """The configuration with these keywords in it; None leaves a field as it is.
 
     Raises:

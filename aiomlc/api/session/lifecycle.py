@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("EngineService",)
+__all__ = ("EngineLifecycle",)
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @final
-class EngineService:
+class EngineLifecycle:
     """The one owner of what is open: loads the model, starts its engine, ends it, loads another.
 
     The engine, its `chat` and each stream hold it, and its task does not: when all of them are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("EncoderSession", "ModelSession", "Service")
+__all__ = ("EncoderSession", "ModelSession", "SessionProvider")
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -142,7 +142,7 @@ class EncoderSession:
         self.embedder = embedder
 
 
-class Service(Protocol):
+class SessionProvider(Protocol):
     """Whoever can open the engine, at the first request if need be."""
 
     async def session(self) -> ModelSession:

@@ -24,7 +24,7 @@ from aiomlc.api.observability.metrics import usage_extra
 from aiomlc.api.step.generation_config import GenerationConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import Record
-from aiomlc.validation.arguments import check_text, check_token_ids, check_type, wrong_type
+from aiomlc.validation.arguments import check_str, check_token_ids, check_type, wrong_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TextData:
     text: str
 
     def __post_init__(self) -> None:
-        check_text("prompt", self.text)
+        check_str("prompt", self.text)
 
     def __str__(self) -> str:
         return self.text
@@ -75,7 +75,7 @@ class Request(NamedTuple):
         Raises:
             BadRequestError: a field is of another type; `param` names it.
         """
-        check_text("request_id", self.request_id)
+        check_str("request_id", self.request_id)
         read_inputs(self.inputs)
         check_type(
             "generation_config", self.generation_config, GenerationConfig, "a GenerationConfig"

@@ -17,7 +17,7 @@ from aiomlc.api.generation.sampling import sequence_options
 from aiomlc.api.generation.structured_output import response_grammar
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.observability.tracing import check_tracing
-from aiomlc.api.session.legacy_options import FormerOptions, with_former_options
+from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
 from aiomlc.api.session.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.step.answers import Answer, Answers
 from aiomlc.api.step.data import (
@@ -94,10 +94,10 @@ class SyncMLCEngine:
         request_stream_callback: StreamCallback | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[FormerOptions],
+        **former: Unpack[LegacyOptions],
     ) -> None:
         config = complete_config(
-            with_former_options(engine_config, former),
+            apply_legacy_options(engine_config, former),
             model=model,
             model_lib=model_lib,
             mode=mode,

@@ -13,7 +13,7 @@ from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_f
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.logits_processors import LogitsProcessor
 from aiomlc.validation.arguments import check_flag, check_type
-from aiomlc.validation.json_values import NOT_TEXT, is_text, shown
+from aiomlc.validation.json_values import NOT_UTF8, is_utf8, short_repr
 
 # The values that ask for nothing in the fields this engine does not act on yet.
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -95,12 +95,12 @@ class GenerationConfig:
         return (self.stop_strs,) if isinstance(self.stop_strs, str) else tuple(self.stop_strs or ())
 
     @property
-    def logprobs_wanted(self) -> int | None:
+    def num_logprobs(self) -> int | None:
         """How many alternatives are told with each token; None is no log-probability at all."""
         return self.top_logprobs if self.logprobs else None
 
     @property
-    def prompt_logprobs_wanted(self) -> int | None:
+    def num_prompt_logprobs(self) -> int | None:
         """How many alternatives are told with each token of the prompt; None: nothing is told."""
         return self.prompt_logprobs
 
@@ -111,7 +111,7 @@ class GenerationConfig:
         return None if wanted is None else parse_response_format(wanted)
 
     @property
-    def token_limit(self) -> int | None:
+    def max_new_tokens(self) -> int | None:
         """The completion's tokens at most."""
         return None if self.max_tokens == -1 else self.max_tokens
 
@@ -147,7 +147,7 @@ class GenerationConfig:
             _check_list("stop_strs", self.stop_strs or (), (str,), "texts")
 
         _check(all(self.stop), "stop_strs", "has an empty string: a stop string cannot be empty")
-        _check(all(map(is_text, self.stop)), "stop_strs", NOT_TEXT)
+        _check(all(map(is_utf8, self.stop)), "stop_strs", NOT_UTF8)
         name, ids = "stop_token_ids", self.stop_token_ids
         if ids is not None:
             _check_list(name, ids, (int,), "token ids")
@@ -158,7 +158,8 @@ class GenerationConfig:
         for token_id, bias in (self.logit_bias or {}).items():
             is_id = type(token_id) is int and token_id >= 0
             _check(is_id, "logit_bias", "has a key that is no token id")
-            rule = f"should be in range [-100, 100], not {shown(bias)} for token {shown(token_id)}"
+            where = f"{short_repr(bias)} for token {short_repr(token_id)}"
+            rule = f"should be in range [-100, 100], not {where}"
             _check(_is_number(bias) and -100 <= bias <= 100, "logit_bias", rule)
 
     def _check_processors(self) -> None:

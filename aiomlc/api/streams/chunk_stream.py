@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = (
+    "AlreadyDone",
     "ChunkStream",
-    "Done",
 )
 
 from abc import ABC, abstractmethod
@@ -83,18 +83,18 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
         self.close()
         await checkpoint()
 
-    def close(self) -> Done:
+    def close(self) -> AlreadyDone:
         """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope.
 
         The call does it; what it returns may be awaited, as OpenAI's client has it.
         """
         self._ready.clear()
         self._cancel()
-        return Done()
+        return AlreadyDone()
 
 
 @final
-class Done:
+class AlreadyDone:
     """Nothing to wait for; awaiting it is a checkpoint."""
 
     def __await__(self) -> Generator[Any, Any, None]:

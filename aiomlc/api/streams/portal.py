@@ -20,7 +20,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError
-from aiomlc.runtime.concurrency.process_lifecycle import OF_THE_PARENT, abandon_in_children, leak
+from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork, leak
 
 _T = TypeVar("_T")
 
@@ -111,7 +111,7 @@ class EnginePortal:
         self._exit_hook = partial(_close_if_alive, weakref.ref(self))
         atexit.register(self._exit_hook)
         self._is_inherited = False
-        abandon_in_children(self)
+        invalidate_after_fork(self)
 
     def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
         """Run a function in the engine's thread. An interrupted caller cancels it.
@@ -133,7 +133,7 @@ class EnginePortal:
 
     def _start(self, call: _Call[_T]) -> Future[_T]:
         if self._is_inherited:
-            raise EngineClosedError(OF_THE_PARENT)
+            raise EngineClosedError(FORKED_MESSAGE)
 
         if self.runs_here():
             raise EngineError("the engine's own thread cannot wait for the engine")

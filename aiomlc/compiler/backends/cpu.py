@@ -26,24 +26,24 @@ from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.graph.decoder import CreateCache, Decoder
 from aiomlc.models.graph.encoder import Encoder
 from aiomlc.models.graph.layers import (
+    Add,
     CacheAttention,
     Embedding,
     GatedMul,
+    GatherRows,
     Gelu,
     GeluTanhMul,
     LayerNorm,
     Linear,
     QKNorm,
-    ReluSquare,
     RMSNorm,
     Scale,
     SiluMul,
     SoftCap,
-    Sum,
-    TakeRows,
+    SquaredReLU,
 )
 from aiomlc.models.graph.module import Mutator
-from aiomlc.models.graph.moe import MixExperts
+from aiomlc.models.graph.moe import MoE
 from aiomlc.models.graph.rope_tables import rotations_of
 
 Graph = TypeVar("Graph", Decoder, Encoder)
@@ -231,24 +231,24 @@ class _CpuGelu(nn.Module):  # type: ignore[misc]
         return call_kernel(self.kind, [x], x.shape, "float32")
 
 
-class _CpuReluSquare(nn.Module):  # type: ignore[misc]
-    def __init__(self, _: ReluSquare) -> None:
+class _CpuSquaredReLU(nn.Module):  # type: ignore[misc]
+    def __init__(self, _: SquaredReLU) -> None:
         super().__init__()
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel("relu_square", [x], x.shape, "float32")
 
 
-class _CpuSum(nn.Module):  # type: ignore[misc]
-    def __init__(self, _: Sum) -> None:
+class _CpuAdd(nn.Module):  # type: ignore[misc]
+    def __init__(self, _: Add) -> None:
         super().__init__()
 
     def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
         return call_kernel("add", [a, b], a.shape, "float32")
 
 
-class _CpuMixExperts(nn.Module):  # type: ignore[misc]
-    def __init__(self, layer: MixExperts) -> None:
+class _CpuMoE(nn.Module):  # type: ignore[misc]
+    def __init__(self, layer: MoE) -> None:
         super().__init__()
         self.inner = layer.inner
         self.choice = (layer.per_token, int(layer.normalize))
@@ -276,8 +276,8 @@ class _CpuSoftCap(nn.Module):  # type: ignore[misc]
         return call_kernel("soft_cap", [x, self.cap], x.shape, "float32")
 
 
-class _CpuTakeRows(nn.Module):  # type: ignore[misc]
-    def __init__(self, _: TakeRows) -> None:
+class _CpuGatherRows(nn.Module):  # type: ignore[misc]
+    def __init__(self, _: GatherRows) -> None:
         super().__init__()
 
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
@@ -311,12 +311,12 @@ _KERNEL_OF: Mapping[type, Callable[[Any], nn.Module]] = {
     SiluMul: _CpuGatedMul,
     GeluTanhMul: _CpuGatedMul,
     Gelu: _CpuGelu,
-    ReluSquare: _CpuReluSquare,
+    SquaredReLU: _CpuSquaredReLU,
     Scale: _CpuScale,
     SoftCap: _CpuSoftCap,
-    Sum: _CpuSum,
-    MixExperts: _CpuMixExperts,
-    TakeRows: _CpuTakeRows,
+    Add: _CpuAdd,
+    MoE: _CpuMoE,
+    GatherRows: _CpuGatherRows,
 }
 
 

@@ -7,7 +7,7 @@ fields have been found.
 
 from __future__ import annotations
 
-__all__ = ("drop_unused",)
+__all__ = ("drop_dead_tuples",)
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.analysis import free_vars
 
 
-def drop_unused(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+def drop_dead_tuples(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     """The module without tuples and fields of tuples that have no reader. Calls stay."""
     result = module.clone()
     for name, function in module.functions.items():

@@ -13,7 +13,7 @@ from aiomlc.models.config.moe import ExpertsConfig
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import (
-    HubWindow,
+    HFWindow,
     parse_context,
     parse_sinks,
     parse_windows,
@@ -28,7 +28,7 @@ NormPlace = Literal["before", "behind", "around", "parallel", "shared"]
 #: Rows of queries, keys and values in a Hugging Face directory: one part after the other, as ours;
 #: or a head's three parts, then the next head's; or the first, but with the dimensions that turn
 #: together side by side.
-HubRows = Literal["parts", "heads", "pairs"]
+HFQKVLayout = Literal["parts", "heads", "pairs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +50,8 @@ class DecoderConfig:
     #: Each layer's own, None if its heads do not turn; empty if all have `rope`.
     layer_ropes: tuple[RopeConfig | None, ...] = ()
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
-    hub_fused: tuple[str, ...] = ()  #: Matrices that are one in the hub's files, too.
-    hub_rows: HubRows = "parts"
+    hf_fused: tuple[str, ...] = ()  #: Matrices that are one in the hub's files, too.
+    hf_qkv_layout: HFQKVLayout = "parts"
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
@@ -62,10 +62,12 @@ class DecoderConfig:
     embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
     attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
     logit_scale: float = 1.0  #: What logits are multiplied with.
-    attention_soft_cap: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 is no cap.
-    logit_soft_cap: float = 0.0  #: The same of the logits.
-    norm_added: float = 0.0  #: What the norms' weights of a Hugging Face directory leave out.
-    qk_norm_of_all_heads: bool = False  #: One norm for the queries, one for the keys.
+    attn_logit_softcapping: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 is no cap.
+    final_logit_softcapping: float = 0.0  #: The same of the logits.
+    norm_weight_offset: float = (
+        0.0  #: What the norms' weights of a Hugging Face directory leave out.
+    )
+    qk_norm_full_width: bool = False  #: One norm for the queries, one for the keys.
     norms: NormPlace = "before"
     head_bias: bool = False
     #: Positions that each layer's rows see, their own the last, 0 for all; empty if no layer has
@@ -101,8 +103,8 @@ class Traits:
     """What sets one family apart from the others."""
 
     qkv_name: str = "qkv_proj"
-    hub_fused: tuple[str, ...] = ()
-    hub_rows: HubRows = "parts"
+    hf_fused: tuple[str, ...] = ()
+    hf_qkv_layout: HFQKVLayout = "parts"
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
@@ -112,15 +114,15 @@ class Traits:
     mlp_bias: bool = False
     activation: Activation = "silu"
     tied: bool = False  #: Whether the head shares the embedding's weights, where not said.
-    qk_norm_of_all_heads: bool = False
+    qk_norm_full_width: bool = False
     norms: NormPlace = "before"
     head_bias: bool = False
     head_dim: int | None = None  #: Where the config names none; None is an even share.
     #: Of a head's dimensions that turn, where the config names none; None if all always do.
-    rotary_share: float | None = None
+    partial_rotary_factor: float | None = None
     theta: float = DEFAULT_THETA  #: The rotation's base, where the config names none.
     full_every: int = 0  #: Of as many layers the last has no window, if windows are "interleaved".
-    window: HubWindow = "never"  #: When a `sliding_window` is meant.
+    window: HFWindow = "never"  #: When a `sliding_window` is meant.
 
 
 def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderConfig:
@@ -153,12 +155,12 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
             fields,
             head_dim=head_dim,
             context=context,
-            share=traits.rotary_share,
+            share=traits.partial_rotary_factor,
             theta=traits.theta,
         ),
         qkv_name=traits.qkv_name,
-        hub_fused=traits.hub_fused,
-        hub_rows=traits.hub_rows,
+        hf_fused=traits.hf_fused,
+        hf_qkv_layout=traits.hf_qkv_layout,
         qkv_bias=traits.qkv_bias,
         output_bias=traits.output_bias,
         qk_norm=traits.qk_norm,
@@ -166,7 +168,7 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         gated=traits.gated,
         mlp_bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
         activation=parse_activation(fields, traits.activation, gated=traits.gated),
-        qk_norm_of_all_heads=traits.qk_norm_of_all_heads,
+        qk_norm_full_width=traits.qk_norm_full_width,
         norms=traits.norms,
         head_bias=traits.head_bias,
         windows=windows,

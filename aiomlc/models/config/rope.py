@@ -72,8 +72,8 @@ class RopeConfig:
 
     def _yarn(self, plain: tuple[float, ...], size: int) -> tuple[float, ...]:
         """As `llama3`, but blended by a pair's index, not by its turns."""
-        low = self._pair_that_turns(self.beta_fast, size)
-        high = self._pair_that_turns(self.beta_slow, size)
+        low = self._rotated_pair(self.beta_fast, size)
+        high = self._rotated_pair(self.beta_slow, size)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, size - 1)
@@ -84,7 +84,7 @@ class RopeConfig:
             for share, frequency in zip(stretch, plain, strict=True)
         )
 
-    def _pair_that_turns(self, turns: float, size: int) -> float:
+    def _rotated_pair(self, turns: float, size: int) -> float:
         """The index of the pair that turns so often within the original context."""
         wavelength = self.original_context / (turns * 2 * math.pi)
         return size * math.log(wavelength) / (2 * math.log(self.theta))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
-    "HubWindow",
+    "HFWindow",
     "parse_context",
     "parse_sinks",
     "parse_windows",
@@ -17,7 +17,7 @@ from aiomlc.models.config.fields import Fields
 
 #: When the `sliding_window` of a Hugging Face config is meant: Llama's never, Mistral's always,
 #: Qwen's where `use_sliding_window` says so, and then not in every layer, Gemma's in some.
-HubWindow = Literal["never", "always", "switched", "interleaved"]
+HFWindow = Literal["never", "always", "switched", "interleaved"]
 
 # MLC's configs of models with windows may know no end. A cache needs one: Mistral's.
 _ENDLESS_CONTEXT = 32768
@@ -26,7 +26,7 @@ _QWEN_FULL_LAYERS = 28  # What transformers takes where a config does not say.
 
 
 def parse_windows(
-    fields: Fields, hub: HubWindow, layers: int, full_every: int = 0
+    fields: Fields, hub: HFWindow, layers: int, full_every: int = 0
 ) -> tuple[int, ...]:
     """The window of every layer, in positions; 0 is none. Empty if no layer has one.
 

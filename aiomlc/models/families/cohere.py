@@ -21,7 +21,7 @@ def parse(fields: Fields) -> DecoderConfig:
 
     bias = fields.boolean("attention_bias", False)
     traits = Traits(
-        hub_rows="pairs",
+        hf_qkv_layout="pairs",
         qkv_bias=bias,
         output_bias=bias,
         norm_kind="layer_without_bias",

@@ -12,7 +12,7 @@ def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `ernie4_5`."""
     bias = fields.boolean("use_bias", False)
     traits = Traits(
-        hub_rows="pairs",
+        hf_qkv_layout="pairs",
         qkv_bias=bias,
         output_bias=bias,
         mlp_bias=bias,

@@ -40,4 +40,4 @@ def gemma_traits(fields: Fields, **more: Any) -> Traits:  # noqa: ANN401 - what 
 def as_gemma(config: DecoderConfig, **more: Any) -> DecoderConfig:  # noqa: ANN401 - as above.
     """The same with a Gemma's scale of the embedding and norms, and `more`."""
     scale = math.sqrt(config.hidden_size)
-    return replace(config, embedding_scale=scale, norm_added=1.0, **more)
+    return replace(config, embedding_scale=scale, norm_weight_offset=1.0, **more)

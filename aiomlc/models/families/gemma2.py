@@ -21,6 +21,6 @@ def parse(fields: Fields) -> DecoderConfig:
     return as_gemma(
         parse_decoder(fields, "gemma2", traits),
         attention_scale=fields.number("query_pre_attn_scalar", _SCALED_SIZE) ** -0.5,
-        attention_soft_cap=fields.optional_number("attn_logit_softcapping", _ATTENTION_CAP),
-        logit_soft_cap=fields.optional_number("final_logit_softcapping", _LOGIT_CAP),
+        attn_logit_softcapping=fields.optional_number("attn_logit_softcapping", _ATTENTION_CAP),
+        final_logit_softcapping=fields.optional_number("final_logit_softcapping", _LOGIT_CAP),
     )

@@ -60,8 +60,8 @@ def _parse(fields: Fields, model_type: str) -> DecoderConfig:
     return as_gemma(
         config,
         attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
-        attention_soft_cap=_cap(fields, "attn_logit_softcapping"),
-        logit_soft_cap=_cap(fields, "final_logit_softcapping"),
+        attn_logit_softcapping=_cap(fields, "attn_logit_softcapping"),
+        final_logit_softcapping=_cap(fields, "final_logit_softcapping"),
         layer_ropes=tuple(local if one else config.rope for one in slides),
     )
 

@@ -22,12 +22,12 @@ def parse_glm4(fields: Fields) -> DecoderConfig:
 
 def _parse(fields: Fields, model_type: str, norms: NormPlace) -> DecoderConfig:
     traits = Traits(
-        hub_fused=("gate_up_proj",),
-        hub_rows="pairs",
+        hf_fused=("gate_up_proj",),
+        hf_qkv_layout="pairs",
         qkv_bias=fields.boolean("attention_bias", True),
         norms=norms,
         head_dim=128,
-        rotary_share=0.5,
+        partial_rotary_factor=0.5,
     )
     config = parse_decoder(fields, model_type, traits)
     if config.rope.amplitude != 1.0:  # It would reach what does not turn.

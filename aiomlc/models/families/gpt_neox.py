@@ -17,8 +17,8 @@ def parse(fields: Fields) -> DecoderConfig:
 
     bias = fields.boolean("attention_bias", True)
     traits = Traits(
-        hub_fused=("qkv_proj",),
-        hub_rows="heads",
+        hf_fused=("qkv_proj",),
+        hf_qkv_layout="heads",
         qkv_bias=bias,
         output_bias=bias,
         norm_kind="layer",
@@ -27,7 +27,7 @@ def parse(fields: Fields) -> DecoderConfig:
         gated=False,
         mlp_bias=True,
         activation="gelu",
-        rotary_share=share,
+        partial_rotary_factor=share,
         theta=fields.number("rotary_emb_base", DEFAULT_THETA),
     )
     return parse_decoder(fields, "gpt_neox", traits)

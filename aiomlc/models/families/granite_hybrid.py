@@ -26,7 +26,7 @@ def parse(fields: Fields) -> DecoderConfig:
         raise fields.error("position_embedding_type", f"is {positions!r}; supported: rope")
 
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(hub_fused=("gate_up_proj",), qkv_bias=bias, output_bias=bias)
+    traits = Traits(hf_fused=("gate_up_proj",), qkv_bias=bias, output_bias=bias)
     config = parse_decoder(fields, "granitemoehybrid", traits)
     inner = fields.integer("shared_intermediate_size")
     return scaled(replace(config, intermediate_size=inner), fields)

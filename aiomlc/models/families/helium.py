@@ -11,5 +11,5 @@ from aiomlc.models.config.fields import Fields
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `helium`."""
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(hub_rows="pairs", qkv_bias=bias, head_dim=128, theta=100000.0)
+    traits = Traits(hf_qkv_layout="pairs", qkv_bias=bias, head_dim=128, theta=100000.0)
     return parse_decoder(fields, "helium", traits)

@@ -24,6 +24,6 @@ def parse(fields: Fields) -> DecoderConfig:
         norm_eps="norm_eps",
         gated=False,
         activation="relu_square",
-        rotary_share=0.5,
+        partial_rotary_factor=0.5,
     )
-    return replace(parse_decoder(fields, "nemotron", traits), norm_added=1.0)
+    return replace(parse_decoder(fields, "nemotron", traits), norm_weight_offset=1.0)

@@ -22,7 +22,7 @@ def olmo_traits(fields: Fields, **more: Any) -> Traits:  # noqa: ANN401 - what `
         qkv_bias=bias,
         output_bias=bias,
         qk_norm=True,
-        qk_norm_of_all_heads=True,
+        qk_norm_full_width=True,
         norms="behind",
         **more,
     )

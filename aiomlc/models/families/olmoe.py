@@ -17,7 +17,7 @@ def parse(fields: Fields) -> DecoderConfig:
         raise fields.error("clip_qkv", "is set, which is not supported")
 
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(qkv_bias=bias, output_bias=bias, qk_norm=True, qk_norm_of_all_heads=True)
+    traits = Traits(qkv_bias=bias, output_bias=bias, qk_norm=True, qk_norm_full_width=True)
     normalize = fields.boolean("norm_topk_prob", False)
     experts = parse_experts(fields, size="intermediate_size", normalize=normalize)
     return replace(parse_decoder(fields, "olmoe", traits), experts=experts)

@@ -25,6 +25,6 @@ def parse(fields: Fields) -> DecoderConfig:
         mlp_bias=True,
         activation="gelu_tanh",
         head_bias=True,
-        rotary_share=0.5,
+        partial_rotary_factor=0.5,
     )
     return parse_decoder(fields, "phi", traits)

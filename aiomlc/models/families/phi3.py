@@ -17,5 +17,7 @@ def parse(fields: Fields) -> DecoderConfig:
         if fields.boolean(name, False):
             raise fields.error(name, "is true, which is not supported")
 
-    traits = Traits(hub_fused=("qkv_proj", "gate_up_proj"), rotary_share=1.0, window="always")
+    traits = Traits(
+        hf_fused=("qkv_proj", "gate_up_proj"), partial_rotary_factor=1.0, window="always"
+    )
     return parse_decoder(fields, "phi3", traits)

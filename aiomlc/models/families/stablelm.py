@@ -18,6 +18,6 @@ def parse(fields: Fields) -> DecoderConfig:
         norm_kind="layer",
         norm_eps="layer_norm_eps",
         norms="shared" if fields.boolean("use_parallel_residual", False) else "before",
-        rotary_share=0.25,
+        partial_rotary_factor=0.25,
     )
     return parse_decoder(fields, "stablelm", traits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("LayerAttention", "layer_attention")
+__all__ = ("AttentionSpec", "attention_spec")
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from aiomlc.models.graph.rope_tables import rotations_of
 
 
 @dataclass(frozen=True, slots=True)
-class LayerAttention:
+class AttentionSpec:
     """The settings of one layer."""
 
     scale: float  #: Of queries times keys.
@@ -24,16 +24,16 @@ class LayerAttention:
     @property
     def is_plain(self) -> bool:
         """Whether a cache that knows only the scale computes this."""
-        return self == LayerAttention(self.scale, sinks=self.sinks)
+        return self == AttentionSpec(self.scale, sinks=self.sinks)
 
 
-def layer_attention(config: DecoderConfig, layer: int) -> LayerAttention:
+def attention_spec(config: DecoderConfig, layer: int) -> AttentionSpec:
     """How layer `layer` attends."""
     rotations = rotations_of(config).parts
-    return LayerAttention(
+    return AttentionSpec(
         scale=config.attention_scale or config.head_dim**-0.5,
         window=config.windows[layer] if config.windows else 0,
         sinks=config.attention_sinks,
-        soft_cap=config.attention_soft_cap,
+        soft_cap=config.attn_logit_softcapping,
         rotation=rotations[layer] if rotations else (0, 0),
     )

@@ -6,16 +6,16 @@ the norm that follows, in the next block or behind the last.
 
 from __future__ import annotations
 
-__all__ = ("Block", "NormBehindBlock", "NormsAroundBlock", "ParallelBlock", "block_of", "norm_of")
+__all__ = ("Block", "ParallelBlock", "PostNormBlock", "SandwichNormBlock", "block_of", "norm_of")
 
 from collections.abc import Callable, Mapping
 
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig, NormPlace
-from aiomlc.models.graph.attention_spec import layer_attention
+from aiomlc.models.graph.attention_spec import attention_spec
 from aiomlc.models.graph.feed_forward import FeedForward, feed_forward_of
-from aiomlc.models.graph.layers import CacheAttention, LayerNorm, Linear, Norm, QKNorm, RMSNorm, Sum
+from aiomlc.models.graph.layers import Add, CacheAttention, LayerNorm, Linear, Norm, QKNorm, RMSNorm
 from aiomlc.models.graph.module import Module
 
 
@@ -52,7 +52,7 @@ class Block(Module):
         return update, residual
 
 
-class NormsAroundBlock(Module):
+class SandwichNormBlock(Module):
     """Attention and a feed-forward layer, each with a norm before and another behind it."""
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
@@ -76,12 +76,12 @@ class NormsAroundBlock(Module):
         return self.post_feedforward_layernorm(update), residual
 
 
-class NormBehindBlock(Module):
+class PostNormBlock(Module):
     """Attention and a gated layer, each with a norm of what it gives to the residual stream."""
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.sum: Sum = Sum()
+        self.sum: Add = Add()
         self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
         self.post_attention_layernorm: Norm = norm_of(config)
         self.mlp: FeedForward = feed_forward_of(config, layer)
@@ -102,7 +102,7 @@ class ParallelBlock(Module):
 
     def __init__(self, config: DecoderConfig, layer: int, kv_dtype: str) -> None:
         super().__init__()
-        self.sum: Sum = Sum()
+        self.sum: Add = Add()
         self.input_layernorm: Norm = norm_of(config)
         self.self_attn: _Attention = _Attention(config, layer, kv_dtype)
         self.post_attention_layernorm: Norm | None = (
@@ -125,8 +125,8 @@ class ParallelBlock(Module):
 
 _BLOCKS: Mapping[NormPlace, Callable[[DecoderConfig, int, str], Module]] = {
     "before": Block,
-    "behind": NormBehindBlock,
-    "around": NormsAroundBlock,
+    "behind": PostNormBlock,
+    "around": SandwichNormBlock,
     "parallel": ParallelBlock,
     "shared": ParallelBlock,
 }
@@ -151,7 +151,7 @@ class _Attention(Module):
         self.qk_norm: QKNorm | None = None
         if config.qk_norm:
             eps = config.rms_norm_eps
-            joined = config.qk_norm_of_all_heads
+            joined = config.qk_norm_full_width
             self.q_norm: RMSNorm = RMSNorm(config.head_dim * (self.num_heads if joined else 1), eps)
             kv_heads = config.num_key_value_heads
             self.k_norm: RMSNorm = RMSNorm(config.head_dim * (kv_heads if joined else 1), eps)
@@ -172,7 +172,7 @@ class _Attention(Module):
             self.num_heads,
             config.head_dim,
             dtype=kv_dtype,
-            how=layer_attention(config, layer),
+            how=attention_spec(config, layer),
         )
 
     @property

@@ -15,7 +15,7 @@ from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.graph.blocks import block_of, norm_of
-from aiomlc.models.graph.layers import Embedding, Linear, Norm, Scale, SoftCap, TakeRows
+from aiomlc.models.graph.layers import Embedding, GatherRows, Linear, Norm, Scale, SoftCap
 from aiomlc.models.graph.module import Module
 
 CreateCache = Callable[..., Any]
@@ -31,9 +31,9 @@ class Decoder(Module):
         self.model: _Layers = _Layers(config, kv_dtype)
         self.embedding_scale: Scale | None = _scale(config.embedding_scale)
         self.soft_cap: SoftCap | None = None
-        if config.logit_soft_cap:
-            self.soft_cap = SoftCap(config.logit_soft_cap)
-        self.take_rows: TakeRows = TakeRows()
+        if config.final_logit_softcapping:
+            self.soft_cap = SoftCap(config.final_logit_softcapping)
+        self.take_rows: GatherRows = GatherRows()
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
             self.lm_head = Linear(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.encoder import EncoderConfig
-from aiomlc.models.graph.layers import Embedding, Gelu, LayerNorm, Linear, Sum
+from aiomlc.models.graph.layers import Add, Embedding, Gelu, LayerNorm, Linear
 from aiomlc.models.graph.module import Module
 
 Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
@@ -41,7 +41,7 @@ class _Embeddings(Module):
         self.word_embeddings: Embedding = Embedding(config.vocab_size, hidden)
         self.position_embeddings: Embedding = Embedding(config.num_positions, hidden)
         self.token_type_embeddings: Embedding = Embedding(config.num_token_types, hidden)
-        self.sum: Sum = Sum()
+        self.sum: Add = Add()
         self.LayerNorm: LayerNorm = LayerNorm(hidden, config.layer_norm_eps)
 
     def forward(self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor) -> nn.Tensor:

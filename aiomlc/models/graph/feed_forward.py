@@ -7,7 +7,7 @@ __all__ = ("FeedForward", "feed_forward_of")
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.graph.layers import Gelu, GeluTanhMul, Linear, Norm, ReluSquare, SiluMul
+from aiomlc.models.graph.layers import Gelu, GeluTanhMul, Linear, Norm, SiluMul, SquaredReLU
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.moe import SparseMlp
 
@@ -40,7 +40,7 @@ class PlainMlp(Module):
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.up_proj: Linear = Linear(hidden, inner, bias=bias, out_dtype="float32")
-        self.activation: Gelu | ReluSquare = _function_of(config)
+        self.activation: Gelu | SquaredReLU = _function_of(config)
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
@@ -53,9 +53,9 @@ class PlainMlp(Module):
         return self.down_proj(self.activation(self.up_proj(x)))
 
 
-def _function_of(config: DecoderConfig) -> Gelu | ReluSquare:
+def _function_of(config: DecoderConfig) -> Gelu | SquaredReLU:
     if config.activation == "relu_square":
-        return ReluSquare()
+        return SquaredReLU()
 
     return Gelu("gelu" if config.activation == "gelu" else "gelu_tanh")
 

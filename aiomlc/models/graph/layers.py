@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 __all__ = (
+    "Add",
     "CacheAttention",
     "Embedding",
     "GatedMul",
+    "GatherRows",
     "Gelu",
     "GeluTanhMul",
     "LayerNorm",
@@ -13,12 +15,10 @@ __all__ = (
     "Norm",
     "QKNorm",
     "RMSNorm",
-    "ReluSquare",
     "Scale",
     "SiluMul",
     "SoftCap",
-    "Sum",
-    "TakeRows",
+    "SquaredReLU",
 )
 
 from typing import Literal
@@ -28,7 +28,7 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
 from aiomlc.models.config.activation import Activation
-from aiomlc.models.graph.attention_spec import LayerAttention
+from aiomlc.models.graph.attention_spec import AttentionSpec
 from aiomlc.models.graph.module import Module
 
 
@@ -147,7 +147,7 @@ class CacheAttention(Module):
     """
 
     def __init__(
-        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, how: LayerAttention
+        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, how: AttentionSpec
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -235,14 +235,14 @@ class Gelu(Module):
         return op.gelu(x, approximate="tanh" if self.kind == "gelu_tanh" else None)
 
 
-class ReluSquare(Module):
+class SquaredReLU(Module):
     """The square of what is above zero."""
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.square(op.relu(x))
 
 
-class Sum(Module):
+class Add(Module):
     """The sum of two tensors of one shape."""
 
     def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
@@ -261,7 +261,7 @@ class SoftCap(Module):
         return op.multiply(op.tanh(op.divide(x, cap)), cap)
 
 
-class TakeRows(Module):
+class GatherRows(Module):
     """Rows of `[n, size]` by position."""
 
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("MixExperts", "SharedExpert", "SparseMlp")
+__all__ = ("MoE", "SharedExpert", "SparseMlp")
 
 from tvm import relax
 from tvm.relax.frontend import nn
@@ -13,7 +13,7 @@ from aiomlc.models.graph.layers import Linear, Norm, SiluMul
 from aiomlc.models.graph.module import Module
 
 
-class MixExperts(Module):
+class MoE(Module):
     """The weighted sum of the gated layers that a router chooses for every row.
 
     Here all experts compute all rows, and most of them count as nothing.
@@ -89,7 +89,7 @@ class SparseMlp(Module):
         self.moe_down_proj: Linear = Linear(
             experts.intermediate_size, outer, bias=False, out_dtype="float32"
         )
-        self.mix: MixExperts = MixExperts(experts)
+        self.mix: MoE = MoE(experts)
         self.shared_expert: SharedExpert | None = None
         if experts.shared_size:
             self.shared_expert = SharedExpert(hidden, experts.shared_size)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.parameters.moe import expert_parameters
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
-from aiomlc.models.parameters.tensor_names import hub_name, mlc_name, mlc_parts
+from aiomlc.models.parameters.tensor_names import hf_name, mlc_name, mlc_parts
 
 
 def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
@@ -19,7 +19,7 @@ def decoder_parameters(config: DecoderConfig) -> tuple[Parameter, ...]:
 
 
 def _renamed(parameter: Parameter, model_type: str) -> Parameter:
-    sources = tuple(hub_name(model_type, source) for source in parameter.sources)
+    sources = tuple(hf_name(model_type, source) for source in parameter.sources)
     return replace(
         parameter,
         sources=sources,
@@ -60,7 +60,7 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     queries = config.num_attention_heads * config.head_dim
     fused = queries + 2 * config.num_key_value_heads * config.head_dim
     order = _qkv_order(config)
-    is_one = config.qkv_name in config.hub_fused
+    is_one = config.qkv_name in config.hf_fused
     parts = (config.qkv_name,) if is_one else ("q_proj", "k_proj", "v_proj")
     qkv = _matrix(f"{at}.{config.qkv_name}", (fused, config.hidden_size), at, parts)
     yield replace(qkv, order=order)
@@ -69,8 +69,8 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
         yield Parameter(f"{at}.{config.qkv_name}.bias", "vector", (fused,), sources, order=order)
     if config.qk_norm:
         for part, heads in (("q", config.num_attention_heads), ("k", config.num_key_value_heads)):
-            size = config.head_dim * (heads if config.qk_norm_of_all_heads else 1)
-            yield _vector(f"{at}.{part}_norm.weight", size, config.norm_added)
+            size = config.head_dim * (heads if config.qk_norm_full_width else 1)
+            yield _vector(f"{at}.{part}_norm.weight", size, config.norm_weight_offset)
     yield _matrix(f"{at}.o_proj", (config.hidden_size, queries))
     if config.output_bias:
         yield _vector(f"{at}.o_proj.bias", config.hidden_size)
@@ -78,7 +78,7 @@ def _attention(at: str, config: DecoderConfig) -> Iterator[Parameter]:
 
 def _qkv_order(config: DecoderConfig) -> RowOrder | None:
     heads, size = config.num_attention_heads, config.head_dim
-    match config.hub_rows:
+    match config.hf_qkv_layout:
         case "parts":
             return None
         case "heads":
@@ -90,7 +90,7 @@ def _qkv_order(config: DecoderConfig) -> RowOrder | None:
 def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
     hidden, inner = config.hidden_size, config.intermediate_size
     if config.gated:
-        is_one = "gate_up_proj" in config.hub_fused
+        is_one = "gate_up_proj" in config.hf_fused
         parts = ("gate_up_proj",) if is_one else ("gate_proj", "up_proj")
         yield _matrix(f"{at}.gate_up_proj", (2 * inner, hidden), at, parts)
         if config.mlp_bias:
@@ -106,7 +106,7 @@ def _mlp(at: str, config: DecoderConfig) -> Iterator[Parameter]:
 
 
 def _norm(name: str, config: DecoderConfig) -> Iterator[Parameter]:
-    yield _vector(f"{name}.weight", config.hidden_size, config.norm_added)
+    yield _vector(f"{name}.weight", config.hidden_size, config.norm_weight_offset)
     if config.norm_kind == "layer":
         yield _vector(f"{name}.bias", config.hidden_size)
 

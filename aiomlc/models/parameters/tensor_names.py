@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("hub_name", "mlc_name", "mlc_parts")
+__all__ = ("hf_name", "mlc_name", "mlc_parts")
 
 from collections.abc import Mapping
 
@@ -94,7 +94,7 @@ def mlc_parts(model_type: str, name: str) -> tuple[str, ...]:
     return tuple(mlc_name(model_type, part) for part in separate)
 
 
-def hub_name(model_type: str, name: str) -> str:
+def hf_name(model_type: str, name: str) -> str:
     """Hugging Face's name of a tensor that the graph would call so."""
     return _renamed(name, _HUB.get(model_type, {}))
 

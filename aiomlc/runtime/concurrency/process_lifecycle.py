@@ -7,11 +7,11 @@ comes back from native code after the end is unwound through it, and the process
 from __future__ import annotations
 
 __all__ = (
-    "OF_THE_PARENT",
+    "FORKED_MESSAGE",
     "Ending",
     "Inherited",
-    "abandon_in_children",
-    "end_at_exit",
+    "at_exit",
+    "invalidate_after_fork",
     "leak",
 )
 
@@ -29,14 +29,14 @@ class Ending(Protocol):
     def end_orphan(self) -> None:
         """Stop if the event loop cannot run any more. Before the threads are waited for."""
 
-    def end_at_exit(self) -> None:
+    def at_exit(self) -> None:
         """Let every thread leave native code, and wait for that."""
 
 
 _endings: weakref.WeakSet[Ending] = weakref.WeakSet()
 
 
-def end_at_exit(owner: Ending) -> None:
+def at_exit(owner: Ending) -> None:
     """Have these two called when the interpreter ends, unless it is garbage by then."""
     _endings.add(owner)
 
@@ -55,10 +55,10 @@ if _register is not None:
 @atexit.register
 def _end_all() -> None:
     for owner in list(_endings):
-        owner.end_at_exit()
+        owner.at_exit()
 
 
-OF_THE_PARENT = "the engine belongs to the parent process: open another one in this one"
+FORKED_MESSAGE = "the engine belongs to the parent process: open another one in this one"
 
 
 class Inherited(Protocol):
@@ -71,7 +71,7 @@ class Inherited(Protocol):
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
-def abandon_in_children(owner: Inherited) -> None:
+def invalidate_after_fork(owner: Inherited) -> None:
     """Have `owner.abandon` called in every process that is forked from this one."""
     _inherited.add(owner)
 

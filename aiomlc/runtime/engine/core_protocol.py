@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from aiomlc.runtime.engine.statistics import (
     NO_VALUES,
     DecodeSteps,
-    DraftPlace,
+    DraftPosition,
     FinishedRequest,
     Histogram,
     RequestTiming,
@@ -90,7 +90,9 @@ class CoreStatistics:
     forced_tokens: int = 0  #: Completion tokens that a grammar forced, which nothing sampled.
     forced_seconds: float = 0.0  #: Time to find them, without that of computing them.
     verified_drafts: int = 0  #: Guesses at the next tokens of a sequence that were verified.
-    draft_places: tuple[DraftPlace, ...] = ()  #: Of the first, second and so on guessed token.
+    draft_positions: tuple[
+        DraftPosition, ...
+    ] = ()  #: Of the first, second and so on guessed token.
     #: Steps with guesses that only decoded, by their tokens; without the time of guessing.
     verify_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
     #: The time of guessing in a step, by the sequences it was for.

@@ -36,15 +36,15 @@ from aiomlc.errors import (
 )
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop, spawn_system_task
 from aiomlc.runtime.concurrency.process_lifecycle import (
-    OF_THE_PARENT,
-    abandon_in_children,
-    end_at_exit,
+    FORKED_MESSAGE,
+    at_exit,
+    invalidate_after_fork,
 )
 from aiomlc.runtime.engine.core_protocol import Core, CoreStatistics, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.step_log import StepLog
-from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, Watcher
+from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
 from aiomlc.runtime.engine.trace import TraceEvent
 from aiomlc.sampling_params import SequenceOptions
 
@@ -94,8 +94,8 @@ class Engine(AsyncContextManagerMixin):
         self._has_ended: Event | None = None
         self._is_over = ThreadEvent()  # Nothing of it runs in the event loop.
         self._is_over.set()
-        abandon_in_children(self)
-        end_at_exit(self)
+        invalidate_after_fork(self)
+        at_exit(self)
 
     def __repr__(self) -> str:
         state = "dead" if self._death else "closed" if self._closing else "open"
@@ -141,7 +141,7 @@ class Engine(AsyncContextManagerMixin):
         options: SequenceOptions,
         request_id: str | None = None,
         num_choices: int = 1,
-        watcher: Watcher | None = None,
+        watcher: StreamObserver | None = None,
     ) -> DeltaStream:
         """Submit a prompt and open the stream of its completions. Does not block.
 
@@ -276,7 +276,7 @@ class Engine(AsyncContextManagerMixin):
 
     def abandon(self) -> None:
         """Be closed, in a process that has none of the engine's threads."""
-        self._end = OF_THE_PARENT
+        self._end = FORKED_MESSAGE
         self._closing = self._closed = True
         self._running = Lock()  # The other one may be held by a thread that is not here.
         self._is_over = ThreadEvent()
@@ -289,7 +289,7 @@ class Engine(AsyncContextManagerMixin):
         if not self.is_over and self._thread_id not in loops:
             self.stop()
 
-    def end_at_exit(self) -> None:
+    def at_exit(self) -> None:
         """End as `terminate` does, also what an event loop in a daemon thread does for it."""
         if self._is_over.is_set():
             return

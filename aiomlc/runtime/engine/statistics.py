@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = (
     "NO_VALUES",
     "DecodeSteps",
-    "DraftPlace",
+    "DraftPosition",
     "FinishedRequest",
     "Histogram",
     "RequestTiming",
@@ -51,7 +51,7 @@ class DecodeSteps(NamedTuple):
     seconds: float
 
 
-class DraftPlace(NamedTuple):
+class DraftPosition(NamedTuple):
     """Guessed tokens in one place of their drafts."""
 
     guessed: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Delta", "DeltaStream", "Mailbox", "Watcher")
+__all__ = ("Delta", "DeltaStream", "Mailbox", "StreamObserver")
 
 import logging
 import sys
@@ -39,7 +39,7 @@ class Delta(NamedTuple):
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
-class Watcher(Protocol):
+class StreamObserver(Protocol):
     """Somebody beside the reader who is told of a request, in the event loop's thread."""
 
     def received(self, record: Record, choice: int) -> None:
@@ -75,7 +75,7 @@ class Mailbox:
     def __init__(
         self,
         num_choices: int = 1,
-        watcher: Watcher | None = None,
+        watcher: StreamObserver | None = None,
         *,
         max_unread: int = sys.maxsize,
         loop: object = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("after_thoughts", "with_part")
+__all__ = ("embed_grammar", "reasoning_then")
 
 import json
 import re
@@ -14,7 +14,7 @@ from aiomlc.runtime.grammar.grammar import Grammar, lark_text
 _SLASH = re.compile(r"\\(.)|([/\n])", re.DOTALL)
 
 
-def after_thoughts(answer: Grammar, end: str, special_id: Callable[[str], int | None]) -> Grammar:
+def reasoning_then(answer: Grammar, end: str, special_id: Callable[[str], int | None]) -> Grammar:
     """Any text up to the first mark that ends thoughts, and behind it the answer.
 
     Args:
@@ -32,10 +32,10 @@ def after_thoughts(answer: Grammar, end: str, special_id: Callable[[str], int | 
     if token_id is not None:
         rules[1] += f" | TEXT {lark_text(end, token_id)}"
 
-    return with_part(rules, "answer", answer)
+    return embed_grammar(rules, "answer", answer)
 
 
-def with_part(rules: Sequence[str], name: str, part: Grammar) -> Grammar:
+def embed_grammar(rules: Sequence[str], name: str, part: Grammar) -> Grammar:
     """Rules of Lark, `start` among them, in which `@name` is another grammar."""
     grammars = [{"lark_grammar": "\n".join(rules)}, *_parts(name, part)]
     return Grammar("llguidance", json.dumps({"grammars": grammars}))

@@ -272,7 +272,7 @@ def _model_memory(
         quantization=quantization.name,
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
-        logits_per_row=2 if config.logit_soft_cap else 1,
+        logits_per_row=2 if config.final_logit_softcapping else 1,
         weight_bytes=packed_file_bytes(parse_params(records)),
         kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
         # Queries, keys, values and results, and two sums of each head.

@@ -262,7 +262,7 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
             "step_token_budget": opened.plan.limits.step_token_budget,
             "max_recycling_sequences": opened.plan.limits.max_recycling_sequences,
             "max_queue_size": opened.plan.limits.max_queue_size,
-            "prefills_alone": int(config.prefill_mode == "chunked"),
+            "separate_prefill": int(config.prefill_mode == "chunked"),
             "speculative_mode": _SPECULATIVE_MODES.index(config.speculative_mode),
             "draft_length": config.spec_draft_length,
         },

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, final
 
 from aiomlc import errors
-from aiomlc.runtime.concurrency.process_lifecycle import OF_THE_PARENT, abandon_in_children, leak
+from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork, leak
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors, ProcessedSequence
 from aiomlc.runtime.engine.trace import TraceEvent
@@ -62,7 +62,7 @@ class NativeCore:
         self._enable_trace = native_function("aiomlc.core_enable_trace")
         self._read_trace = native_function("aiomlc.core_read_trace")
         self.wake_fd: int = native_function("aiomlc.core_wake_fd")(self._handle)
-        abandon_in_children(self)
+        invalidate_after_fork(self)
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
         """Queue a prompt; returns our id of the new sequence.
@@ -177,7 +177,7 @@ class NativeCore:
             return read_statistics(dict(self._statistics(handle)))
 
         if self._last_statistics is None:
-            raise errors.EngineClosedError(OF_THE_PARENT)
+            raise errors.EngineClosedError(FORKED_MESSAGE)
 
         return self._last_statistics
 

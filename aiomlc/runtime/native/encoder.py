@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
 
-from aiomlc.runtime.concurrency.process_lifecycle import abandon_in_children, leak
+from aiomlc.runtime.concurrency.process_lifecycle import invalidate_after_fork, leak
 from aiomlc.runtime.native.library import native_function, open_library
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class NativeEncoder:
             self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
 
         self._forward = native_function("aiomlc.encoder_forward")
-        abandon_in_children(self)
+        invalidate_after_fork(self)
 
     def abandon(self) -> None:
         """Never be freed: in a child of the encoder's process."""

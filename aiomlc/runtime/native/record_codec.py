@@ -13,7 +13,7 @@ from typing import Any, get_args
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record, TokenLogprob
 from aiomlc.runtime.engine.statistics import (
     DecodeSteps,
-    DraftPlace,
+    DraftPosition,
     FinishedRequest,
     Histogram,
     RequestTiming,
@@ -142,8 +142,8 @@ def read_statistics(values: dict[str, Any]) -> CoreStatistics:
         columns = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         values[name] = {size: DecodeSteps(count, seconds) for size, count, seconds in columns}
 
-    places = tuple(values["draft_places"])
-    values["draft_places"] = tuple(map(DraftPlace, places[::2], places[1::2]))
+    places = tuple(values["draft_positions"])
+    values["draft_positions"] = tuple(map(DraftPosition, places[::2], places[1::2]))
     values["speculation_failure"] = str(values["speculation_failure"]) or None
     values["last_finished"] = _last_finished(values.pop("last_answer"))
     return CoreStatistics(**values)

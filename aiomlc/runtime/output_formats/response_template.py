@@ -66,7 +66,7 @@ def find_answer_formats(
 def _differ(shown: ToolFormat, declared: ToolFormat) -> bool:
     is_other_syntax = isinstance(shown.syntax, JsonCalls) != isinstance(declared.syntax, JsonCalls)
     is_guess = isinstance(shown.syntax, JsonCalls) and is_other_syntax
-    return is_guess or not declared.begin.startswith(shown.begin)
+    return is_guess or not declared.start_marker.startswith(shown.start_marker)
 
 
 def read_response_template(template: object, is_end: IsEnd = _is_never) -> AnswerFormats:
@@ -116,7 +116,7 @@ def _tool_format(field: Mapping[str, Any], is_end: IsEnd) -> ToolFormat | None:
     begin = field.get("open")
     if closes and isinstance(begin, str) and begin and _is_json_of_openai(field):
         syntax = JsonCalls()
-        return ToolFormat("response_template", begin, closes[0], syntax, (), joint="")
+        return ToolFormat("response_template", begin, closes[0], syntax, (), separator="")
 
     return _by_patterns(field, closes, content)
 

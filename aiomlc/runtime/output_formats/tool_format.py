@@ -19,25 +19,27 @@ from aiomlc.runtime.output_formats.tool_syntax.tagged_calls import TaggedCalls
 class ToolFormat:
     """Calls in a syntax, between two marks.
 
-    The format of a model is the first whose `shown` are all in its chat template and whose
-    `absent` are not.
+    The format of a model is the first whose `signature` are all in its chat template and whose
+    `excludes` are not.
     """
 
     name: str
-    begin: str
-    end: str  #: Empty: the calls last to the end of the answer.
+    start_marker: str
+    end_marker: str  #: Empty: the calls last to the end of the answer.
     syntax: ToolSyntax
-    shown: tuple[str, ...]
-    absent: tuple[str, ...] = ()
-    joint: str | None = None  #: Between calls with marks of their own; None: there is one pair.
-    bare: bool = False  #: An answer may also begin with a call, without the mark.
+    signature: tuple[str, ...]
+    excludes: tuple[str, ...] = ()
+    separator: str | None = None  #: Between calls with marks of their own; None: there is one pair.
+    marker_optional: bool = False  #: An answer may also begin with a call, without the mark.
     id_prefix: str = "call_"
     id_length: int = 24  #: Characters after the prefix.
 
     @property
     def marks(self) -> tuple[str, ...]:
         """The marks, which the text must show even where the vocabulary calls them special."""
-        return tuple(mark for mark in (self.begin, self.end, *self.syntax.marks) if mark)
+        return tuple(
+            mark for mark in (self.start_marker, self.end_marker, *self.syntax.marks) if mark
+        )
 
 
 # DeepSeek's.
@@ -49,17 +51,17 @@ TOOL_FORMATS = (
     # Hermes, Qwen 2.5 and 3, and the bundled model. Others put XML between the same marks.
     ToolFormat(
         name="hermes",
-        begin="<tool_call>",
-        end="</tool_call>",
+        start_marker="<tool_call>",
+        end_marker="</tool_call>",
         syntax=JsonCalls(before="\n", after="\n"),
-        shown=("<tool_call>",),
-        absent=("<function=", "<arg_key>"),
-        joint="\n",
+        signature=("<tool_call>",),
+        excludes=("<function=", "<arg_key>"),
+        separator="\n",
     ),
     ToolFormat(
         name="qwen3_coder",
-        begin="<tool_call>",
-        end="</tool_call>",
+        start_marker="<tool_call>",
+        end_marker="</tool_call>",
         syntax=TaggedCalls(
             opens="<function=",
             name_end=">",
@@ -71,13 +73,13 @@ TOOL_FORMATS = (
             before="\n",
             after="\n",
         ),
-        shown=("<tool_call>", "<function=", "<parameter="),
-        joint="\n",
+        signature=("<tool_call>", "<function=", "<parameter="),
+        separator="\n",
     ),
     ToolFormat(
         name="glm4",
-        begin="<tool_call>",
-        end="</tool_call>",
+        start_marker="<tool_call>",
+        end_marker="</tool_call>",
         syntax=TaggedCalls(
             key_begin="<arg_key>",
             key_end="</arg_key>",
@@ -85,73 +87,73 @@ TOOL_FORMATS = (
             value_end="</arg_value>",
             marks=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
         ),
-        shown=("<tool_call>", "<arg_key>"),
-        joint="\n",
+        signature=("<tool_call>", "<arg_key>"),
+        separator="\n",
     ),
     # Mistral's first form, a JSON list; its template refuses ids of another length.
     ToolFormat(
         name="mistral",
-        begin="[TOOL_CALLS]",
-        end="",
+        start_marker="[TOOL_CALLS]",
+        end_marker="",
         syntax=JsonCalls(between="[,]", before=" [", separator=", ", after="]"),
-        shown=("[TOOL_CALLS]",),
-        absent=("[ARGS]", "[CALL_ID]"),
+        signature=("[TOOL_CALLS]",),
+        excludes=("[ARGS]", "[CALL_ID]"),
         id_prefix="",
         id_length=9,
     ),
     # Mistral's later forms, with the mark before every call.
     ToolFormat(
         name="mistral_named",
-        begin="[TOOL_CALLS]",
-        end="",
+        start_marker="[TOOL_CALLS]",
+        end_marker="",
         syntax=NamedJsonCalls("[ARGS]", id_mark="[CALL_ID]", marks=("[ARGS]", "[CALL_ID]")),
-        shown=("[TOOL_CALLS]", "[ARGS]"),
-        joint="",
+        signature=("[TOOL_CALLS]", "[ARGS]"),
+        separator="",
         id_prefix="",
         id_length=9,
     ),
     ToolFormat(
         name="llama3",
-        begin="<|python_tag|>",
-        end="",
+        start_marker="<|python_tag|>",
+        end_marker="",
         syntax=JsonCalls(between=";", separator="; ", arguments_key="parameters"),
-        shown=('{"name": function name, "parameters":',),
-        bare=True,
+        signature=('{"name": function name, "parameters":',),
+        marker_optional=True,
     ),
     # LFM 2, whose template shows the marks of tools only, and 2.5, which shows those of calls.
     *(
         ToolFormat(
             name=name,
-            begin="<|tool_call_start|>",
-            end="<|tool_call_end|>",
+            start_marker="<|tool_call_start|>",
+            end_marker="<|tool_call_end|>",
             syntax=PythonicCalls(),
-            shown=(mark,),
+            signature=(mark,),
         )
         for name, mark in (("lfm2", "<|tool_list_start|>"), ("lfm2.5", "<|tool_call_start|>"))
     ),
     # Llama 3.2 and 4 and ToolACE, where the template asks for it.
     ToolFormat(
         name="pythonic",
-        begin="<|python_start|>",
-        end="<|python_end|>",
+        start_marker="<|python_start|>",
+        end_marker="<|python_end|>",
         syntax=PythonicCalls(),
-        shown=("[func_name1(",),
-        bare=True,
+        signature=("[func_name1(",),
+        marker_optional=True,
     ),
     # Gorilla's, where the mark that tells of functions also begins each call.
     ToolFormat(
         name="gorilla",
-        begin="<<function>>",
-        end="",
+        start_marker="<<function>>",
+        end_marker="",
         syntax=PythonicCalls(is_list=False),
-        shown=("<<function>>{function_string}",),
-        joint="",
+        signature=("<<function>>{function_string}",),
+        separator="",
     ),
     # DeepSeek V3 and R1.
     ToolFormat(
         name="deepseek_v3",
-        begin="<｜tool▁calls▁begin｜>",
-        end="<｜tool▁calls▁end｜>",
+        start_marker="<｜tool▁calls▁begin｜>",
+        end_marker="<｜tool▁calls▁end｜>",
         syntax=NamedJsonCalls(
             "\n```json\n",
             opens=f"{_CALL_BEGIN}function{_SEPARATOR}",
@@ -161,12 +163,12 @@ TOOL_FORMATS = (
             repeats=True,
             marks=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
         ),
-        shown=("<｜tool▁calls▁begin｜>", "```json"),
+        signature=("<｜tool▁calls▁begin｜>", "```json"),
     ),
     ToolFormat(
         name="deepseek_v3.1",
-        begin="<｜tool▁calls▁begin｜>",
-        end="<｜tool▁calls▁end｜>",
+        start_marker="<｜tool▁calls▁begin｜>",
+        end_marker="<｜tool▁calls▁end｜>",
         syntax=NamedJsonCalls(
             _SEPARATOR,
             opens=_CALL_BEGIN,
@@ -174,8 +176,8 @@ TOOL_FORMATS = (
             repeats=True,
             marks=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
         ),
-        shown=("<｜tool▁calls▁begin｜>", _SEPARATOR),
-        absent=("```json",),
+        signature=("<｜tool▁calls▁begin｜>", _SEPARATOR),
+        excludes=("```json",),
     ),
 )
 
@@ -183,8 +185,8 @@ TOOL_FORMATS = (
 def find_tool_format(template_source: str) -> ToolFormat | None:
     """The form that a chat template teaches; None if it is none of ours."""
     for tool_format in TOOL_FORMATS:
-        if all(text in template_source for text in tool_format.shown) and not any(
-            text in template_source for text in tool_format.absent
+        if all(text in template_source for text in tool_format.signature) and not any(
+            text in template_source for text in tool_format.excludes
         ):
             return tool_format
 

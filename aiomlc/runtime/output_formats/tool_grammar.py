@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar.composition import with_part
+from aiomlc.runtime.grammar.composition import embed_grammar
 from aiomlc.runtime.grammar.grammar import Grammar, lark_text
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
@@ -36,14 +36,13 @@ def tool_grammar(
         BadRequestError: calls in the model's form cannot be enforced.
     """
     writer = _Writer(tool_format.marks, special_id)
-    is_bare = tool_format.bare
-    begin, end = (
-        writer.write("" if is_bare else mark) for mark in (tool_format.begin, tool_format.end)
-    )
+    is_bare = tool_format.marker_optional
+    markers = (tool_format.start_marker, tool_format.end_marker)
+    begin, end = (writer.write("" if is_bare else marker) for marker in markers)
     rules = tool_format.syntax.rules(tools, writer.write, may_repeat=may_repeat)
     rules.append(f"marked: body {end}")
     rules.append(f"call: {begin} marked")
-    joint = tool_format.joint if may_repeat else None
+    joint = tool_format.separator if may_repeat else None
     rules.append('more: ""' if joint is None else f"more: ({writer.write(joint)} call)*")
     if otherwise is not None:
         return _with_otherwise(rules, begin, otherwise)
@@ -87,8 +86,8 @@ def _rules_of_bare_text(
     space = r"\s\x1c-\x1f"  # As Python counts it.
     first = re.escape(tool_format.syntax.opens[0])
     text = rf"TEXT: /[{space}]*([^{first}{space}](.|\n)*)?/"
-    if special_id(tool_format.begin) is None:
-        text += rf" & ~/(.|\n)*{re.escape(tool_format.begin)}(.|\n)*/"
+    if special_id(tool_format.start_marker) is None:
+        text += rf" & ~/(.|\n)*{re.escape(tool_format.start_marker)}(.|\n)*/"
 
     return [text]
 
@@ -102,7 +101,7 @@ def _with_otherwise(rules: Sequence[str], begin: str, otherwise: Grammar) -> Gra
 
     # A mark that is text is taken as soon as it is there, even where the answer could have it.
     opened = f"opened: {begin}" if begin.startswith("<[") else f"opened[lazy]: {begin}"
-    return with_part(
+    return embed_grammar(
         ["start: opened marked more | @otherwise", opened, *reversed(rules)],
         "otherwise",
         otherwise,

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
-from aiomlc.runtime.output_formats.tool_syntax.syntax import PastCall
+from aiomlc.runtime.output_formats.tool_syntax.syntax import HistoryCall
 from aiomlc.validation.json_values import read_json
 
 
@@ -46,7 +46,7 @@ def write_tool_calls(tool_format: ToolFormat, calls: Sequence[Mapping[str, Any]]
                 param="messages",
             )
 
-    past = [PastCall(function["name"], function["arguments"]) for function in functions]
-    begin, end = tool_format.begin, tool_format.end
+    past = [HistoryCall(function["name"], function["arguments"]) for function in functions]
+    begin, end = tool_format.start_marker, tool_format.end_marker
     bodies = tool_format.syntax.write(past)
-    return (tool_format.joint or "").join(f"{begin}{body}{end}" for body in bodies)
+    return (tool_format.separator or "").join(f"{begin}{body}{end}" for body in bodies)

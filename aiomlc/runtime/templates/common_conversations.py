@@ -7,7 +7,7 @@ from __future__ import annotations
 __all__ = ("COMMON_CONVERSATIONS",)
 
 from aiomlc.runtime.templates.conversation import Conversation
-from aiomlc.runtime.templates.tool_prompt import FunctionForm
+from aiomlc.runtime.templates.tool_prompt import ToolPromptFormat
 
 _CHATML = Conversation(
     name="chatml",
@@ -27,7 +27,7 @@ _CHATML = Conversation(
     stop_str=("<|im_end|>",),
 )
 # What Qwen 2.5 and 3 were taught; Hermes' marks of calls.
-_QWEN_FUNCTIONS = FunctionForm(
+_QWEN_FUNCTIONS = ToolPromptFormat(
     template=(
         "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
         "You are provided with function signatures within <tools></tools> XML tags:\n"
@@ -36,7 +36,7 @@ _QWEN_FUNCTIONS = FunctionForm(
         "<tool_call></tool_call> XML tags:\n<tool_call>\n"
         '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
     ),
-    whole=True,
+    full_tools=True,
     separator="\n",
 )
 _TOOL_RESPONSE = "<tool_response>\n{tool_message}\n</tool_response>"
@@ -49,7 +49,7 @@ _QWEN_2 = _CHATML.model_copy(
         "role_templates": {**_CHATML.role_templates, "tool": _TOOL_RESPONSE},
         "stop_str": ("<|endoftext|>", "<|im_end|>"),
         "stop_token_ids": (151643, 151645),
-        "function_form": _QWEN_FUNCTIONS,
+        "tool_prompt_format": _QWEN_FUNCTIONS,
     }
 )
 # Hermes has a system message of its own for the functions, before the chat's.
@@ -57,7 +57,7 @@ _HERMES = _CHATML.model_copy(
     update={
         "system_template": f"{{function_string}}{_CHATML.system_template}",
         "role_templates": {**_CHATML.role_templates, "tool": _TOOL_RESPONSE},
-        "function_form": FunctionForm(
+        "tool_prompt_format": ToolPromptFormat(
             template=(
                 "<|im_start|>system\nYou are a function calling AI model. You are provided with "
                 "function signatures within <tools></tools> XML tags. You may call one or more "
@@ -71,7 +71,7 @@ _HERMES = _CHATML.model_copy(
                 "within <tool_call></tool_call> XML tags as follows:\n<tool_call>\n"
                 '{"name": <function-name>, "arguments": <args-dict>}\n</tool_call><|im_end|>\n'
             ),
-            whole=True,
+            full_tools=True,
             separator="\n",
         ),
     }
@@ -94,14 +94,14 @@ _LLAMA_3 = Conversation(
     stop_token_ids=(128001, 128009),
 )
 # Of the two places that the makers show, the one that stays where it is from turn to turn.
-_LLAMA_3_1_FUNCTIONS = FunctionForm(
+_LLAMA_3_1_FUNCTIONS = ToolPromptFormat(
     template=(
         "Environment: ipython\n\nYou have access to the following functions. To call a function, "
         "please respond with JSON for a function call. Respond in the format "
         '{"name": function name, "parameters": dictionary of argument name and its value}. '
         "Do not use variables.\n\n{function_string}\n\n"
     ),
-    whole=True,
+    full_tools=True,
     separator="\n\n",
     indent=4,
 )
@@ -151,7 +151,7 @@ COMMON_CONVERSATIONS = (
             "roles": {**_LLAMA_3.roles, "tool": "<|start_header_id|>ipython"},
             "stop_str": ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"),
             "stop_token_ids": (128001, 128008, 128009),
-            "function_form": _LLAMA_3_1_FUNCTIONS,
+            "tool_prompt_format": _LLAMA_3_1_FUNCTIONS,
         }
     ),
     Conversation(
@@ -199,10 +199,10 @@ COMMON_CONVERSATIONS = (
         seps=("",),
         stop_str=("</s>",),
         stop_token_ids=(2,),
-        function_form=FunctionForm(
+        tool_prompt_format=ToolPromptFormat(
             template="[AVAILABLE_TOOLS]{function_string}[/AVAILABLE_TOOLS]",
-            whole=True,
-            shown="[TOOL_CALLS][ARGS]",
+            full_tools=True,
+            signature="[TOOL_CALLS][ARGS]",
         ),
     ),
     Conversation(

@@ -24,7 +24,7 @@ from pydantic import (
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
 from aiomlc.runtime.output_formats.tool_history import write_tool_calls
-from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, FunctionForm
+from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, ToolPromptFormat
 
 _SYSTEM = "{system_message}"
 _END_OF_THOUGHTS = "</think>"
@@ -88,7 +88,9 @@ class Conversation(BaseModel):
     strip_reasoning_in_history: StrictBool = False  #: Answers before the last question only.
     function_string: StrictStr = ""  #: Where a chat offers no tools.
     use_function_calling: StrictBool = False  #: State of MLC's; kept, and of no effect.
-    function_form: FunctionForm | None = None  #: Ours; None is a JSON list of the functions.
+    tool_prompt_format: ToolPromptFormat | None = (
+        None  #: Ours; None is a JSON list of the functions.
+    )
     #: Ours: where there is nothing to say in it, `system_template` is left out.
     bare_without_system: StrictBool | None = None
 
@@ -167,9 +169,9 @@ class Conversation(BaseModel):
     def source(self) -> str:
         """The texts of the template, in which the forms of calls and thoughts are looked for."""
         marks = _END_OF_THOUGHTS if self.strip_reasoning_in_history else ""
-        form = self.function_form or FunctionForm()
+        form = self.tool_prompt_format or ToolPromptFormat()
         texts = (self.system_template, *self.roles.values(), *self.role_templates.values())
-        told = (form.template, form.shown)
+        told = (form.template, form.signature)
         return "\n".join((*texts, *told, self.role_empty_sep, marks))
 
     def takes(self, name: str) -> bool:
@@ -282,7 +284,7 @@ class Conversation(BaseModel):
             if not places:
                 raise _refused("has no place for tools", param="tools")
 
-            functions = (self.function_form or FunctionForm()).render(tools)
+            functions = (self.tool_prompt_format or ToolPromptFormat()).render(tools)
 
         filled = [piece or "" for piece in pieces]
         if places:

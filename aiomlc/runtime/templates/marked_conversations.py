@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("MARKED_CONVERSATIONS",)
 
 from aiomlc.runtime.templates.conversation import Conversation
-from aiomlc.runtime.templates.tool_prompt import FunctionForm
+from aiomlc.runtime.templates.tool_prompt import ToolPromptFormat
 
 _CHATML = Conversation(
     name="neural_hermes_mistral",
@@ -122,10 +122,10 @@ MARKED_CONVERSATIONS = (
         seps=("",),
         stop_str=("</s>",),
         stop_token_ids=(2,),
-        function_form=FunctionForm(
+        tool_prompt_format=ToolPromptFormat(
             template="[AVAILABLE_TOOLS]{function_string}[/AVAILABLE_TOOLS]",
-            whole=True,
-            shown="[TOOL_CALLS][ARGS][THINK]",
+            full_tools=True,
+            signature="[TOOL_CALLS][ARGS][THINK]",
         ),
     ),
     Conversation(

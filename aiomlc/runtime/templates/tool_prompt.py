@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("FUNCTIONS", "FunctionForm")
+__all__ = ("FUNCTIONS", "ToolPromptFormat")
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ FUNCTIONS = "{function_string}"
 
 
 @final
-class FunctionForm(BaseModel):
+class ToolPromptFormat(BaseModel):
     """What a place of functions becomes where a chat offers some. Immutable.
 
     Ours: MLC's own templates put a JSON list of functions there, and nothing around it.
@@ -23,10 +23,10 @@ class FunctionForm(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     template: StrictStr = FUNCTIONS  #: What is said around them.
-    whole: StrictBool = False  #: With the `type` of each tool, as Jinja templates see it.
+    full_tools: StrictBool = False  #: With the `type` of each tool, as Jinja templates see it.
     separator: StrictStr | None = None  #: Between JSON objects; None: they are one JSON list.
     indent: Annotated[int, Field(strict=True, ge=0)] | None = None  #: Of the JSON.
-    shown: StrictStr = ""  #: Marks of calls that no prompt has; by them their form is found.
+    signature: StrictStr = ""  #: Marks of calls that no prompt has; by them their form is found.
 
     @field_validator("template")
     @classmethod
@@ -38,11 +38,11 @@ class FunctionForm(BaseModel):
 
     def render(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """The text that tells of the tools, which are in OpenAI's form."""
-        told = [tool if self.whole else tool["function"] for tool in tools]
+        functions = [tool if self.full_tools else tool["function"] for tool in tools]
         if self.separator is None:
-            text = self._json(told)
+            text = self._json(functions)
         else:
-            text = self.separator.join(map(self._json, told))
+            text = self.separator.join(map(self._json, functions))
 
         before, _, after = self.template.partition(FUNCTIONS)
         return before + text + after

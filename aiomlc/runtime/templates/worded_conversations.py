@@ -7,7 +7,7 @@ from __future__ import annotations
 __all__ = ("WORDED_CONVERSATIONS",)
 
 from aiomlc.runtime.templates.conversation import Conversation
-from aiomlc.runtime.templates.tool_prompt import FunctionForm
+from aiomlc.runtime.templates.tool_prompt import ToolPromptFormat
 
 _DEEPSEEK = Conversation(
     name="deepseek",
@@ -44,7 +44,7 @@ _GORILLA = Conversation(
     role_empty_sep=":",
     stop_str=("</s>",),
     stop_token_ids=(2,),
-    function_form=FunctionForm(template=" <<function>> {function_string}"),
+    tool_prompt_format=ToolPromptFormat(template=" <<function>> {function_string}"),
 )
 _INSTRUCTION = (
     "Below is an instruction that describes a task. Write a response that appropriately completes "
@@ -139,7 +139,7 @@ WORDED_CONVERSATIONS = (
             "role_empty_sep": ": ",
             "stop_str": ("<|EOT|>",),
             "stop_token_ids": (100015,),
-            "function_form": FunctionForm(template="<<function>>{function_string}\n"),
+            "tool_prompt_format": ToolPromptFormat(template="<<function>>{function_string}\n"),
         }
     ),
     Conversation(

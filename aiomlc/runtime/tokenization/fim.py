@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("InfillTokens", "find_infill_tokens")
+__all__ = ("FimTokens", "find_fim_tokens")
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _ENDS = ("▁<EOT>", "<|endoftext|>", "<EOT>")
 
 
 @dataclass(frozen=True, slots=True)
-class InfillTokens:
+class FimTokens:
     """The ids of the three marks, and of those that end what fills the gap."""
 
     before_prefix: int
@@ -33,13 +33,13 @@ class InfillTokens:
         return [self.before_prefix, *prefix, self.before_suffix, *suffix, self.before_middle]
 
 
-def find_infill_tokens(tokenizer: Tokenizer) -> InfillTokens | None:
+def find_fim_tokens(tokenizer: Tokenizer) -> FimTokens | None:
     """The marks in a vocabulary; None if it has none that we know."""
     for marks in _MARKS:
         ids = _known(tokenizer, marks)
         if len(ids) == len(marks):
             prefix, suffix, middle = ids
-            return InfillTokens(prefix, suffix, middle, ids + _known(tokenizer, _ENDS))
+            return FimTokens(prefix, suffix, middle, ids + _known(tokenizer, _ENDS))
 
     return None
 

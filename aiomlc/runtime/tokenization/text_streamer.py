@@ -11,7 +11,7 @@ from typing import final
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_token_ids, check_type
-from aiomlc.validation.json_values import shown
+from aiomlc.validation.json_values import short_repr
 
 
 @final
@@ -48,7 +48,7 @@ class TextStreamer:
     def _piece(self, token_id: int) -> bytes:
         if not 0 <= token_id < len(self._pieces):
             raise BadRequestError(
-                f"token_ids: token id {shown(token_id)} is not one of {len(self._pieces)}",
+                f"token_ids: token id {short_repr(token_id)} is not one of {len(self._pieces)}",
                 param="token_ids",
             )
 

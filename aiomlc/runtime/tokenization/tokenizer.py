@@ -16,7 +16,7 @@ import tokenizers
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
-from aiomlc.validation.arguments import check_text, check_token_ids
+from aiomlc.validation.arguments import check_str, check_token_ids
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # These act on a whole text, not on a token: joined bytes need none of them.
@@ -90,7 +90,7 @@ class Tokenizer:
         try:
             return self._backend.encode(text, add_special_tokens=False).ids
         except TypeError:
-            check_text("prompt", text)
+            check_str("prompt", text)
             raise
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -83,7 +83,7 @@ Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
                   .max_batch_size = model->max_batch_size(),
                   .step_token_budget = StepTokenBudget(*model, options),
                   .max_recycling = options.max_recycling_sequences,
-                  .prefills_alone = options.prefills_alone}) {
+                  .separate_prefill = options.separate_prefill}) {
   speculation_ = CreateSpeculation(*model, options);
   Publish();
 }

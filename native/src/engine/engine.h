@@ -47,7 +47,7 @@ struct EngineOptions {
   /*! \brief Sequences that may wait while as many run as can, at least 0; one more is refused. */
   int64_t max_queue_size = std::numeric_limits<int32_t>::max();
   /*! \brief Whether a step that computes prompts has no decodes. */
-  bool prefills_alone = false;
+  bool separate_prefill = false;
   /*! \brief What time it is, for deadlines. */
   std::function<TimePoint()> now = Clock::now;
   SpeculativeMode speculative_mode = SpeculativeMode::kDisable;

@@ -146,7 +146,7 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_m
   engine_options.step_token_budget = Read<int64_t>(options, "step_token_budget");
   engine_options.max_recycling_sequences = Read<int64_t>(options, "max_recycling_sequences");
   engine_options.max_queue_size = Read<int64_t>(options, "max_queue_size");
-  engine_options.prefills_alone = Read<int64_t>(options, "prefills_alone") != 0;
+  engine_options.separate_prefill = Read<int64_t>(options, "separate_prefill") != 0;
   engine_options.speculative_mode =
       static_cast<SpeculativeMode>(Read<int64_t>(options, "speculative_mode"));
   engine_options.draft_length = Read<int64_t>(options, "draft_length");
@@ -377,7 +377,7 @@ Options GetStatistics(const CoreRef& core) {
           {"decode_steps", ToArray(statistics.decode_steps)},
           {"verify_steps", ToArray(statistics.verify_steps)},
           {"draft_steps", ToArray(statistics.draft_steps)},
-          {"draft_places", ToShape(statistics.draft_places)},
+          {"draft_positions", ToShape(statistics.draft_positions)},
           {"verified_drafts", statistics.verified_drafts},
           {"draft_failures", statistics.draft_failures},
           {"speculation_failure", ffi::String(statistics.speculation_failure)},

@@ -73,9 +73,9 @@ void Meter::Verified(int64_t num_draft, int64_t accepted) {
   totals_->draft_tokens += num_draft;
   totals_->accepted_tokens += accepted;
   ++totals_->verified_drafts;
-  const int64_t num_places = static_cast<int64_t>(totals_->draft_places.size());
+  const int64_t num_places = static_cast<int64_t>(totals_->draft_positions.size());
   for (int64_t i = 0; i < std::min(num_draft, num_places); ++i) {
-    DraftPlace& place = totals_->draft_places[static_cast<size_t>(i)];
+    DraftPlace& place = totals_->draft_positions[static_cast<size_t>(i)];
     ++place.guessed;
     if (i < accepted) ++place.right;
   }

@@ -92,7 +92,7 @@ struct Statistics {
   /*! \brief The time of guessing, by the sequences it was for. */
   StepsBySize draft_steps{};
   /*! \brief Of the first, second and so on guessed token; of longer drafts these only. */
-  std::array<DraftPlace, 32> draft_places{};
+  std::array<DraftPlace, 32> draft_positions{};
   /*! \brief Drafts that were verified. */
   int64_t verified_drafts = 0;
   /*! \brief How often guessing failed: each time for one sequence, or once for all. */

@@ -49,7 +49,7 @@ struct Participant {
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : step_token_budget_(limits.step_token_budget),
       max_scored_(limits.max_scored),
-      prefills_alone_(limits.prefills_alone),
+      prefills_alone_(limits.separate_prefill),
       // With no more sequences than tokens, decodes always leave one for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
       pages_(limits.total_pages, limits.page_size),

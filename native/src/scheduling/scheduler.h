@@ -28,7 +28,7 @@ struct SchedulerLimits {
   /*! \brief Logits of a step that score prompts: with a large vocabulary they take much room. */
   int64_t max_scored = 128;
   /*! \brief Whether a step that computes prompts has no decodes, which wait for the next. */
-  bool prefills_alone = false;
+  bool separate_prefill = false;
 };
 
 /*!

@@ -491,16 +491,16 @@ TEST_F(SpeculationTest, GuessesAreCountedByTheirPlaces) {
   const Statistics statistics = engine.GetStatistics();
   int64_t guessed = 0;
   int64_t right = 0;
-  for (size_t i = 0; i < statistics.draft_places.size(); ++i) {
-    const DraftPlace& place = statistics.draft_places[i];
+  for (size_t i = 0; i < statistics.draft_positions.size(); ++i) {
+    const DraftPlace& place = statistics.draft_positions[i];
     guessed += place.guessed;
     right += place.right;
     EXPECT_LE(place.right, place.guessed);
     if (i > 0) {
-      EXPECT_LE(place.right, statistics.draft_places[i - 1].right);
+      EXPECT_LE(place.right, statistics.draft_positions[i - 1].right);
     }
   }
-  EXPECT_EQ(statistics.draft_places[0].guessed, statistics.verified_drafts);
+  EXPECT_EQ(statistics.draft_positions[0].guessed, statistics.verified_drafts);
   EXPECT_EQ(guessed, statistics.draft_tokens);
   EXPECT_EQ(right, statistics.accepted_tokens);
   EXPECT_LT(0, right);

@@ -14,12 +14,12 @@ using ::testing::IsEmpty;
 
 class SchedulerTest : public ::testing::Test {
  protected:
-  explicit SchedulerTest(bool prefills_alone = false)
+  explicit SchedulerTest(bool separate_prefill = false)
       : scheduler_({.total_pages = 8,
                     .page_size = 4,
                     .max_batch_size = 3,
                     .step_token_budget = 6,
-                    .prefills_alone = prefills_alone}) {}
+                    .separate_prefill = separate_prefill}) {}
 
   Sequence* Add(int64_t prompt_tokens) {
     SequenceOptions options;

@@ -29,7 +29,7 @@ class Limits:
     max_queue_size: int
     max_recycling: int  #: -1 is no limit, 0 is no prefix cache.
     has_drafts: bool
-    prefills_alone: bool = False
+    separate_prefill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +437,7 @@ class SchedulerReference:
         left = self.limits.step_token_budget
         rows = []
         taking_part = sorted(self.running, key=lambda one: not one.is_decoding)
-        if self.limits.prefills_alone and not taking_part[-1].is_decoding:
+        if self.limits.separate_prefill and not taking_part[-1].is_decoding:
             taking_part = [one for one in self.running if not one.is_decoding]
         for sequence in taking_part:
             share = min(sequence.num_tokens - sequence.num_computed, left)

@@ -237,7 +237,7 @@ def test_a_draft_that_fails_gives_its_pages_back(
         "step_token_budget": 64,
         "max_recycling_sequences": 0,
         "max_queue_size": 8,
-        "prefills_alone": 0,
+        "separate_prefill": 0,
         "speculative_mode": 2,  # small_draft.
         "draft_length": 2,
     }

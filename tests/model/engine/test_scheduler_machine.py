@@ -94,7 +94,7 @@ def _open_core(model: NativeModel, vocabulary: Sequence[bytes], limits: Limits) 
         "step_token_budget": limits.step_token_budget,
         "max_recycling_sequences": limits.max_recycling,
         "max_queue_size": limits.max_queue_size,
-        "prefills_alone": int(limits.prefills_alone),
+        "separate_prefill": int(limits.separate_prefill),
         "speculative_mode": int(limits.has_drafts),  # 1 is prompt_lookup.
         "draft_length": 0,
     }
@@ -146,7 +146,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         queue=st.sampled_from([0, 2, 8, _UNLIMITED]),
         recycling=st.sampled_from([0, 2, -1]),
         has_drafts=st.sampled_from([False, False, True]),
-        prefills_alone=st.sampled_from([False, False, True]),
+        separate_prefill=st.sampled_from([False, False, True]),
         closes_early=st.booleans(),
     )
     def open(
@@ -155,12 +155,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         queue: int,
         recycling: int,
         has_drafts: bool,
-        prefills_alone: bool,
+        separate_prefill: bool,
         closes_early: bool,
     ) -> None:
         self.closes_early = closes_early
         limits = Limits(
-            _PAGES, min(_ROWS, budget), budget, queue, recycling, has_drafts, prefills_alone
+            _PAGES, min(_ROWS, budget), budget, queue, recycling, has_drafts, separate_prefill
         )
         self.core = self.bench.open_core(limits)
         self.core.enable_trace()
@@ -490,7 +490,7 @@ def _open(machine: SchedulerMachine, recycling: int) -> None:
         _UNLIMITED,
         recycling,
         has_drafts=False,
-        prefills_alone=False,
+        separate_prefill=False,
         closes_early=False,
     )
 

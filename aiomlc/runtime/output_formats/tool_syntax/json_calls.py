@@ -14,13 +14,13 @@ from aiomlc.runtime.grammar.grammar import lark_json, lark_text
 from aiomlc.runtime.output_formats.tool_syntax.json_object import ObjectScanner
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     Call,
-    CallHead,
-    CallPlace,
-    NoCall,
-    PastCall,
+    CallContext,
+    CompleteCalls,
+    HistoryCall,
+    NotACall,
+    PartialCall,
     Reading,
     ToolSchema,
-    WholeCalls,
     write_arguments,
 )
 
@@ -53,9 +53,9 @@ class JsonCalls:
         """See `ToolSyntax`."""
         return ()
 
-    def open_call(self, at: int, place: CallPlace) -> _CallReader:
+    def open_call(self, at: int, place: CallContext) -> _CallParser:
         """See `ToolSyntax`."""
-        return _CallReader(at, place)
+        return _CallParser(at, place)
 
     def rules(
         self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
@@ -68,7 +68,7 @@ class JsonCalls:
         rules.append(f"body: {write(self.before)} object {more} {write(self.after)}")
         return rules
 
-    def write(self, calls: Sequence[PastCall]) -> list[str]:
+    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
         """See `ToolSyntax`."""
         objects = [
             json.dumps({"name": name, self.arguments_key: arguments}, ensure_ascii=False)
@@ -87,8 +87,8 @@ class JsonCalls:
 
 
 @final
-class _CallReader:
-    def __init__(self, at: int, place: CallPlace) -> None:
+class _CallParser:
+    def __init__(self, at: int, place: CallContext) -> None:
         self._at = at
         self._place = place
         self._scanner = ObjectScanner(position=at)
@@ -96,14 +96,14 @@ class _CallReader:
     def read(self, text: str) -> Reading | None:
         header = _HEADER.match(text, self._at)
         if header is not None:
-            return CallHead(header[1], header.end(), _Tail(self._place.end_mark).find_end)
+            return PartialCall(header[1], header.end(), _Tail(self._place.end_mark).find_end)
 
         end = self._scanner.find_end(text)
         if end is None:
             return None
 
         call = _read_call(text[self._at : end], lenient=self._place.is_marked)
-        return NoCall(end) if call is None else WholeCalls((call,), end)
+        return NotACall(end) if call is None else CompleteCalls((call,), end)
 
 
 @final

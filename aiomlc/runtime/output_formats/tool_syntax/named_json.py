@@ -12,10 +12,10 @@ from typing import final
 
 from aiomlc.runtime.grammar.grammar import lark_json
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
-    CallHead,
-    CallPlace,
-    NoCall,
-    PastCall,
+    CallContext,
+    HistoryCall,
+    NotACall,
+    PartialCall,
     Reading,
     ToolSchema,
 )
@@ -43,9 +43,9 @@ class NamedJsonCalls:
         """See `ToolSyntax`."""
         return ""
 
-    def open_call(self, at: int, place: CallPlace) -> _CallReader:
+    def open_call(self, at: int, place: CallContext) -> _CallParser:
         """See `ToolSyntax`."""
-        return _CallReader(self, at, place)
+        return _CallParser(self, at, place)
 
     def rules(
         self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
@@ -63,7 +63,7 @@ class NamedJsonCalls:
         more = f"({write(self.separator)} object)*" if may_repeat and self.repeats else ""
         return [*rules, f"call_id: {id_rule}", f"body: object {more}"]
 
-    def write(self, calls: Sequence[PastCall]) -> list[str]:
+    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
         """See `ToolSyntax`."""
         before, behind = self.arguments_mark, self.arguments_end + self.closes
         bodies = [
@@ -74,8 +74,8 @@ class NamedJsonCalls:
 
 
 @final
-class _CallReader:
-    def __init__(self, syntax: NamedJsonCalls, at: int, place: CallPlace) -> None:
+class _CallParser:
+    def __init__(self, syntax: NamedJsonCalls, at: int, place: CallContext) -> None:
         self._syntax = syntax
         self._at = at + len(syntax.opens)
         self._place = place
@@ -83,7 +83,7 @@ class _CallReader:
     def read(self, text: str) -> Reading | None:
         name = _NAME.match(text, self._at)
         if name is None:
-            return None if self._at == len(text) else NoCall(self._at)
+            return None if self._at == len(text) else NotACall(self._at)
 
         at = name.end()
         call_id = None
@@ -95,7 +95,7 @@ class _CallReader:
         mark = self._syntax.arguments_mark
         if not text.startswith(mark, at):
             may_come = any(wanted.startswith(text[at:]) for wanted in (mark, id_mark))
-            return None if may_come else NoCall(at)
+            return None if may_come else NotACall(at)
 
         space = _SPACE.match(text, at + len(mark))
         assert space is not None, "it matches nothing, too"
@@ -103,9 +103,9 @@ class _CallReader:
             return None
 
         if text[space.end()] != "{":
-            return NoCall(space.end())
+            return NotACall(space.end())
 
-        return CallHead(name[0], space.end(), self._find_end, call_id and call_id[0])
+        return PartialCall(name[0], space.end(), self._find_end, call_id and call_id[0])
 
     def _find_end(self, text: str) -> int | None:
         """The end of what closes the call, or where the next one begins without it."""

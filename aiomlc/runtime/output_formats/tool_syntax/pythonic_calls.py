@@ -14,12 +14,12 @@ from typing import final
 from aiomlc.runtime.output_formats.tool_syntax.pythonic_rules import PythonicRules
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     Call,
-    CallPlace,
-    NoCall,
-    PastCall,
+    CallContext,
+    CompleteCalls,
+    HistoryCall,
+    NotACall,
     Reading,
     ToolSchema,
-    WholeCalls,
     write_arguments,
 )
 
@@ -64,7 +64,7 @@ class PythonicCalls:
         """See `ToolSyntax`."""
         return ()
 
-    def open_call(self, at: int, place: CallPlace) -> _PythonicReader:
+    def open_call(self, at: int, place: CallContext) -> _PythonicReader:
         """See `ToolSyntax`."""
         del place
         return _PythonicReader(at, is_list=self.is_list)
@@ -85,7 +85,7 @@ class PythonicCalls:
         others = '(", " object)*' if may_repeat else ""
         return [*rules, f'body: "[" object {others} "]"']
 
-    def write(self, calls: Sequence[PastCall]) -> list[str]:
+    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
         """See `ToolSyntax`."""
         written = [
             f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
@@ -106,7 +106,7 @@ class _PythonicReader:
             inside = self._at + self._is_list
             head = _HEAD.match(text, inside)
             if head is None:
-                return None if _HALF_A_HEAD.fullmatch(text, inside) else NoCall(inside)
+                return None if _HALF_A_HEAD.fullmatch(text, inside) else NotACall(inside)
 
             self._scanner = _BracketScanner(self._at if self._is_list else head.end() - 1)
 
@@ -116,7 +116,7 @@ class _PythonicReader:
 
         region = text[self._at : end]
         calls = _read_calls(region if self._is_list else f"[{region}]")
-        return NoCall(end) if calls is None else WholeCalls(calls, end)
+        return NotACall(end) if calls is None else CompleteCalls(calls, end)
 
 
 @final

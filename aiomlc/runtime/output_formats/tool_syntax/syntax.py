@@ -4,16 +4,16 @@ from __future__ import annotations
 
 __all__ = (
     "Call",
-    "CallHead",
-    "CallPlace",
-    "CallReader",
-    "EndingReader",
-    "NoCall",
-    "PastCall",
+    "CallContext",
+    "CallParser",
+    "CompleteCalls",
+    "FinalizableParser",
+    "HistoryCall",
+    "NotACall",
+    "PartialCall",
     "Reading",
     "ToolSchema",
     "ToolSyntax",
-    "WholeCalls",
     "write_arguments",
 )
 
@@ -36,39 +36,39 @@ class Call(NamedTuple):
     arguments: str  #: JSON.
 
 
-class CallHead(NamedTuple):
+class PartialCall(NamedTuple):
     """A call whose arguments, a JSON object, begin at `end`."""
 
     name: str
     end: int
-    find_tail_end: Callable[[str], int | None]  #: Where ends what follows them, as it grows.
+    find_call_end: Callable[[str], int | None]  #: Where ends what follows them, as it grows.
     call_id: str | None = None  #: None: the model gave it none.
 
 
-class PastCall(NamedTuple):
+class HistoryCall(NamedTuple):
     """A call of a history."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
-class WholeCalls(NamedTuple):
+class CompleteCalls(NamedTuple):
     """Calls that end at `end`."""
 
     calls: tuple[Call, ...]
     end: int
 
 
-class NoCall(NamedTuple):
+class NotACall(NamedTuple):
     """What stands before `end` is no call."""
 
     end: int
 
 
-Reading = CallHead | WholeCalls | NoCall
+Reading = PartialCall | CompleteCalls | NotACall
 
 
-class CallPlace(NamedTuple):
+class CallContext(NamedTuple):
     """Where a call stands."""
 
     end_mark: str  #: Of the format; may be empty.
@@ -76,7 +76,7 @@ class CallPlace(NamedTuple):
     parameters: Mapping[str, Mapping[str, Any]]  #: The schema of each function's arguments.
 
 
-class CallReader(Protocol):
+class CallParser(Protocol):
     """Reads one call, or one list of them."""
 
     def read(self, text: str) -> Reading | None:
@@ -84,7 +84,7 @@ class CallReader(Protocol):
 
 
 @runtime_checkable
-class EndingReader(CallReader, Protocol):
+class FinalizableParser(CallParser, Protocol):
     """Reads what the end of the answer may close, too."""
 
     def read_end(self, text: str) -> Reading:
@@ -110,7 +110,7 @@ class ToolSyntax(Protocol):
     def marks(self) -> tuple[str, ...]:
         """Text within calls that a vocabulary may count among its special tokens."""
 
-    def open_call(self, at: int, place: CallPlace) -> CallReader:
+    def open_call(self, at: int, place: CallContext) -> CallParser:
         """What reads the call that begins at `at`."""
 
     def rules(
@@ -125,7 +125,7 @@ class ToolSyntax(Protocol):
             BadRequestError: they cannot be told by a grammar.
         """
 
-    def write(self, calls: Sequence[PastCall]) -> list[str]:
+    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
         """The calls as a model writes them; each text stands between marks of its own."""
 
 

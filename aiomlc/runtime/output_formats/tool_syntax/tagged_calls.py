@@ -12,12 +12,12 @@ from typing import Any, final
 
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     Call,
-    CallPlace,
-    NoCall,
-    PastCall,
+    CallContext,
+    CompleteCalls,
+    HistoryCall,
+    NotACall,
     Reading,
     ToolSchema,
-    WholeCalls,
     write_arguments,
 )
 from aiomlc.runtime.output_formats.tool_syntax.tagged_rules import ArgumentLayout, TaggedRules
@@ -57,9 +57,9 @@ class TaggedCalls:
         """See `ToolSyntax`."""
         return False
 
-    def open_call(self, at: int, place: CallPlace) -> _CallReader:
+    def open_call(self, at: int, place: CallContext) -> _CallParser:
         """See `ToolSyntax`."""
-        return _CallReader(self, at + len(self.opens), place)
+        return _CallParser(self, at + len(self.opens), place)
 
     def rules(
         self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
@@ -84,7 +84,7 @@ class TaggedCalls:
         rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
         return [*rules, f"body: {write(self.before)} object {write(self.after)}"]
 
-    def write(self, calls: Sequence[PastCall]) -> list[str]:
+    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
         """See `ToolSyntax`."""
         bodies = []
         for name, arguments in calls:
@@ -103,10 +103,10 @@ class TaggedCalls:
 
 
 @final
-class _CallReader:
+class _CallParser:
     """Suspends wherever the text that is there does not decide, and goes on from there."""
 
-    def __init__(self, syntax: TaggedCalls, at: int, place: CallPlace) -> None:
+    def __init__(self, syntax: TaggedCalls, at: int, place: CallContext) -> None:
         self._syntax = syntax
         self._place = place
         self._closes = syntax.closes or place.end_mark
@@ -127,24 +127,24 @@ class _CallReader:
     def _read_call(self) -> Steps:
         name = yield from self._match(_NAME)
         if not name or not (yield from self._take(self._syntax.name_end)):
-            return NoCall(self._at)
+            return NotACall(self._at)
 
         parameters = self._place.parameters.get(name, {})
         arguments: dict[str, object] = {}
         while (mark := (yield from self._next_mark())) == self._syntax.key_begin:
             key = yield from self._read_key()
             if not key:
-                return NoCall(self._at)
+                return NotACall(self._at)
 
             text = yield from self._read_value()
             arguments[key] = read_value(text, schema_of(parameters, key), parameters)
 
         if not mark:
-            return NoCall(self._at)
+            return NotACall(self._at)
 
         # The mark of the format is for the parser to find.
         end = self._at if self._syntax.closes else self._at - len(mark)
-        return WholeCalls((Call(name, write_arguments(arguments)),), end)
+        return CompleteCalls((Call(name, write_arguments(arguments)),), end)
 
     def _next_mark(self) -> Steps:
         yield from self._match(_SPACE)

@@ -13,12 +13,12 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.output_formats.tool_syntax.region_content import RegionContent
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     Call,
-    CallPlace,
-    NoCall,
-    PastCall,
+    CallContext,
+    CompleteCalls,
+    HistoryCall,
+    NotACall,
     Reading,
     ToolSchema,
-    WholeCalls,
     write_arguments,
 )
 from aiomlc.runtime.output_formats.tool_syntax.typed_value import read_value, schema_of, types_of
@@ -70,7 +70,7 @@ class TemplatedCalls:
         """See `ToolSyntax`."""
         return False
 
-    def open_call(self, at: int, place: CallPlace) -> _RegionReader:
+    def open_call(self, at: int, place: CallContext) -> _RegionReader:
         """See `ToolSyntax`."""
         return _RegionReader(self, at, place)
 
@@ -84,7 +84,7 @@ class TemplatedCalls:
             param="tool_choice",
         )
 
-    def write(self, calls: Sequence[PastCall]) -> list[str]:
+    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
         """See `ToolSyntax`."""
         raise BadRequestError(
             "messages: this model's response template does not say how calls are written",
@@ -94,14 +94,14 @@ class TemplatedCalls:
 
 @final
 class _RegionReader:
-    def __init__(self, syntax: TemplatedCalls, at: int, place: CallPlace) -> None:
+    def __init__(self, syntax: TemplatedCalls, at: int, place: CallContext) -> None:
         self._syntax = syntax
         self._place = place
         self._begin: int | None = None
         self._at = at
 
     def read(self, text: str) -> Reading | None:
-        """See `CallReader`."""
+        """See `CallParser`."""
         if self._begin is None:  # Of the mark, behind which whitespace may stand.
             self._begin = text.rindex(self._syntax.begin, 0, self._at)
 
@@ -116,7 +116,7 @@ class _RegionReader:
         return None
 
     def read_end(self, text: str) -> Reading:
-        """See `EndingReader`."""
+        """See `FinalizableParser`."""
         end = self._syntax.end
         close = None if end is None else end.pattern.search(text, self._at)
         if close is not None:
@@ -128,14 +128,14 @@ class _RegionReader:
         assert self._begin is not None, "set by read"
         opening = self._syntax.open_pattern.match(text, self._begin, close)
         if opening is None:  # The mark alone is no call: another may follow.
-            return NoCall(self._begin + len(self._syntax.begin))
+            return NotACall(self._begin + len(self._syntax.begin))
 
         try:
             calls = tuple(self._calls(opening.groupdict(), text[opening.end() : close]))
         except (KeyError, TypeError, ValueError, RecursionError):
-            return NoCall(end)
+            return NotACall(end)
 
-        return WholeCalls(calls, end) if calls else NoCall(end)
+        return CompleteCalls(calls, end) if calls else NotACall(end)
 
     def _calls(self, captured: Mapping[str, Any], text: str) -> Iterator[Call]:
         syntax = self._syntax

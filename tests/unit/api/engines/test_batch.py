@@ -36,7 +36,7 @@ async def test_a_high_limit_costs_no_task_that_has_nothing_to_do() -> None:
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         async with engine.generate_many(["a", "b"], limit=50) as outcomes:
             names = [task.name or "" for task in get_running_tasks()]
-            assert len([name for name in names if "answer_many" in name]) == 2
+            assert len([name for name in names if "run_batch" in name]) == 2
             core.allow(1000)
             assert len([outcome async for outcome in outcomes]) == 2
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiomlc import AsyncMLCEngine, BadRequestError, ChatCompletion, Completion, MLCEngine
-from aiomlc.api.generation.logprobs import PromptGate
+from aiomlc.api.generation.logprobs import FirstChoiceBuffer
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.sampling_params import SequenceOptions
@@ -176,7 +176,7 @@ def delta(choice: int, text: str, prompt: tuple[TokenLogprob, ...] = ()) -> Delt
 
 
 def test_the_first_choice_goes_through_the_gate_first() -> None:
-    gate = PromptGate()
+    gate = FirstChoiceBuffer()
     scored = (TokenLogprob(7, -1.0, ()),)
 
     assert gate.put(delta(1, "a")) == []

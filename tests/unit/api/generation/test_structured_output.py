@@ -10,14 +10,14 @@ import pytest
 from anyio import create_task_group, fail_after
 
 from aiomlc import AsyncMLCEngine, ChatCompletion
-from aiomlc.api.generation.structured_output import answer_grammar
+from aiomlc.api.generation.structured_output import output_grammar
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.errors import BadRequestError, GrammarError
-from aiomlc.runtime.grammar.composition import after_thoughts
+from aiomlc.runtime.grammar.composition import reasoning_then
 from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache, json_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS, ToolFormat
-from aiomlc.runtime.output_formats.tool_syntax.syntax import PastCall
+from aiomlc.runtime.output_formats.tool_syntax.syntax import HistoryCall
 from aiomlc.testing import FakeCore, fake_model
 from tests.unit.grammar_oracle import allows
 
@@ -32,7 +32,7 @@ STRICT = {"type": "function", "function": {"name": "add", "parameters": SCHEMA, 
 def grammar_of(tool_format: str = "hermes", **fields: Any) -> Grammar | None:  # noqa: ANN401
     formats = {item.name: item for item in TOOL_FORMATS}
     model = replace(fake_model(FakeCore()), tool_format=formats[tool_format])
-    return answer_grammar(parse_chat_request({"messages": HELLO, **fields}), model).grammar
+    return output_grammar(parse_chat_request({"messages": HELLO, **fields}), model).grammar
 
 
 @pytest.mark.parametrize(
@@ -234,14 +234,14 @@ def test_tools_that_are_not_among_the_allowed_cannot_be_called(tool_format: str)
     fields = {"tools": [ADD, STOP], "tool_choice": some("auto", "stop")}
     marked = {item.name: item for item in TOOL_FORMATS}[tool_format]
     bodies = {
-        name: marked.syntax.write([PastCall(name, {"a": 1} if name == "add" else {})])[0]
+        name: marked.syntax.write([HistoryCall(name, {"a": 1} if name == "add" else {})])[0]
         for name in ("add", "stop")
     }
 
     grammar = grammar_of(tool_format, **fields)
 
     assert grammar is not None
-    begin, end = ("", "") if marked.bare else (marked.begin, marked.end)
+    begin, end = ("", "") if marked.marker_optional else (marked.start_marker, marked.end_marker)
     assert allows(grammar, f"{begin}{bodies['stop']}{end}")
     assert not allows(grammar, f"{begin}{bodies['add']}{end}")
     assert allows(grammar, "Any text.")
@@ -279,7 +279,7 @@ TAGS: dict[str, Any] = {
     "triggers": ["<n"],
 }
 MARKED = json.dumps({"a": 1, "b": '<tool_call>{"name": "add"}</tool_call>'})
-WITH_MARKS = [item for item in TOOL_FORMATS if not item.bare]
+WITH_MARKS = [item for item in TOOL_FORMATS if not item.marker_optional]
 
 
 @pytest.mark.parametrize("tool_format", WITH_MARKS, ids=lambda item: str(item.name))
@@ -301,8 +301,8 @@ def test_tools_beside_a_form_are_called_or_the_form_is_kept(
     right: str,
     wrong: str | None,
 ) -> None:
-    bodies = tool_format.syntax.write([PastCall("add", {"a": 1})])
-    call = f"{tool_format.begin}{bodies[0]}{tool_format.end}"
+    bodies = tool_format.syntax.write([HistoryCall("add", {"a": 1})])
+    call = f"{tool_format.start_marker}{bodies[0]}{tool_format.end_marker}"
     other = call.replace("add", "sub")
 
     grammar = grammar_of(tool_format.name, tools=[tool], response_format=response_format)
@@ -312,7 +312,7 @@ def test_tools_beside_a_form_are_called_or_the_form_is_kept(
     assert allows(grammar, right)
     assert not allows(grammar, other)
     assert wrong is None or not allows(grammar, wrong)
-    behind = after_thoughts(grammar, "</think>", lambda _: None)
+    behind = reasoning_then(grammar, "</think>", lambda _: None)
     assert allows(behind, f"Hm.</think>{call}")
     assert allows(behind, f"Hm.</think>{right}")
     assert not allows(behind, f"Hm.</think>{other}")

@@ -13,7 +13,7 @@ from aiomlc.api.observability.prometheus import prometheus_text
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import (
     DecodeSteps,
-    DraftPlace,
+    DraftPosition,
     FinishedRequest,
     Histogram,
     RequestTiming,
@@ -33,7 +33,7 @@ BUSY = replace(
     draft_steps={2: DecodeSteps(4, 0.5)},
     forced_seconds=0.125,
     verified_drafts=8,
-    draft_places=(DraftPlace(8, 6), DraftPlace(5, 3)),
+    draft_positions=(DraftPosition(8, 6), DraftPosition(5, 3)),
     draft_failures=1,
     speculation_failure="out of order",
     last_finished=FinishedRequest(10, 5, 4, RequestTiming(0.5, 1.5, 3.5, 2)),
@@ -171,7 +171,7 @@ def test_guesses_are_told_under_upstream_names() -> None:
 
 
 def test_guesses_without_one_that_was_right_have_rates_too() -> None:
-    wrong = replace(BUSY, draft_places=(DraftPlace(8, 0), DraftPlace(5, 0)))
+    wrong = replace(BUSY, draft_positions=(DraftPosition(8, 0), DraftPosition(5, 0)))
 
     rates = EngineMetrics(wrong)["spec_decode"]["accept_rate"]
     assert rates == {"accept_rate{step=1}": 0.0, "accept_rate{step=2}": 0.0}

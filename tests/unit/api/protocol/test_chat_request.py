@@ -230,10 +230,10 @@ def test_one_stop_string_is_a_list_of_one() -> None:
 
 
 def test_both_names_of_the_token_limit_mean_the_same() -> None:
-    assert parse(max_tokens=3).token_limit == 3
-    assert parse(max_completion_tokens=3).token_limit == 3
-    assert parse(max_tokens=3, max_completion_tokens=3).token_limit == 3
-    assert parse().token_limit is None
+    assert parse(max_tokens=3).max_new_tokens == 3
+    assert parse(max_completion_tokens=3).max_new_tokens == 3
+    assert parse(max_tokens=3, max_completion_tokens=3).max_new_tokens == 3
+    assert parse().max_new_tokens is None
 
 
 def test_tools_are_offered_unless_the_choice_is_none() -> None:

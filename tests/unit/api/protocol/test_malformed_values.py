@@ -18,7 +18,7 @@ from aiomlc import (
 from aiomlc.api.protocol.chat import ChatCompletionMessage
 from aiomlc.runtime.output_formats.tool_history import write_tool_calls
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader, fake_model
-from aiomlc.validation.json_values import find_fault
+from aiomlc.validation.json_values import find_invalid
 
 pytestmark = pytest.mark.timeout(20)
 HALF = "a\ud800"
@@ -222,7 +222,7 @@ def test_a_value_that_contains_itself_is_too_deep() -> None:
     value: dict[str, Any] = {}
     value["a"] = [value]
 
-    fault = find_fault(value)
+    fault = find_invalid(value)
 
     assert fault is not None
     assert "nested deeper" in fault.reason

@@ -112,7 +112,7 @@ def test_families_differ_in_weights_norms_and_windows(tmp_path: Path) -> None:
     assert olmoe.experts == ExpertsConfig(
         count=12, per_token=4, intermediate_size=32, normalize=False
     )
-    assert olmoe.qk_norm_of_all_heads
+    assert olmoe.qk_norm_full_width
 
 
 def test_an_expert_for_all_tokens_stands_beside_the_others(tmp_path: Path) -> None:

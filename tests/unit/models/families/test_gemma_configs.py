@@ -69,12 +69,12 @@ def test_gemma2_has_soft_caps_and_windows_in_every_second_layer(tmp_path: Path) 
     caps = ("attn_logit_softcapping", "final_logit_softcapping")
     config = _read(tmp_path, {"num_hidden_layers": 4}, base="gemma2", without=caps)
 
-    assert (config.attention_soft_cap, config.logit_soft_cap) == (50.0, 30.0)
+    assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (50.0, 30.0)
     assert config.attention_scale == 24**-0.5
     assert config.windows == (20, 0, 20, 0)
     assert config.norms == "around"
     capless = _read(tmp_path, dict.fromkeys(caps), base="gemma2")
-    assert (capless.attention_soft_cap, capless.logit_soft_cap) == (0.0, 0.0)
+    assert (capless.attn_logit_softcapping, capless.final_logit_softcapping) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_gemma3_layers_with_a_window_turn_by_a_base_of_their_own(tmp_path: Path)
     assert config.windows == (20, 0, 20)
     assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
     assert config.rope == GLOBAL
-    assert (config.attention_soft_cap, config.logit_soft_cap) == (0.0, 0.0)
+    assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (0.0, 0.0)
     assert config.qk_norm
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiomlc.runtime.grammar.composition import after_thoughts, with_part
+from aiomlc.runtime.grammar.composition import embed_grammar, reasoning_then
 from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, tagged_grammar
 from tests.unit.grammar_oracle import SPECIAL, allows
 
@@ -15,7 +15,7 @@ OBJECT = {
     "additionalProperties": False,
 }
 TAGGED = tagged_grammar([("<f>", OBJECT, "</f>")], ["<f"], lambda _: None)
-INNER = with_part(["start: /x/ @y"], "y", Grammar("regex", "y"))
+INNER = embed_grammar(["start: /x/ @y"], "y", Grammar("regex", "y"))
 ANSWERS = [
     (json_grammar(OBJECT), '{"a": 1}', '{"a": "b"}'),
     (json_grammar({"type": "array", "items": OBJECT}), '[{"a": 1}, {"a": 2}]', "{}"),
@@ -33,7 +33,7 @@ ANSWERS = [
 def test_an_answer_behind_thoughts_is_what_its_grammar_says(
     answer: Grammar, right: str, wrong: str
 ) -> None:
-    grammar = after_thoughts(answer, "</think>", lambda _: None)
+    grammar = reasoning_then(answer, "</think>", lambda _: None)
 
     assert allows(answer, right)
     assert not allows(answer, wrong)
@@ -50,7 +50,7 @@ def test_an_answer_behind_thoughts_is_what_its_grammar_says(
 def test_a_mark_that_is_a_token_ends_thoughts_and_so_does_the_same_text(
     answer: Grammar, right: str, wrong: str
 ) -> None:
-    grammar = after_thoughts(answer, "</think>", lambda _: SPECIAL)
+    grammar = reasoning_then(answer, "</think>", lambda _: SPECIAL)
 
     for mark in (bytes([SPECIAL]), b"</think>"):
         assert allows(grammar, b"Hm.\n" + mark + right.encode())
@@ -59,6 +59,6 @@ def test_a_mark_that_is_a_token_ends_thoughts_and_so_does_the_same_text(
 
 
 def test_the_first_mark_ends_the_thoughts() -> None:
-    grammar = after_thoughts(Grammar("regex", "[ab]"), "</think>", lambda _: None)
+    grammar = reasoning_then(Grammar("regex", "[ab]"), "</think>", lambda _: None)
 
     assert not allows(grammar, "a</think>b</think>a")

@@ -419,7 +419,7 @@ def test_every_form_is_among_the_fragments() -> None:
 def test_any_cut_of_any_text_reads_the_same(
     name: str, data: st.DataObject, *, is_cut: bool
 ) -> None:
-    begin = FORMATS[name].begin
+    begin = FORMATS[name].start_marker
     fragments = st.sampled_from([*FRAGMENTS[name], begin, " ", "x"])
     text = "".join(data.draw(st.lists(fragments, max_size=14)))
     sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))

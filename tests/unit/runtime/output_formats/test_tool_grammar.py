@@ -122,7 +122,7 @@ def test_calls_of_the_tools_and_nothing_else_can_be_made(name: str) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_where_no_tool_must_be_called_text_may_stand_before_and_alone(name: str) -> None:
     one, two = CALLS[name]
-    before = "" if FORMATS[name].bare else "Wait.\n"
+    before = "" if FORMATS[name].marker_optional else "Wait.\n"
 
     assert allows("Hello.", name, must=False, repeat=True)
     assert allows(before + one, name, must=False, repeat=True)
@@ -132,12 +132,12 @@ def test_where_no_tool_must_be_called_text_may_stand_before_and_alone(name: str)
 @pytest.mark.parametrize("name", CALLS)
 def test_where_no_tool_must_be_called_no_other_can_be(name: str) -> None:
     one, two = CALLS[name]
-    before = ["", "\n"] if FORMATS[name].bare else ["", "\n", "Wait.\n"]
+    before = ["", "\n"] if FORMATS[name].marker_optional else ["", "\n", "Wait.\n"]
     for text in before:
         assert not allows(text + one, name, [G], must=False, repeat=True)
         assert not allows(text + two, name, [G], must=False, repeat=True)
 
-    mark = FORMATS[name].begin
+    mark = FORMATS[name].start_marker
     assert not allows(f"Wait. {mark}{one.removeprefix(mark)}", name, [G], must=False, repeat=True)
 
 

@@ -220,9 +220,9 @@ def test_a_system_message_is_never_taken_for_the_place_of_tools() -> None:
 
 def test_a_form_of_functions_has_a_place_for_them() -> None:
     fields = get_conversation_template("qwen2").to_json_dict()
-    fields["function_form"]["template"] = "# Tools"
+    fields["tool_prompt_format"]["template"] = "# Tools"
 
     with pytest.raises(ModelLoadError, match=r"has no \{function_string\}") as caught:
         Conversation.from_json_dict(fields)
 
-    assert caught.value.field == "conv_template.function_form.template"
+    assert caught.value.field == "conv_template.tool_prompt_format.template"
