@@ -324,12 +324,12 @@ ffi::Array<ffi::Any> ToArray(const StepsBySize& steps) {
 }
 
 /*! \brief The guessed and the right tokens of each place that there was. */
-ffi::Shape ToShape(const std::array<DraftPlace, 32>& places) {
+ffi::Shape ToShape(const std::array<DraftPositionCounts, 32>& places) {
   std::vector<int64_t> values;
-  for (const DraftPlace& place : places) {
-    if (place.guessed == 0) break;
-    values.push_back(place.guessed);
-    values.push_back(place.right);
+  for (const DraftPositionCounts& place : places) {
+    if (place.proposed == 0) break;
+    values.push_back(place.proposed);
+    values.push_back(place.accepted);
   }
   return ffi::Shape(values.begin(), values.end());
 }
@@ -338,7 +338,7 @@ ffi::Shape ToShape(const std::array<DraftPlace, 32>& places) {
  * `aiomlc/runtime/native/record_codec.py` reads. */
 ffi::Bytes ReadTrace(const CoreRef& core, int64_t from) {
   std::string out;
-  const EventBatch batch = core->engine.ReadTrace(from);
+  const EventBatch batch = core->engine.trace().Read(from);
   Put(&out, batch.first);
   for (const Event& event : batch.events) {
     Put(&out, event.sequence_id);
@@ -427,7 +427,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_check_invariants",
            [](const CoreRef& core) { core->engine.CheckInvariants(); })
       .def("aiomlc.core_statistics", GetStatistics)
-      .def("aiomlc.core_enable_trace", [](const CoreRef& core) { core->engine.EnableTrace(); })
+      .def("aiomlc.core_enable_trace", [](const CoreRef& core) { core->engine.trace().Enable(); })
       .def("aiomlc.core_read_trace", ReadTrace);
 }
 

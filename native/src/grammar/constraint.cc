@@ -28,7 +28,7 @@ constexpr std::array<uint32_t, kBits> kBitAt = [] {
 Constraint::Constraint(std::unique_ptr<GrammarMatcher> matcher, int64_t vocab_size)
     : matcher_(std::move(matcher)), mask_((vocab_size + kBits - 1) / kBits) {}
 
-bool Constraint::Accept(int32_t token_id) {
+bool Constraint::AcceptToken(int32_t token_id) {
   is_ready_.store(false, std::memory_order_relaxed);
   matcher_->Consume(token_id);
   return matcher_->IsComplete();
@@ -72,7 +72,7 @@ MaskWorker::~MaskWorker() {
   if (thread_.joinable()) thread_.join();
 }
 
-void MaskWorker::Start(std::shared_ptr<Constraint> constraint) {
+void MaskWorker::Enqueue(std::shared_ptr<Constraint> constraint) {
   if (!thread_.joinable()) thread_ = std::thread(&MaskWorker::Run, this);
   {
     std::lock_guard lock(mutex_);
@@ -81,7 +81,7 @@ void MaskWorker::Start(std::shared_ptr<Constraint> constraint) {
   begun_.notify_one();
 }
 
-void MaskWorker::Help() {
+void MaskWorker::RunFastJobs() {
   while (true) {
     std::shared_ptr<Constraint> constraint;
     {

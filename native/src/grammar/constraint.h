@@ -22,7 +22,7 @@ namespace aiomlc {
 /*!
  * \brief The matcher of one sequence and the mask of its next token.
  *
- * From `MaskWorker::Start` until `is_ready` it belongs to the worker; else to the engine's thread.
+ * From `MaskWorker::Enqueue` until `is_ready` it belongs to the worker; else to the engine's thread.
  */
 class Constraint {
  public:
@@ -33,7 +33,7 @@ class Constraint {
    * \return Whether nothing can follow it.
    * \throws GrammarError when the grammar cannot go on.
    */
-  bool Accept(int32_t token_id);
+  bool AcceptToken(int32_t token_id);
 
   /*! \throws GrammarError */
   std::vector<int32_t> ForcedTokens() { return matcher_->ForcedTokens(); }
@@ -82,10 +82,10 @@ class MaskWorker {
   MaskWorker& operator=(const MaskWorker&) = delete;
 
   /*! \brief Begin the mask of the constraint's next token. */
-  void Start(std::shared_ptr<Constraint> constraint);
+  void Enqueue(std::shared_ptr<Constraint> constraint);
 
   /*! \brief Compute in the calling thread what is queued and quick. */
-  void Help();
+  void RunFastJobs();
 
   /*! \brief Sleep until the mask is there. */
   void Wait(const Constraint& constraint);

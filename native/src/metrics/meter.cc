@@ -14,22 +14,22 @@ int64_t Nanoseconds(Clock::duration duration) {
 
 }  // namespace
 
-void Meter::Adopted(const Sequence& sequence) {
+void Meter::OnSequenceAdded(const Sequence& sequence) {
   if (!trace_.is_on()) return;
   Trace(EventKind::kSubmitted, sequence.id, sequence.times.submitted, {sequence.num_prompt_tokens});
 }
 
-void Meter::StepBegun() {
+void Meter::OnStepBegin() {
   step_start_ = moment_ = Clock::now();
   guess_seconds_ = 0;
 }
 
-void Meter::Guessed(int64_t num_sequences, Clock::duration duration) {
+void Meter::OnDraftsProposed(int64_t num_sequences, Clock::duration duration) {
   guess_seconds_ = Seconds(duration);
   Count(&totals_->draft_steps, num_sequences, guess_seconds_);
 }
 
-void Meter::StepPlanned(const StepPlan& plan) {
+void Meter::OnStepPlanned(const StepPlan& plan) {
   totals_->preemptions += static_cast<int64_t>(plan.preempted.size());
   for (const StepAdmission& admission : plan.admitted) {
     std::optional<Clock::time_point>& admitted = admission.sequence->times.admitted;
@@ -51,12 +51,12 @@ void Meter::StepPlanned(const StepPlan& plan) {
   }
 }
 
-void Meter::ForwardDone() {
+void Meter::OnForwardEnd() {
   moment_ = Clock::now();
   TraceRows();
 }
 
-void Meter::Sampled(Sequence* sequence) {
+void Meter::OnToken(Sequence* sequence) {
   RequestTimes& times = sequence->times;
   if (times.last_token.has_value()) {
     totals_->inter_token_seconds.Observe(Seconds(moment_ - *times.last_token));
@@ -68,22 +68,22 @@ void Meter::Sampled(Sequence* sequence) {
   times.last_token = moment_;
 }
 
-void Meter::Verified(int64_t num_draft, int64_t accepted) {
+void Meter::OnDraftVerified(int64_t num_draft, int64_t accepted) {
   totals_->decode_tokens += accepted;
   totals_->draft_tokens += num_draft;
   totals_->accepted_tokens += accepted;
   ++totals_->verified_drafts;
   const int64_t num_places = static_cast<int64_t>(totals_->draft_positions.size());
   for (int64_t i = 0; i < std::min(num_draft, num_places); ++i) {
-    DraftPlace& place = totals_->draft_positions[static_cast<size_t>(i)];
-    ++place.guessed;
-    if (i < accepted) ++place.right;
+    DraftPositionCounts& place = totals_->draft_positions[static_cast<size_t>(i)];
+    ++place.proposed;
+    if (i < accepted) ++place.accepted;
   }
 }
 
-void Meter::Forced(Clock::duration duration) { totals_->forced_seconds += Seconds(duration); }
+void Meter::OnForcedTokens(Clock::duration duration) { totals_->forced_seconds += Seconds(duration); }
 
-void Meter::DraftFailed(int64_t sequence_id) {
+void Meter::OnDraftFailure(int64_t sequence_id) {
   ++totals_->draft_failures;
   if (trace_.is_on()) Trace(EventKind::kDraftFailed, sequence_id, Clock::now(), {});
 }
@@ -95,7 +95,7 @@ void Meter::Count(StepsBySize* steps, int64_t size, double seconds) {
   of_size.seconds += seconds;
 }
 
-void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
+void Meter::OnStepEnd(const StepPlan& plan, const Scheduler& scheduler) {
   const Clock::duration duration = Clock::now() - step_start_;
   const double seconds = Seconds(duration);
   const double decode_tokens = static_cast<double>(plan.decode_tokens + plan.draft_tokens);
@@ -119,7 +119,7 @@ void Meter::StepDone(const StepPlan& plan, const Scheduler& scheduler) {
         duration);
 }
 
-RequestTiming Meter::Ended(const Sequence& sequence, FinishReason reason) {
+RequestTiming Meter::OnSequenceEnd(const Sequence& sequence, FinishReason reason) {
   const Clock::time_point now = Clock::now();
   const RequestTimes& times = sequence.times;
   RequestTiming timing;
@@ -132,7 +132,7 @@ RequestTiming Meter::Ended(const Sequence& sequence, FinishReason reason) {
     Trace(EventKind::kEnded, sequence.id, now,
           {static_cast<int64_t>(reason), sequence.num_completion_tokens()});
   }
-  if (!IsAnswer(reason)) return timing;
+  if (!IsSuccessful(reason)) return timing;
   totals_->request_seconds.Observe(timing.total_seconds);
   totals_->request_prompt_tokens.Observe(static_cast<double>(sequence.num_prompt_tokens));
   totals_->request_completion_tokens.Observe(static_cast<double>(sequence.num_completion_tokens()));

@@ -32,27 +32,27 @@ class Meter {
   explicit Meter(Statistics* totals) : totals_(totals) {}
 
   /*! \brief A step begins: the moment of tokens that are given before its forward pass. */
-  void StepBegun();
+  void OnStepBegin();
   /*! \brief A sequence was taken from the inbox. */
-  void Adopted(const Sequence& sequence);
+  void OnSequenceAdded(const Sequence& sequence);
   /*! \brief Guesses were made, for so many sequences. */
-  void Guessed(int64_t num_sequences, Clock::duration duration);
+  void OnDraftsProposed(int64_t num_sequences, Clock::duration duration);
   /*! \brief A plan was made, and nothing has been done about it yet. */
-  void StepPlanned(const StepPlan& plan);
+  void OnStepPlanned(const StepPlan& plan);
   /*! \brief The logits are there: the moment that the step's tokens are given. */
-  void ForwardDone();
+  void OnForwardEnd();
   /*! \brief A token was sampled. */
-  void Sampled(Sequence* sequence);
+  void OnToken(Sequence* sequence);
   /*! \brief A draft was verified. \param accepted Of its tokens. */
-  void Verified(int64_t num_draft, int64_t accepted);
+  void OnDraftVerified(int64_t num_draft, int64_t accepted);
   /*! \brief A grammar was asked what it forces. */
-  void Forced(Clock::duration duration);
+  void OnForcedTokens(Clock::duration duration);
   /*! \brief There are no guesses any more for a sequence, or for all if it is -1. */
-  void DraftFailed(int64_t sequence_id);
+  void OnDraftFailure(int64_t sequence_id);
   /*! \brief The tokens are accepted. Some sequences of the plan may be gone. */
-  void StepDone(const StepPlan& plan, const Scheduler& scheduler);
+  void OnStepEnd(const StepPlan& plan, const Scheduler& scheduler);
   /*! \return What its last record says. */
-  RequestTiming Ended(const Sequence& sequence, FinishReason reason);
+  RequestTiming OnSequenceEnd(const Sequence& sequence, FinishReason reason);
 
   /*! \brief May be enabled and read from any thread. */
   EventTrace& trace() { return trace_; }

@@ -25,9 +25,9 @@ struct DecodeSteps {
 using StepsBySize = std::array<DecodeSteps, 64>;
 
 /*! \brief Guessed tokens in one place of their drafts. */
-struct DraftPlace {
-  int64_t guessed = 0;
-  int64_t right = 0;
+struct DraftPositionCounts {
+  int64_t proposed = 0;
+  int64_t accepted = 0;
 };
 
 /*! \brief The sequence that ended last with an answer; its times are negative until there is one.
@@ -92,7 +92,7 @@ struct Statistics {
   /*! \brief The time of guessing, by the sequences it was for. */
   StepsBySize draft_steps{};
   /*! \brief Of the first, second and so on guessed token; of longer drafts these only. */
-  std::array<DraftPlace, 32> draft_positions{};
+  std::array<DraftPositionCounts, 32> draft_positions{};
   /*! \brief Drafts that were verified. */
   int64_t verified_drafts = 0;
   /*! \brief How often guessing failed: each time for one sequence, or once for all. */

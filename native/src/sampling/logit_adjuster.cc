@@ -46,7 +46,7 @@ void LogitAdjuster::Apply(float* logits, int64_t vocab_size) const {
   }
 }
 
-void LogitAdjuster::Put(int32_t token_id) {
+void LogitAdjuster::CountToken(int32_t token_id) {
   ++num_generated_;
   if (has_penalty_) ++counts_[token_id];
 }

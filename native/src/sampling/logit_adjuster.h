@@ -40,7 +40,7 @@ class LogitAdjuster {
   void Apply(float* logits, int64_t vocab_size) const;
 
   /*! \brief Take note of a generated token. */
-  void Put(int32_t token_id);
+  void CountToken(int32_t token_id);
 
  private:
   bool excludes_stop_tokens() const;

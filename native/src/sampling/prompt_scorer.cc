@@ -16,7 +16,7 @@ int64_t PromptScorer::CountWithin(int64_t begin, int64_t max_rows) const {
   return first + max_rows - begin;
 }
 
-bool PromptScorer::Put(const float* logits, int64_t count, int64_t vocab_size,
+bool PromptScorer::Score(const float* logits, int64_t count, int64_t vocab_size,
                        std::span<const int32_t> token_ids) {
   for (int64_t i = 0; i < count; ++i) {
     if (!AreFinite(logits + i * vocab_size, vocab_size)) return false;
@@ -29,6 +29,6 @@ bool PromptScorer::Put(const float* logits, int64_t count, int64_t vocab_size,
   return true;
 }
 
-std::vector<TokenLogprobs> PromptScorer::Take() { return std::exchange(scored_, {}); }
+std::vector<TokenLogprobs> PromptScorer::TakeLogprobs() { return std::exchange(scored_, {}); }
 
 }  // namespace aiomlc

@@ -43,11 +43,11 @@ class PromptScorer {
    * \param logits float32[count, vocab_size], after the places from num_scored() on.
    * \return Whether all of them were finite numbers or minus infinity; else nothing is scored.
    */
-  bool Put(const float* logits, int64_t count, int64_t vocab_size,
+  bool Score(const float* logits, int64_t count, int64_t vocab_size,
            std::span<const int32_t> token_ids);
 
   /*! \return What was scored since the last call. */
-  std::vector<TokenLogprobs> Take();
+  std::vector<TokenLogprobs> TakeLogprobs();
 
  private:
   std::optional<int64_t> num_top_;

@@ -21,7 +21,7 @@ std::vector<int64_t> PrefixCache::Pin(int64_t id, std::span<const int32_t> token
   PutTokens(id, tokens);
   pinned_.emplace(id, num_pages);
   num_pinned_pages_ += num_pages;
-  return RecyclingBeginningsOf(id);
+  return RecyclingPrefixesOf(id);
 }
 
 std::vector<int64_t> PrefixCache::Unpin(int64_t id) {
@@ -42,11 +42,11 @@ std::vector<int64_t> PrefixCache::AddRecycling(int64_t id, int64_t num_pages) {
   recycling_.emplace(id, Entry{num_pages, order_.insert(order_.end(), id)});
   num_pages_ += num_pages;
 
-  if (const auto longer = FirstKept(tree_.ContinuationsOf(id))) {
+  if (const auto longer = FirstKept(tree_.ExtensionsOf(id))) {
     Touch(*longer);
     return {id};
   }
-  std::vector<int64_t> superfluous = RecyclingBeginningsOf(id);
+  std::vector<int64_t> superfluous = RecyclingPrefixesOf(id);
   const int64_t num_left = num_recycling() - static_cast<int64_t>(superfluous.size());
   // The limit held before, so one entry at most is above it.
   if (max_recycling_ >= 0 && num_left > max_recycling_) {
@@ -86,8 +86,8 @@ std::optional<int64_t> PrefixCache::FirstKept(const std::vector<int64_t>& ids) c
   return found == ids.end() ? std::nullopt : std::optional(*found);
 }
 
-std::vector<int64_t> PrefixCache::RecyclingBeginningsOf(int64_t id) const {
-  std::vector<int64_t> beginnings = tree_.BeginningsOf(id);
+std::vector<int64_t> PrefixCache::RecyclingPrefixesOf(int64_t id) const {
+  std::vector<int64_t> beginnings = tree_.PrefixesOf(id);
   std::erase_if(beginnings, [this](int64_t other) { return !IsRecycling(other); });
   return beginnings;
 }

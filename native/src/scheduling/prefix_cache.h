@@ -99,7 +99,7 @@ class PrefixCache {
   /*! \brief A recycling or pinned entry among some ids. */
   std::optional<int64_t> FirstKept(const std::vector<int64_t>& ids) const;
   /*! \brief The recycling entries that one begins with. */
-  std::vector<int64_t> RecyclingBeginningsOf(int64_t id) const;
+  std::vector<int64_t> RecyclingPrefixesOf(int64_t id) const;
 
   const int64_t max_recycling_;
   RadixTree tree_;

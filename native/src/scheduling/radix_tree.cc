@@ -120,7 +120,7 @@ PrefixMatch RadixTree::FindLongest(std::span<const int32_t> tokens) const {
   return {num_tokens, node->AnyId()};
 }
 
-std::vector<int64_t> RadixTree::BeginningsOf(int64_t id) const {
+std::vector<int64_t> RadixTree::PrefixesOf(int64_t id) const {
   std::vector<int64_t> others;
   for (const Node* node = ends_.at(id); node != nullptr; node = node->parent) {
     others.insert(others.end(), node->ids.begin(), node->ids.end());
@@ -129,7 +129,7 @@ std::vector<int64_t> RadixTree::BeginningsOf(int64_t id) const {
   return others;
 }
 
-std::vector<int64_t> RadixTree::ContinuationsOf(int64_t id) const {
+std::vector<int64_t> RadixTree::ExtensionsOf(int64_t id) const {
   std::vector<int64_t> others;
   ends_.at(id)->AppendIds(&others);
   std::erase(others, id);

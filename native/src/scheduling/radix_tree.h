@@ -49,10 +49,10 @@ class RadixTree {
   PrefixMatch FindLongest(std::span<const int32_t> tokens) const;
 
   /*! \return The other rows that this one begins with; equal rows are among them. */
-  std::vector<int64_t> BeginningsOf(int64_t id) const;
+  std::vector<int64_t> PrefixesOf(int64_t id) const;
 
   /*! \return The other rows that begin with this one; equal rows are among them. */
-  std::vector<int64_t> ContinuationsOf(int64_t id) const;
+  std::vector<int64_t> ExtensionsOf(int64_t id) const;
 
   /*! \return One sentence for each contradiction; empty when all is well. */
   std::vector<std::string> FindViolations() const;

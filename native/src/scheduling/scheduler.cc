@@ -30,7 +30,7 @@ int64_t CountCommon(const Sequence& sequence, const Sequence& other) {
 }
 
 /*! \brief A sequence that takes part in a step, and the tokens it brings along. */
-struct Participant {
+struct RowCandidate {
   Sequence* sequence;
   int64_t num_computed;
 
@@ -49,7 +49,7 @@ struct Participant {
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : step_token_budget_(limits.step_token_budget),
       max_scored_(limits.max_scored),
-      prefills_alone_(limits.separate_prefill),
+      separate_prefill_(limits.separate_prefill),
       // With no more sequences than tokens, decodes always leave one for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
       pages_(limits.total_pages, limits.page_size),
@@ -64,7 +64,7 @@ void Scheduler::Remove(Sequence* sequence) {
   if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1) {
     throw std::logic_error("the scheduler does not know the sequence exactly once");
   }
-  prefix_cache_.Remove(sequence->model_id);
+  prefix_cache_.Remove(sequence->cache_id);
   pages_.Release(sequence->num_pages);
   sequence->num_pages = 0;
   sequence->draft_ids.clear();
@@ -72,18 +72,18 @@ void Scheduler::Remove(Sequence* sequence) {
 
 std::vector<int64_t> Scheduler::Recycle(Sequence* sequence) {
   Remove(sequence);
-  if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->model_id};
+  if (!prefix_cache_.is_on() || sequence->num_computed == 0) return {sequence->cache_id};
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
   pages_.Reserve(num_pages);
   return EvictEach(prefix_cache_.Recycle(
-      sequence->model_id, FirstTokens(*sequence, sequence->num_computed), num_pages));
+      sequence->cache_id, FirstTokens(*sequence, sequence->num_computed), num_pages));
 }
 
 std::vector<int64_t> Scheduler::Pin(Sequence* sequence) {
   Remove(sequence);
   const int64_t num_pages = pages_.PagesFor(sequence->num_computed);
   pages_.Reserve(num_pages);
-  return EvictEach(prefix_cache_.Pin(sequence->model_id,
+  return EvictEach(prefix_cache_.Pin(sequence->cache_id,
                                      FirstTokens(*sequence, sequence->num_computed), num_pages));
 }
 
@@ -95,14 +95,14 @@ void Scheduler::Trim(Sequence* sequence) {
   sequence->num_pages = num_pages;
 }
 
-int64_t Scheduler::DraftRoom() const {
+int64_t Scheduler::DraftTokenBudget() const {
   int64_t room = step_token_budget_;
   for (const Sequence* sequence : running_) room -= sequence->num_uncomputed();
   return room;
 }
 
 void Scheduler::Share(const Sequence& sequence) {
-  prefix_cache_.Share(sequence.model_id, FirstTokens(sequence, sequence.num_computed));
+  prefix_cache_.Share(sequence.cache_id, FirstTokens(sequence, sequence.num_computed));
 }
 
 void Scheduler::Evict(int64_t id) { pages_.Release(prefix_cache_.Remove(id)); }
@@ -140,7 +140,7 @@ Admissions Scheduler::Admit(size_t num_waiting, int64_t free_pages) const {
   std::vector<WaitingCounters> counters;
   counters.reserve(num_waiting);
   for (size_t i = 0; i < num_waiting; ++i) {
-    counters.push_back({PagesForNextStep(*waiting_[i]), waiting_[i]->times_passed});
+    counters.push_back({PagesForNextStep(*waiting_[i]), waiting_[i]->times_bypassed});
   }
   return ChooseAdmissions(counters, free_pages, static_cast<int64_t>(running_.size()),
                           max_running_);
@@ -167,9 +167,9 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
       plan->admitted.push_back({waiting_[index], prefix});
     }
   }
-  for (size_t index = 0; index < admissions.newly_passed.size(); ++index) {
+  for (size_t index = 0; index < admissions.newly_bypassed.size(); ++index) {
     const auto later = std::upper_bound(deferred.begin(), deferred.end(), index);
-    const int64_t times = admissions.newly_passed[index] - (deferred.end() - later);
+    const int64_t times = admissions.newly_bypassed[index] - (deferred.end() - later);
     if (times > 0) plan->passed.insert(plan->passed.end(), times, waiting_[index]);
   }
 }
@@ -221,23 +221,23 @@ void Scheduler::PlanEvictions(size_t survivors, StepPlan* plan) const {
 }
 
 void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
-  std::vector<Participant> order;
+  std::vector<RowCandidate> order;
   for (size_t i = 0; i < survivors; ++i) {
     order.push_back({running_[i], running_[i]->num_computed});
   }
   for (const auto& [sequence, prefix] : plan->admitted) {
     order.push_back({sequence, prefix.num_tokens});
   }
-  std::sort(order.begin(), order.end(), [](const Participant& a, const Participant& b) {
+  std::sort(order.begin(), order.end(), [](const RowCandidate& a, const RowCandidate& b) {
     return ComesBefore(a.sequence, b.sequence);
   });
   const auto first_prefill = std::stable_partition(
       order.begin(), order.end(),
-      [](const Participant& participant) { return participant.is_decoding(); });
+      [](const RowCandidate& candidate) { return candidate.is_decoding(); });
   const bool has_prefill =
       std::any_of(first_prefill, order.end(),
-                  [](const Participant& participant) { return participant.num_wanted() > 0; });
-  if (prefills_alone_ && has_prefill) {
+                  [](const RowCandidate& candidate) { return candidate.num_wanted() > 0; });
+  if (separate_prefill_ && has_prefill) {
     order.erase(order.begin(), first_prefill);
   } else {
     plan->decode_tokens = first_prefill - order.begin();
@@ -245,12 +245,12 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
   std::vector<int64_t> wanted;
   wanted.reserve(order.size());
   int64_t max_scored = max_scored_;
-  for (const Participant& participant : order) {
-    const int64_t num_tokens = std::min(participant.num_wanted(), participant.Within(max_scored));
-    max_scored -= participant.CountScored(num_tokens);
+  for (const RowCandidate& candidate : order) {
+    const int64_t num_tokens = std::min(candidate.num_wanted(), candidate.Within(max_scored));
+    max_scored -= candidate.CountScored(num_tokens);
     wanted.push_back(num_tokens);
   }
-  const std::vector<int64_t> shares = ShareBudget(wanted, step_token_budget_);
+  const std::vector<int64_t> shares = SplitBudget(wanted, step_token_budget_);
   for (size_t i = 0; i < order.size(); ++i) {
     if (shares[i] == 0) continue;
     const bool needs_logits = shares[i] == order[i].num_wanted();
@@ -294,13 +294,13 @@ StepPlan Scheduler::Plan() const {
   return plan;
 }
 
-void Scheduler::Reserve(const StepPlan& plan) {
+void Scheduler::ApplyPlan(const StepPlan& plan) {
   for (Sequence* sequence : plan.preempted) {
     Remove(sequence);
     sequence->num_computed = 0;
     Add(sequence);
   }
-  for (Sequence* sequence : plan.passed) ++sequence->times_passed;
+  for (Sequence* sequence : plan.passed) ++sequence->times_bypassed;
   for (int64_t id : plan.evicted) Evict(id);
   for (const auto& [sequence, prefix] : plan.admitted) {
     sequence->num_computed = prefix.num_tokens;

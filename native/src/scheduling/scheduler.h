@@ -40,8 +40,8 @@ struct SchedulerLimits {
  * rows of a step in a table with one place for each page there is, and checks no bounds. What the
  * model has free is never less than what is free here.
  *
- * A step is `Plan`, then `Reserve`, then the model, then the caller's commit. `Plan` decides with
- * the functions of scheduler_policy.h and changes nothing; `Reserve` carries out what it decided.
+ * A step is `Plan`, then `ApplyPlan`, then the model, then the caller's commit. `Plan` decides with
+ * the functions of scheduler_policy.h and changes nothing; `ApplyPlan` carries out what it decided.
  */
 class Scheduler {
  public:
@@ -70,7 +70,7 @@ class Scheduler {
   void Trim(Sequence* sequence);
 
   /*! \return Tokens that the next step has left for drafts; may be negative. */
-  int64_t DraftRoom() const;
+  int64_t DraftTokenBudget() const;
 
   /*! \brief Let others fork from what is computed of a running sequence. */
   void Share(const Sequence& sequence);
@@ -82,7 +82,7 @@ class Scheduler {
   StepPlan Plan() const;
 
   /*! \brief Preempt, evict, admit and reserve pages as planned. */
-  void Reserve(const StepPlan& plan);
+  void ApplyPlan(const StepPlan& plan);
 
   const PageBudget& pages() const { return pages_; }
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
@@ -115,7 +115,7 @@ class Scheduler {
 
   int64_t step_token_budget_;
   int64_t max_scored_;
-  bool prefills_alone_;
+  bool separate_prefill_;
   int64_t max_running_;
   PageBudget pages_;
   PrefixCache prefix_cache_;

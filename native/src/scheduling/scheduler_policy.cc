@@ -20,21 +20,21 @@ size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_
 Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
                             int64_t num_running, int64_t max_running) {
   Admissions result;
-  result.newly_passed.assign(waiting.size(), 0);
+  result.newly_bypassed.assign(waiting.size(), 0);
   std::vector<size_t> blocked;
   bool may_pass = true;
   for (size_t i = 0; i < waiting.size() && may_pass && num_running < max_running; ++i) {
     if (waiting[i].pages_needed + num_running > free_pages) {
       blocked.push_back(i);
-      may_pass = waiting[i].times_passed < kMaxTimesPassed;
+      may_pass = waiting[i].times_bypassed < kMaxTimesBypassed;
       continue;
     }
     result.admitted.push_back(i);
     free_pages -= waiting[i].pages_needed;
     ++num_running;
     for (size_t earlier : blocked) {
-      ++result.newly_passed[earlier];
-      if (waiting[earlier].times_passed + result.newly_passed[earlier] >= kMaxTimesPassed) {
+      ++result.newly_bypassed[earlier];
+      if (waiting[earlier].times_bypassed + result.newly_bypassed[earlier] >= kMaxTimesBypassed) {
         may_pass = false;
       }
     }
@@ -46,7 +46,7 @@ bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens) 
   return 2 * (num_common - num_cached) >= num_tokens - num_cached;
 }
 
-std::vector<int64_t> ShareBudget(const std::vector<int64_t>& wanted, int64_t budget) {
+std::vector<int64_t> SplitBudget(const std::vector<int64_t>& wanted, int64_t budget) {
   std::vector<int64_t> shares;
   shares.reserve(wanted.size());
   for (int64_t tokens : wanted) {

@@ -16,7 +16,7 @@ namespace aiomlc {
  *
  * After that nobody passes it: the running sequences end, their pages become free, and it fits.
  */
-inline constexpr int64_t kMaxTimesPassed = 16;
+inline constexpr int64_t kMaxTimesBypassed = 16;
 
 /*! \brief A running sequence, as preemption sees it. */
 struct RunningCounters {
@@ -41,7 +41,7 @@ size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_
 struct WaitingCounters {
   /*! \brief Pages for all of its tokens. */
   int64_t pages_needed;
-  int64_t times_passed;
+  int64_t times_bypassed;
 };
 
 /*! \brief Which waiting sequences to admit. */
@@ -49,7 +49,7 @@ struct Admissions {
   /*! \brief Indices of the admitted sequences, ascending. */
   std::vector<size_t> admitted;
   /*! \brief For every waiting sequence, how many later ones were admitted before it. */
-  std::vector<int64_t> newly_passed;
+  std::vector<int64_t> newly_bypassed;
 };
 
 /*!
@@ -84,7 +84,7 @@ bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens);
  * \param budget Tokens of the step.
  * \return Tokens of each row: all it wants while the budget lasts, then the rest, then 0.
  */
-std::vector<int64_t> ShareBudget(const std::vector<int64_t>& wanted, int64_t budget);
+std::vector<int64_t> SplitBudget(const std::vector<int64_t>& wanted, int64_t budget);
 
 }  // namespace aiomlc
 

@@ -20,7 +20,7 @@ enum class FinishReason { kNone, kStop, kLength, kAbort, kError, kTimeout };
 inline constexpr size_t kNumFinishReasons = 6;
 
 /*! \brief Whether a sequence ended as its caller wanted. */
-inline bool IsAnswer(FinishReason reason) {
+inline bool IsSuccessful(FinishReason reason) {
   return reason == FinishReason::kStop || reason == FinishReason::kLength;
 }
 

@@ -56,7 +56,7 @@ struct Sequence {
   /*! \brief Whether the next step gives it its next token for the price of one. */
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
   /*! \brief Whether its next token is only waiting for the grammar's mask. */
-  bool awaits_mask() const { return !held_logits.empty(); }
+  bool awaits_mask() const { return !deferred_logits.empty(); }
   bool IsStopToken(int32_t token_id) const;
   /*! \brief Whether a stop string may end the sequence by now. */
   bool may_stop() const { return num_completion_tokens() >= min_tokens; }
@@ -70,7 +70,7 @@ struct Sequence {
   int64_t id = 0;
   /*! \brief What the model and the prefix cache call it: `id`, until that is the name of an entry.
    */
-  int64_t model_id = 0;
+  int64_t cache_id = 0;
   const int64_t priority;
   const int64_t num_prompt_tokens;
   const int64_t max_completion_tokens;
@@ -96,9 +96,9 @@ struct Sequence {
   /*! \brief A guess at the tokens after `token_ids`, for the next step; empty where none is. */
   std::vector<int32_t> draft_ids;
   /*! \brief Draft tokens in the KV cache, after `num_computed`, that were not found right yet. */
-  int64_t num_unverified = 0;
+  int64_t num_speculated = 0;
   /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
-  int64_t times_passed = 0;
+  int64_t times_bypassed = 0;
   /*! \brief Whether it waits for its reader: then the scheduler does not know it. */
   bool is_paused = false;
   SequenceTimer timer;
@@ -107,7 +107,7 @@ struct Sequence {
   /*! \brief Null where any token may come. */
   std::shared_ptr<Constraint> constraint;
   /*! \brief float32[vocab_size] of its next token, whose mask was late; else empty. */
-  std::vector<float> held_logits;
+  std::vector<float> deferred_logits;
   RequestTimes times;
   PromptScorer prompt_scorer;
   LogitAdjuster logit_adjuster;

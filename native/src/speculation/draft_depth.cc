@@ -4,11 +4,11 @@
 
 namespace aiomlc {
 
-void DraftDepth::Wait() {
+void DraftDepth::AdvanceStep() {
   if (steps_to_wait_ > 0) --steps_to_wait_;
 }
 
-void DraftDepth::Learn(int64_t proposed, int64_t accepted) {
+void DraftDepth::RecordVerification(int64_t proposed, int64_t accepted) {
   if (is_fixed_) return;
   if (accepted == 0) {
     depth_ = std::max<int64_t>(1, depth_ / 2);
@@ -17,11 +17,11 @@ void DraftDepth::Learn(int64_t proposed, int64_t accepted) {
     return;
   }
   if (accepted == proposed) {
-    depth_ = std::min(std::max(depth_, 2 * proposed), habits_.max_depth);
+    depth_ = std::min(std::max(depth_, 2 * proposed), policy_.max_depth);
   } else {
     depth_ = accepted + 1;
   }
-  if (2 * accepted >= proposed) pause_ = habits_.first_pause;
+  if (2 * accepted >= proposed) pause_ = policy_.first_pause;
 }
 
 }  // namespace aiomlc

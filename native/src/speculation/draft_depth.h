@@ -10,7 +10,7 @@
 namespace aiomlc {
 
 /*! \brief How to adapt drafts to whoever guesses. */
-struct DraftHabits {
+struct DraftPolicy {
   /*! \brief Tokens of a draft at most. */
   int64_t max_depth = 12;
   /*! \brief Steps without a draft after one that was wrong; 0 forgives the first. */
@@ -30,24 +30,24 @@ class DraftDepth {
   static constexpr int64_t kMaxPause = 128;
 
   /*! \param fixed_depth Tokens of every draft; 0 is adaptive. */
-  DraftDepth(int64_t fixed_depth, const DraftHabits& habits)
+  DraftDepth(int64_t fixed_depth, const DraftPolicy& policy)
       : is_fixed_(fixed_depth > 0),
-        habits_(habits),
+        policy_(policy),
         depth_(is_fixed_ ? fixed_depth : kFirstDepth),
-        pause_(habits.first_pause) {}
+        pause_(policy.first_pause) {}
 
   /*! \return Tokens to guess now, 0 in a pause. */
   int64_t depth() const { return steps_to_wait_ > 0 ? 0 : depth_; }
 
   /*! \brief A step without a draft went by. */
-  void Wait();
+  void AdvanceStep();
 
   /*! \brief A draft was verified. \param proposed At least 1. \param accepted Of these. */
-  void Learn(int64_t proposed, int64_t accepted);
+  void RecordVerification(int64_t proposed, int64_t accepted);
 
  private:
   bool is_fixed_;
-  DraftHabits habits_;
+  DraftPolicy policy_;
   int64_t depth_;
   int64_t pause_;
   int64_t steps_to_wait_ = 0;

@@ -36,7 +36,7 @@ class Drafter {
   virtual std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) = 0;
 
   /*! \brief How long its drafts are to be, where that is adapted. */
-  virtual DraftHabits habits() const = 0;
+  virtual DraftPolicy policy() const = 0;
 
   /*! \brief Forget what is kept of a sequence, if anything is: it ended or is preempted. */
   virtual void Remove(int64_t sequence_id) = 0;

@@ -145,7 +145,7 @@ std::vector<ModelDrafter::Row> ModelDrafter::Guess(std::vector<Row> rows) {
       continue;
     }
     sequence->draft_ids.push_back(*token_id);
-    if (row.adjuster.has_value()) row.adjuster->Put(*token_id);
+    if (row.adjuster.has_value()) row.adjuster->CountToken(*token_id);
     // Nothing comes after a stop token.
     const bool is_done = num_guessed + 1 == row.depth || sequence->IsStopToken(*token_id);
     if (!is_done) left.push_back(std::move(row));

@@ -38,7 +38,7 @@ class ModelDrafter final : public Drafter {
 
   std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
   /*! \brief Each guess costs a forward pass, and a wrong one says little about the next. */
-  DraftHabits habits() const final { return {.max_depth = 6, .first_pause = 0}; }
+  DraftPolicy policy() const final { return {.max_depth = 6, .first_pause = 0}; }
   void Remove(int64_t sequence_id) final;
   void Clear() noexcept final;
 

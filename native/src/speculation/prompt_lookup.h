@@ -19,7 +19,7 @@ class PromptLookup final : public Drafter {
  public:
   std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
   /*! \brief Guesses are free and come in runs: where one is wrong, so are others. */
-  DraftHabits habits() const final { return {.max_depth = 12, .first_pause = 4}; }
+  DraftPolicy policy() const final { return {.max_depth = 12, .first_pause = 4}; }
   void Remove(int64_t sequence_id) final { indexes_.erase(sequence_id); }
   void Clear() noexcept final { indexes_.clear(); }
 

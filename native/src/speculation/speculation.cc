@@ -22,7 +22,7 @@ int64_t Speculation::Propose(const std::vector<Sequence*>& running, int64_t room
   Attempt([&] {
     for (int64_t sequence_id : drafter_->Propose(requests)) {
       failures_.push_back({sequence_id, "the drafts' logits are not finite numbers"});
-      hopeless_.insert(sequence_id);
+      disabled_.insert(sequence_id);
       drafter_->Remove(sequence_id);
     }
   });
@@ -40,16 +40,16 @@ std::vector<DraftRequest> Speculation::Requests(const std::vector<Sequence*>& ru
     if (!sequence->is_decoding()) continue;
     ++num_decoding;
     // A processor would be asked about tokens that may never come.
-    if (sequence->logits_processor || hopeless_.contains(sequence->id)) continue;
+    if (sequence->logits_processor || disabled_.contains(sequence->id)) continue;
     DraftDepth& depth =
-        depths_.try_emplace(sequence->id, draft_length_, drafter_->habits()).first->second;
+        depths_.try_emplace(sequence->id, draft_length_, drafter_->policy()).first->second;
     // A step gives one token more than the draft has.
     const int64_t wanted = sequence->max_completion_tokens - sequence->num_completion_tokens() - 1;
     const int64_t max_tokens = std::min(depth.depth(), wanted);
-    depth.Wait();
+    depth.AdvanceStep();
     if (max_tokens > 0) requests.push_back({sequence, max_tokens});
   }
-  if (draft_length_ == 0) room = std::min(room, kMaxVerified - num_decoding);
+  if (draft_length_ == 0) room = std::min(room, kMaxVerifiedTokens - num_decoding);
   ShareRoom(room, &requests);
   return requests;
 }
@@ -64,15 +64,15 @@ void Speculation::ShareRoom(int64_t room, std::vector<DraftRequest>* requests) {
   std::erase_if(*requests, [](const DraftRequest& request) { return request.max_tokens <= 0; });
 }
 
-void Speculation::Learn(int64_t sequence_id, int64_t proposed, int64_t accepted) {
+void Speculation::RecordVerification(int64_t sequence_id, int64_t proposed, int64_t accepted) {
   // The drafter may have failed since it proposed.
   const auto depth = depths_.find(sequence_id);
-  if (depth != depths_.end()) depth->second.Learn(proposed, accepted);
+  if (depth != depths_.end()) depth->second.RecordVerification(proposed, accepted);
 }
 
 void Speculation::Remove(int64_t sequence_id) {
   depths_.erase(sequence_id);
-  hopeless_.erase(sequence_id);
+  disabled_.erase(sequence_id);
   if (drafter_ != nullptr) Attempt([&] { drafter_->Remove(sequence_id); });
 }
 
@@ -82,7 +82,7 @@ void Speculation::GiveUp(const std::string& cause) {
   drafter_->Clear();
   drafter_.reset();
   depths_.clear();
-  hopeless_.clear();
+  disabled_.clear();
 }
 
 }  // namespace aiomlc

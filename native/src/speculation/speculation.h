@@ -47,7 +47,7 @@ class Speculation {
   int64_t Propose(const std::vector<Sequence*>& running, int64_t room);
 
   /*! \brief A draft of a sequence was verified. \param proposed At least 1. */
-  void Learn(int64_t sequence_id, int64_t proposed, int64_t accepted);
+  void RecordVerification(int64_t sequence_id, int64_t proposed, int64_t accepted);
 
   /*! \brief A sequence ended or is preempted. */
   void Remove(int64_t sequence_id);
@@ -64,7 +64,7 @@ class Speculation {
    * The linear kernels take eight rows at a time: up to here a token more costs a fraction of a
    * step, beyond it costs what a step of its own would, so that no guess can win.
    */
-  static constexpr int64_t kMaxVerified = 8;
+  static constexpr int64_t kMaxVerifiedTokens = 8;
 
  private:
   /*! \brief Cut requests to equal shares of a room that may be negative. */
@@ -81,7 +81,7 @@ class Speculation {
   int64_t draft_length_;
   std::unordered_map<int64_t, DraftDepth> depths_;
   /*! \brief Sequences for which there are no guesses any more. */
-  std::unordered_set<int64_t> hopeless_;
+  std::unordered_set<int64_t> disabled_;
   std::string failure_;
   std::vector<DraftFailure> failures_;
 };

@@ -258,7 +258,7 @@ class Zeros final : public Drafter {
     }
     return {};
   }
-  DraftHabits habits() const final { return {}; }
+  DraftPolicy policy() const final { return {}; }
   void Remove(int64_t) final {}
   void Clear() noexcept final {}
 };
@@ -292,9 +292,9 @@ TEST(Speculation, SequencesShareTheRoomOfAStep) {
 
 TEST(Speculation, AdaptiveDraftsAreForSmallBatches) {
   EXPECT_THAT(Drafted(0, 2, 100), ElementsAre(DraftDepth::kFirstDepth, DraftDepth::kFirstDepth));
-  const std::vector<size_t> few = Drafted(0, Speculation::kMaxVerified - 2, 100);
+  const std::vector<size_t> few = Drafted(0, Speculation::kMaxVerifiedTokens - 2, 100);
   EXPECT_EQ(std::accumulate(few.begin(), few.end(), size_t{0}), 2u);
-  const std::vector<size_t> none = Drafted(0, Speculation::kMaxVerified, 100);
+  const std::vector<size_t> none = Drafted(0, Speculation::kMaxVerifiedTokens, 100);
   EXPECT_EQ(std::accumulate(none.begin(), none.end(), size_t{0}), 0u);
 }
 
@@ -313,7 +313,7 @@ class SpeculationTest : public ::testing::Test {
   /*! \brief For which sequences guessing failed, in order. */
   static Tokens FailedDrafts(Engine* engine) {
     Tokens ids;
-    for (const Event& event : engine->ReadTrace(0).events) {
+    for (const Event& event : engine->trace().Read(0).events) {
       if (event.kind == EventKind::kDraftFailed) {
         ids.push_back(static_cast<int32_t>(event.sequence_id));
       }
@@ -432,7 +432,7 @@ TEST_F(SpeculationTest, ADraftModelThatFailsEndsTheGuessingAndNothingElse) {
   draft_model.ThrowAt(3);
   Engine engine(&model_, Letters(),
                 {.speculative_mode = SpeculativeMode::kSmallDraft, .draft_model = &draft_model});
-  engine.EnableTrace();
+  engine.trace().Enable();
   engine.Submit({1, 2, 3}, Greedy(20));
   engine.Submit({3, 2, 1}, Greedy(25));
   while (engine.Step()) engine.CheckInvariants();
@@ -461,7 +461,7 @@ TEST_F(SpeculationTest, ADraftThatIsNaNEndsTheGuessesForItsSequence) {
   draft_model.PoisonToken(3);
   Engine engine(&model_, Letters(),
                 {.speculative_mode = SpeculativeMode::kSmallDraft, .draft_model = &draft_model});
-  engine.EnableTrace();
+  engine.trace().Enable();
   engine.Submit({1, 2, 3}, Greedy(20));
   const int64_t spoiled = engine.Submit({3, 2, 1}, Greedy(25));
   const int64_t spoiled_too = engine.Submit({3, 2, 1, 0}, Greedy(25));
@@ -492,15 +492,15 @@ TEST_F(SpeculationTest, GuessesAreCountedByTheirPlaces) {
   int64_t guessed = 0;
   int64_t right = 0;
   for (size_t i = 0; i < statistics.draft_positions.size(); ++i) {
-    const DraftPlace& place = statistics.draft_positions[i];
-    guessed += place.guessed;
-    right += place.right;
-    EXPECT_LE(place.right, place.guessed);
+    const DraftPositionCounts& place = statistics.draft_positions[i];
+    guessed += place.proposed;
+    right += place.accepted;
+    EXPECT_LE(place.accepted, place.proposed);
     if (i > 0) {
-      EXPECT_LE(place.right, statistics.draft_positions[i - 1].right);
+      EXPECT_LE(place.accepted, statistics.draft_positions[i - 1].accepted);
     }
   }
-  EXPECT_EQ(statistics.draft_positions[0].guessed, statistics.verified_drafts);
+  EXPECT_EQ(statistics.draft_positions[0].proposed, statistics.verified_drafts);
   EXPECT_EQ(guessed, statistics.draft_tokens);
   EXPECT_EQ(right, statistics.accepted_tokens);
   EXPECT_LT(0, right);

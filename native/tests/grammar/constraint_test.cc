@@ -239,7 +239,7 @@ TEST(Constraint, ExcludesWhatMayNotComeAndKeepsNaN) {
   MaskWorker worker;
   const auto constraint =
       std::make_shared<Constraint>(std::make_unique<FakeGrammar>(FakeGrammar::Places{{1, 33}}), 35);
-  worker.Start(constraint);
+  worker.Enqueue(constraint);
   worker.Wait(*constraint);
   std::vector<float> logits(35, 0.5f);
   logits[2] = std::numeric_limits<float>::quiet_NaN();

@@ -34,7 +34,7 @@ void StepUntilIdle(Engine* engine) {
 
 std::vector<std::pair<EventKind, int64_t>> KindsOf(Engine* engine) {
   std::vector<std::pair<EventKind, int64_t>> kinds;
-  for (const Event& event : engine->ReadTrace(0).events) {
+  for (const Event& event : engine->trace().Read(0).events) {
     kinds.emplace_back(event.kind, event.sequence_id);
   }
   return kinds;
@@ -97,7 +97,7 @@ TEST(MeterTest, TheLastRecordTellsTheTimesInOrder) {
 TEST(MeterTest, ATraceTellsTheLifeOfASequence) {
   FakeModel model({});
   Engine engine(&model, {}, {});
-  engine.EnableTrace();
+  engine.trace().Enable();
   const int64_t id = engine.Submit({1, 2, 3}, Greedy(2));
   StepUntilIdle(&engine);
 
@@ -112,7 +112,7 @@ TEST(MeterTest, AStepThatPreemptsSaysWhom) {
   // Three pages of four tokens for two sequences that grow to eight tokens each.
   FakeModel model({.page_size = 4, .num_pages = 3});
   Engine engine(&model, {}, {});
-  engine.EnableTrace();
+  engine.trace().Enable();
   engine.Submit({1, 2, 3}, Greedy(5));
   const int64_t later = engine.Submit({4, 5, 6}, Greedy(5));
   StepUntilIdle(&engine);
@@ -128,7 +128,7 @@ TEST(MeterTest, WithoutATraceNothingIsKept) {
   engine.Submit({1}, Greedy(2));
   StepUntilIdle(&engine);
 
-  EXPECT_TRUE(engine.ReadTrace(0).events.empty());
+  EXPECT_TRUE(engine.trace().Read(0).events.empty());
 }
 
 }  // namespace

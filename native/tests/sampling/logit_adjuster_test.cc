@@ -52,7 +52,7 @@ std::vector<float> Expected(const std::vector<float>& logits, const SequenceOpti
 std::vector<float> Adjusted(std::vector<float> logits, const SequenceOptions& options,
                             const std::vector<int32_t>& generated) {
   LogitAdjuster adjuster(options);
-  for (int32_t token : generated) adjuster.Put(token);
+  for (int32_t token : generated) adjuster.CountToken(token);
   if (adjuster.is_active()) adjuster.Apply(logits.data(), kVocabSize);
   return logits;
 }
@@ -84,20 +84,20 @@ TEST(LogitAdjuster, IsIdleWhenThereIsNothingToChange) {
   SequenceOptions options;
   options.stop_token_ids = {3};
   LogitAdjuster plain(options);
-  plain.Put(1);
+  plain.CountToken(1);
   EXPECT_FALSE(plain.is_active());
 
   options.min_tokens = 1;
   LogitAdjuster early(options);
   EXPECT_TRUE(early.is_active());
-  early.Put(1);
+  early.CountToken(1);
   EXPECT_FALSE(early.is_active());
 
   options = {};
   options.logits.presence_penalty = 1;
   LogitAdjuster penalised(options);
   EXPECT_FALSE(penalised.is_active()) << "nothing was generated";
-  penalised.Put(1);
+  penalised.CountToken(1);
   EXPECT_TRUE(penalised.is_active());
 }
 

@@ -24,26 +24,26 @@ TEST(PromptScorer, WantsEveryTokenButTheFirstOnce) {
   EXPECT_EQ(scorer.CountWithin(0, 7), 7);
   EXPECT_GE(scorer.CountWithin(0, 8), 20) << "the last token needs none";
 
-  ASSERT_TRUE(scorer.Put(logits.data(), 5, 2, tokens));
+  ASSERT_TRUE(scorer.Score(logits.data(), 5, 2, tokens));
   EXPECT_EQ(scorer.num_scored(), 5);
   EXPECT_EQ(scorer.CountNeeded(0, 4), 0) << "computed again, but not scored again";
   EXPECT_EQ(scorer.CountNeeded(3, 7), 2);
   EXPECT_EQ(scorer.CountWithin(3, 1), 3);
-  EXPECT_EQ(scorer.Take().size(), 5u);
+  EXPECT_EQ(scorer.TakeLogprobs().size(), 5u);
   EXPECT_FALSE(scorer.is_done());
 
-  ASSERT_TRUE(scorer.Put(logits.data(), 3, 2, tokens));
+  ASSERT_TRUE(scorer.Score(logits.data(), 3, 2, tokens));
   EXPECT_TRUE(scorer.is_done());
-  EXPECT_EQ(scorer.Take().size(), 3u);
-  EXPECT_TRUE(scorer.Take().empty());
+  EXPECT_EQ(scorer.TakeLogprobs().size(), 3u);
+  EXPECT_TRUE(scorer.TakeLogprobs().empty());
 }
 
 TEST(PromptScorer, ScoresEachTokenByTheLogitsBeforeIt) {
   PromptScorer scorer(2, 3);
   const std::vector<float> logits = {0, 1, 2, 5, 4, 3};
   const std::vector<int32_t> tokens = {1, 2, 0};
-  ASSERT_TRUE(scorer.Put(logits.data(), 2, 3, tokens));
-  const std::vector<TokenLogprobs> scored = scorer.Take();
+  ASSERT_TRUE(scorer.Score(logits.data(), 2, 3, tokens));
+  const std::vector<TokenLogprobs> scored = scorer.TakeLogprobs();
   ASSERT_EQ(scored.size(), 2u);
   EXPECT_EQ(scored[0].token_id, 2);
   EXPECT_EQ(scored[0].logprob, ComputeLogprobs(logits.data(), 3, 2, 0).logprob);
@@ -57,13 +57,13 @@ TEST(PromptScorer, RefusesLogitsThatAreNoNumbers) {
   for (const std::vector<float>& logits :
        {std::vector{0.0f, NAN}, {0.0f, kInfinity}, {-kInfinity, -kInfinity}}) {
     PromptScorer scorer(0, 2);
-    EXPECT_FALSE(scorer.Put(logits.data(), 1, 2, tokens));
-    EXPECT_TRUE(scorer.Take().empty());
+    EXPECT_FALSE(scorer.Score(logits.data(), 1, 2, tokens));
+    EXPECT_TRUE(scorer.TakeLogprobs().empty());
   }
   PromptScorer scorer(0, 2);
   const std::vector<float> logits = {0.0f, -kInfinity};
-  ASSERT_TRUE(scorer.Put(logits.data(), 1, 2, tokens));
-  EXPECT_EQ(scorer.Take().at(0).logprob, kLowestLogprob);
+  ASSERT_TRUE(scorer.Score(logits.data(), 1, 2, tokens));
+  EXPECT_EQ(scorer.TakeLogprobs().at(0).logprob, kLowestLogprob);
 }
 
 }  // namespace

@@ -65,9 +65,9 @@ TEST(RadixTree, KnowsWhichRowsContinueWhich) {
   tree.Insert(3, Tokens{1, 2, 3});
   tree.Insert(4, Tokens{1, 4});
 
-  EXPECT_THAT(tree.BeginningsOf(1), UnorderedElementsAre(2, 3));
-  EXPECT_THAT(tree.ContinuationsOf(2), UnorderedElementsAre(1, 3));
-  EXPECT_THAT(tree.ContinuationsOf(4), IsEmpty());
+  EXPECT_THAT(tree.PrefixesOf(1), UnorderedElementsAre(2, 3));
+  EXPECT_THAT(tree.ExtensionsOf(2), UnorderedElementsAre(1, 3));
+  EXPECT_THAT(tree.ExtensionsOf(4), IsEmpty());
 }
 
 TEST(RadixTree, ForgetsARowAndKeepsTheOthers) {
@@ -131,11 +131,11 @@ TEST(RadixTree, SaysWhatAListOfRowsSaysAfterAnyChanges) {
       }
       if (list.rows.empty()) continue;
       const int64_t id = std::next(list.rows.begin(), random() % list.rows.size())->first;
-      ASSERT_THAT(tree.BeginningsOf(id),
+      ASSERT_THAT(tree.PrefixesOf(id),
                   UnorderedElementsAreArray(list.Others(id, [](const Tokens& a, const Tokens& b) {
                     return ListOfRows::BeginsWith(b, a);
                   })));
-      ASSERT_THAT(tree.ContinuationsOf(id),
+      ASSERT_THAT(tree.ExtensionsOf(id),
                   UnorderedElementsAreArray(list.Others(id, ListOfRows::BeginsWith)));
     }
   }

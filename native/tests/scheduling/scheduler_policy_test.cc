@@ -48,22 +48,22 @@ TEST(ChooseAdmissions, ASmallerOnePassesOneThatDoesNotFit) {
   const Admissions admissions = ChooseAdmissions({{9, 0}, {2, 0}, {9, 0}, {2, 0}}, 8, 0, 8);
 
   EXPECT_THAT(admissions.admitted, ElementsAre(1, 3));
-  EXPECT_THAT(admissions.newly_passed, ElementsAre(2, 0, 1, 0));
+  EXPECT_THAT(admissions.newly_bypassed, ElementsAre(2, 0, 1, 0));
 }
 
 TEST(ChooseAdmissions, NobodyPassesOneThatWasPassedTooOften) {
-  EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesPassed}, {2, 0}}, 8, 0, 8).admitted, IsEmpty());
-  EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesPassed - 1}, {2, 0}, {2, 0}}, 8, 0, 8).admitted,
+  EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesBypassed}, {2, 0}}, 8, 0, 8).admitted, IsEmpty());
+  EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesBypassed - 1}, {2, 0}, {2, 0}}, 8, 0, 8).admitted,
               ElementsAre(1));
-  EXPECT_THAT(ChooseAdmissions({{2, 0}, {9, kMaxTimesPassed}, {2, 0}}, 8, 0, 8).admitted,
+  EXPECT_THAT(ChooseAdmissions({{2, 0}, {9, kMaxTimesBypassed}, {2, 0}}, 8, 0, 8).admitted,
               ElementsAre(0));
 }
 
-TEST(ShareBudget, TheFirstRowsGetAllTheyWant) {
-  EXPECT_THAT(ShareBudget({1, 1, 5, 5}, 9), ElementsAre(1, 1, 5, 2));
-  EXPECT_THAT(ShareBudget({1, 1, 5, 5}, 2), ElementsAre(1, 1, 0, 0));
-  EXPECT_THAT(ShareBudget({3}, 8), ElementsAre(3));
-  EXPECT_THAT(ShareBudget({}, 8), IsEmpty());
+TEST(SplitBudget, TheFirstRowsGetAllTheyWant) {
+  EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 9), ElementsAre(1, 1, 5, 2));
+  EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 2), ElementsAre(1, 1, 0, 0));
+  EXPECT_THAT(SplitBudget({3}, 8), ElementsAre(3));
+  EXPECT_THAT(SplitBudget({}, 8), IsEmpty());
 }
 
 TEST(IsWorthWaiting, WhenItSparesHalfOfTheWork) {

@@ -27,7 +27,7 @@ class SchedulerTest : public ::testing::Test {
     owned_.push_back(std::make_unique<Sequence>(
         std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1), options, 100, &vocabulary_));
     owned_.back()->id = static_cast<int64_t>(owned_.size());
-    owned_.back()->model_id = owned_.back()->id;
+    owned_.back()->cache_id = owned_.back()->id;
     scheduler_.Add(owned_.back().get());
     return owned_.back().get();
   }
@@ -35,7 +35,7 @@ class SchedulerTest : public ::testing::Test {
   /*! \brief One step whose model gives every sequence that asks one token. */
   StepPlan Step() {
     StepPlan plan = scheduler_.Plan();
-    scheduler_.Reserve(plan);
+    scheduler_.ApplyPlan(plan);
     for (const StepRow& row : plan.rows) {
       row.sequence->num_computed += row.num_tokens;
       if (row.needs_logits) row.sequence->token_ids.push_back(2);
@@ -221,14 +221,14 @@ class CachingSchedulerTest : public ::testing::Test {
     options.seed = 0;
     owned_.push_back(std::make_unique<Sequence>(std::move(prompt), options, 100, &vocabulary_));
     owned_.back()->id = static_cast<int64_t>(owned_.size());
-    owned_.back()->model_id = owned_.back()->id;
+    owned_.back()->cache_id = owned_.back()->id;
     scheduler_.Add(owned_.back().get());
     return owned_.back().get();
   }
 
   StepPlan Step() {
     StepPlan plan = scheduler_.Plan();
-    scheduler_.Reserve(plan);
+    scheduler_.ApplyPlan(plan);
     for (const StepRow& row : plan.rows) {
       row.sequence->num_computed += row.num_tokens;
       if (!row.needs_logits) continue;
@@ -336,7 +336,7 @@ TEST_F(CachingSchedulerTest, WhoWaitsForACommonBeginningDoesNotCountAsPassing) {
 
   ASSERT_EQ(plan.admitted.size(), 1u);
   EXPECT_EQ(plan.admitted[0].sequence, first);
-  EXPECT_EQ(big->times_passed, 0);
+  EXPECT_EQ(big->times_bypassed, 0);
   EXPECT_THAT(scheduler_.waiting(), ElementsAre(big, same));
   EXPECT_EQ(Step().admitted[0].prefix.num_tokens, 6);
 }

@@ -8,25 +8,25 @@ namespace {
 TEST(DraftDepth, GrowsWhileWholeDraftsAreRight) {
   DraftDepth depth(0, {});
   int64_t before = depth.depth();
-  while (depth.depth() < DraftHabits().max_depth) {
-    depth.Learn(depth.depth(), depth.depth());
+  while (depth.depth() < DraftPolicy().max_depth) {
+    depth.RecordVerification(depth.depth(), depth.depth());
     ASSERT_GT(depth.depth(), before);
     before = depth.depth();
   }
-  depth.Learn(DraftHabits().max_depth, DraftHabits().max_depth);
-  EXPECT_EQ(depth.depth(), DraftHabits().max_depth);
+  depth.RecordVerification(DraftPolicy().max_depth, DraftPolicy().max_depth);
+  EXPECT_EQ(depth.depth(), DraftPolicy().max_depth);
 }
 
 TEST(DraftDepth, AShortDraftThatWasRightDoesNotMakeTheNextOneShorter) {
   DraftDepth depth(0, {});
-  depth.Learn(6, 6);
-  depth.Learn(1, 1);
+  depth.RecordVerification(6, 6);
+  depth.RecordVerification(1, 1);
   EXPECT_EQ(depth.depth(), 12);
 }
 
 TEST(DraftDepth, FollowsWhatWasRight) {
   DraftDepth depth(0, {});
-  depth.Learn(8, 2);
+  depth.RecordVerification(8, 2);
   EXPECT_EQ(depth.depth(), 3);
 }
 
@@ -35,8 +35,8 @@ TEST(DraftDepth, WhereNothingIsRightItGuessesLessThanOneTokenInFifty) {
   int64_t guessed = 0;
   for (int step = 0; step < 1000; ++step) {
     const int64_t proposed = depth.depth();
-    depth.Wait();
-    if (proposed > 0) depth.Learn(proposed, 0);
+    depth.AdvanceStep();
+    if (proposed > 0) depth.RecordVerification(proposed, 0);
     guessed += proposed;
   }
   EXPECT_GT(guessed, 0);
@@ -46,34 +46,34 @@ TEST(DraftDepth, WhereNothingIsRightItGuessesLessThanOneTokenInFifty) {
 TEST(DraftDepth, OneRightGuessEndsLongPauses) {
   DraftDepth depth(0, {});
   const auto pause = [&] {
-    depth.Learn(1, 0);
+    depth.RecordVerification(1, 0);
     int64_t steps = 0;
-    for (; depth.depth() == 0; ++steps) depth.Wait();
+    for (; depth.depth() == 0; ++steps) depth.AdvanceStep();
     return steps;
   };
-  EXPECT_EQ(pause(), DraftHabits().first_pause);
-  EXPECT_EQ(pause(), 2 * DraftHabits().first_pause);
+  EXPECT_EQ(pause(), DraftPolicy().first_pause);
+  EXPECT_EQ(pause(), 2 * DraftPolicy().first_pause);
   for (int i = 0; i < 10; ++i) pause();
   EXPECT_EQ(pause(), DraftDepth::kMaxPause);
-  depth.Learn(1, 1);
-  EXPECT_EQ(pause(), DraftHabits().first_pause);
+  depth.RecordVerification(1, 1);
+  EXPECT_EQ(pause(), DraftPolicy().first_pause);
 }
 
 TEST(DraftDepth, TheFirstWrongDraftMayBeForgiven) {
   DraftDepth depth(0, {.first_pause = 0});
-  depth.Learn(3, 0);
+  depth.RecordVerification(3, 0);
   EXPECT_EQ(depth.depth(), 1);
-  depth.Learn(1, 0);
+  depth.RecordVerification(1, 0);
   EXPECT_EQ(depth.depth(), 0);
-  depth.Wait();
+  depth.AdvanceStep();
   EXPECT_EQ(depth.depth(), 1);
 }
 
 TEST(DraftDepth, AFixedDepthStays) {
   DraftDepth depth(5, {});
-  depth.Learn(5, 0);
+  depth.RecordVerification(5, 0);
   EXPECT_EQ(depth.depth(), 5);
-  depth.Learn(5, 5);
+  depth.RecordVerification(5, 5);
   EXPECT_EQ(depth.depth(), 5);
 }
 

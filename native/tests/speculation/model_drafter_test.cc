@@ -60,7 +60,7 @@ TEST_F(ModelDrafterTest, WhatWasGuessedBeforeChangesNoGuess) {
     for (size_t i = 0; i <= accepted; ++i) {
       const int32_t token_id = i < accepted ? draft[i] : last;
       sequence.token_ids.push_back(token_id);
-      sequence.logit_adjuster.Put(token_id);
+      sequence.logit_adjuster.CountToken(token_id);
     }
   }
 }
