@@ -1,0 +1,64 @@
+#include "engine/sequence_factory.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "grammar/constraint.h"
+#include "options/engine_error.h"
+
+namespace aiomlc {
+
+namespace {
+
+uint64_t DrawSeed() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+
+}  // namespace
+
+SequenceFactory::SequenceFactory(const Model& model, Vocabulary vocabulary, bool can_pin,
+                                 std::function<TimePoint()> now)
+    : vocabulary_(std::move(vocabulary)),
+      vocab_size_(model.vocab_size()),
+      max_sequence_tokens_(std::min(model.context_window(), model.num_pages() * model.page_size())),
+      can_pin_(can_pin),
+      now_(std::move(now)) {}
+
+std::unique_ptr<Sequence> SequenceFactory::Create(std::vector<int32_t> prompt_ids,
+                                                  SequenceOptions options) const {
+  Validate(prompt_ids, options);
+  if (!options.seed.has_value()) options.seed = DrawSeed();
+  const int64_t room = max_sequence_tokens_ - static_cast<int64_t>(prompt_ids.size());
+  auto sequence = std::make_unique<Sequence>(std::move(prompt_ids), options,
+                                             std::min(options.max_tokens.value_or(room), room),
+                                             &vocabulary_, now_());
+  if (options.grammar != nullptr) {
+    sequence->constraint = std::make_shared<Constraint>(options.grammar->Clone(), vocab_size_);
+  }
+  return sequence;
+}
+
+void SequenceFactory::Validate(const std::vector<int32_t>& prompt_ids,
+                               const SequenceOptions& options) const {
+  ValidateOptions(options, vocab_size_);
+  if (options.is_pinned && !can_pin_) {
+    throw EngineError(ErrorKind::kBadRequest,
+                      "a prefix cannot be pinned while the prefix cache is disabled");
+  }
+  if (prompt_ids.empty()) throw EngineError(ErrorKind::kBadRequest, "the prompt has no tokens");
+  for (int32_t token_id : prompt_ids) {
+    if (token_id >= 0 && token_id < vocab_size_) continue;
+    throw EngineError(ErrorKind::kBadRequest, "the token ids of the prompt must be in [0, " +
+                                                  std::to_string(vocab_size_) + "), got " +
+                                                  std::to_string(token_id));
+  }
+  const int64_t num_tokens = static_cast<int64_t>(prompt_ids.size());
+  if (num_tokens >= max_sequence_tokens_) {
+    throw PromptTooLongError(num_tokens, max_sequence_tokens_);
+  }
+}
+
+}  // namespace aiomlc

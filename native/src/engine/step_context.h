@@ -1,0 +1,51 @@
+/*!
+ * \file engine/step_context.h
+ * \brief The state that the parts of the stepping thread share.
+ */
+#ifndef AIOMLC_ENGINE_STEP_CONTEXT_H_
+#define AIOMLC_ENGINE_STEP_CONTEXT_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/engine_options.h"
+#include "metrics/meter.h"
+#include "metrics/statistics.h"
+#include "model/model.h"
+#include "scheduling/scheduler.h"
+#include "sequence/record.h"
+#include "speculation/speculation.h"
+
+namespace aiomlc {
+
+/*! \brief Used by one thread at a time: the one that steps the model. */
+struct StepContext {
+  /*! \throws EngineError kBadRequest for a bad option. */
+  StepContext(Model* model, const EngineOptions& options)
+      : model(model),
+        now(options.now),
+        scheduler({.total_pages = model->num_pages(),
+                   .page_size = model->page_size(),
+                   .max_batch_size = model->max_batch_size(),
+                   .step_token_budget = StepTokenBudget(*model, options),
+                   .max_recycling = options.max_recycling_sequences,
+                   .separate_prefill = options.separate_prefill}),
+        speculation(CreateSpeculation(*model, options)) {}
+  StepContext(const StepContext&) = delete;
+  StepContext& operator=(const StepContext&) = delete;
+
+  Model* const model;
+  const std::function<TimePoint()> now;
+  Scheduler scheduler;
+  /*! \brief Null when speculative decoding is disabled. */
+  const std::unique_ptr<Speculation> speculation;
+  Statistics totals;
+  Meter meter{&totals};
+  /*! \brief The records of this step, for the outbox. */
+  std::vector<Record> records;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_ENGINE_STEP_CONTEXT_H_

@@ -1,0 +1,175 @@
+#include "engine/stepper.h"
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+#include <utility>
+
+#include "sequence/sequence_record.h"
+
+namespace aiomlc {
+
+Stepper::Stepper(Model* model, const EngineOptions& options, IdSource* ids)
+    : context_(model, options), sequences_(&context_, ids), committer_(&context_, &sequences_) {}
+
+void Stepper::Step(Inbox calls) {
+  context_.meter.OnStepBegin();
+  ApplyCalls(std::move(calls));
+  sequences_.EndExpired();
+  committer_.CommitDeferred();
+  if (sequences_.has_unpaused()) RunPlan();
+}
+
+std::string Stepper::Abort(std::vector<std::unique_ptr<Sequence>> submitted, FinishReason reason,
+                           const std::string& error) {
+  for (std::unique_ptr<Sequence>& sequence : submitted) sequences_.Adopt(std::move(sequence));
+  return sequences_.EndAll(reason, error);
+}
+
+void Stepper::ApplyCalls(Inbox calls) {
+  std::vector<Sequence*> adopted;
+  for (std::unique_ptr<Sequence>& sequence : calls.submitted) {
+    adopted.push_back(sequences_.Adopt(std::move(sequence)));
+  }
+  for (Sequence* sequence : adopted) {
+    if (sequence->constraint != nullptr) committer_.CommitForcedTokens(sequence);
+  }
+  for (int64_t sequence_id : calls.cancelled) {
+    Sequence* const sequence = sequences_.Find(sequence_id);
+    if (sequence != nullptr) sequences_.End(sequence, NewRecord(*sequence), FinishReason::kAbort);
+  }
+  for (const auto& [sequence_id, is_paused] : calls.paused) {
+    Sequence* const sequence = sequences_.Find(sequence_id);
+    if (sequence == nullptr || sequence->is_paused == is_paused) continue;
+    if (is_paused) {
+      sequences_.PauseSequence(sequence);
+    } else {
+      sequences_.ResumeSequence(sequence);
+    }
+  }
+  for (int64_t sequence_id : calls.unpinned) sequences_.Unpin(sequence_id);
+  if (!calls.is_reset) return;
+  sequences_.EvictAll();
+  context_.totals = Statistics();
+}
+
+void Stepper::RunPlan() {
+  if (context_.speculation != nullptr) ProposeDrafts();
+  const StepPlan plan = context_.scheduler.Plan();
+  if (plan.rows.empty()) {
+    const std::vector<Sequence*>& deferred = sequences_.deferred();
+    if (deferred.empty()) throw std::logic_error("sequences are live, but the step plan is empty");
+    return committer_.WaitForMask(*deferred.front());
+  }
+  context_.meter.OnStepPlanned(plan);
+  context_.scheduler.ApplyPlan(plan);
+  for (Sequence* sequence : plan.preempted) sequences_.DropDeferred(sequence);
+  ApplySequenceChanges(plan);
+  const float* logits = Forward(plan);
+  context_.meter.OnForwardEnd();
+  committer_.Commit(plan, logits);
+  committer_.HelpWithMasks();
+  context_.meter.OnStepEnd(plan, context_.scheduler);
+}
+
+void Stepper::ProposeDrafts() {
+  const Clock::time_point start = Clock::now();
+  const int64_t num_sequences = context_.speculation->Propose(
+      context_.scheduler.running(), context_.scheduler.DraftTokenBudget());
+  context_.meter.OnDraftsProposed(num_sequences, Clock::now() - start);
+}
+
+void Stepper::ApplySequenceChanges(const StepPlan& plan) {
+  Model& model = *context_.model;
+  const auto fork_if = [&](auto condition) {
+    for (const auto& [sequence, prefix] : plan.admitted) {
+      if (prefix.num_tokens == 0 || !condition(prefix)) continue;
+      model.ForkSequence(prefix.id, sequence->cache_id, prefix.num_tokens);
+      ++context_.totals.prefix_cache_hits;
+      context_.totals.cached_tokens += prefix.num_tokens;
+    }
+  };
+  const auto takes_a_page = [&](const PrefixMatch& prefix) {
+    return prefix.num_tokens % model.page_size() != 0;
+  };
+  for (Sequence* sequence : plan.preempted) {
+    model.RemoveSequence(sequence->cache_id);
+    if (context_.speculation != nullptr) context_.speculation->Remove(sequence->id);
+  }
+  fork_if(std::not_fn(takes_a_page));
+  sequences_.RemoveFromModel(plan.evicted);
+  fork_if(takes_a_page);
+  for (const auto& [sequence, prefix] : plan.admitted) {
+    if (prefix.num_tokens == 0) model.AddSequence(sequence->cache_id);
+  }
+}
+
+const float* Stepper::Forward(const StepPlan& plan) {
+  ForwardInput input;
+  for (const StepRow& row : plan.rows) {
+    const int64_t num_computed = row.sequence->num_computed;
+    const auto first = row.sequence->token_ids.begin() + num_computed;
+    const int64_t to_score = std::max(num_computed, row.sequence->prompt_scorer.num_scored());
+    const int64_t offset = static_cast<int64_t>(input.token_ids.size()) - num_computed + to_score;
+    for (int64_t i = 0; i < row.num_scored; ++i) {
+      input.logit_positions.push_back(static_cast<int32_t>(offset + i));
+    }
+    input.sequence_ids.push_back(row.sequence->cache_id);
+    input.append_lengths.push_back(static_cast<int32_t>(row.num_tokens));
+    input.token_ids.insert(input.token_ids.end(), first, first + row.num_tokens);
+    if (!row.needs_logits) continue;
+    const auto draft = row.sequence->draft_ids.begin();
+    const int32_t last = static_cast<int32_t>(input.token_ids.size()) - 1;
+    const int32_t num_draft = static_cast<int32_t>(row.num_draft);
+    input.append_lengths.back() += num_draft;
+    input.token_ids.insert(input.token_ids.end(), draft, draft + num_draft);
+    for (int32_t i = 0; i <= num_draft; ++i) input.logit_positions.push_back(last + i);
+  }
+  return context_.model->Forward(input);
+}
+
+std::vector<std::string> Stepper::TakeNotices() {
+  std::vector<std::string> notices;
+  if (context_.speculation == nullptr) return notices;
+  Statistics& totals = context_.totals;
+  totals.speculation_failure = context_.speculation->failure();
+  for (const auto& [sequence_id, cause] : context_.speculation->TakeFailures()) {
+    const bool is_first = totals.draft_failures == 0;
+    context_.meter.OnDraftFailure(sequence_id);
+    if (sequence_id < 0) {
+      notices.push_back("speculative decoding is disabled: " + cause);
+    } else if (is_first) {
+      notices.push_back(
+          "speculative decoding is disabled for a sequence, and will be for others "
+          "that fail in the same way: " +
+          cause);
+    }
+  }
+  return notices;
+}
+
+const Statistics& Stepper::UpdateStatistics() {
+  const Scheduler& scheduler = context_.scheduler;
+  Statistics& totals = context_.totals;
+  totals.num_running = static_cast<int64_t>(scheduler.running().size());
+  totals.num_waiting = static_cast<int64_t>(scheduler.waiting().size());
+  totals.num_paused = sequences_.num_paused();
+  totals.total_pages = scheduler.pages().total_pages();
+  totals.free_pages = scheduler.available_pages();
+  totals.num_recycling = scheduler.prefix_cache().num_recycling();
+  totals.num_pinned = static_cast<int64_t>(scheduler.prefix_cache().pinned().size());
+  return totals;
+}
+
+void Stepper::CheckInvariants(int64_t max_sequence_tokens) const {
+  std::string message;
+  for (const std::string& violation : FindViolations(sequences_.Snapshot(max_sequence_tokens))) {
+    message += violation + "; ";
+  }
+  for (const std::string& violation : context_.scheduler.prefix_cache().FindViolations()) {
+    message += violation + "; ";
+  }
+  if (!message.empty()) throw std::logic_error(message);
+}
+
+}  // namespace aiomlc

@@ -1,0 +1,200 @@
+#include "engine/token_committer.h"
+
+#include <utility>
+
+#include "sequence/sequence_record.h"
+
+namespace aiomlc {
+
+namespace {
+
+constexpr const char* kNotFinite = "the model's logits are not finite";
+constexpr const char* kNoTokenLeft =
+    "no token is allowed: biases, banned tokens, the grammar and logits processors exclude all";
+
+std::string GrammarFailure(const GrammarError& error) {
+  return std::string("the grammar cannot continue: ") + error.what();
+}
+
+}  // namespace
+
+void TokenCommitter::Commit(const StepPlan& plan, const float* logits) {
+  const int64_t vocab_size = context_.model->vocab_size();
+  for (const StepRow& row : plan.rows) {
+    row.sequence->num_computed += row.num_tokens;
+    const float* row_logits = logits + row.num_scored * vocab_size;
+    const float* end = row_logits + (row.needs_logits ? 1 + row.num_draft : 0) * vocab_size;
+    if (ScorePrompt(row, std::exchange(logits, end)) && row.needs_logits) {
+      CommitRow(row, row_logits);
+    }
+  }
+}
+
+void TokenCommitter::CommitDeferred() {
+  const std::vector<Sequence*> deferred = sequences_.deferred();
+  for (Sequence* sequence : deferred) {
+    if (!sequence->constraint->is_ready()) continue;
+    const std::vector<float> logits = std::move(sequence->deferred_logits);
+    sequences_.DropDeferred(sequence);
+    SampleAndCommit(sequence, logits.data());
+  }
+}
+
+bool TokenCommitter::CommitForcedTokens(Sequence* sequence) {
+  try {
+    // The log-probabilities of a token need its logits, so none is skipped when they are requested.
+    if (!sequence->top_logprobs.has_value()) {
+      const Clock::time_point start = Clock::now();
+      const std::vector<int32_t> forced = sequence->constraint->ForcedTokens();
+      context_.meter.OnForcedTokens(Clock::now() - start);
+      for (int32_t token_id : forced) {
+        ++context_.totals.forced_tokens;
+        ++sequence->num_forced;
+        if (!CommitToken(sequence, token_id, nullptr)) return false;
+      }
+    }
+    mask_worker_.Enqueue(sequence->constraint);
+    return true;
+  } catch (const GrammarError& error) {
+    Fail(sequence, GrammarFailure(error));
+  }
+  return false;
+}
+
+bool TokenCommitter::ScorePrompt(const StepRow& row, const float* logits) {
+  Sequence* sequence = row.sequence;
+  if (sequence->prompt_scorer.Score(logits, row.num_scored, context_.model->vocab_size(),
+                                  sequence->token_ids)) {
+    return true;
+  }
+  FailNonFinite(sequence);
+  return false;
+}
+
+void TokenCommitter::CommitRow(const StepRow& row, const float* logits) {
+  Sequence* sequence = row.sequence;
+  const std::vector<int32_t> draft = std::exchange(sequence->draft_ids, {});
+  if (row.num_draft > 0) {
+    VerifyDraft(sequence, std::span(draft).first(static_cast<size_t>(row.num_draft)), logits);
+  } else if (sequence->constraint != nullptr && !sequence->constraint->is_ready()) {
+    sequences_.DeferForMask(sequence, logits);
+  } else {
+    SampleAndCommit(sequence, logits);
+  }
+}
+
+void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> draft,
+                                 const float* logits) {
+  const int64_t num_draft = static_cast<int64_t>(draft.size());
+  const int64_t first = sequence->num_tokens();
+  int64_t accepted = 0;
+  bool continues = true;
+  sequence->num_speculated = num_draft;
+  while (continues && first + accepted == sequence->num_tokens()) {
+    // The logits of a draft are not deferred: its later tokens need this mask, too.
+    if (sequence->constraint != nullptr) WaitForMask(*sequence);
+    continues = SampleAndCommit(sequence, logits + accepted * context_.model->vocab_size());
+    // A grammar may have forced more than one token.
+    while (continues && accepted < num_draft && first + accepted < sequence->num_tokens() &&
+           sequence->token_ids[first + accepted] == draft[accepted]) {
+      ++accepted;
+      ++sequence->num_computed;
+      --sequence->num_speculated;
+    }
+  }
+  context_.meter.OnDraftVerified(num_draft, accepted);
+  if (!continues) return;
+  sequences_.PopSpeculated(sequence);
+  context_.scheduler.Trim(sequence);
+  context_.speculation->RecordVerification(sequence->id, num_draft, accepted);
+}
+
+bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {
+  try {
+    const std::optional<int32_t> token_id = SampleToken(*sequence, logits);
+    if (token_id.has_value()) {
+      context_.scheduler.Share(*sequence);
+      return CommitToken(sequence, *token_id, logits) &&
+             (sequence->constraint == nullptr || CommitForcedTokens(sequence));
+    }
+    // A grammar, bans or a processor may exclude every token of finite logits.
+    if (AreFinite(logits, context_.model->vocab_size())) {
+      Fail(sequence, kNoTokenLeft);
+    } else {
+      FailNonFinite(sequence);
+    }
+  } catch (const GrammarError& error) {
+    Fail(sequence, GrammarFailure(error));
+  } catch (const LogitsProcessorError& error) {
+    Fail(sequence, error.what());
+  }
+  return false;
+}
+
+std::optional<int32_t> TokenCommitter::SampleToken(const Sequence& sequence, const float* logits) {
+  const int64_t vocab_size = context_.model->vocab_size();
+  if (sequence.logits_processor || sequence.logit_adjuster.is_active() ||
+      sequence.constraint != nullptr) {
+    adjusted_logits_.assign(logits, logits + vocab_size);
+    if (sequence.logits_processor) sequence.logits_processor(sequence.token_ids, adjusted_logits_);
+    sequence.logit_adjuster.Apply(adjusted_logits_.data(), vocab_size);
+    if (sequence.constraint != nullptr) {
+      sequence.constraint->Apply(adjusted_logits_.data(), vocab_size);
+    }
+    logits = adjusted_logits_.data();
+  }
+  return sampler_.Sample(logits, vocab_size, sequence.sampling, sequence.seed,
+                         static_cast<uint64_t>(sequence.num_completion_tokens()));
+}
+
+bool TokenCommitter::CommitToken(Sequence* sequence, int32_t token_id, const float* logits) {
+  const bool is_stop_token = sequence->IsStopToken(token_id);
+  const bool is_complete =
+      !is_stop_token && sequence->constraint != nullptr && sequence->constraint->AcceptToken(token_id);
+  sequence->token_ids.push_back(token_id);
+  sequence->logit_adjuster.CountToken(token_id);
+  sequence->timer.Restart(context_.now());
+  sequences_.QueueDeadline(sequence);
+  ++context_.totals.completion_tokens;
+  context_.meter.OnToken(sequence);
+  Record record = NewRecord(*sequence);
+  record.prompt_logprobs = sequence->prompt_scorer.TakeLogprobs();
+  if (is_stop_token) {
+    record.text = FlushText(sequence);
+    sequences_.End(sequence, std::move(record), FinishReason::kStop);
+    return false;
+  }
+  record.token_ids = {token_id};
+  if (sequence->top_logprobs.has_value()) {
+    record.logprobs.push_back(
+        ComputeLogprobs(logits, context_.model->vocab_size(), token_id, *sequence->top_logprobs));
+  }
+  StopMatcher& stop_matcher = sequence->stop_matcher;
+  record.text = stop_matcher.Put(sequence->detokenizer.Put(token_id), sequence->may_stop());
+  const bool is_full = sequence->num_completion_tokens() >= sequence->max_completion_tokens;
+  if ((is_full || is_complete) && !stop_matcher.matched()) record.text += FlushText(sequence);
+  if (stop_matcher.matched() || is_complete) {
+    sequences_.End(sequence, std::move(record), FinishReason::kStop);
+    return false;
+  }
+  if (is_full) {
+    sequences_.End(sequence, std::move(record), FinishReason::kLength);
+    return false;
+  }
+  context_.records.push_back(std::move(record));
+  return true;
+}
+
+void TokenCommitter::Fail(Sequence* sequence, std::string error) {
+  Record record = NewRecord(*sequence);
+  record.error = std::move(error);
+  sequences_.End(sequence, std::move(record), FinishReason::kError);
+}
+
+void TokenCommitter::FailNonFinite(Sequence* sequence) {
+  Fail(sequence, kNotFinite);
+  // What it was forked from may be the cause, and would be the next sequence's.
+  sequences_.EvictAll();
+}
+
+}  // namespace aiomlc
