@@ -1,29 +1,29 @@
-"""Every exception the library raises on purpose.
+"""The exceptions of the library.
 
 AiomlcError
-├── RequestError                the caller can fix it (HTTP 400)
+├── RequestError                the caller can fix the request (HTTP 400)
 │   ├── BadRequestError         a field is invalid or not supported; also a ValueError
 │   │   └── GrammarError        a schema, regex or grammar cannot be enforced
 │   ├── PromptTooLongError      the prompt leaves no room for a completion; also a ValueError
-│   ├── InputTooLongError       an input has more tokens than an encoder takes; also a ValueError
-│   ├── DuplicateRequestError   the request_id belongs to a live request; also a RuntimeError
-│   ├── DeadlineExceededError   a time limit of the request's own passed; also a TimeoutError
+│   ├── InputTooLongError       an input has too many tokens for the encoder; also a ValueError
+│   ├── DuplicateRequestError   the request_id belongs to a running request; also a RuntimeError
+│   ├── DeadlineExceededError   a time limit set by the request has passed; also a TimeoutError
 │   ├── LogitsProcessorError    a logits processor of the request raised an exception
-│   ├── IncompleteAnswerError   the answer is not a value of the type that was asked for
-│   └── RequestAbortedError     somebody else ended the request
-├── EngineError                 the caller cannot fix it (HTTP 5xx); also a RuntimeError
-│   ├── EngineOverloadedError   as many requests wait as may; later is another try
-│   ├── EngineDrainingError     the engine takes no more requests for now
+│   ├── IncompleteAnswerError   the completion is not a value of the requested type
+│   └── RequestAbortedError     the request was aborted
+├── EngineError                 the caller cannot fix the error (HTTP 5xx); also a RuntimeError
+│   ├── EngineOverloadedError   the queue is full; the request may be retried later
+│   ├── EngineDrainingError     the engine is draining and rejects new requests
 │   ├── EngineClosedError       the engine was terminated or its scope was left; also a ValueError
-│   ├── EngineDeadError         the engine failed and serves no longer
-│   └── RequestFailedError      this request failed alone; the engine serves on
-└── ModelLoadError              raised while opening an engine only; also a RuntimeError
-    ├── ModelNotFoundError      a directory or a file is not there; also a FileNotFoundError
-    ├── InsufficientMemoryError the memory does not hold what was asked for
-    └── CompileError            the model's library could not be compiled
+│   ├── EngineDeadError         the engine failed and cannot serve any request
+│   └── RequestFailedError      only this request failed; the engine continues to serve
+└── ModelLoadError              a model cannot be opened; also a RuntimeError
+    ├── ModelNotFoundError      a file or directory does not exist; also a FileNotFoundError
+    ├── InsufficientMemoryError the memory is too small for the model or its KV cache
+    └── CompileError            the model's library cannot be compiled
 
-The built-in classes are those that upstream raises, so that its callers' handlers hold.
-The classes that native code raises by name are constructed from their message alone.
+The built-in base classes are the classes that MLC LLM raises, so handlers written for it work.
+Classes that native code raises by name must be constructible from the message alone.
 """
 
 from __future__ import annotations
@@ -53,34 +53,30 @@ __all__ = (
 
 import errno
 from os import PathLike
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 class AiomlcError(Exception):
-    """The root: everything the library raises on purpose."""
+    """The base class of all exceptions of the library."""
 
 
 class RequestError(AiomlcError):
-    """The request cannot be served as it is; another one can."""
+    """The request cannot be served; the engine is not at fault."""
 
 
 class BadRequestError(RequestError, ValueError):
-    """A field is invalid or not supported; `param` names it where it is known."""
+    """A field or an argument is invalid or not supported."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
-        self.param = param
+        self.param = param  #: The path of the field, such as `messages[0].content`, if known.
 
 
 class GrammarError(BadRequestError):
-    """A JSON schema, a regular expression or a grammar is none, or uses what is not supported."""
+    """The JSON schema, regex or grammar is invalid, or uses an unsupported feature."""
 
 
 class PromptTooLongError(RequestError, ValueError):
-    """The prompt leaves no room for a completion; both counts are in tokens."""
+    """The prompt leaves no room for a completion; both lengths are in tokens."""
 
     def __init__(
         self,
@@ -97,12 +93,12 @@ class PromptTooLongError(RequestError, ValueError):
 
 
 class InputTooLongError(RequestError, ValueError):
-    """One of the inputs of a request for embeddings is too long; both counts are in tokens."""
+    """An input of a request for embeddings is too long; both lengths are in tokens."""
 
     def __init__(self, *, index: int, num_tokens: int, max_tokens: int) -> None:
         super().__init__(
-            f"input[{index}] has {num_tokens} tokens, the model takes {max_tokens}; "
-            "truncate=True cuts it"
+            f"input[{index}] must have at most {max_tokens} tokens, got {num_tokens}; "
+            "pass truncate=True to truncate it"
         )
         self.index = index
         self.num_tokens = num_tokens
@@ -110,7 +106,7 @@ class InputTooLongError(RequestError, ValueError):
 
 
 class DuplicateRequestError(RequestError, RuntimeError):
-    """The `request_id` is the label of a request that is still running."""
+    """The `request_id` belongs to a request that is still running."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"request_id {request_id!r} belongs to a request that is still running")
@@ -118,17 +114,23 @@ class DuplicateRequestError(RequestError, RuntimeError):
 
 
 class DeadlineExceededError(RequestError, TimeoutError):
-    """A time limit that the request set has passed; what was said before it has been read."""
+    """A time limit set by the request has passed.
+
+    A stream delivers the tokens generated before the limit, and then raises this error.
+    """
 
     def __init__(self, request_id: str, *, limit: str, seconds: float | None) -> None:
-        super().__init__(f"request {request_id!r} was ended by its {limit} of {seconds} s")
+        super().__init__(f"request {request_id!r} exceeded its {limit} of {seconds} s")
         self.request_id = request_id
         self.limit = limit  #: "timeout", "first_token_timeout" or "inter_token_timeout".
         self.seconds = seconds
 
 
 class LogitsProcessorError(RequestError):
-    """A logits processor of the request raised what `__cause__` is; no other request noticed."""
+    """A logits processor of the request raised an exception, which is `__cause__`.
+
+    Other requests are not affected.
+    """
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"a logits processor of request {request_id!r} failed")
@@ -136,15 +138,15 @@ class LogitsProcessorError(RequestError):
 
 
 class IncompleteAnswerError(RequestError):
-    """An answer was cut, or is no value of the type that was asked for; `text` is what there is."""
+    """The completion was cut off, or is not a valid value of the requested type."""
 
     def __init__(self, message: str, *, text: str) -> None:
         super().__init__(message)
-        self.text = text
+        self.text = text  #: The generated text.
 
 
 class RequestAbortedError(RequestError):
-    """The request was ended by `abort`, not by its reader."""
+    """The request was aborted by `abort`."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__(f"request {request_id!r} was aborted")
@@ -152,15 +154,18 @@ class RequestAbortedError(RequestError):
 
 
 class EngineError(AiomlcError, RuntimeError):
-    """The engine cannot serve, whatever the request says."""
+    """The engine cannot serve the request, for a reason that the request cannot change."""
 
 
 class EngineOverloadedError(EngineError):
-    """As many requests run and wait as may (`max_queue_size`); no other request noticed."""
+    """The batch is full, and so is the queue (`max_queue_size`).
+
+    Other requests are not affected.
+    """
 
 
 class EngineDrainingError(EngineError):
-    """The engine finishes what it has and takes nothing more, until it is resumed."""
+    """The engine is finishing its requests and rejects new ones until it is resumed."""
 
 
 class EngineClosedError(EngineError, ValueError):
@@ -168,15 +173,15 @@ class EngineClosedError(EngineError, ValueError):
 
 
 class EngineDeadError(EngineError):
-    """The engine failed; every request it had and every later one gets this error."""
+    """The engine failed; all of its current and later requests raise this error."""
 
 
 class RequestFailedError(EngineError):
-    """This request failed inside the engine, alone; the engine serves on."""
+    """The request failed inside the engine, which continues to serve other requests."""
 
 
 class ModelLoadError(AiomlcError, RuntimeError):
-    """A model could not be opened; the attributes say which file, tensor or field is at fault."""
+    """A model cannot be opened; the attributes name the file, tensor or field at fault."""
 
     def __init__(
         self,
@@ -193,7 +198,7 @@ class ModelLoadError(AiomlcError, RuntimeError):
 
 
 class ModelNotFoundError(ModelLoadError, FileNotFoundError):
-    """A directory or a file of a model is not there; `path` says which."""
+    """A file or directory of a model does not exist; `path` names it."""
 
     def __init__(
         self, message: str, *, path: str | PathLike[str] | None = None, field: str | None = None
@@ -203,4 +208,4 @@ class ModelNotFoundError(ModelLoadError, FileNotFoundError):
 
 
 class CompileError(ModelLoadError):
-    """The model's library could not be compiled; the message carries the compiler's reason."""
+    """The model's library cannot be compiled; the message contains the compiler's output."""

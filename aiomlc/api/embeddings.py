@@ -1,4 +1,4 @@
-"""`engine.embeddings`: the vectors of texts, from an encoder."""
+"""`engine.embeddings`: text embeddings from an encoder model."""
 
 from __future__ import annotations
 
@@ -59,45 +59,45 @@ class AsyncEmbeddings:
         input: EmbeddingInput,  # noqa: A002 - OpenAI's name.
         **options: Unpack[EmbeddingOptions],
     ) -> EmbeddingResponse:
-        """The vector of a text, of token ids, or of each of several, of length 1.
+        """Embed one input or several; an input is text or a list of token ids.
 
-        Concurrent requests share forward passes. Texts get the model's special tokens around
-        them; token ids are taken as they are. `dimensions` keeps the first so many elements, and
-        what is left has length 1 again.
+        Text is wrapped in the model's special tokens; token ids are used unchanged. `dimensions`
+        keeps the first elements of each embedding. Embeddings are L2-normalized, after truncation
+        to `dimensions`, unless `normalize` is False. Concurrent requests are batched.
 
         Raises:
-            BadRequestError: a field is invalid or unknown, or the model is no encoder.
-            InputTooLongError: an input has more tokens than the model takes, and `truncate` is
-                not set.
-            EngineError: the engine is closed.
-            ModelLoadError: this was the first request, and the model could not be opened.
+            BadRequestError: If a field is invalid or unknown, or the model is not an encoder.
+            InputTooLongError: If an input has more tokens than the model accepts and `truncate`
+                is not set.
+            EngineError: If the engine is closed.
+            ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        return await self.answer(parse_embedding_request({"input": input, **options}))
+        return await self.embed(parse_embedding_request({"input": input, **options}))
 
-    async def answer(self, request: EmbeddingRequest) -> EmbeddingResponse:
-        """The answer to a parsed request.
+    async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
+        """Embed the inputs of a validated request.
 
         Raises:
-            AiomlcError: as `create`.
+            AiomlcError: As `create`.
         """
         embedder = await self._service.embedder()
         _check_dimensions(request, embedder)
-        texts = await to_thread.run_sync(_token_ids, request, embedder)
-        vectors = await embedder.embed(texts, request.pooling or embedder.pooling)
-        # In a worker thread, as are the texts: a thousand vectors take tens of milliseconds.
-        return await to_thread.run_sync(_response, request, embedder, texts, vectors)
+        # Both conversions run in a worker thread: a thousand vectors take tens of milliseconds.
+        token_ids = await to_thread.run_sync(_tokenize, request, embedder)
+        vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
+        return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)
 
 
-def _response(
+def _make_response(
     request: EmbeddingRequest,
     embedder: Embedder,
-    texts: Sequence[Sequence[int]],
+    token_ids: Sequence[Sequence[int]],
     vectors: Sequence[NDArray[np.float32]],
 ) -> EmbeddingResponse:
-    num_tokens = sum(map(len, texts))
+    num_tokens = sum(map(len, token_ids))
     return EmbeddingResponse(
         data=[
-            Embedding(index=index, embedding=_wire_form(vector, request))
+            Embedding(index=index, embedding=_to_wire_vector(vector, request))
             for index, vector in enumerate(vectors)
         ],
         model=request.model or embedder.model_name,
@@ -108,51 +108,54 @@ def _response(
 def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
     if request.dimensions is not None and request.dimensions > embedder.hidden_size:
         raise BadRequestError(
-            f"dimensions is {request.dimensions}, the model has {embedder.hidden_size}",
+            f"dimensions: must be <= {embedder.hidden_size}, the model's embedding size, "
+            f"got {request.dimensions}",
             param="dimensions",
         )
 
 
-def _token_ids(request: EmbeddingRequest, embedder: Embedder) -> list[list[int]]:
+def _tokenize(request: EmbeddingRequest, embedder: Embedder) -> list[list[int]]:
     truncate = bool(request.truncate)
-    texts = []
-    for index, text in enumerate(request.input):
-        if isinstance(text, str):
-            ids = embedder.tokenizer.encode(text, truncate=truncate)
+    inputs = []
+    for index, item in enumerate(request.input):
+        if isinstance(item, str):
+            ids = embedder.tokenizer.encode(item, truncate=truncate)
         else:
-            ids = list(text[: embedder.max_tokens] if truncate else text)
+            ids = list(item[: embedder.max_tokens] if truncate else item)
             _check_ids(ids, index, embedder.vocab_size)
 
         if not ids:
-            raise BadRequestError(f"input[{index}]: has no tokens", param=f"input[{index}]")
+            raise BadRequestError(
+                f"input[{index}]: must have at least one token", param=f"input[{index}]"
+            )
 
         if len(ids) > embedder.max_tokens:
             raise InputTooLongError(
                 index=index, num_tokens=len(ids), max_tokens=embedder.max_tokens
             )
 
-        texts.append(ids)
+        inputs.append(ids)
 
-    return texts
+    return inputs
 
 
 def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
     for token_id in ids:
         if not 0 <= token_id < vocab_size:
             raise BadRequestError(
-                f"input[{index}]: token id {short_repr(token_id)} is not in [0, {vocab_size})",
+                f"input[{index}]: token ids must be in [0, {vocab_size}), "
+                f"got {short_repr(token_id)}",
                 param=f"input[{index}]",
             )
 
 
-def _wire_form(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
-    from aiomlc.runtime.embedding.pooling import (
-        unit_length,  # It imports numpy, which others can do without.
-    )
+def _to_wire_vector(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
+    # Imported here because the module imports numpy, which only embeddings need.
+    from aiomlc.runtime.embedding.pooling import l2_normalize
 
     vector = vector[: request.dimensions]
     if request.normalize is not False:
-        vector = unit_length(vector)
+        vector = l2_normalize(vector)
 
     if request.encoding_format == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -1,4 +1,4 @@
-"""The commands and their options; what they do is in the modules beside this one."""
+"""The commands of the `aiomlc` program and their options."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ app: typer.Typer = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_INTERRUPTED = 130  # What a shell reports for a process that SIGINT ended.
+_INTERRUPTED = 130  # The exit code that shells report for a process ended by SIGINT.
 
 
 def main() -> None:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and exit the process with its exit code."""
     app()
 
 
@@ -57,27 +57,32 @@ def _options(
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter per option.
     prompt: Annotated[
-        str | None, typer.Argument(help="The question; without one, a conversation begins.")
+        str | None, typer.Argument(help="The prompt; without it, start an interactive chat.")
     ] = None,
     *,
     model: Annotated[
-        str | None, typer.Option(help="A model's directory; the bundled model if absent.")
+        str | None, typer.Option(help="The model's directory; by default the bundled model.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy decoding.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="The most tokens of an answer.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answer.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="The maximum number of generated tokens.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of the sampler, for reproducible output.")
+    ] = None,
     quantization: Annotated[
         str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
     ] = None,
     kv_cache_dtype: Annotated[
-        str, typer.Option(help="auto, float16, float32 or int8: how keys and values are kept.")
+        str, typer.Option(help="The KV cache's dtype: auto, float16, float32 or int8.")
     ] = "auto",
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
 ) -> None:
-    """Ask one question, or converse; the answer is streamed."""
-    from aiomlc.cli.talk import ChatSettings, run_chat  # Loads the engine: not for --help.
+    """Answer one prompt, or chat interactively; the output is streamed."""
+    # Imported here because the import of the engine would slow down --help.
+    from aiomlc.cli.terminal_chat import ChatSettings, run_chat
 
     options = {
         "temperature": temperature,
@@ -92,7 +97,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         options={name: value for name, value in options.items() if value is not None},
     )
     try:
-        with _reported(debug=debug):
+        with _report_errors(debug=debug):
             run_chat(settings, prompt)
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
@@ -101,7 +106,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
 @app.command()
 def plan(  # noqa: PLR0913 - one parameter per option.
     model: Annotated[
-        str | None, typer.Argument(help="A model's directory; the bundled model if absent.")
+        str | None, typer.Argument(help="The model's directory; by default the bundled model.")
     ] = None,
     *,
     mode: Annotated[str, typer.Option(help="local, interactive or server.")] = "local",
@@ -109,21 +114,21 @@ def plan(  # noqa: PLR0913 - one parameter per option.
         str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
     ] = None,
     kv_cache_dtype: Annotated[
-        str, typer.Option(help="auto, float16, float32 or int8: how keys and values are kept.")
+        str, typer.Option(help="The KV cache's dtype: auto, float16, float32 or int8.")
     ] = "auto",
-    max_num_sequence: Annotated[int | None, typer.Option(help="Concurrent sequences.")] = None,
+    max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
     max_total_sequence_length: Annotated[
-        int | None, typer.Option(help="Tokens that the KV cache holds.")
+        int | None, typer.Option(help="The KV cache's capacity in tokens.")
     ] = None,
     max_single_sequence_length: Annotated[
-        int | None, typer.Option(help="Prompt and completion of one sequence.")
+        int | None, typer.Option(help="The maximum length of a prompt with its completion.")
     ] = None,
     gpu_memory_utilization: Annotated[
-        float | None, typer.Option(help="Share of the free memory to plan with.")
+        float | None, typer.Option(help="The fraction of the free memory to use.")
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of errors.")] = False,
 ) -> None:
-    """Print how much memory a model would take, and why. Nothing is loaded."""
+    """Print a model's memory plan without loading the model."""
     from aiomlc.api.engines.planning import plan_memory
 
     fields: dict[str, Any] = {
@@ -135,14 +140,17 @@ def plan(  # noqa: PLR0913 - one parameter per option.
         "max_single_sequence_length": max_single_sequence_length,
         "gpu_memory_utilization": gpu_memory_utilization,
     }
-    with _reported(debug=debug):
+    with _report_errors(debug=debug):
         config = EngineConfig(**fields)
         typer.echo(plan_memory(model, mode=config.mode or "local", engine_config=config))
 
 
 @contextmanager
-def _reported(*, debug: bool) -> Iterator[None]:
-    """End the process with one line and the exit code of an error of ours."""
+def _report_errors(*, debug: bool) -> Iterator[None]:
+    """Convert an error of the library to a one-line message and an exit code.
+
+    The exit code is 2 for a RequestError and 1 for any other error.
+    """
     try:
         yield
     except AiomlcError as error:
@@ -155,7 +163,7 @@ def _reported(*, debug: bool) -> Iterator[None]:
 
 @app.command()
 def version() -> None:
-    """Print the versions that matter in a bug report."""
+    """Print the versions to include in a bug report."""
     typer.echo(f"aiomlc {importlib.metadata.version('aiomlc')}")
     for package in ("apache-tvm", "apache-tvm-ffi", "anyio", "tokenizers"):
         typer.echo(f"{package} {importlib.metadata.version(package)}")

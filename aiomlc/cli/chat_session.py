@@ -1,8 +1,8 @@
-"""A conversation with an engine: the messages so far, and the answer under way."""
+"""The chat session of the `chat` command: the messages so far and the running response."""
 
 from __future__ import annotations
 
-__all__ = ("AnswerStatistics", "Conversation")
+__all__ = ("ChatSession", "ResponseStatistics")
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerStatistics:
-    """How one answer went. Of an answer that its reader stopped, no more than that is known."""
+class ResponseStatistics:
+    """Token counts and times of one response; incomplete if the user stopped the response."""
 
     completion_tokens: int = 0
     first_token_seconds: float = 0.0
-    decode_tokens: int = 0  #: As the core counts them; the first token is the prefill's.
+    decode_tokens: int = 0  #: Tokens after the first one, which belongs to the prefill.
     decode_seconds: float = 0.0
-    finish_reason: str | None = None  #: None when the reader stopped the answer.
+    finish_reason: str | None = None  #: None if the user stopped the response.
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The rate after the first token; None where there was no second one."""
+        """The decode rate after the first token; None if there was no second token."""
         return self.decode_tokens / self.decode_seconds if self.decode_seconds > 0 else None
 
     def __str__(self) -> str:
@@ -46,8 +46,8 @@ class AnswerStatistics:
 
 
 @final
-class Conversation:
-    """One conversation; one answer at a time."""
+class ChatSession:
+    """A multi-turn chat with one engine, which generates one response at a time."""
 
     def __init__(
         self,
@@ -58,36 +58,43 @@ class Conversation:
     ) -> None:
         self._engine = engine
         self._options = dict(options or {})  #: Fields of every request.
-        self._beginning = [{"role": "system", "content": system}] if system else []
-        self._answering: CancelScope | None = None
-        self.messages: list[Mapping[str, str]] = list(self._beginning)
+        self._system_messages = [{"role": "system", "content": system}] if system else []
+        self._cancel_scope: CancelScope | None = None
+        self.messages: list[Mapping[str, str]] = list(self._system_messages)
 
     def reset(self) -> None:
-        """Forget what was said."""
-        self.messages = list(self._beginning)
+        """Remove all messages except the system message."""
+        self.messages = list(self._system_messages)
 
     def stop(self) -> None:
-        """End the answer under way; what was said of it stays in the conversation."""
-        if self._answering is not None:
-            self._answering.cancel()
+        """Stop the running response; its text so far stays in the conversation."""
+        if self._cancel_scope is not None:
+            self._cancel_scope.cancel()
 
-    async def answer(self, prompt: str, write: Callable[[str], object]) -> AnswerStatistics:
-        """Ask, and write the answer as it comes."""
-        asked = [*self.messages, {"role": "user", "content": prompt}]
-        answer = _Answer(write)
+    async def answer(self, prompt: str, write: Callable[[str], object]) -> ResponseStatistics:
+        """Add a user message and generate the response.
+
+        Args:
+            prompt: The content of the user message.
+            write: Called with each new text of the response.
+        """
+        messages = [*self.messages, {"role": "user", "content": prompt}]
+        response = _ResponseCollector(write)
         try:
-            with CancelScope() as self._answering:
-                await self._stream(asked, answer)
+            with CancelScope() as self._cancel_scope:
+                await self._stream(messages, response)
         finally:
-            self._answering = None
+            self._cancel_scope = None
 
-        if answer.parts:
-            text = "".join(answer.parts)
-            self.messages = [*asked, {"role": "assistant", "content": text}]
-        return answer.statistics
+        if response.deltas:
+            text = "".join(response.deltas)
+            self.messages = [*messages, {"role": "assistant", "content": text}]
+        return response.statistics
 
-    async def _stream(self, messages: list[Mapping[str, str]], answer: _Answer) -> None:
-        # Before the request is made: a small model has answered by the time the stream is here.
+    async def _stream(
+        self, messages: list[Mapping[str, str]], response: _ResponseCollector
+    ) -> None:
+        # Read before the request, because a small model may finish before `create` returns.
         before = self._engine.statistics()
         stream = await self._engine.chat.completions.create(
             messages=messages,
@@ -97,29 +104,29 @@ class Conversation:
         )
         async with stream:
             async for chunk in stream:
-                answer.take(chunk)
+                response.add(chunk)
 
         after = self._engine.statistics()
-        answer.statistics = replace(
-            answer.statistics,
+        response.statistics = replace(
+            response.statistics,
             decode_tokens=after.decode_tokens - before.decode_tokens,
             decode_seconds=after.decode_seconds - before.decode_seconds,
         )
 
 
-class _Answer:
-    """What one stream has said so far."""
+class _ResponseCollector:
+    """A collector of one stream's text and statistics."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
-        self._started = time.perf_counter()
-        self.parts: list[str] = []
-        self.statistics = AnswerStatistics()
+        self._start = time.perf_counter()
+        self.deltas: list[str] = []
+        self.statistics = ResponseStatistics()
 
-    def take(self, chunk: ChatCompletionChunk) -> None:
+    def add(self, chunk: ChatCompletionChunk) -> None:
         for choice in chunk.choices:
             if text := choice.delta.content:
-                self._say(text)
+                self._add_text(text)
             if choice.finish_reason is not None:
                 self.statistics = replace(self.statistics, finish_reason=choice.finish_reason)
 
@@ -127,10 +134,10 @@ class _Answer:
             tokens = chunk.usage.completion_tokens
             self.statistics = replace(self.statistics, completion_tokens=tokens)
 
-    def _say(self, text: str) -> None:
-        if not self.parts:
-            seconds = time.perf_counter() - self._started
+    def _add_text(self, text: str) -> None:
+        if not self.deltas:
+            seconds = time.perf_counter() - self._start
             self.statistics = replace(self.statistics, first_token_seconds=seconds)
 
-        self.parts.append(text)
+        self.deltas.append(text)
         self._write(text)

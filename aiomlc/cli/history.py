@@ -1,4 +1,4 @@
-"""Lines from standard input; in a terminal with editing and a history that outlives the process."""
+"""Line input from standard input; in a terminal with editing and a persistent history."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from aiomlc.cache_dir import cache_home
 
-_LENGTH = 1000
+_MAX_LINES = 1000
 _logger = logging.getLogger("aiomlc")
 
 
 @contextmanager
 def line_reader() -> Iterator[Callable[[], str]]:
-    """A function that reads a line; it raises EOFError at the end of input."""
+    """Yield a function that reads one line and raises EOFError at the end of input."""
     if not sys.stdin.isatty():
         yield input
         return
@@ -32,23 +32,23 @@ def line_reader() -> Iterator[Callable[[], str]]:
 
 
 def load_history(path: Path) -> None:
-    """Make `input` edit lines and offer the earlier ones, where the platform has readline."""
+    """Enable line editing and load the history, if the platform has readline."""
     try:
         import readline
     except ImportError:
         return
 
-    readline.set_history_length(_LENGTH)
+    readline.set_history_length(_MAX_LINES)
     try:
         readline.read_history_file(path)
     except FileNotFoundError:
         pass
     except OSError as error:
-        _logger.warning("the history %s is not read: %s", path, error)
+        _logger.warning("cannot read the history file %s: %s", path, error)
 
 
 def save_history(path: Path) -> None:
-    """Keep the lines for the next time."""
+    """Write the history to a file, if the platform has readline."""
     try:
         import readline
     except ImportError:
@@ -58,4 +58,4 @@ def save_history(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         readline.write_history_file(path)
     except OSError as error:
-        _logger.warning("the history %s is not written: %s", path, error)
+        _logger.warning("cannot write the history file %s: %s", path, error)

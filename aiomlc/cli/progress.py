@@ -1,11 +1,10 @@
-"""A progress bar while a model is compiled, converted and loaded, in a terminal only."""
+"""A progress bar for compiling, converting and loading a model."""
 
 from __future__ import annotations
 
 __all__ = ("ProgressDisplay",)
 
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, final
 
 if TYPE_CHECKING:
@@ -13,37 +12,32 @@ if TYPE_CHECKING:
 
     from aiomlc.runtime.loading.loaded_model import LoadProgress
 
-# A model that loads faster than this shows no bar: it would only flicker.
-_PATIENCE_SECONDS = 0.4
+# No bar is shown if loading takes less time, to avoid flicker.
+_DELAY_SECONDS = 0.4
 
 
 @final
 class ProgressDisplay:
-    """Draws what an engine's `on_progress` reports; nothing remains of it on the screen."""
+    """A transient progress bar in a terminal, fed by an engine's `on_progress` callback."""
 
-    def __init__(self, output: TextIO, *, patience: float = _PATIENCE_SECONDS) -> None:
+    def __init__(self, output: TextIO, *, delay: float = _DELAY_SECONDS) -> None:
         self._output = output
-        self._due = time.monotonic() + patience
+        self._show_after = time.monotonic() + delay
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def show(self, progress: LoadProgress) -> None:
-        """Take a report; may be called from any thread."""
-        if not self._output.isatty() or time.monotonic() < self._due:
+        """Show progress; may be called from any thread."""
+        if not self._output.isatty() or time.monotonic() < self._show_after:
             return
 
-        bar = self._bar or self._open()
+        bar = self._bar or self._create_bar()
         if progress.stage not in self._tasks:
             self._tasks[progress.stage] = bar.add_task("", total=None)
 
@@ -60,8 +54,8 @@ class ProgressDisplay:
             self._bar.stop()
             self._bar = None
 
-    def _open(self) -> Progress:
-        from rich.console import Console  # 0.1 s, and seldom needed.
+    def _create_bar(self) -> Progress:
+        from rich.console import Console  # Imported here: takes 0.1 s and is rarely needed.
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._bar = Progress(

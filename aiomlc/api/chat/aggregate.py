@@ -1,4 +1,4 @@
-"""The one place that sums a stream."""
+"""Aggregation of chat completion chunks into a chat completion."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from aiomlc.api.protocol.chat import (
 from aiomlc.api.protocol.messages import FunctionCall, ToolCall
 from aiomlc.errors import RequestFailedError
 
+_STREAM_CUT_OFF = "the stream ended before the completion was finished"
+
 
 async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletion:
-    """The whole answer that the chunks of one request add up to.
+    """Return the chat completion that the chunks of one request add up to.
 
     Raises:
-        RequestFailedError: the stream ended before the answer did.
+        RequestFailedError: If the stream ends before every choice has a finish reason.
     """
     total = ChatAccumulator()
     async for chunk in chunks:
@@ -39,7 +41,7 @@ async def aggregate(chunks: AsyncIterable[ChatCompletionChunk]) -> ChatCompletio
 
 @final
 class ChatAccumulator:
-    """The sum of the chunks so far."""
+    """An accumulator of the chunks of one request."""
 
     def __init__(self) -> None:
         self._choices: dict[int, _ChoiceAccumulator] = {}
@@ -56,13 +58,13 @@ class ChatAccumulator:
             self._choices.setdefault(choice.index, _ChoiceAccumulator()).add(choice)
 
     def completion(self) -> ChatCompletion:
-        """The whole answer.
+        """Return the chat completion that the added chunks make up.
 
         Raises:
-            RequestFailedError: its end has not been added.
+            RequestFailedError: If a choice has no finish reason yet, or there are no choices.
         """
         if self._last is None or not self._choices:
-            raise RequestFailedError("the stream ended before the answer did")
+            raise RequestFailedError(_STREAM_CUT_OFF)
 
         return ChatCompletion(
             id=self._last.id,
@@ -78,34 +80,34 @@ class ChatAccumulator:
 @final
 class _ChoiceAccumulator:
     def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._thoughts: list[str] = []
-        self._calls: list[list[ChoiceDeltaToolCall]] = []
+        self._content_deltas: list[str] = []
+        self._reasoning_deltas: list[str] = []
+        self._tool_call_deltas: list[list[ChoiceDeltaToolCall]] = []
         self._logprobs: list[TokenLogprob] | None = None
         self._finish_reason: FinishReason | None = None
 
     def add(self, choice: ChunkChoice) -> None:
-        self._texts.append(choice.delta.content or "")
-        self._thoughts.append(choice.delta.reasoning_content or "")
+        self._content_deltas.append(choice.delta.content or "")
+        self._reasoning_deltas.append(choice.delta.reasoning_content or "")
         self._finish_reason = choice.finish_reason or self._finish_reason
         if choice.logprobs is not None:
             self._logprobs = [*(self._logprobs or ()), *choice.logprobs.content]
 
         for call in choice.delta.tool_calls or ():
-            if call.index == len(self._calls):
-                self._calls.append([])
+            if call.index == len(self._tool_call_deltas):
+                self._tool_call_deltas.append([])  # The first delta of this tool call.
 
-            self._calls[call.index].append(call)
+            self._tool_call_deltas[call.index].append(call)
 
     def choice(self, index: int) -> Choice:
         if self._finish_reason is None:
-            raise RequestFailedError("the stream ended before the answer did")
+            raise RequestFailedError(_STREAM_CUT_OFF)
 
-        text = "".join(self._texts)
+        text = "".join(self._content_deltas)
         message = ChatCompletionMessage(
-            content=None if self._calls and not text else text,
-            reasoning_content="".join(self._thoughts) or None,
-            tool_calls=[_whole(deltas) for deltas in self._calls] or None,
+            content=None if self._tool_call_deltas and not text else text,
+            reasoning_content="".join(self._reasoning_deltas) or None,
+            tool_calls=[_join_deltas(deltas) for deltas in self._tool_call_deltas] or None,
         )
         logprobs = None if self._logprobs is None else ChoiceLogprobs(content=self._logprobs)
         return Choice(
@@ -113,7 +115,7 @@ class _ChoiceAccumulator:
         )
 
 
-def _whole(deltas: list[ChoiceDeltaToolCall]) -> ToolCall:
+def _join_deltas(deltas: list[ChoiceDeltaToolCall]) -> ToolCall:
     first = deltas[0]
     arguments = "".join(delta.function.arguments or "" for delta in deltas)
     return ToolCall(

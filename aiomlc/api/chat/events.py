@@ -1,4 +1,4 @@
-"""`engine.chat.completions.stream`: an answer as events, which know what has been said so far."""
+"""`engine.chat.completions.stream`: a completion as events that carry the text so far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ __all__ = (
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar, final
 
 from anyio.lowlevel import checkpoint
@@ -41,7 +40,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class ChunkEvent:
-    """A chunk came; the events that follow say what it means."""
+    """A received chunk; the events derived from this chunk follow."""
 
     chunk: ChatCompletionChunk
     type: Literal["chunk"] = "chunk"
@@ -49,18 +48,18 @@ class ChunkEvent:
 
 @dataclass(frozen=True, slots=True)
 class ContentDeltaEvent:
-    """The content grew."""
+    """New text of the content."""
 
     delta: str
     snapshot: str  #: The content so far.
-    is_json: bool = False  #: Whether it is the value of a type.
+    is_json: bool = False  #: Whether the content is the JSON of a typed value.
     type: Literal["content.delta"] = "content.delta"
 
     @property
     def parsed(self) -> object:
-        """The value so far, of plain JSON: what is whole of it, and texts as far as they go.
+        """The JSON value parsed from the partial content, including strings that are cut off.
 
-        None while nothing is, and for an answer that is no value of a type.
+        None while nothing can be parsed, and always None if the request has no output type.
         """
         if not self.is_json:
             return None
@@ -73,16 +72,16 @@ class ContentDeltaEvent:
 
 @dataclass(frozen=True, slots=True)
 class ContentDoneEvent(Generic[T]):
-    """The content is whole."""
+    """The complete content."""
 
     content: str
-    parsed: T | None = None  #: The value, of an answer that is one of a type.
+    parsed: T | None = None  #: The typed value; None if the request has no output type.
     type: Literal["content.done"] = "content.done"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolArgumentsDeltaEvent:
-    """The arguments of a call grew."""
+    """New text of the arguments of a tool call."""
 
     index: int
     name: str
@@ -93,7 +92,7 @@ class ToolArgumentsDeltaEvent:
 
 @dataclass(frozen=True, slots=True)
 class ToolArgumentsDoneEvent:
-    """A call is whole."""
+    """A complete tool call."""
 
     index: int
     name: str
@@ -113,10 +112,17 @@ ChatEvent = TypedChatEvent[None]
 
 @final
 class ChatEventStream(Generic[T, C]):
-    """The events of one answer. Leaving the scope early cancels the request.
+    """The events of one chat completion, as an async context manager and async iterator.
+
+    Entering the scope submits the request. Iteration yields a `ChunkEvent` for each chunk,
+    followed by the events derived from this chunk. Leaving the scope, or `close`, cancels the
+    request unless it has finished.
 
     Raises:
-        BadRequestError: events are asked for outside of the scope.
+        BadRequestError: If events are read before the scope is entered.
+        IncompleteAnswerError: If a typed value was cut off or failed validation; raised in place
+            of its `ContentDoneEvent`.
+        AiomlcError: As `AsyncCompletions.create`.
     """
 
     def __init__(
@@ -126,60 +132,57 @@ class ChatEventStream(Generic[T, C]):
     ) -> None:
         self._open_chunks = open_chunks
         self._chunks: ChatCompletionStream | None = None
-        self._answer = _Answer(reader)
+        self._builder = _EventBuilder(reader)
 
     async def __aenter__(self) -> Self:
         self._chunks = await self._open_chunks()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self.close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> TypedChatEvent[T]:
-        chunks = _entered(self._chunks)
-        event = self._answer.next_event()
+        chunks = _require_entered(self._chunks)
+        event = self._builder.next_event()
         if event is not None:
             await checkpoint()
             return event
 
-        return self._answer.add(await chunks.__anext__())
+        return self._builder.add(await chunks.__anext__())
 
     def close(self) -> AlreadyDone:
-        """Cancel what is unfinished. The call does it; what it returns may be awaited."""
+        """Cancel the request unless it has finished.
+
+        The call itself closes the stream; awaiting the returned value is optional.
+        """
         return AlreadyDone() if self._chunks is None else self._chunks.close()
 
     async def until_done(self) -> Self:
-        """Skip the events up to the end."""
+        """Consume all remaining events."""
         async for _ in self:
             pass
 
         return self
 
     async def get_final_completion(self) -> C:
-        """The whole answer, once it is there; the events up to its end are skipped.
+        """Consume all remaining events and return the completion.
 
         Raises:
-            IncompleteAnswerError: it was to be of a type, and was cut or refused.
-            RequestFailedError: the stream was closed before its end.
+            IncompleteAnswerError: If a typed value was cut off or failed validation.
+            RequestFailedError: If the stream was closed before the completion was finished.
         """
         await self.until_done()
-        return self._answer.completion()
+        return self._builder.completion()
 
 
 @final
 class ChatEventIterator(Generic[T, C]):
-    """The events of one answer, for one thread. Leaving the scope early cancels the request.
+    """The events of one chat completion for blocking code; for use by one thread.
 
-    Raises:
-        BadRequestError: events are asked for outside of the scope.
+    The blocking counterpart of `ChatEventStream`, with the same events and errors.
     """
 
     def __init__(
@@ -189,112 +192,112 @@ class ChatEventIterator(Generic[T, C]):
     ) -> None:
         self._open_chunks = open_chunks
         self._chunks: BlockingStream[ChatCompletionChunk] | None = None
-        self._answer = _Answer(reader)
+        self._builder = _EventBuilder(reader)
 
     def __enter__(self) -> Self:
         self._chunks = self._open_chunks()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> TypedChatEvent[T]:
-        chunks = _entered(self._chunks)
-        event = self._answer.next_event()
-        return self._answer.add(next(chunks)) if event is None else event
+        chunks = _require_entered(self._chunks)
+        event = self._builder.next_event()
+        return self._builder.add(next(chunks)) if event is None else event
 
     def close(self) -> None:
-        """Cancel what is unfinished."""
+        """Cancel the request unless it has finished."""
         if self._chunks is not None:
             self._chunks.close()
 
     def until_done(self) -> Self:
-        """Skip the events up to the end."""
+        """Consume all remaining events."""
         for _ in self:
             pass
 
         return self
 
     def get_final_completion(self) -> C:
-        """The whole answer, as of `ChatEventStream`."""
+        """Consume all remaining events and return the completion.
+
+        Raises:
+            IncompleteAnswerError: If a typed value was cut off or failed validation.
+            RequestFailedError: If the stream was closed before the completion was finished.
+        """
         self.until_done()
-        return self._answer.completion()
+        return self._builder.completion()
 
 
-def _entered(chunks: T | None) -> T:
+def _require_entered(chunks: T | None) -> T:
     if chunks is None:
-        raise BadRequestError("the events are told inside of a scope: enter the stream first")
+        raise BadRequestError("the event stream is not open: enter it with a `with` statement")
 
     return chunks
 
 
 @final
-class _Answer(Generic[T, C]):
-    """What one answer has said so far, and the events of the last chunk that nobody has read."""
+class _EventBuilder(Generic[T, C]):
+    """A converter of chunks into events; holds the unread events of the latest chunk."""
 
     def __init__(self, reader: OutputReader[T, C]) -> None:
         self._reader = reader
-        self._total = ChatAccumulator()
-        self._choices: dict[int, _ChoiceSoFar[T]] = {}
+        self._accumulator = ChatAccumulator()
+        self._choices: dict[int, _ChoiceEventBuilder[T]] = {}
         self._events: Iterator[TypedChatEvent[T]] = iter(())
 
     def add(self, chunk: ChatCompletionChunk) -> TypedChatEvent[T]:
-        """The first event of the next chunk."""
-        self._total.add(chunk)
-        self._events = self._events_of(chunk.choices)
+        """Add the next chunk and return its first event."""
+        self._accumulator.add(chunk)
+        self._events = self._derive_events(chunk.choices)
         return ChunkEvent(chunk)
 
     def next_event(self) -> TypedChatEvent[T] | None:
-        """The next event of the chunk; None if all are read.
+        """Return the next event of the latest chunk, or None if all have been read.
 
         Raises:
-            IncompleteAnswerError: a choice was cut, or is no value of the type.
+            IncompleteAnswerError: If a typed value was cut off or failed validation.
         """
         return next(self._events, None)
 
     def completion(self) -> C:
-        """The whole answer."""
-        return self._reader.read(self._total.completion())
+        """Return the completion that the added chunks make up."""
+        return self._reader.read(self._accumulator.completion())
 
-    def _events_of(self, choices: Sequence[ChunkChoice]) -> Iterator[TypedChatEvent[T]]:
+    def _derive_events(self, choices: Sequence[ChunkChoice]) -> Iterator[TypedChatEvent[T]]:
         for choice in choices:
             if choice.index not in self._choices:
-                self._choices[choice.index] = _ChoiceSoFar(self._reader)
+                self._choices[choice.index] = _ChoiceEventBuilder(self._reader)
 
-            yield from self._choices[choice.index].events(choice)
+            yield from self._choices[choice.index].derive_events(choice)
 
 
 @final
-class _ChoiceSoFar(Generic[T]):
-    """What one choice of an answer has said so far."""
+class _ChoiceEventBuilder(Generic[T]):
+    """A converter of the deltas of one choice into events."""
 
     def __init__(self, reader: OutputReader[T, object]) -> None:
         self._reader = reader
         self._content = ""
-        self._calls: list[tuple[str, str]] = []  # The name and the arguments of each.
+        self._calls: list[tuple[str, str]] = []  # The name and the arguments of each tool call.
 
-    def events(self, choice: ChunkChoice) -> Iterator[TypedChatEvent[T]]:
+    def derive_events(self, choice: ChunkChoice) -> Iterator[TypedChatEvent[T]]:
         if text := choice.delta.content:
             self._content += text
             yield ContentDeltaEvent(text, self._content, self._reader.is_json)
 
         for call in choice.delta.tool_calls or ():
-            yield from self._call_events(call)
+            yield from self._add_call_delta(call)
 
         if choice.finish_reason is not None:
-            yield from self._done_events(choice.finish_reason)
+            yield from self._finish(choice.finish_reason)
 
-    def _call_events(self, call: ChoiceDeltaToolCall) -> Iterator[TypedChatEvent[T]]:
+    def _add_call_delta(self, call: ChoiceDeltaToolCall) -> Iterator[TypedChatEvent[T]]:
         if call.index == len(self._calls):
-            yield from self._call_done()
+            yield from self._finish_last_call()
             self._calls.append((call.function.name or "", ""))
 
         name, arguments = self._calls[call.index]
@@ -303,15 +306,15 @@ class _ChoiceSoFar(Generic[T]):
             self._calls[call.index] = name, arguments
             yield ToolArgumentsDeltaEvent(call.index, name, delta, arguments)
 
-    def _done_events(self, finish_reason: FinishReason) -> Iterator[TypedChatEvent[T]]:
+    def _finish(self, finish_reason: FinishReason) -> Iterator[TypedChatEvent[T]]:
         if self._content:
-            is_value = not self._calls
-            parsed = self._reader.value(self._content, finish_reason) if is_value else None
+            has_value = not self._calls
+            parsed = self._reader.parse(self._content, finish_reason) if has_value else None
             yield ContentDoneEvent(self._content, parsed)
 
-        yield from self._call_done()
+        yield from self._finish_last_call()
 
-    def _call_done(self) -> Iterator[TypedChatEvent[T]]:
+    def _finish_last_call(self) -> Iterator[TypedChatEvent[T]]:
         if self._calls:
             name, arguments = self._calls[-1]
             yield ToolArgumentsDoneEvent(len(self._calls) - 1, name, arguments)

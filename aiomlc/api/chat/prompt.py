@@ -1,4 +1,4 @@
-"""From a chat's messages to the text its model is given."""
+"""Rendering of a chat request's prompt with the model's chat template."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
 
-# What a request says in other fields.
+# Template variables that are set from other fields of the request.
 _RESERVED = frozenset(
     {"self", "messages", "tools", "add_generation_prompt", "continue_final_message"}
 )
 
 
 def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
-    """The prompt of a chat.
+    """Render the prompt of a chat.
 
     Raises:
-        BadRequestError: the model has no template, or its template refuses the chat.
+        BadRequestError: If the model has no chat template, the template rejects the messages, or
+            a template variable is unknown; `param` names the field.
     """
     template = model.chat_template
     if template is None:
@@ -30,18 +31,18 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
 
     tools = [tool.for_template() for tool in request.offered_tools]
     return template.render(
-        [_for_template(message) for message in request.messages],
+        [_template_message(message) for message in request.messages],
         tools=tools or None,
         add_generation_prompt=request.begins_an_answer,
         continue_final_message=bool(request.continue_final_message),
-        **_variables(request, template),
+        **_template_variables(request, template),
     )
 
 
 def with_template_stops(
     request: ChatCompletionRequest, model: LoadedModel
 ) -> ChatCompletionRequest:
-    """The request, which also ends where the model's template says that an answer ends."""
+    """Return the request with the stop strings and stop tokens of the model's chat template."""
     template = model.chat_template
     if template is None or request.ignore_eos:
         return request
@@ -58,41 +59,41 @@ def with_template_stops(
     )
 
 
-def _variables(request: ChatCompletionRequest, template: PromptTemplate) -> dict[str, Any]:
+def _template_variables(request: ChatCompletionRequest, template: PromptTemplate) -> dict[str, Any]:
     variables = dict(request.chat_template_kwargs or {})
     for name in variables:
-        if name in _RESERVED or not template.takes(name):
+        if name in _RESERVED or not template.has_variable(name):
             raise BadRequestError(
-                f"chat_template_kwargs: the model's chat template takes no {name!r} there",
+                f"chat_template_kwargs: {name!r} is not a settable variable of the chat template",
                 param="chat_template_kwargs",
             )
 
-    return {**_effort(request.reasoning_effort, template), **variables}
+    return {**_reasoning_variables(request.reasoning_effort, template), **variables}
 
 
-def _effort(effort: str | None, template: PromptTemplate) -> dict[str, Any]:
-    """What the template is told of how much to think, by the names it knows."""
+def _reasoning_variables(effort: str | None, template: PromptTemplate) -> dict[str, Any]:
+    """Return the reasoning effort under the variable names that the template uses."""
     if effort is None:
         return {}
 
-    told = {"enable_thinking": effort != "none", "reasoning_effort": effort}
-    known = {name: value for name, value in told.items() if template.takes(name)}
-    if not known:
+    variables = {"enable_thinking": effort != "none", "reasoning_effort": effort}
+    supported = {name: value for name, value in variables.items() if template.has_variable(name)}
+    if not supported:
         raise BadRequestError(
-            "reasoning_effort: the model's chat template knows nothing of it",
+            "reasoning_effort: not supported by the model's chat template",
             param="reasoning_effort",
         )
 
-    return known
+    return supported
 
 
-def _for_template(message: Message) -> dict[str, Any]:
+def _template_message(message: Message) -> dict[str, Any]:
     fields = message.model_dump(exclude_none=True)
     if message.role == "assistant":
         reasoning = fields.pop("reasoning", None)
         if reasoning is not None:
             fields.setdefault("reasoning_content", reasoning)
 
-        fields.setdefault("content", None)  # Templates tell a null content from none at all.
+        fields.setdefault("content", None)  # Templates distinguish null from missing content.
 
     return fields

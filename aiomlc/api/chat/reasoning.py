@@ -1,4 +1,4 @@
-"""Whether a prompt leaves its model thinking."""
+"""Detection and parsing of the reasoning that precedes a model's answer."""
 
 from __future__ import annotations
 
@@ -16,134 +16,149 @@ from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 
 
 def starts_in_reasoning(request: ChatCompletionRequest, model: LoadedModel, prompt: str) -> bool:
-    """Whether the answer begins within thoughts that the end of its prompt opened.
+    """Return whether the prompt ends inside of reasoning, so that the completion continues it.
 
-    False where thoughts are not told apart: then all is the answer.
+    Always False if reasoning is not separated from the content.
     """
-    marks = model.reasoning_format
-    if marks is None or request.separate_reasoning is False:
+    markers = model.reasoning_format
+    if markers is None or request.separate_reasoning is False:
         return False
 
-    if prompt.rstrip().endswith(marks.begin):
+    if prompt.rstrip().endswith(markers.start_marker):
         return True
 
-    if prompt.rfind(marks.begin) <= prompt.rfind(marks.end):
+    if prompt.rfind(markers.start_marker) <= prompt.rfind(markers.end_marker):
         return False
 
-    # The last mark opens thoughts, but it may be somebody's text.
-    turn = _last_turn(request, model, prompt, marks.begin)
-    return turn.rfind(marks.begin) > turn.rfind(marks.end)
+    # The last marker is a start marker, but it may be quoted in a message.
+    turn = _last_turn(request, model, prompt, markers.start_marker)
+    return turn.rfind(markers.start_marker) > turn.rfind(markers.end_marker)
 
 
-def _last_turn(request: ChatCompletionRequest, model: LoadedModel, prompt: str, begin: str) -> str:
-    """What the prompt has of the turn that the answer is, or goes on with."""
+def _last_turn(
+    request: ChatCompletionRequest, model: LoadedModel, prompt: str, start_marker: str
+) -> str:
+    """Return the part of the prompt that belongs to the assistant turn to be completed."""
     if request.continue_final_message:
         content = (request.messages[-1].content or "").lstrip()
-        is_open = prompt.removesuffix(content).rstrip().endswith(begin)
-        return begin + content if is_open else content
+        follows_marker = prompt.removesuffix(content).rstrip().endswith(start_marker)
+        return start_marker + content if follows_marker else content
 
     if not request.begins_an_answer:
         return ""
 
-    asked = request.model_copy(update={"add_generation_prompt": False})
-    before = render_prompt(asked, model)
-    return prompt.removeprefix(before) if prompt.startswith(before) else ""
+    without_turn = request.model_copy(update={"add_generation_prompt": False})
+    history = render_prompt(without_turn, model)
+    return prompt.removeprefix(history) if prompt.startswith(history) else ""
 
 
 @final
 class ReasoningParser:
-    """Split one answer. Nothing that may turn out to be a mark is passed on.
+    """An incremental parser that splits the text of one choice into reasoning and content.
 
-    Thoughts are what stands between the marks at the beginning of an answer; whitespace around
-    them is dropped. Marks further on are text.
+    Reasoning is the text between the markers at the start of a completion, with the surrounding
+    whitespace removed. Later markers are content. Text that may be the beginning of a marker is
+    held back until this is decided.
     """
 
-    def __init__(self, reasoning_format: ReasoningFormat, *, begins_inside: bool) -> None:
-        """`begins_inside`: the prompt ended with the first mark."""
+    def __init__(self, reasoning_format: ReasoningFormat, *, starts_in_reasoning: bool) -> None:
+        """Prepare to parse one choice.
+
+        Args:
+            reasoning_format: The markers.
+            starts_in_reasoning: Whether the prompt ended inside of reasoning, so that the
+                completion has no start marker.
+        """
         self._format = reasoning_format
-        self._waiting = ""  # What is undecided.
-        self._has_begun = begins_inside
-        self._has_thought = False  # Any text yet: whitespace before it is dropped.
-        self.num_tokens: int = 0  #: Of the thoughts and their marks; estimated where they end.
-        self.in_reasoning: bool = True  #: The thoughts have not ended, or nothing was said yet.
+        self._buffer = ""  # Text that is held back.
+        self._has_started = starts_in_reasoning  # The start marker was passed.
+        self._skip_reasoning_space = True  # No reasoning text yet.
+        self._skip_content_space = False  # The reasoning has ended; no content yet.
+        #: Tokens of the reasoning and its markers; estimated for the delta that has the end marker.
+        self.num_tokens: int = 0
+        #: Whether the reasoning has not ended, or it is undecided whether there is any.
+        self.in_reasoning: bool = True
 
     def put(self, text: str, num_tokens: int = 0) -> tuple[str, str]:
-        """The thoughts and the text that these words decide; either may be empty.
+        """Add text and return the reasoning and the content that it decides; either may be empty.
 
-        `num_tokens` are what the words were made of.
+        Args:
+            text: The next text of the choice.
+            num_tokens: The number of tokens that the text was decoded from.
         """
         if not self.in_reasoning:
-            return "", text if not self._has_begun else self._take_text(text)
+            return "", text if not self._skip_content_space else self._take_content(text)
 
-        self._waiting += text
+        self._buffer += text
         self.num_tokens += num_tokens
-        if not self._has_begun:
-            self._begin()
+        if not self._has_started:
+            self._detect_start()
 
-        if not self._has_begun:
-            return "", "" if self.in_reasoning else self._take_text()
+        if not self._has_started:
+            return "", "" if self.in_reasoning else self._take_content()
 
-        thought = self._think()
+        reasoning = self._take_reasoning()
         if self.in_reasoning:
-            return thought, ""
+            return reasoning, ""
 
-        # Those of the words behind the mark, by their share of the characters.
-        self.num_tokens -= round(num_tokens * len(self._waiting) / max(1, len(text)))
-        return thought, self._take_text()
+        # The tokens of the text after the marker, estimated by its fraction of the characters.
+        self.num_tokens -= round(num_tokens * len(self._buffer) / max(1, len(text)))
+        return reasoning, self._take_content()
 
     def finish(self) -> tuple[str, str]:
-        """What is undecided at the end of the answer."""
-        waiting, self._waiting = self._waiting, ""
-        if self._has_begun and self.in_reasoning:
-            return self._thought(waiting.rstrip()), ""
+        """Return the held-back reasoning and content at the end of the choice."""
+        remaining, self._buffer = self._buffer, ""
+        if self._has_started and self.in_reasoning:
+            return self._strip_reasoning(remaining.rstrip()), ""
 
         if self.in_reasoning:
             self.num_tokens = 0
 
-        return "", waiting
+        return "", remaining
 
-    def _begin(self) -> None:
-        start = self._waiting.lstrip()
-        begin = self._format.begin
-        if start.startswith(begin):
-            self._has_begun = True
-            self._waiting = start.removeprefix(begin)
-        elif start and not begin.startswith(start):
+    def _detect_start(self) -> None:
+        start = self._buffer.lstrip()
+        marker = self._format.start_marker
+        if start.startswith(marker):
+            self._has_started = True
+            self._buffer = start.removeprefix(marker)
+        elif start and not marker.startswith(start):
             self.in_reasoning = False
             self.num_tokens = 0
 
-    def _think(self) -> str:
-        end = self._waiting.find(self._format.end)
+    def _take_reasoning(self) -> str:
+        end = self._buffer.find(self._format.end_marker)
         if end >= 0:
-            thought = self._thought(self._waiting[:end].rstrip())
-            self._waiting = self._waiting[end + len(self._format.end) :]
+            reasoning = self._strip_reasoning(self._buffer[:end].rstrip())
+            self._buffer = self._buffer[end + len(self._format.end_marker) :]
             self.in_reasoning = False
-            return thought
+            self._skip_content_space = True
+            return reasoning
 
-        length = self._decided()
-        thought, self._waiting = self._waiting[:length], self._waiting[length:]
-        return self._thought(thought)
+        length = self._decided_length()
+        reasoning, self._buffer = self._buffer[:length], self._buffer[length:]
+        return self._strip_reasoning(reasoning)
 
-    def _thought(self, text: str) -> str:
-        if not self._has_thought:
+    def _strip_reasoning(self, text: str) -> str:
+        if self._skip_reasoning_space:
             text = text.lstrip()
-            self._has_thought = text != ""
+            self._skip_reasoning_space = text == ""
 
         return text
 
-    def _take_text(self, more: str = "") -> str:
-        text, self._waiting = self._waiting + more, ""
-        if self._has_begun:  # Between the thoughts and the answer.
+    def _take_content(self, text: str = "") -> str:
+        text, self._buffer = self._buffer + text, ""
+        if self._skip_content_space:
             text = text.lstrip()
-            self._has_begun = text == ""
+            self._skip_content_space = text == ""
 
         return text
 
-    def _decided(self) -> int:
-        """How much of what waits cannot be the beginning of the second mark, or before it."""
-        text, end = self._waiting, self._format.end
-        for length in range(min(len(end) - 1, len(text)), 0, -1):
-            if end.startswith(text[-length:]):
+    def _decided_length(self) -> int:
+        """Return the length of the buffered text before a possible end marker and whitespace."""
+        text, marker = self._buffer, self._format.end_marker
+        for length in range(min(len(marker) - 1, len(text)), 0, -1):
+            if marker.startswith(text[-length:]):
                 text = text[:-length]
                 break
 

@@ -1,4 +1,4 @@
-"""`engine.chat.completions`: a request's way from its messages to its stream."""
+"""`engine.chat.completions`: validate a chat request, render its prompt and open its stream."""
 
 from __future__ import annotations
 
@@ -76,15 +76,18 @@ class AsyncCompletions:
         stream: bool | None = None,
         **options: Unpack[ChatOptions],
     ) -> ChatCompletion | ChatCompletionStream:
-        """Answer `messages`; with `stream=True` return the stream of chunks, not the answer.
+        """Generate the next message of a chat.
+
+        Returns:
+            The chat completion, or with `stream=True` the stream of its chunks.
 
         Raises:
-            BadRequestError: a field is invalid, unknown or not supported; `param` names it.
-            PromptTooLongError: the prompt leaves no room for a completion.
-            DuplicateRequestError: `request_id` belongs to a request that is still running.
-            RequestAbortedError: `abort` ended the request.
-            EngineError: the engine is closed, dead, or failed on this request.
-            ModelLoadError: this was the first request, and the model could not be opened.
+            BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
+            PromptTooLongError: If the prompt leaves no room for a completion.
+            DuplicateRequestError: If `request_id` belongs to a request that is still running.
+            RequestAbortedError: If `abort` ended the request.
+            EngineError: If the engine is closed, dead, or failed on this request.
+            ModelLoadError: If this is the first request and the model cannot be loaded.
         """
         request = parse_chat_request({"messages": messages, "stream": stream, **options})
         chunks = await self.open(request)
@@ -101,24 +104,27 @@ class AsyncCompletions:
         response_format: type[T],
         **options: Unpack[ParseOptions],
     ) -> ParsedChatCompletion[T]:
-        """Answer with a value of a type that pydantic knows, in `choices[0].message.parsed`.
+        """Generate a value of a Python type, in `choices[i].message.parsed`.
 
-        The answer is JSON of the type's schema; all of an object's properties are in it.
+        The type may be any that pydantic supports. The completion is constrained to the type's
+        JSON schema, with every property of every object present.
 
         Raises:
-            GrammarError: the type's schema cannot be enforced.
-            IncompleteAnswerError: the token limit cut the answer, or a check of the type's own
-                refuses it.
-            AiomlcError: as `create`.
+            GrammarError: If the type's schema cannot be enforced.
+            IncompleteAnswerError: If the completion was cut off at the token limit, or fails
+                validation.
+            AiomlcError: As `create`.
         """
-        answer = TypedOutput(response_format)
-        fields = {**options, "response_format": answer.response_format}
+        reader = TypedOutput(response_format)
+        fields = {**options, "response_format": reader.response_format}
         request = parse_chat_request({"messages": messages, **fields})
         if request.stream:
-            raise BadRequestError("stream: a value is told when it is whole", param="stream")
+            raise BadRequestError(
+                "stream: not supported by parse; use stream() for parsed events", param="stream"
+            )
 
         async with await self.open(request) as chunks:
-            return answer.read(await aggregate(chunks))
+            return reader.read(await aggregate(chunks))
 
     @overload
     def stream(
@@ -141,16 +147,17 @@ class AsyncCompletions:
         response_format: type[Any] | Mapping[str, Any] | None = None,
         **options: Unpack[ParseOptions],
     ) -> ChatEventStream[Any, Any]:
-        """The answer as events, in a scope:
+        """Stream a chat completion as events:
 
             async with engine.chat.completions.stream(messages=[...]) as events:
                 async for event in events:
                     ...
 
-        Entering it submits the request, with the errors of `create`. With a type for
-        `response_format`, as of `parse`, the events of the content have the value, too: `parsed`
-        is what JSON has told of it so far, and at the end the value of the type. A content that
-        is none raises `IncompleteAnswerError` in place of its last event.
+        Entering the scope submits the request and raises the errors of `create`. If
+        `response_format` is a type, as in `parse`, the content events carry parsed values:
+        `ContentDeltaEvent.parsed` is the partial JSON value so far, and `ContentDoneEvent.parsed`
+        is the validated value. If the content was cut off or fails validation,
+        `IncompleteAnswerError` is raised in place of its `ContentDoneEvent`.
         """
         reader = output_reader(response_format)
         fields = {**options, "messages": messages, "response_format": reader.response_format}
@@ -161,22 +168,22 @@ class AsyncCompletions:
         return ChatEventStream(open_chunks, reader)
 
     async def open(self, request: ChatCompletionRequest) -> ChatCompletionStream:
-        """The stream of a parsed request, also of one that did not ask for a stream.
+        """Submit a validated request and return its stream, even if `request.stream` is false.
 
         Raises:
-            AiomlcError: as `create`.
+            AiomlcError: As `create`.
         """
         session = await self._service.session()
-        open_calls = _tool_calls(request, session.model)
-        answer = output_grammar(request, session.model)
+        make_tool_parser = _tool_parser_factory(request, session.model)
+        output = output_grammar(request, session.model)
         prompt = render_prompt(request, session.model)
         in_reasoning = starts_in_reasoning(request, session.model, prompt)
         if in_reasoning:
-            answer = allow_reasoning_before(answer, session.model)
+            output = allow_reasoning_before(output, session.model)
 
         prompt_ids = await session.encode_chat(prompt)
-        grammar = await session.compile(answer.grammar, answer.param)
-        # No await from here on: a cancelled caller leaves nothing behind.
+        grammar = await session.compile(output.grammar, output.param)
+        # No await from here on, so that a cancelled caller never leaves a request without a reader.
         deltas = session.open_stream(
             prompt_ids,
             with_template_stops(request, session.model),
@@ -188,10 +195,12 @@ class AsyncCompletions:
             deltas,
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
-            open_calls=open_calls,
-            open_reasoning=_reasoning(request, session.model, begins_inside=in_reasoning),
-            logprobs=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
-            write_prompt=prompt_writer(request, session.model.tokenizer),
+            make_tool_parser=make_tool_parser,
+            make_reasoning_parser=_reasoning_parser_factory(
+                request, session.model, in_reasoning=in_reasoning
+            ),
+            logprobs_writer=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
+            write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
         )
 
@@ -204,31 +213,35 @@ class AsyncChat:
         self.completions: AsyncCompletions = AsyncCompletions(service)
 
 
-def _reasoning(
-    request: ChatCompletionRequest, model: LoadedModel, *, begins_inside: bool
+def _reasoning_parser_factory(
+    request: ChatCompletionRequest, model: LoadedModel, *, in_reasoning: bool
 ) -> Callable[[], ReasoningParser] | None:
-    """What reads the thoughts of a choice; None where there are none to be read."""
+    """Return the factory of each choice's parser; None if reasoning is not separated."""
     reasoning_format = model.reasoning_format
     if reasoning_format is None or request.separate_reasoning is False:
         return None
 
-    return partial(ReasoningParser, reasoning_format, begins_inside=begins_inside)
+    return partial(ReasoningParser, reasoning_format, starts_in_reasoning=in_reasoning)
 
 
-def _tool_calls(
+def _tool_parser_factory(
     request: ChatCompletionRequest, model: LoadedModel
 ) -> Callable[[], ToolCallParser] | None:
-    """What reads the calls of a choice; None where no tools are offered."""
+    """Return the factory of each choice's parser; None if no tools are offered."""
     if not request.offered_tools:
         return None
 
     if model.tool_format is None:
         raise BadRequestError(
-            "the model's chat template teaches no form of tool calls that we know", param="tools"
+            "tools: the model's chat template has no supported tool-call format", param="tools"
         )
 
     functions = [tool.function for tool in request.offered_tools]
     parameters = {function.name: function.parameters or {} for function in functions}
-    wanted = request.response_format
-    has_form = wanted is not None and wanted.type != "text"
-    return partial(ToolCallParser, model.tool_format, parameters, has_form=has_form)
+    response_format = request.response_format
+    return partial(
+        ToolCallParser,
+        model.tool_format,
+        parameters,
+        has_response_format=response_format is not None and response_format.type != "text",
+    )

@@ -1,4 +1,4 @@
-"""A chat completion as a stream of OpenAI's chunks."""
+"""The stream of a chat completion's chunks."""
 
 from __future__ import annotations
 
@@ -19,40 +19,49 @@ from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
 from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
-_TEXT = {"content"}
-_CHOICE = {"index", "delta", "finish_reason"}
+# The names of the explicitly set fields of a plain text chunk.
+_TEXT_DELTA_FIELDS = {"content"}
+_TEXT_CHOICE_FIELDS = {"index", "delta", "finish_reason"}
 
 
 @final
 class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
-    """The chunks of an answer's choices, in OpenAI's form."""
+    """The stream of one chat completion's chunks, as an async iterator for one task.
 
-    def __init__(  # noqa: PLR0913 - each is said once, by `open`.
+    Yields `ChatCompletionChunk` objects: for each choice one with the role, the deltas, and one
+    with the finish reason; finally one with the usage, if `stream_options` asks for it. Leaving
+    the scope or `close` cancels the request unless it has finished; see `ChunkStream` for the
+    errors that iteration raises.
+    """
+
+    def __init__(  # noqa: PLR0913 - called only by `AsyncCompletions.open`.
         self,
         deltas: DeltaStream,
         *,
         model: str,
         include_usage: bool,
-        open_calls: Callable[[], ToolCallParser] | None,
-        open_reasoning: Callable[[], ReasoningParser] | None,
-        logprobs: LogprobsWriter | None,
-        write_prompt: PromptWriter | None,
+        make_tool_parser: Callable[[], ToolCallParser] | None,
+        make_reasoning_parser: Callable[[], ReasoningParser] | None,
+        logprobs_writer: LogprobsWriter | None,
+        write_prompt_logprobs: PromptWriter | None,
         owner: object,
     ) -> None:
         super().__init__(deltas.request_id, owner)
         self._deltas = deltas
-        self._open_calls = open_calls  # None: no tools are offered.
+        self._make_tool_parser = make_tool_parser  # None if no tools are offered.
         self._tool_parsers: dict[int, ToolCallParser] = {}
-        self._open_reasoning = open_reasoning  # None: thoughts are not looked for.
+        # None if reasoning is not separated from the content.
+        self._make_reasoning_parser = make_reasoning_parser
         self._reasoning_parsers: dict[int, ReasoningParser] = {}
-        self._logprobs = logprobs  # None: the request does not ask for them.
-        self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
-        self._prompt_gate = None if write_prompt is None else FirstChoiceBuffer()
-        parts = (open_calls, open_reasoning, logprobs, write_prompt)
-        self._is_plain = all(part is None for part in parts)  # A chunk is a piece of text.
+        # Both are None if the request does not ask for them.
+        self._logprobs_writer = logprobs_writer
+        self._write_prompt_logprobs = write_prompt_logprobs
+        self._first_choice_buffer = None if write_prompt_logprobs is None else FirstChoiceBuffer()
+        stages = (make_tool_parser, make_reasoning_parser, logprobs_writer, write_prompt_logprobs)
+        self._is_plain_text = all(stage is None for stage in stages)
         self._include_usage = include_usage
-        self._started: set[int] = set()
-        self._last_deltas: dict[int, Delta] = {}  # Of the choices that ended.
+        self._started: set[int] = set()  # Indices of the choices whose role chunk was yielded.
+        self._last_deltas: dict[int, Delta] = {}  # By the index of each finished choice.
         self._common: dict[str, Any] = {
             "id": deltas.request_id,
             "created": int(time.time()),
@@ -62,8 +71,8 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             self._common["usage"] = None
 
         empty = ChatCompletionChunk.model_validate({**self._common, "choices": []})
-        self._fields = dict(empty.__dict__)
-        self._given = empty.model_fields_set
+        self._chunk_fields = dict(empty.__dict__)
+        self._chunk_fields_set = empty.model_fields_set
 
     def __repr__(self) -> str:
         return f"<ChatCompletionStream of {self._deltas!r}>"
@@ -74,50 +83,55 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     def _cancel(self) -> None:
         self._deltas.close()
 
-    def _chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
-        # Nearly every delta is a piece of plain text, and this is what costs most per token.
-        if self._is_plain and delta.finish_reason is None and delta.choice in self._started:
-            return (self._text_chunk(delta.choice, delta.text),) if delta.text else ()
+    def _delta_to_chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        # The fast path: nearly every delta is plain text, and building its chunk dominates the
+        # cost per token.
+        if self._is_plain_text and delta.finish_reason is None and delta.choice in self._started:
+            return (self._make_text_chunk(delta.choice, delta.text),) if delta.text else ()
 
-        if self._prompt_gate is None:
-            return self._chunks_of(delta)
+        if self._first_choice_buffer is None:
+            return self._make_chunks(delta)
 
-        return chain.from_iterable(map(self._chunks_of, self._prompt_gate.put(delta)))
+        deltas = self._first_choice_buffer.put(delta)
+        return chain.from_iterable(map(self._make_chunks, deltas))
 
-    def _chunks_of(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
-        choice_deltas = self._choice_deltas(delta)
+    def _make_chunks(self, delta: Delta) -> Iterable[ChatCompletionChunk]:
+        choice_deltas = self._parse_delta(delta)
         if (
             len(choice_deltas) == 1
-            and choice_deltas[0].keys() == _TEXT
+            and choice_deltas[0].keys() == _TEXT_DELTA_FIELDS
             and delta.finish_reason is None
             and delta.choice in self._started
-            and self._logprobs is None
+            and self._logprobs_writer is None
         ):
-            return (self._text_chunk(delta.choice, choice_deltas[0]["content"]),)
+            return (self._make_text_chunk(delta.choice, choice_deltas[0]["content"]),)
 
-        return self._all_chunks(delta, choice_deltas)
+        return self._choice_deltas_to_chunks(delta, choice_deltas)
 
-    def _all_chunks(
+    def _choice_deltas_to_chunks(
         self, delta: Delta, choice_deltas: list[dict[str, Any]]
     ) -> Iterator[ChatCompletionChunk]:
         index = delta.choice
         if index not in self._started:
-            more = {} if self._started else self._prompt_fields(delta)
+            extra = {} if self._started else self._prompt_fields(delta)
             self._started.add(index)
-            yield self._chunk(index, {"role": "assistant", "content": ""}, logprobs=(), more=more)
+            yield self._make_chunk(
+                index, {"role": "assistant", "content": ""}, logprobs=(), extra=extra
+            )
 
         if delta.logprobs and not choice_deltas:
-            choice_deltas = [{"content": ""}]  # The entry is told now; its text later, or never.
+            # The text of these tokens is held back; their log-probabilities are not.
+            choice_deltas = [{"content": ""}]
 
         logprobs = delta.logprobs
         for choice_delta in choice_deltas:
-            yield self._chunk(index, choice_delta, logprobs=logprobs)
+            yield self._make_chunk(index, choice_delta, logprobs=logprobs)
             logprobs = ()
 
         if delta.finish_reason is None:
             return
 
-        yield self._chunk(index, {}, finish_reason=self._finish_reason(delta))
+        yield self._make_chunk(index, {}, finish_reason=self._finish_reason(delta))
         self._last_deltas[index] = delta
         if self._include_usage and len(self._last_deltas) == self._deltas.num_choices:
             yield ChatCompletionChunk.model_validate(
@@ -125,62 +139,61 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             )
 
     def _prompt_fields(self, delta: Delta) -> dict[str, Any]:
-        # A time limit may have ended it before its prompt was computed.
-        if self._write_prompt is None or len(delta.prompt_logprobs) != delta.prompt_tokens - 1:
+        # The log-probabilities are incomplete if a time limit ended the request during prefill.
+        is_complete = len(delta.prompt_logprobs) == delta.prompt_tokens - 1
+        if self._write_prompt_logprobs is None or not is_complete:
             return {}
 
-        return {"prompt_logprobs": self._write_prompt(delta.prompt_logprobs)}
+        return {"prompt_logprobs": self._write_prompt_logprobs(delta.prompt_logprobs)}
 
-    def _choice_deltas(self, delta: Delta) -> list[dict[str, Any]]:
-        if self._open_reasoning is None:
-            return self._answer_deltas(delta, delta.text)
+    def _parse_delta(self, delta: Delta) -> list[dict[str, Any]]:
+        if self._make_reasoning_parser is None:
+            return self._parse_tool_calls(delta, delta.text)
 
-        thought, text = self._think(delta, self._open_reasoning)
-        deltas = self._answer_deltas(delta, text)
-        return [{"reasoning_content": thought}, *deltas] if thought else deltas
+        reasoning, text = self._split_reasoning(delta, self._make_reasoning_parser)
+        deltas = self._parse_tool_calls(delta, text)
+        return [{"reasoning_content": reasoning}, *deltas] if reasoning else deltas
 
-    def _think(
-        self, delta: Delta, open_reasoning: Callable[[], ReasoningParser]
+    def _split_reasoning(
+        self, delta: Delta, make_parser: Callable[[], ReasoningParser]
     ) -> tuple[str, str]:
         parser = self._reasoning_parsers.get(delta.choice)
         if parser is None:
-            parser = self._reasoning_parsers[delta.choice] = open_reasoning()
+            parser = self._reasoning_parsers[delta.choice] = make_parser()
 
-        thought, text = parser.put(delta.text, len(delta.token_ids))
+        reasoning, text = parser.put(delta.text, len(delta.token_ids))
         if delta.finish_reason is not None:
-            last_thought, last_text = parser.finish()
-            thought, text = thought + last_thought, text + last_text
+            last_reasoning, last_text = parser.finish()
+            reasoning, text = reasoning + last_reasoning, text + last_text
 
-        return thought, text
+        return reasoning, text
 
-    def _answer_deltas(self, delta: Delta, text: str) -> list[dict[str, Any]]:
-        if self._open_calls is None:
+    def _parse_tool_calls(self, delta: Delta, text: str) -> list[dict[str, Any]]:
+        if self._make_tool_parser is None:
             return [{"content": text}] if text else []
 
         if delta.choice not in self._tool_parsers:
-            self._tool_parsers[delta.choice] = self._open_calls()
+            self._tool_parsers[delta.choice] = self._make_tool_parser()
 
         parser = self._tool_parsers[delta.choice]
         choice_deltas = parser.put(text)
         if delta.finish_reason is not None:
-            choice_deltas += parser.finish(is_cut=delta.finish_reason == "length")
+            choice_deltas += parser.finish(is_truncated=delta.finish_reason == "length")
 
         return choice_deltas
 
     def _finish_reason(self, delta: Delta) -> str | None:
         parser = self._tool_parsers.get(delta.choice)
-        calls_tools = parser is not None and parser.num_calls > 0
-        return (
-            "tool_calls" if calls_tools and delta.finish_reason == "stop" else delta.finish_reason
-        )
+        has_calls = parser is not None and parser.num_calls > 0
+        return "tool_calls" if has_calls and delta.finish_reason == "stop" else delta.finish_reason
 
     def _usage(self) -> dict[str, Any]:
-        # The prompt counts once, as it was computed once: for the first choice.
+        # The prompt is computed once, for the first choice, so it counts once.
         first = self._last_deltas[0]
         completion_tokens = sum(delta.completion_tokens for delta in self._last_deltas.values())
         timings = [delta.timing for delta in self._last_deltas.values() if delta.timing]
         reasoning_tokens = sum(parser.num_tokens for parser in self._reasoning_parsers.values())
-        details = {"reasoning_tokens": reasoning_tokens} if self._open_reasoning else None
+        details = {"reasoning_tokens": reasoning_tokens} if self._make_reasoning_parser else None
         return {
             "completion_tokens_details": details,
             "extra": usage_extra(
@@ -192,38 +205,38 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
             "prompt_tokens_details": {"cached_tokens": first.cached_tokens},
         }
 
-    def _chunk(
+    def _make_chunk(
         self,
         index: int,
         delta: dict[str, Any],
         *,
         logprobs: tuple[TokenLogprob, ...] | None = None,
         finish_reason: str | None = None,
-        more: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> ChatCompletionChunk:
-        # One call that validates a dict is twice as fast as a constructor per nested model.
+        # Validating one nested dict is twice as fast as calling a constructor per nested model.
         choice: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": finish_reason}
-        if self._logprobs is not None and logprobs is not None:
-            choice["logprobs"] = self._logprobs.write(logprobs)
+        if self._logprobs_writer is not None and logprobs is not None:
+            choice["logprobs"] = self._logprobs_writer.write(logprobs)
 
         return ChatCompletionChunk.model_validate(
-            {**self._common, "choices": [choice], **(more or {})}
+            {**self._common, "choices": [choice], **(extra or {})}
         )
 
-    def _text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
-        # Nearly every chunk is one of these, so they are put together without validation.
-        fields_of_gain = {
+    def _make_text_chunk(self, index: int, text: str) -> ChatCompletionChunk:
+        # Nearly every chunk is a text chunk, so these are built without validation.
+        delta_fields = {
             "role": None,
             "content": text,
             "reasoning_content": None,
             "tool_calls": None,
         }
-        gain = construct_unchecked(ChoiceDelta, fields_of_gain, _TEXT)
+        delta = construct_unchecked(ChoiceDelta, delta_fields, _TEXT_DELTA_FIELDS)
         choice = construct_unchecked(
             ChunkChoice,
-            {"index": index, "delta": gain, "logprobs": None, "finish_reason": None},
-            _CHOICE,
+            {"index": index, "delta": delta, "logprobs": None, "finish_reason": None},
+            _TEXT_CHOICE_FIELDS,
         )
-        fields = self._fields.copy()
+        fields = self._chunk_fields.copy()
         fields["choices"] = [choice]
-        return construct_unchecked(ChatCompletionChunk, fields, self._given)
+        return construct_unchecked(ChatCompletionChunk, fields, self._chunk_fields_set)

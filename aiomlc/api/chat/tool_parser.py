@@ -1,4 +1,4 @@
-"""Text that may call tools, as it comes, turned into the deltas of OpenAI's chunks."""
+"""An incremental parser from model output to content deltas and tool-call deltas."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     CallParser,
     FinalizableParser,
     NotACall,
+    ParseStep,
     PartialCall,
-    Reading,
 )
 
 Delta = dict[str, Any]
@@ -26,11 +26,11 @@ _NO_PARAMETERS: Mapping[str, Mapping[str, Any]] = {}
 
 @final
 class ToolCallParser:
-    """Split one answer into content and calls, by the marks of a format.
+    """An incremental parser that splits the text of one choice into content and tool calls.
 
-    Nothing that may turn out to be a mark is passed on as content, nor is the whitespace that
-    separates a call from content. What stands between marks and is no call is content, with its
-    marks: the model did say it. Arguments that are written as JSON are passed on as they come.
+    Text that may be the beginning of a marker is held back, as is whitespace between content and
+    a call. Text between markers that is not a valid call is content, including its markers.
+    Arguments that the model writes as JSON are emitted as they arrive.
     """
 
     def __init__(
@@ -38,176 +38,193 @@ class ToolCallParser:
         tool_format: ToolFormat,
         parameters: Mapping[str, Mapping[str, Any]] = _NO_PARAMETERS,
         *,
-        has_form: bool = False,
+        has_response_format: bool = False,
     ) -> None:
-        """Begin an answer.
+        """Prepare to parse one choice.
 
         Args:
-            parameters: The schemas of the functions' arguments, by the functions' names.
-            has_form: What does not begin with a call is all content, whatever marks are in it.
+            tool_format: The markers and the syntax of calls.
+            parameters: The JSON schema of each function's arguments, by the function's name.
+            has_response_format: Whether the completion is either tool calls or structured output.
+                If it does not begin with a call, all of it is content, markers included.
         """
         self._format = tool_format
         self._parameters = parameters
-        self._has_form = has_form
-        self._waiting = ""  # What is undecided.
-        self._at = 0  # How far into it a call has been looked for.
-        self._reader: CallParser
+        self._has_response_format = has_response_format
+        self._buffer = ""  # Text that is held back.
+        self._position = 0  # Where in the buffer the next call is expected.
+        self._call_parser: CallParser
         self._arguments = ObjectScanner()
-        self._find_tail_end: Callable[[str], int | None]
-        self._state: Callable[[list[Delta]], bool] = self._begin_answer
-        self._is_marked = False
-        self._in_body = False  # The marks that are open held a call already.
-        self._after_call = False  # No content since the last call.
+        self._find_call_end: Callable[[str], int | None]
+        self._state: Callable[[list[Delta]], bool] = self._detect_start
+        self._has_start_marker = False
+        self._has_call = False  # A call was emitted since the start marker.
+        self._follows_call = False  # No content was emitted since the last call.
         self.num_calls: int = 0
 
     def put(self, text: str) -> list[Delta]:
-        """The deltas that this text decides."""
-        self._waiting += text
+        """Add text and return the deltas that it decides."""
+        self._buffer += text
         deltas: list[Delta] = []
         while self._state(deltas):
             pass
 
         return deltas
 
-    def finish(self, *, is_cut: bool) -> list[Delta]:
-        """The deltas of what is undecided at the end of the answer.
+    def finish(self, *, is_truncated: bool) -> list[Delta]:
+        """Return the deltas of the held-back text at the end of the choice.
 
-        Where the token limit cut the answer, half a mark and half a call are dropped.
+        Args:
+            is_truncated: Whether the token limit cut the completion off. If so, incomplete
+                markers and incomplete calls are dropped instead of emitted as content.
         """
         deltas: list[Delta] = []
         while (
-            self._state == self._read_call
-            and not is_cut
-            and isinstance(self._reader, FinalizableParser)
+            self._state == self._parse_call
+            and not is_truncated
+            and isinstance(self._call_parser, FinalizableParser)
         ):
-            self._take(deltas, self._reader.read_end(self._waiting))
+            self._apply(deltas, self._call_parser.finalize(self._buffer))
             while self._state(deltas):
                 pass
 
-        if self._state in (self._begin_answer, self._read_content):
-            is_half = is_cut and self._waiting.strip() != ""
-            length = _length_of_content(self._waiting, self._format.start_marker)
-            self._say(deltas, length if is_half else len(self._waiting))
-        elif self._state == self._read_call or not self._in_body:
-            is_dropped = is_cut and (self._is_marked or self._in_body)
-            self._say(deltas, 0 if is_dropped else len(self._waiting))
+        if self._state in (self._detect_start, self._read_content):
+            drop_marker = is_truncated and self._buffer.strip() != ""
+            length = _content_length(self._buffer, self._format.start_marker)
+            self._emit_content(deltas, length if drop_marker else len(self._buffer))
+        elif self._state == self._parse_call or not self._has_call:
+            drop_call = is_truncated and (self._has_start_marker or self._has_call)
+            self._emit_content(deltas, 0 if drop_call else len(self._buffer))
 
         return deltas
 
-    def _begin_answer(self, deltas: list[Delta]) -> bool:
-        start = self._waiting.lstrip()
+    # The states. Each returns whether the next state may continue without more text.
+
+    def _detect_start(self, deltas: list[Delta]) -> bool:
+        start = self._buffer.lstrip()
         if not start:
             return False
 
-        if self._has_form and not start.startswith(self._format.start_marker):
+        if self._has_response_format and not start.startswith(self._format.start_marker):
             if self._format.start_marker.startswith(start):
                 return False
 
-            self._state = self._read_all
+            self._state = self._read_only_content
             return True
 
-        if self._format.marker_optional and start.startswith(self._format.syntax.opens):
-            self._open_body(len(self._waiting) - len(start), is_marked=False)
+        if self._format.marker_optional and start.startswith(self._format.syntax.call_prefix):
+            self._expect_calls(len(self._buffer) - len(start), has_start_marker=False)
         else:
             self._state = self._read_content
 
         return True
 
-    def _read_all(self, deltas: list[Delta]) -> bool:
-        self._say(deltas, len(self._waiting))
+    def _read_only_content(self, deltas: list[Delta]) -> bool:
+        self._emit_content(deltas, len(self._buffer))
         return False
 
     def _read_content(self, deltas: list[Delta]) -> bool:
-        mark = self._format.start_marker
-        found = self._waiting.find(mark)
-        if found < 0:
-            self._say(deltas, _length_of_content(self._waiting, mark))
+        marker = self._format.start_marker
+        marker_start = self._buffer.find(marker)
+        if marker_start < 0:
+            self._emit_content(deltas, _content_length(self._buffer, marker))
             return False
 
-        length = len(self._waiting[:found].rstrip())
-        self._say(deltas, length)
-        self._open_body(found - length + len(mark), is_marked=True)
+        length = len(self._buffer[:marker_start].rstrip())
+        self._emit_content(deltas, length)
+        self._expect_calls(marker_start - length + len(marker), has_start_marker=True)
         return True
-
-    def _open_body(self, at: int, *, is_marked: bool) -> None:
-        self._at = at
-        self._is_marked = is_marked
-        self._in_body = False
-        self._state = self._find_call
 
     def _find_call(self, deltas: list[Delta]) -> bool:
-        syntax, end = self._format.syntax, self._format.end_marker
-        rest = self._waiting[self._at :].lstrip(syntax.between + " \t\r\n")
-        self._at = len(self._waiting) - len(rest)
-        may_call = syntax.repeats or not self._in_body
-        marks = (end, syntax.opens) if may_call else (end,)
-        if not rest or any(mark.startswith(rest) and mark != rest for mark in marks):
+        syntax, end_marker = self._format.syntax, self._format.end_marker
+        remaining = self._buffer[self._position :].lstrip(syntax.delimiters + " \t\r\n")
+        self._position = len(self._buffer) - len(remaining)
+        may_call = syntax.allows_multiple or not self._has_call
+        prefixes = (end_marker, syntax.call_prefix) if may_call else (end_marker,)
+        if not remaining or any(
+            prefix.startswith(remaining) and prefix != remaining for prefix in prefixes
+        ):
             return False
 
-        is_end = end != "" and rest.startswith(end)
-        if may_call and not is_end and rest.startswith(syntax.opens):
-            place = CallContext(end, self._is_marked, self._parameters)
-            self._reader = syntax.open_call(self._at, place)
-            self._state = self._read_call
-        elif self._in_body:
-            self._waiting = self._waiting[self._at :].removeprefix(end)
+        is_end = end_marker != "" and remaining.startswith(end_marker)
+        if may_call and not is_end and remaining.startswith(syntax.call_prefix):
+            context = CallContext(end_marker, self._has_start_marker, self._parameters)
+            self._call_parser = syntax.create_parser(self._position, context)
+            self._state = self._parse_call
+        elif self._has_call:
+            self._buffer = self._buffer[self._position :].removeprefix(end_marker)
             self._state = self._read_content
         else:
-            self._give_up(deltas, self._at)
+            self._reject_call(deltas, self._position)
 
         return True
 
-    def _give_up(self, deltas: list[Delta], length: int) -> None:
-        self._say(deltas, length)
-        self._state = self._read_content
-
-    def _read_call(self, deltas: list[Delta]) -> bool:
-        reading = self._reader.read(self._waiting)
-        if reading is None:
+    def _parse_call(self, deltas: list[Delta]) -> bool:
+        step = self._call_parser.parse(self._buffer)
+        if step is None:
             return False
 
-        self._take(deltas, reading)
+        self._apply(deltas, step)
         return True
 
-    def _take(self, deltas: list[Delta], reading: Reading) -> None:
-        if isinstance(reading, NotACall):
-            self._give_up(deltas, reading.end)
-        elif isinstance(reading, PartialCall):
-            self._start_call(deltas, reading.name, reading.call_id)
-            self._waiting = self._waiting[reading.end :]
-            self._arguments = ObjectScanner()
-            self._find_tail_end = reading.find_call_end
-            self._state = self._read_arguments
-        else:
-            for call in reading.calls:
-                self._start_call(deltas, call.name)
-                self._argue(deltas, call.arguments)
-
-            self._end_call(reading.end)
-
     def _read_arguments(self, deltas: list[Delta]) -> bool:
-        end = self._arguments.find_end(self._waiting)
-        self._argue(deltas, self._waiting[:end])
+        end = self._arguments.find_end(self._buffer)
+        self._emit_arguments(deltas, self._buffer[:end])
         if end is None:
-            self._waiting = ""
+            self._buffer = ""
             self._arguments.position = 0
             return False
 
-        self._waiting = self._waiting[end:]
-        self._state = self._read_tail
+        self._buffer = self._buffer[end:]
+        self._state = self._read_call_end
         return True
 
-    def _read_tail(self, deltas: list[Delta]) -> bool:
-        """What follows the arguments and still belongs to the call."""
+    def _read_call_end(self, deltas: list[Delta]) -> bool:
+        """Skip the text of a call after its arguments."""
         del deltas
-        end = self._find_tail_end(self._waiting)
+        end = self._find_call_end(self._buffer)
         if end is None:
             return False
 
         self._end_call(end)
         return True
 
-    def _start_call(self, deltas: list[Delta], name: str, call_id: str | None = None) -> None:
+    # The transitions.
+
+    def _expect_calls(self, position: int, *, has_start_marker: bool) -> None:
+        self._position = position
+        self._has_start_marker = has_start_marker
+        self._has_call = False
+        self._state = self._find_call
+
+    def _apply(self, deltas: list[Delta], step: ParseStep) -> None:
+        if isinstance(step, NotACall):
+            self._reject_call(deltas, step.end)
+        elif isinstance(step, PartialCall):
+            self._emit_call(deltas, step.name, step.call_id)
+            self._buffer = self._buffer[step.end :]
+            self._arguments = ObjectScanner()
+            self._find_call_end = step.find_call_end
+            self._state = self._read_arguments
+        else:
+            for call in step.calls:
+                self._emit_call(deltas, call.name)
+                self._emit_arguments(deltas, call.arguments)
+
+            self._end_call(step.end)
+
+    def _reject_call(self, deltas: list[Delta], length: int) -> None:
+        self._emit_content(deltas, length)
+        self._state = self._read_content
+
+    def _end_call(self, end: int) -> None:
+        self._buffer = self._buffer[end:]
+        self._position = 0
+        self._state = self._find_call
+
+    # The deltas.
+
+    def _emit_call(self, deltas: list[Delta], name: str, call_id: str | None = None) -> None:
         new_id = self._format.id_prefix + uuid.uuid4().hex[: self._format.id_length]
         call = {
             "index": self.num_calls,
@@ -217,33 +234,28 @@ class ToolCallParser:
         }
         deltas.append({"tool_calls": [call]})
         self.num_calls += 1
-        self._in_body = True
-        self._after_call = True
+        self._has_call = True
+        self._follows_call = True
 
-    def _argue(self, deltas: list[Delta], text: str) -> None:
+    def _emit_arguments(self, deltas: list[Delta], text: str) -> None:
         if text:
             call = {"index": self.num_calls - 1, "function": {"arguments": text}}
             deltas.append({"tool_calls": [call]})
 
-    def _end_call(self, at: int) -> None:
-        self._waiting = self._waiting[at:]
-        self._at = 0
-        self._state = self._find_call
-
-    def _say(self, deltas: list[Delta], length: int) -> None:
-        text, self._waiting = self._waiting[:length], self._waiting[length:]
-        if self._after_call:
+    def _emit_content(self, deltas: list[Delta], length: int) -> None:
+        text, self._buffer = self._buffer[:length], self._buffer[length:]
+        if self._follows_call:
             text = text.lstrip()
 
         if text:
-            self._after_call = False
+            self._follows_call = False
             deltas.append({"content": text})
 
 
-def _length_of_content(text: str, mark: str) -> int:
-    """How much of `text` cannot be the whitespace and the beginning of a mark."""
-    for length in range(min(len(mark) - 1, len(text)), 0, -1):
-        if mark.startswith(text[-length:]):
+def _content_length(text: str, marker: str) -> int:
+    """Return the length of `text` without trailing whitespace and a possible marker beginning."""
+    for length in range(min(len(marker) - 1, len(text)), 0, -1):
+        if marker.startswith(text[-length:]):
             text = text[:-length]
             break
 

@@ -1,4 +1,4 @@
-"""An answer as a value of a Python type: `parse`, and `stream` with a type."""
+"""Typed output: chat completions parsed into Python values, for `parse` and `stream`."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from aiomlc.errors import BadRequestError, IncompleteAnswerError
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 C_co = TypeVar("C_co", covariant=True)
-# What a request's field may be; everything else is a type.
-_JSON = (Mapping, BaseModel, str, int, float, list, type(None))
+# Values of the request field `response_format`; every other value is a Python type.
+_FIELD_TYPES = (Mapping, BaseModel, str, int, float, list, type(None))
 
 
 class _Record(BaseModel):
-    # The values were validated when they were made, and one may be of any type.
+    # The values are already validated, and `parsed` may be of any type.
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
 
 class ParsedMessage(_Record, Generic[T]):
-    """What the model said, and the value that it stands for."""
+    """The model's message, with its content parsed into a value."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
-    parsed: T | None  #: None where it called a tool instead.
+    parsed: T | None  #: None if the model called a tool instead.
 
 
 class ParsedChoice(_Record, Generic[T]):
-    """One answer."""
+    """One of the generated choices."""
 
     index: int
     message: ParsedMessage[T]
@@ -62,7 +62,7 @@ class ParsedChoice(_Record, Generic[T]):
 
 
 class ParsedChatCompletion(_Record, Generic[T]):
-    """A whole answer whose messages know their values."""
+    """A chat completion whose messages carry parsed values."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -75,145 +75,151 @@ class ParsedChatCompletion(_Record, Generic[T]):
 
 
 class OutputReader(Protocol[T_co, C_co]):
-    """What a request says of its answer's type, and how the answer is read."""
+    """The output type that a request asks for, and the parser of the completion."""
 
     @property
     def response_format(self) -> object:
-        """The field of the request."""
+        """The `response_format` field of the request."""
 
     @property
     def is_json(self) -> bool:
-        """Whether the text is the JSON of a value."""
+        """Whether the content is the JSON of a typed value."""
 
-    def value(self, text: str, finish_reason: FinishReason) -> T_co | None:
-        """The value of a whole text.
+    def parse(self, text: str, finish_reason: FinishReason) -> T_co | None:
+        """Parse the complete content of a message.
 
         Raises:
-            IncompleteAnswerError: the text was cut, or a check of the type's own refuses it.
+            IncompleteAnswerError: If the text was cut off or fails validation.
         """
 
     def read(self, completion: ChatCompletion) -> C_co:
-        """The whole answer.
+        """Return the completion with parsed messages.
 
         Raises:
-            IncompleteAnswerError: as `value`.
+            IncompleteAnswerError: If a message was cut off or fails validation.
         """
 
 
 def output_reader(response_format: object) -> OutputReader[Any, Any]:
-    """The reader of an answer that has to be of a type, or of the form of a request's field.
+    """Return the reader for a Python type, or for a plain `response_format` field.
 
     Raises:
-        BadRequestError: it is neither.
+        BadRequestError: If a type is not supported by pydantic, or has no JSON schema.
     """
-    if isinstance(response_format, _JSON):
+    if isinstance(response_format, _FIELD_TYPES):
         return TextOutput(response_format)
 
-    answer_type: Any = response_format  # Types that pydantic knows need not be of class `type`.
-    return TypedOutput(answer_type)
+    output_type: Any = response_format  # A type that pydantic supports need not be a `type`.
+    return TypedOutput(output_type)
 
 
 @final
 class TextOutput:
-    """An answer that is text."""
+    """A reader of completions whose content is plain text."""
 
     def __init__(self, response_format: object) -> None:
         self.response_format = response_format
 
     @property
     def is_json(self) -> bool:
-        """False: nobody said what value it would be."""
+        """Always False: the request has no output type."""
         return False
 
-    def value(self, text: str, finish_reason: FinishReason) -> None:
-        """No value."""
+    def parse(self, text: str, finish_reason: FinishReason) -> None:
+        """Return None: plain text has no typed value."""
 
     def read(self, completion: ChatCompletion) -> ChatCompletion:
-        """The answer as it is."""
+        """Return the completion unchanged."""
         return completion
 
 
 @final
 class TypedOutput(Generic[T]):
-    """A type as what an answer must be, and the way back.
+    """A reader that requests a type's JSON schema and validates the content into the type.
 
     Raises:
-        BadRequestError: pydantic does not know the type, or JSON has nothing for it.
+        BadRequestError: If pydantic does not support the type, or the type has no JSON schema.
     """
 
-    def __init__(self, answer_type: type[T]) -> None:
-        self._name = getattr(answer_type, "__name__", "answer")
+    def __init__(self, output_type: type[T]) -> None:
+        self._name = getattr(output_type, "__name__", "answer")
         try:
-            self._adapter = TypeAdapter(answer_type)
-            self._schema = _closed(self._adapter.json_schema())
+            self._adapter = TypeAdapter(output_type)
+            self._schema = _to_strict_schema(self._adapter.json_schema())
         except PydanticUserError as error:
             raise BadRequestError(
-                f"response_format: no answer can be of this type: {error}", param="response_format"
+                f"response_format: the type is not supported: {error}", param="response_format"
             ) from error
 
     @property
     def is_json(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     @property
     def response_format(self) -> dict[str, Any]:
-        """The field of the request."""
+        """The `response_format` field of the request: the type's JSON schema."""
         return {
             "type": "json_schema",
             "json_schema": {"name": self._name, "strict": True, "schema": self._schema},
         }
 
     def read(self, completion: ChatCompletion) -> ParsedChatCompletion[T]:
-        """The answer with the values of its messages.
+        """Return the completion with the parsed value of each message.
 
         Raises:
-            IncompleteAnswerError: a message was cut, or a check of the type's own refuses it.
+            IncompleteAnswerError: If a message was cut off or fails validation.
         """
-        choices = [self._choice(choice) for choice in completion.choices]
+        choices = [self._parse_choice(choice) for choice in completion.choices]
         return ParsedChatCompletion.model_construct(**{**dict(completion), "choices": choices})
 
-    def value(self, text: str, finish_reason: FinishReason) -> T:
-        """The value of a whole text.
+    def parse(self, text: str, finish_reason: FinishReason) -> T:
+        """Validate the complete content of a message into a value.
 
         Raises:
-            IncompleteAnswerError: the text was cut, or a check of the type's own refuses it.
+            IncompleteAnswerError: If the text was cut off or fails validation.
         """
         if finish_reason == "length":
-            raise IncompleteAnswerError("the answer was cut at the limit of its tokens", text=text)
+            raise IncompleteAnswerError("the completion was cut off at the token limit", text=text)
 
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
             raise IncompleteAnswerError(
-                f"the answer is no {self._name}: {error.errors(include_url=False)[0]['msg']}",
+                f"the completion is not a valid {self._name}: "
+                f"{error.errors(include_url=False)[0]['msg']}",
                 text=text,
             ) from error
 
-    def _choice(self, choice: Choice) -> ParsedChoice[T]:
+    def _parse_choice(self, choice: Choice) -> ParsedChoice[T]:
         message = choice.message
         parsed = (
-            None if message.tool_calls else self.value(message.content or "", choice.finish_reason)
+            None if message.tool_calls else self.parse(message.content or "", choice.finish_reason)
         )
-        told: ParsedMessage[T] = ParsedMessage.model_construct(
+        parsed_message: ParsedMessage[T] = ParsedMessage.model_construct(
             **{**dict(message), "parsed": parsed}
         )
-        return ParsedChoice.model_construct(**{**dict(choice), "message": told})
+        return ParsedChoice.model_construct(**{**dict(choice), "message": parsed_message})
 
 
-def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON.
-    """A schema whose objects have all of their properties and no others: OpenAI's strict form."""
+def _to_strict_schema(schema: Any) -> Any:  # noqa: ANN401 - JSON.
+    """Convert a JSON schema into OpenAI's strict form.
+
+    Every object requires all of its properties and allows no others; defaults are removed.
+    """
     if isinstance(schema, list):
-        return [_closed(item) for item in schema]
+        return [_to_strict_schema(item) for item in schema]
 
     if not isinstance(schema, dict):
         return schema
 
-    closed = {key: _closed(value) for key, value in schema.items() if key != "default"}
+    strict = {key: _to_strict_schema(value) for key, value in schema.items() if key != "default"}
     properties = schema.get("properties")
     if schema.get("type") == "object" and isinstance(properties, dict):
-        closed["properties"] = {name: _closed(value) for name, value in properties.items()}
-        closed["required"] = list(properties)
-        closed.setdefault("additionalProperties", False)
+        strict["properties"] = {
+            name: _to_strict_schema(value) for name, value in properties.items()
+        }
+        strict["required"] = list(properties)
+        strict.setdefault("additionalProperties", False)
 
-    return closed
+    return strict

@@ -1,4 +1,4 @@
-"""Log-probabilities as plain completions tell them: parallel lists, with places in the text."""
+"""The log-probabilities of text completions: parallel lists with text offsets."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple, final
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
-_LISTS = ("text_offset", "token_logprobs", "tokens", "top_logprobs")
+_LIST_NAMES = ("text_offset", "token_logprobs", "tokens", "top_logprobs")
 
 
 class Echo(NamedTuple):
-    """A prompt that its completion begins with."""
+    """A prompt that is echoed at the start of its completion."""
 
     text: str
-    first_id: int
+    first_id: int  #: The first token of the prompt.
 
 
 @final
 class CompletionLogprobsWriter:
-    """Writes the `logprobs` of one choice, piece by piece.
+    """An incremental writer of the `logprobs` of one choice.
 
     Args:
-        tokenizer: Spells the tokens.
-        offset: Characters before the first token.
-        num_top: Alternatives to tell with each token, at most.
+        tokenizer: Converts token ids to text.
+        offset: The text offset of the first token, in characters.
+        num_top: The maximum number of alternatives per token.
     """
 
     def __init__(self, tokenizer: Tokenizer, offset: int = 0, num_top: int = 20) -> None:
@@ -38,39 +38,50 @@ class CompletionLogprobsWriter:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def write(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
-        """The next tokens. An offset counts the whole characters before a token."""
-        lists: dict[str, list[Any]] = {name: [] for name in _LISTS}
+        """Return the lists of the next tokens.
+
+        The offset of a token is the number of complete characters before it.
+        """
+        lists: dict[str, list[Any]] = {name: [] for name in _LIST_NAMES}
         for token in tokens:
-            text = self._put(lists, token.token_id)
+            text = self._append_token(lists, token.token_id)
             lists["token_logprobs"].append(token.logprob)
-            lists["top_logprobs"].append(self._top(token, text))
+            lists["top_logprobs"].append(self._top_logprobs(token, text))
 
         return lists
 
     def write_prompt(self, echo: Echo, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
-        """The tokens of an echoed prompt, from its second on; nothing is known of the first."""
-        lists: dict[str, list[Any]] = {name: [] for name in _LISTS}
-        self._put(lists, echo.first_id)
+        """Return the lists of an echoed prompt, whose first token has no log-probability.
+
+        Args:
+            echo: The prompt.
+            tokens: The log-probabilities of the prompt's tokens from the second on.
+        """
+        lists: dict[str, list[Any]] = {name: [] for name in _LIST_NAMES}
+        self._append_token(lists, echo.first_id)
         lists["token_logprobs"].append(None)
         lists["top_logprobs"].append(None)
-        told = self.write(tokens)
-        # A prompt's text is given, and what its tokens decode to may differ at its ends.
+        scored = self.write(tokens)
+        # The prompt's tokens may decode to a text that differs from the prompt at its ends.
         self._offset = len(echo.text)
         self._decoder.reset()
-        return {name: lists[name] + told[name] for name in _LISTS}
+        return {name: lists[name] + scored[name] for name in _LIST_NAMES}
 
-    def _put(self, lists: dict[str, list[Any]], token_id: int) -> str:
+    def _append_token(self, lists: dict[str, list[Any]], token_id: int) -> str:
         text, added = self._tokenizer.describe(token_id)
         lists["text_offset"].append(self._offset)
         lists["tokens"].append(text)
         self._offset += len(self._decoder.decode(added or b""))
         return text
 
-    def _top(self, token: TokenLogprob, text: str) -> dict[str, float]:
-        """The likely tokens and the chosen one; of two that are spelt alike the likelier."""
+    def _top_logprobs(self, token: TokenLogprob, text: str) -> dict[str, float]:
+        """Return the log-probabilities of the most likely tokens and of the sampled one, by text.
+
+        If several tokens have the same text, the highest log-probability is returned.
+        """
         top = {text: token.logprob}
         for token_id, logprob in token.top[: self._num_top]:
-            other = self._tokenizer.describe(token_id)[0]
-            top[other] = max(logprob, top.get(other, logprob))
+            top_text = self._tokenizer.describe(token_id)[0]
+            top[top_text] = max(logprob, top.get(top_text, logprob))
 
         return top

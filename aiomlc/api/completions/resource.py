@@ -1,4 +1,4 @@
-"""`engine.completions`: texts that the model goes on with, without a chat template."""
+"""`engine.completions`: text completions, without a chat template."""
 
 from __future__ import annotations
 
@@ -62,20 +62,23 @@ class AsyncTextCompletions:
         stream: bool | None = None,
         **options: Unpack[CompletionOptions],
     ) -> Completion | CompletionStream:
-        """Go on with a text, with token ids, or with each of several.
+        """Complete one prompt or several; a prompt is text or a list of token ids.
 
-        Several prompts run together; a stream tells them one after the other. With a
-        `request_id`, the n-th of several is the request `{request_id}-{n}`, from 0. `best_of`
-        generates more choices than the `n` it tells, and its tokens count. `suffix` is for models
-        whose vocabulary has tokens to fill a gap with.
+        Several prompts run concurrently; a stream yields their completions one prompt after the
+        other. Prompt number i of several becomes the request `{request_id}-{i}`, from 0. `best_of`
+        generates that many choices and returns the best `n`; the usage counts all of them.
+        `suffix` requires a model with fill-in-the-middle (FIM) tokens.
+
+        Returns:
+            The completion, or with `stream=True` the stream of its chunks.
 
         Raises:
-            BadRequestError: a field is invalid, unknown or not supported; `param` names it.
-            PromptTooLongError: a prompt leaves no room for a completion.
-            DuplicateRequestError: `request_id` belongs to a request that is still running.
-            RequestAbortedError: `abort` ended one of the prompts.
-            EngineError: the engine is closed, dead, or failed on this request.
-            ModelLoadError: this was the first request, and the model could not be opened.
+            BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
+            PromptTooLongError: If a prompt leaves no room for a completion.
+            DuplicateRequestError: If `request_id` belongs to a request that is still running.
+            RequestAbortedError: If `abort` ended one of the prompts.
+            EngineError: If the engine is closed, dead, or failed on this request.
+            ModelLoadError: If this is the first request and the model cannot be loaded.
         """
         request = parse_completion_request({"prompt": prompt, "stream": stream, **options})
         chunks = await self.open(request)
@@ -83,36 +86,39 @@ class AsyncTextCompletions:
             return chunks
 
         async with chunks:
-            answer = await aggregate_completion(chunks)
+            completion = await aggregate_completion(chunks)
 
-        return _best(answer, request, chunks.echoed_tokens) if request.is_selective else answer
+        if request.is_selective:
+            return _select_best(completion, request, chunks.num_echoed_tokens)
+
+        return completion
 
     async def open(self, request: CompletionRequest) -> CompletionStream:
-        """The stream of a parsed request, also of one that did not ask for a stream.
+        """Submit a validated request and return its stream, even if `request.stream` is false.
 
         Raises:
-            AiomlcError: as `create`.
+            AiomlcError: As `create`.
         """
         session = await self._service.session()
         prompts = [await session.prompt_ids(prompt) for prompt in request.prompt]
         if request.suffix is not None:
-            prompts, request = await _with_suffix(session, prompts, request, request.suffix)
+            prompts, request = await _apply_suffix(session, prompts, request, request.suffix)
 
         for prompt_ids in prompts:
             session.check_prompt(prompt_ids)
 
-        form = response_grammar(request.response_format, session.model)
-        grammar = await session.compile(form, "response_format")
-        # No await from here on: a cancelled caller leaves nothing behind.
+        uncompiled = response_grammar(request.response_format, session.model)
+        grammar = await session.compile(uncompiled, "response_format")
+        # No await from here on, so that a cancelled caller never leaves a request without a reader.
         request_id = request.request_id or f"cmpl-{uuid.uuid4().hex}"
         return CompletionStream(
             request_id,
-            _open_all(session, prompts, request, request_id, grammar),
-            echoes=_echoes(session, request, prompts) if request.echo else [],
+            _open_streams(session, prompts, request, request_id, grammar),
+            echoes=_make_echoes(session, request, prompts) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
-            write_prompt=prompt_writer(request, session.model.tokenizer),
-            open_logprobs=(
+            write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
+            make_logprobs_writer=(
                 None
                 if request.num_logprobs is None
                 else partial(
@@ -125,7 +131,7 @@ class AsyncTextCompletions:
         )
 
 
-def _open_all(
+def _open_streams(
     session: ModelSession,
     prompts: Sequence[Sequence[int]],
     request: CompletionRequest,
@@ -135,12 +141,12 @@ def _open_all(
     streams: list[DeltaStream] = []
     try:
         for index, prompt_ids in enumerate(prompts):
-            label = request_id if len(prompts) == 1 else f"{request_id}-{index}"
+            prompt_request_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"
             streams.append(
                 session.open_stream(
                     prompt_ids,
                     request,
-                    label,
+                    prompt_request_id,
                     request.num_choices,
                     grammar,
                     operation="text_completion",
@@ -154,50 +160,53 @@ def _open_all(
     return streams
 
 
-async def _with_suffix(
+async def _apply_suffix(
     session: ModelSession, prompts: Sequence[list[int]], request: CompletionRequest, suffix: str
 ) -> tuple[list[list[int]], CompletionRequest]:
-    """The prompts that ask for what is before the suffix, and where that ends."""
+    """Return the fill-in-the-middle prompts, and the request with the FIM stop tokens."""
     tokens = find_fim_tokens(session.model.tokenizer)
     if tokens is None:
         raise BadRequestError(
-            "suffix: the model's vocabulary has no tokens to fill a gap with", param="suffix"
+            "suffix: the model's vocabulary has no fill-in-the-middle tokens", param="suffix"
         )
 
     suffix_ids = await session.encode(suffix)
-    ends = (*request.stop_token_ids, *tokens.ends)
+    stop_token_ids = (*request.stop_token_ids, *tokens.end_ids)
     return (
         [tokens.prompt(prompt, suffix_ids) for prompt in prompts],
-        request.model_copy(update={"stop_token_ids": ends}),
+        request.model_copy(update={"stop_token_ids": stop_token_ids}),
     )
 
 
-def _best(
-    answer: Completion, request: CompletionRequest, echoed_tokens: Sequence[int]
+def _select_best(
+    completion: Completion, request: CompletionRequest, num_echoed_tokens: Sequence[int]
 ) -> Completion:
-    """Of each prompt's choices those whose tokens are the likeliest, on average."""
-    wanted = request.n or 1
+    """Keep each prompt's `n` choices with the highest mean log-probability per token."""
     best: list[CompletionChoice] = []
-    for first in range(0, len(answer.choices), request.num_choices):
-        choices = answer.choices[first : first + request.num_choices]
-        skipped = echoed_tokens[first // request.num_choices]
-        mean_logprob = partial(_mean_logprob, skipped=skipped)
-        best.extend(sorted(choices, key=mean_logprob, reverse=True)[:wanted])
+    for first in range(0, len(completion.choices), request.num_choices):
+        choices = completion.choices[first : first + request.num_choices]
+        num_skipped = num_echoed_tokens[first // request.num_choices]
+        mean_logprob = partial(_mean_logprob, num_skipped=num_skipped)
+        best.extend(sorted(choices, key=mean_logprob, reverse=True)[: request.n or 1])
 
-    hidden: dict[str, object] = {} if request.logprobs is not None else {"logprobs": None}
-    told = [
-        choice.model_copy(update={"index": index, **hidden}) for index, choice in enumerate(best)
+    # The selection needs the log-probabilities even if the request does not ask for them.
+    updates: dict[str, object] = {} if request.logprobs is not None else {"logprobs": None}
+    choices = [
+        choice.model_copy(update={"index": index, **updates}) for index, choice in enumerate(best)
     ]
-    return answer.model_copy(update={"choices": told})
+    return completion.model_copy(update={"choices": choices})
 
 
-def _mean_logprob(choice: CompletionChoice, skipped: int) -> float:
-    told = [] if choice.logprobs is None else choice.logprobs.token_logprobs[skipped:]
-    logprobs = [logprob for logprob in told if logprob is not None]
+def _mean_logprob(choice: CompletionChoice, num_skipped: int) -> float:
+    if choice.logprobs is None:
+        return -math.inf
+
+    generated = choice.logprobs.token_logprobs[num_skipped:]
+    logprobs = [logprob for logprob in generated if logprob is not None]
     return sum(logprobs) / len(logprobs) if logprobs else -math.inf
 
 
-def _echoes(
+def _make_echoes(
     session: ModelSession, request: CompletionRequest, prompts: Sequence[Sequence[int]]
 ) -> list[Echo]:
     decode = session.model.tokenizer.decode

@@ -1,4 +1,4 @@
-"""Plain completions as a stream of OpenAI's events, and what they add up to."""
+"""The stream of a text completion's chunks, and their aggregation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,15 @@ from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
 @final
 class CompletionStream(ChunkStream[Delta, Completion]):
-    """The pieces of the texts of one request, in OpenAI's form, prompt by prompt."""
+    """The stream of one request's text completions, as an async iterator for one task.
 
-    def __init__(  # noqa: PLR0913 - each is said once, by `open`.
+    Yields `Completion` objects, each with one choice that has new text or a finish reason; the
+    prompts follow one another. The last chunk has the usage, if `stream_options` asks for it.
+    Leaving the scope or `close` cancels the prompts that have not finished, and so does an error
+    of one prompt; see `ChunkStream` for the errors that iteration raises.
+    """
+
+    def __init__(  # noqa: PLR0913 - called only by `AsyncTextCompletions.open`.
         self,
         request_id: str,
         streams: Sequence[DeltaStream],
@@ -32,23 +38,24 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         echoes: Sequence[Echo],
         model: str,
         include_usage: bool,
-        write_prompt: PromptWriter | None,
-        open_logprobs: Callable[[], CompletionLogprobsWriter] | None,
+        write_prompt_logprobs: PromptWriter | None,
+        make_logprobs_writer: Callable[[], CompletionLogprobsWriter] | None,
         owner: object,
     ) -> None:
         super().__init__(request_id, owner)
         self._streams = streams
-        self._echoes = echoes  # Of each prompt, or none.
+        self._echoes = echoes  # One per prompt, or empty.
         self._include_usage = include_usage
-        self._open_logprobs = open_logprobs  # None: the request does not ask for them.
-        self._writers: dict[int, CompletionLogprobsWriter] = {}
-        self._index = 0  # Of the prompt that is told.
-        self._begun: set[int] = set()
-        self._write_prompt = write_prompt  # None: its log-probabilities are not asked for.
-        self._prompt_gate = self._new_gate()
-        #: Entries of each prompt in the log-probabilities of its choices, once it is told.
-        self.echoed_tokens: list[int] = []
-        self._num_ended = 0  # Of that prompt's choices.
+        # Both are None if the request does not ask for them.
+        self._make_logprobs_writer = make_logprobs_writer
+        self._write_prompt_logprobs = write_prompt_logprobs
+        self._logprobs_writers: dict[int, CompletionLogprobsWriter] = {}
+        self._prompt_index = 0  # The prompt whose chunks are yielded.
+        self._num_finished = 0  # Finished choices of this prompt.
+        self._started: set[int] = set()  # Indices of the choices that have yielded a chunk.
+        self._first_choice_buffer = self._make_buffer()
+        #: For each finished prompt, the number of its tokens in the choices' log-probabilities.
+        self.num_echoed_tokens: list[int] = []
         self._prompt_tokens = 0
         self._completion_tokens = 0
         self._cached_tokens = 0
@@ -68,7 +75,7 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         try:
             return await self._stream.__anext__()
         except AiomlcError:
-            self._cancel()  # One answer: without this prompt the others are of no use.
+            self._cancel()  # The other prompts are useless without this one.
             raise
 
     def _cancel(self) -> None:
@@ -77,38 +84,42 @@ class CompletionStream(ChunkStream[Delta, Completion]):
 
     @property
     def _stream(self) -> DeltaStream:
-        return self._streams[min(self._index, len(self._streams) - 1)]
+        return self._streams[min(self._prompt_index, len(self._streams) - 1)]
 
-    def _new_gate(self) -> FirstChoiceBuffer | None:
-        is_scored = self._write_prompt is not None or (self._echoes and self._open_logprobs)
-        return FirstChoiceBuffer() if is_scored else None
+    def _make_buffer(self) -> FirstChoiceBuffer | None:
+        echoes_logprobs = self._echoes and self._make_logprobs_writer is not None
+        needs_prompt_logprobs = self._write_prompt_logprobs is not None or echoes_logprobs
+        return FirstChoiceBuffer() if needs_prompt_logprobs else None
 
-    def _chunks(self, delta: Delta) -> Iterable[Completion]:
-        if self._prompt_gate is None:
-            return self._chunks_of(delta)
+    def _delta_to_chunks(self, delta: Delta) -> Iterable[Completion]:
+        if self._first_choice_buffer is None:
+            return self._make_chunks(delta)
 
-        return chain.from_iterable(map(self._chunks_of, self._prompt_gate.put(delta)))
+        deltas = self._first_choice_buffer.put(delta)
+        return chain.from_iterable(map(self._make_chunks, deltas))
 
-    def _chunks_of(self, delta: Delta) -> Iterator[Completion]:
+    def _make_chunks(self, delta: Delta) -> Iterator[Completion]:
         num_choices = self._stream.num_choices
-        index = self._index * num_choices + delta.choice
-        is_first = index not in self._begun
-        self._begun.add(index)
+        index = self._prompt_index * num_choices + delta.choice
+        is_first = index not in self._started
+        self._started.add(index)
         text = (
-            self._echoes[self._index].text + delta.text if is_first and self._echoes else delta.text
+            self._echoes[self._prompt_index].text + delta.text
+            if is_first and self._echoes
+            else delta.text
         )
-        more = self._prompt_fields(delta) if is_first else {}
-        if text or delta.logprobs or more:
-            logprobs = self._logprobs(index, delta, is_first=is_first)
-            yield self._chunk({"index": index, "text": text, **logprobs, **more})
+        prompt_fields = self._prompt_fields(delta) if is_first else {}
+        if text or delta.logprobs or prompt_fields:
+            logprobs = self._logprobs_field(index, delta, is_first=is_first)
+            yield self._make_chunk({"index": index, "text": text, **logprobs, **prompt_fields})
 
         if delta.finish_reason is None:
             return
 
-        self._count(delta, num_choices)
-        yield self._chunk({"index": index, "text": "", "finish_reason": delta.finish_reason})
-        if self._include_usage and self._index == len(self._streams):
-            counts = {
+        self._count_finished_choice(delta, num_choices)
+        yield self._make_chunk({"index": index, "text": "", "finish_reason": delta.finish_reason})
+        if self._include_usage and self._prompt_index == len(self._streams):
+            usage = {
                 "extra": usage_extra(
                     self._prompt_tokens, self._completion_tokens, self._cached_tokens, self._timings
                 ),
@@ -117,63 +128,66 @@ class CompletionStream(ChunkStream[Delta, Completion]):
                 "total_tokens": self._prompt_tokens + self._completion_tokens,
                 "prompt_tokens_details": {"cached_tokens": self._cached_tokens},
             }
-            yield Completion.model_validate({**self._common, "choices": [], "usage": counts})
+            yield Completion.model_validate({**self._common, "choices": [], "usage": usage})
 
-    def _scored_prompt(self, delta: Delta) -> tuple[TokenLogprob, ...] | None:
-        """The prompt's tokens from the second on; None if it was not computed in time."""
-        prompt = None if self._prompt_gate is None else self._prompt_gate.prompt
+    def _prompt_logprobs(self, delta: Delta) -> tuple[TokenLogprob, ...] | None:
+        """Return the log-probabilities of the prompt's tokens from the second on.
+
+        None if they are not requested, or a time limit ended the request during prefill.
+        """
+        prompt = None if self._first_choice_buffer is None else self._first_choice_buffer.prompt
         return prompt if prompt is not None and len(prompt) == delta.prompt_tokens - 1 else None
 
     def _prompt_fields(self, delta: Delta) -> dict[str, Any]:
-        prompt = self._scored_prompt(delta)
-        if self._write_prompt is None or prompt is None:
+        prompt = self._prompt_logprobs(delta)
+        if self._write_prompt_logprobs is None or prompt is None:
             return {}
 
-        return {"prompt_logprobs": self._write_prompt(prompt)}
+        return {"prompt_logprobs": self._write_prompt_logprobs(prompt)}
 
-    def _logprobs(self, index: int, delta: Delta, *, is_first: bool) -> dict[str, Any]:
-        if self._open_logprobs is None:
+    def _logprobs_field(self, index: int, delta: Delta, *, is_first: bool) -> dict[str, Any]:
+        if self._make_logprobs_writer is None:
             return {}
 
-        if index not in self._writers:
-            self._writers[index] = self._open_logprobs()
+        if index not in self._logprobs_writers:
+            self._logprobs_writers[index] = self._make_logprobs_writer()
 
-        writer = self._writers[index]
-        prompt = self._scored_prompt(delta) if is_first and self._echoes else None
+        writer = self._logprobs_writers[index]
+        prompt = self._prompt_logprobs(delta) if is_first and self._echoes else None
         if prompt is None:
             return {"logprobs": writer.write(delta.logprobs)}
 
-        echoed = writer.write_prompt(self._echoes[self._index], prompt)
-        answer = writer.write(delta.logprobs)
-        return {"logprobs": {name: echoed[name] + answer[name] for name in echoed}}
+        echoed = writer.write_prompt_logprobs(self._echoes[self._prompt_index], prompt)
+        generated = writer.write(delta.logprobs)
+        return {"logprobs": {name: echoed[name] + generated[name] for name in echoed}}
 
-    def _count(self, delta: Delta, num_choices: int) -> None:
+    def _count_finished_choice(self, delta: Delta, num_choices: int) -> None:
         if delta.timing is not None:
             self._timings.append(delta.timing)
 
-        # The prompt counts once, as it was computed once: for the first choice.
+        # The prompt is computed once, for the first choice, so it counts once.
         if delta.choice == 0:
             self._prompt_tokens += delta.prompt_tokens
             self._cached_tokens += delta.cached_tokens
-            is_told = self._echoes and self._scored_prompt(delta) is not None
-            self.echoed_tokens.append(delta.prompt_tokens if is_told else 0)
+            has_echoed_logprobs = self._echoes and self._prompt_logprobs(delta) is not None
+            self.num_echoed_tokens.append(delta.prompt_tokens if has_echoed_logprobs else 0)
 
         self._completion_tokens += delta.completion_tokens
-        self._num_ended += 1
-        if self._num_ended == num_choices:
-            self._num_ended = 0
-            self._index += 1
-            self._prompt_gate = self._new_gate()
+        self._num_finished += 1
+        if self._num_finished == num_choices:
+            self._num_finished = 0
+            self._prompt_index += 1
+            self._first_choice_buffer = self._make_buffer()
 
-    def _chunk(self, choice: dict[str, Any]) -> Completion:
+    def _make_chunk(self, choice: dict[str, Any]) -> Completion:
         return Completion.model_validate({**self._common, "choices": [choice]})
 
 
 async def aggregate_completion(chunks: CompletionStream) -> Completion:
-    """The whole texts that the chunks of one request add up to.
+    """Return the completion that the chunks of one request add up to.
 
     Raises:
-        RequestFailedError: the stream ended before the answer did.
+        RequestFailedError: If the stream ends before its last chunk.
     """
     choices: dict[int, list[CompletionChoice]] = {}
     last: Completion | None = None
@@ -183,27 +197,27 @@ async def aggregate_completion(chunks: CompletionStream) -> Completion:
             choices.setdefault(choice.index, []).append(choice)
 
     if last is None or last.usage is None:
-        raise RequestFailedError("the stream ended before the answer did")
+        raise RequestFailedError("the stream ended before the completion was finished")
 
-    whole = [_whole(choices[index]) for index in sorted(choices)]
-    return last.model_copy(update={"choices": whole})
+    joined = [_join_choice(choices[index]) for index in sorted(choices)]
+    return last.model_copy(update={"choices": joined})
 
 
-def _whole(pieces: Sequence[CompletionChoice]) -> CompletionChoice:
-    logprobs = [piece.logprobs for piece in pieces if piece.logprobs is not None]
+def _join_choice(deltas: Sequence[CompletionChoice]) -> CompletionChoice:
+    logprobs = [delta.logprobs for delta in deltas if delta.logprobs is not None]
     return CompletionChoice(
-        index=pieces[0].index,
-        text="".join(piece.text for piece in pieces),
-        logprobs=_joined(logprobs) if logprobs else None,
-        finish_reason=pieces[-1].finish_reason,
-        prompt_logprobs=next(filter(None, (piece.prompt_logprobs for piece in pieces)), None),
+        index=deltas[0].index,
+        text="".join(delta.text for delta in deltas),
+        logprobs=_join_logprobs(logprobs) if logprobs else None,
+        finish_reason=deltas[-1].finish_reason,
+        prompt_logprobs=next(filter(None, (delta.prompt_logprobs for delta in deltas)), None),
     )
 
 
-def _joined(pieces: Sequence[CompletionLogprobs]) -> CompletionLogprobs:
+def _join_logprobs(deltas: Sequence[CompletionLogprobs]) -> CompletionLogprobs:
     return CompletionLogprobs(
-        text_offset=[offset for piece in pieces for offset in piece.text_offset],
-        token_logprobs=[logprob for piece in pieces for logprob in piece.token_logprobs],
-        tokens=[token for piece in pieces for token in piece.tokens],
-        top_logprobs=[top for piece in pieces for top in piece.top_logprobs],
+        text_offset=[offset for delta in deltas for offset in delta.text_offset],
+        token_logprobs=[logprob for delta in deltas for logprob in delta.token_logprobs],
+        tokens=[token for delta in deltas for token in delta.tokens],
+        top_logprobs=[top for delta in deltas for top in delta.top_logprobs],
     )

@@ -1,4 +1,4 @@
-"""`engine.generate`: what the core says of a sequence, token by token."""
+"""`engine.generate`: a stream of text, token ids and log-probabilities."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
 @final
 class TokenStream(ChunkStream[Delta, Delta]):
-    """The deltas of one request: text, token ids and log-probabilities of each choice, in order.
+    """The stream of one request's deltas, as an async iterator for one task.
 
-    Text lags behind the ids where a token ends in the middle of a character, or where a stop
-    string may have begun. When the reader is slow, the deltas it missed come merged as one.
+    Yields a `Delta` with new text, token ids and log-probabilities of one choice. The text lags
+    behind the token ids while a token ends in the middle of a character or a stop string may have
+    begun. If the reader falls behind, the tokens generated in the meantime arrive merged in one
+    delta. Closing and errors are those of `ChunkStream`.
     """
 
     def __init__(self, stream: DeltaStream, owner: object) -> None:
@@ -33,7 +35,7 @@ class TokenStream(ChunkStream[Delta, Delta]):
     def _next_delta(self) -> Awaitable[Delta]:
         return self._stream.__anext__()
 
-    def _chunks(self, delta: Delta) -> Iterable[Delta]:
+    def _delta_to_chunks(self, delta: Delta) -> Iterable[Delta]:
         return (delta,)
 
     def _cancel(self) -> None:
@@ -43,18 +45,23 @@ class TokenStream(ChunkStream[Delta, Delta]):
 async def open_token_stream(
     service: SessionProvider, prompt: str | Sequence[int], options: Mapping[str, Any]
 ) -> TokenStream:
-    """The stream of one prompt; `options` are the other fields of a `TokenRequest`.
+    """Submit a request and return its stream.
+
+    Args:
+        service: Provides the open engine.
+        prompt: Text or token ids.
+        options: The other fields of a `TokenRequest`.
 
     Raises:
-        AiomlcError: as `AsyncMLCEngine.generate`.
+        AiomlcError: As `AsyncMLCEngine.generate`.
     """
     request = parse_token_request({"prompt": prompt, "stream": True, **options})
     session = await service.session()
     prompt_ids = await session.prompt_ids(request.prompt)
     session.check_prompt(prompt_ids)
-    form = response_grammar(request.response_format, session.model)
-    grammar = await session.compile(form, "response_format")
-    # No await from here on: a cancelled caller leaves nothing behind.
+    uncompiled = response_grammar(request.response_format, session.model)
+    grammar = await session.compile(uncompiled, "response_format")
+    # No await from here on, so that a cancelled caller never leaves a request without a reader.
     stream = session.open_stream(
         prompt_ids,
         request,

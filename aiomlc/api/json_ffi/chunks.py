@@ -1,4 +1,4 @@
-"""Between JSON text and chunks: requests are read, errors are put in a chunk's form."""
+"""Parsing of JSON requests, and conversion of errors to chunks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ __all__ = (
     "asks_for_usage",
     "check_stream",
     "error_chunks",
+    "escape_surrogates",
     "new_request_id",
     "parse_json_request",
-    "readable",
 )
 
 import json
@@ -22,25 +22,27 @@ from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_r
 from aiomlc.api.protocol.request import StreamOptions, with_extra_body
 from aiomlc.errors import AiomlcError, BadRequestError
 
-# Every answer ends with the usage, whatever the request says.
+# Every stream ends with the usage, even if the request does not ask for it.
 _WITH_USAGE = StreamOptions(include_usage=True)
 
 
 def new_request_id() -> str:
-    """An id for a request that has none."""
+    """Return a new id for a request without one."""
     return f"chatcmpl-{uuid.uuid4().hex}"
 
 
 def parse_json_request(
     request: str | Mapping[str, Any], request_id: str | None, default_id: str
 ) -> ChatCompletionRequest:
-    """Read a request, JSON text or its fields; its own id gives way to `request_id`.
+    """Parse and validate a streaming chat request, whose stream always ends with the usage.
 
-    The result is a stream that ends with the usage. What else is asked of it is checked as in a
-    chat.
+    Args:
+        request: JSON text, or the fields of the request.
+        request_id: Overrides the request's `request_id`, if not None.
+        default_id: The request id if neither specifies one.
 
     Raises:
-        BadRequestError: no JSON object, or a field is refused.
+        BadRequestError: If the request is not a JSON object, or a field is invalid.
     """
     fields = with_extra_body(_fields(request))
     check_stream(fields.get("stream"))
@@ -50,29 +52,31 @@ def parse_json_request(
 
 
 def asks_for_usage(options: Mapping[str, Any]) -> bool:
-    """Whether a request, which may be refused yet, has `stream_options.include_usage`."""
+    """Return whether an unvalidated request sets `stream_options.include_usage`."""
     extra = options.get("extra_body")
     if isinstance(extra, Mapping) and "stream_options" in extra:
         options = extra
 
-    asked = options.get("stream_options")
-    return isinstance(asked, Mapping) and asked.get("include_usage") is True
+    stream_options = options.get("stream_options")
+    return isinstance(stream_options, Mapping) and stream_options.get("include_usage") is True
 
 
-def readable(text: object) -> str:
-    """A text as it is, but for halves of surrogate pairs, which are escaped: JSON has no place
-    for them, and errors may tell of ids and names of files that have some."""
+def escape_surrogates(text: object) -> str:
+    """Return the text with lone surrogates escaped, which UTF-8 cannot encode.
+
+    Error messages may quote request ids or file names that contain lone surrogates.
+    """
     return str(text).encode(errors="backslashreplace").decode()
 
 
 def error_chunks(request_id: str, error: AiomlcError) -> list[ChatCompletionChunk]:
-    """A chunk with the finish reason `error`, and the usage that ends every answer."""
-    common = {"id": readable(request_id), "created": int(time.time()), "model": ""}
-    delta = {"role": "assistant", "content": readable(error)}
+    """Return a chunk with the finish reason "error" and the message, and a chunk with usage 0."""
+    common = {"id": escape_surrogates(request_id), "created": int(time.time()), "model": ""}
+    delta = {"role": "assistant", "content": escape_surrogates(error)}
     choice = {"index": 0, "delta": delta, "finish_reason": "error"}
     return [
-        ChatCompletionChunk.model_validate({**common, **rest})
-        for rest in (
+        ChatCompletionChunk.model_validate({**common, **fields})
+        for fields in (
             {"choices": [choice], "usage": None},
             {"choices": [], "usage": Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)},
         )
@@ -80,10 +84,10 @@ def error_chunks(request_id: str, error: AiomlcError) -> list[ChatCompletionChun
 
 
 def check_stream(stream: object) -> None:
-    """Refuse whole answers.
+    """Reject requests for a non-streamed completion.
 
     Raises:
-        BadRequestError: `stream` is false.
+        BadRequestError: If `stream` is false.
     """
     if stream is False:
         raise BadRequestError("JSONFFIEngine only support stream=True", param="stream")

@@ -1,11 +1,10 @@
-"""`JSONFFIEngine`: requests as JSON text, answers as JSON text, errors as chunks."""
+"""`JSONFFIEngine`: chat completions with JSON requests, JSON chunks, and errors as chunks."""
 
 from __future__ import annotations
 
 __all__ = ("JSONFFIEngine", "JSONStream")
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat.resource import MessageLike
@@ -30,17 +29,17 @@ from aiomlc.runtime.loading.loaded_model import LoadProgress
 
 @final
 class JSONFFIEngine:
-    """Serve one model to code that speaks JSON. Every answer is a stream.
+    """An engine for one model whose requests and chunks are JSON. Every completion is streamed.
 
-    An error, of whatever kind, is a chunk with the finish reason `error` and its text as content;
-    a chunk with the usage ends every answer, also that one. So a reader needs one loop.
+    An error of a request is a chunk with the finish reason "error" and the message as content.
+    Every stream ends with a chunk that has the usage, also after an error.
 
     Raises:
-        BadRequestError: a constructor argument is invalid or not supported; `param` names it.
-        ModelLoadError: the model cannot be opened.
+        BadRequestError: If a constructor argument is invalid or not supported; `param` names it.
+        ModelLoadError: If the model cannot be opened.
     """
 
-    def __init__(  # noqa: PLR0913 - upstream's signature.
+    def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
         model: Model | None = None,
         device: Device = "auto",
@@ -50,7 +49,7 @@ class JSONFFIEngine:
         engine_config: EngineConfig | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[LegacyOptions],
+        **legacy: Unpack[LegacyOptions],
     ) -> None:
         self._engine = MLCEngine(
             model,
@@ -60,7 +59,7 @@ class JSONFFIEngine:
             engine_config=engine_config,
             on_progress=on_progress,
             loader=loader,
-            **former,
+            **legacy,
         )
         self.chat: JSONFFIChat = JSONFFIChat(self._engine)
 
@@ -70,12 +69,7 @@ class JSONFFIEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.terminate()
 
     @property
@@ -84,32 +78,32 @@ class JSONFFIEngine:
         return self._engine.engine_config
 
     def chat_completion(self, request_json: str, request_id: str | None = None) -> JSONStream:
-        """Answer a request; each string is the JSON list of the chunks that came together."""
-        return JSONStream(_Chunks(self._engine, request_json, request_id))
+        """Submit a JSON chat request and return its stream of JSON lists of chunks."""
+        return JSONStream(_ChunkBatches(self._engine, request_json, request_id))
 
     def abort(self, request_id: str) -> None:
-        """End a request; its reader gets the error chunk. An unknown id does nothing."""
+        """Abort a request, whose stream ends with an error chunk. Unknown ids are ignored."""
         self._engine.abort(request_id)
 
     def metrics(self) -> EngineMetrics:
-        """The engine's counters under upstream's names."""
+        """Return the engine's metrics under MLC LLM's names."""
         return self._engine.metrics()
 
     def terminate(self) -> None:
-        """End every request and free the model. Idempotent.
+        """Abort all requests and free the model. Idempotent.
 
         Raises:
-            EngineDeadError: the engine had failed before.
+            EngineDeadError: If the engine had failed.
         """
         self._engine.terminate()
 
-    # Under the names that upstream's own tests and programs know.
+    # Private methods that MLC LLM's tests and programs call.
 
     def _raw_chat_completion(
         self, request_json_str: str, include_usage: bool, request_id: str
     ) -> Iterator[ChatCompletionChunk]:
-        chunks = _Chunks(self._engine, request_json_str, request_id)
-        return _flatten(chunks, include_usage=include_usage)
+        batches = _ChunkBatches(self._engine, request_json_str, request_id)
+        return _iterate_chunks(batches, include_usage=include_usage)
 
     def _test_reload(self) -> None:
         self._engine.reload()
@@ -143,29 +137,36 @@ class JSONFFICompletions:
         stream: bool = True,
         **options: Unpack[ChatOptions],
     ) -> Iterator[ChatCompletionChunk]:
-        """Stream the answer to `messages`; the usage is in it if `stream_options` asks for it.
+        """Stream the next message of a chat, with the usage if `stream_options` asks for it.
+
+        All errors except those below are delivered as chunks.
 
         Raises:
-            BadRequestError: `stream` is false. Every other error is a chunk.
+            BadRequestError: If `stream` is false.
         """
         check_stream(stream)
         fields = {"messages": messages, "stream": stream, **options}
-        return _flatten(_Chunks(self._engine, fields, None), include_usage=asks_for_usage(options))
+        batches = _ChunkBatches(self._engine, fields, None)
+        return _iterate_chunks(batches, include_usage=asks_for_usage(options))
 
 
 @final
 class JSONStream:
-    """One answer as JSON text, for one thread. Leaving it early cancels the request."""
+    """The stream of one request, as an iterator and a context manager for one thread.
 
-    def __init__(self, chunks: _Chunks) -> None:
-        self.request_id: str = chunks.request_id  #: The id of every chunk, and what `abort` takes.
-        self._chunks = chunks
+    Yields strings, each the JSON list of the chunks that were ready. Errors of the request are
+    yielded as chunks. Leaving the scope or `close` cancels the request unless it has finished.
+    """
+
+    def __init__(self, batches: _ChunkBatches) -> None:
+        self.request_id: str = batches.request_id  #: The id of every chunk; `abort` takes it.
+        self._batches = batches
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> str:
-        batch = self._chunks.receive_batch()
+        batch = self._batches.receive_batch()
         if not batch:
             raise StopIteration
 
@@ -174,22 +175,17 @@ class JSONStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Cancel what is unfinished."""
-        self._chunks.close()
+        """Close the stream and cancel the request unless it has finished."""
+        self._batches.close()
 
 
 @final
-class _Chunks:
-    """The chunks of one answer in batches, with its error, if there is one, among them."""
+class _ChunkBatches:
+    """The batches of one request's chunks; an error of the request is the last batch."""
 
     def __init__(
         self, engine: MLCEngine, request: str | Mapping[str, Any], request_id: str | None
@@ -197,16 +193,16 @@ class _Chunks:
         self.request_id: str = request_id if isinstance(request_id, str) else ""
         self.request_id = self.request_id or new_request_id()
         self._stream: ChatCompletionIterator | None = None
-        self._error: list[ChatCompletionChunk] = []
+        self._error_chunks: list[ChatCompletionChunk] = []
         try:
             parsed = parse_json_request(request, request_id, self.request_id)
             self.request_id = parsed.request_id or self.request_id
             self._stream = engine.chat.completions.open(parsed)
         except AiomlcError as error:
-            self._error = error_chunks(self.request_id, error)
+            self._error_chunks = error_chunks(self.request_id, error)
 
     def receive_batch(self) -> list[ChatCompletionChunk]:
-        """Wait for a chunk, and take all that are there; an empty list is the end."""
+        """Wait for a chunk and return all that are ready; an empty list means the end."""
         if self._stream is not None:
             try:
                 return self._stream.receive_batch()
@@ -214,19 +210,21 @@ class _Chunks:
                 self._stream = None
                 return error_chunks(self.request_id, error)
 
-        chunks, self._error = self._error, []
+        chunks, self._error_chunks = self._error_chunks, []
         return chunks
 
     def close(self) -> None:
-        """Cancel what is unfinished."""
-        self._error = []
+        """Close the stream and cancel the request unless it has finished."""
+        self._error_chunks = []
         if self._stream is not None:
             self._stream.close()
 
 
-def _flatten(chunks: _Chunks, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
+def _iterate_chunks(
+    batches: _ChunkBatches, *, include_usage: bool
+) -> Iterator[ChatCompletionChunk]:
     try:
-        while batch := chunks.receive_batch():
+        while batch := batches.receive_batch():
             yield from (chunk for chunk in batch if include_usage or chunk.usage is None)
     finally:
-        chunks.close()
+        batches.close()

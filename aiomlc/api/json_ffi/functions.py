@@ -1,7 +1,7 @@
-"""Upstream's table of JSON functions as TVM-FFI functions, for other languages in the process.
+"""MLC LLM's JSON functions as TVM-FFI functions, for other languages in the same process.
 
-Importing this module registers `aiomlc.json_ffi.create`, which takes nothing and returns a map from
-names to functions.
+Importing this module registers the global function `aiomlc.json_ffi.create`, which has no
+arguments and returns a map from names to functions.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from aiomlc.runtime.native.library import register_global
 from aiomlc.validation.arguments import wrong_type
 
 CREATE = "aiomlc.json_ffi.create"
-_CPU = 1  # DLPack's number of it.
+_CPU = 1  # DLPack's device type `kDLCPU`.
 _T = TypeVar("_T")
 
 
 @final
 class JSONFunctions:
-    """One engine behind functions that take and give text and numbers. From any thread.
+    """One engine as functions of strings and numbers, which any thread may call.
 
-    The engine has a thread of its own. The two loops are for the caller's threads: one tells the
-    callback what comes, the other ends the engine after `exit_background_loop`.
+    The engine runs in its own thread. The caller provides threads for two loops:
+    `run_background_stream_back_loop` calls the callback with the chunks, and
+    `run_background_loop` waits for `exit_background_loop` and then closes the engine.
     """
 
     def __init__(self, loader: Loader | None = None) -> None:
@@ -43,7 +44,7 @@ class JSONFunctions:
             self._portal.close_quietly()
 
     def table(self) -> dict[str, Callable[..., Any]]:
-        """The functions by upstream's names."""
+        """Return the functions by MLC LLM's names."""
         functions: tuple[Callable[..., Any], ...] = (
             self.init_background_engine,
             self.reload,
@@ -63,17 +64,20 @@ class JSONFunctions:
     ) -> None:
         """Start the engine, without a model.
 
-        `callback` gets JSON lists of chunks, in the thread of `run_background_stream_back_loop`.
+        Args:
+            device_type: DLPack's device type; must be 1, the CPU.
+            device_id: The index of the device; must be 0.
+            callback: Receives JSON lists of chunks, in the thread that runs
+                `run_background_stream_back_loop`.
 
         Raises:
-            BadRequestError: the device is not the CPU, whose type is 1 and whose id is 0, or the
-                callback cannot be called.
-            EngineError: the engine was started before.
+            BadRequestError: If the device is not the CPU, or the callback is not callable.
+            EngineError: If the engine was started before.
         """
         if (device_type, device_id) != (_CPU, 0):
             raise BadRequestError(
-                f"the device of type {device_type} and id {device_id} is not supported yet: "
-                f"use type {_CPU}, the CPU, and id 0",
+                f"device type {device_type} with id {device_id} is not supported: "
+                f"use type {_CPU} (CPU) with id 0",
                 param="device",
             )
 
@@ -81,65 +85,69 @@ class JSONFunctions:
             raise wrong_type("callback", callback, "a function")
 
         if self._service is not None:
-            raise EngineError("the engine was started before")
+            raise EngineError("the engine was already started")
 
         self._callback = callback
         self._service = JSONService("cpu", self._loader)
         self._portal = EnginePortal(self._service)
 
     def reload(self, engine_config_json: str) -> None:
-        """Load the model of an `EngineConfig` as JSON, instead of the one that is loaded. Blocks.
+        """Load the model of a JSON `EngineConfig` in place of the loaded model. Blocks.
 
         Raises:
-            BadRequestError: the configuration is refused; the loaded model stays.
-            ModelLoadError: the model cannot be opened; none is loaded then.
+            BadRequestError: If the configuration is invalid; the loaded model stays.
+            ModelLoadError: If the model cannot be opened; no model is loaded then.
         """
         config = EngineConfig.from_json(engine_config_json)
         self._call(self._open_service().load, config)
 
     def unload(self) -> None:
-        """End every request and free the model."""
+        """Abort all requests and free the model."""
         self._call(self._open_service().unload)
 
     def reset(self) -> None:
-        """End every request and forget what was kept and counted.
+        """Abort all requests, clear the prefix cache and reset the metrics.
 
         Raises:
-            EngineClosedError: no model is loaded.
+            EngineClosedError: If no model is loaded.
         """
         self._call(self._open_service().reset)
 
     def chat_completion(self, request_json: str, request_id: str) -> bool:
-        """Begin to answer a request. A refused one returns False, and its answer is the error."""
+        """Submit a JSON chat request; return False if it is rejected.
+
+        The chunks of the request, or of its error, go to the callback.
+        """
         return self._call(self._open_service().submit, request_json, request_id)
 
     def abort(self, request_id: str) -> None:
-        """End a request; its answer ends with the error. An unknown id does nothing."""
+        """Abort a request, whose chunks end with the error. Unknown ids are ignored."""
         self._call(self._open_service().abort, request_id)
 
     def get_last_error(self) -> str:
-        """Why `chat_completion` returned False last; "" if it never did."""
+        """Return why `chat_completion` last returned False, or "" if it never did."""
         return self._open_service().last_error
 
     def run_background_loop(self) -> None:
-        """Wait for `exit_background_loop`, then end the engine's thread and free everything."""
+        """Wait for `exit_background_loop`, then end the engine's thread and free the model."""
         service = self._open_service()
         if self._portal is not None:
             self._portal.call_if_open(service.wait_stopped)
             self._portal.close()
 
     def run_background_stream_back_loop(self) -> None:
-        """Call the callback until the engine is ended and everything is told. Blocks.
+        """Call the callback until the engine has exited and all chunks are delivered. Blocks.
 
-        An error of the callback ends the loop and is raised; another call goes on.
+        An error of the callback ends the loop and is raised; calling the function again continues
+        with the next chunks.
         """
         service = self._open_service()
-        assert self._callback is not None, "set with the service"
+        assert self._callback is not None, "set together with the service"
         while text := self._take(service):
             self._callback(text)
 
     def exit_background_loop(self) -> None:
-        """End every request and let the two loops return. Does not wait for them; idempotent."""
+        """Abort all requests and let both loops return, without waiting for them. Idempotent."""
         service = self._open_service()
         if self._portal is not None:
             self._portal.call_if_open(service.stop)
@@ -148,10 +156,10 @@ class JSONFunctions:
         try:
             return self._call(service.take)
         except EngineClosedError:
-            return service.take_rest()
+            return service.take_nowait()
 
     def _call(self, function: Callable[..., Coroutine[Any, Any, _T]], *args: object) -> _T:
-        assert self._portal is not None, "set with the service"
+        assert self._portal is not None, "set together with the service"
         return self._portal.call(function, *args)
 
     def _open_service(self) -> JSONService:
@@ -162,7 +170,7 @@ class JSONFunctions:
 
 
 def create_functions() -> dict[str, Callable[..., Any]]:
-    """The functions of a new engine by name."""
+    """Return the functions of a new engine by name."""
     return JSONFunctions().table()
 
 

@@ -1,4 +1,4 @@
-"""An engine that reads requests as JSON text and has one outbox for the answers to all of them."""
+"""An async engine with JSON requests and one shared outbox for the JSON chunks of all requests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.json_ffi.chunks import (
     error_chunks,
+    escape_surrogates,
     new_request_id,
     parse_json_request,
-    readable,
 )
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.session.loader import Loader
@@ -27,26 +27,26 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import AiomlcError, EngineClosedError
 from aiomlc.validation.arguments import check_str
 
-# Of all requests together. An answer waits here for its turn only: where nobody takes what is
-# there, answers stay unread, and then the engine pauses them.
-_MAX_WAITING_CHUNKS = 256
+# The limit for all requests together. If the outbox is full, streams are not read, so that the
+# engine's back-pressure pauses their requests.
+_MAX_OUTBOX_CHUNKS = 256
 
 
 @final
 class JSONService(AsyncContextManagerMixin):
-    """Answer JSON text with JSON text; whatever goes wrong with a request is an answer, too.
+    """An engine that answers JSON requests with JSON chunks, and delivers errors as chunks.
 
-    Every answer ends with a chunk that has the usage, also when the engine is unloaded or its
-    scope is left; `take` gives what is there until the last of them is told.
+    The chunks of every request end with one that has the usage, also if the request fails, the
+    model is unloaded or the scope is left. `take` returns chunks until all are delivered.
     """
 
     def __init__(self, device: str = "auto", loader: Loader | None = None) -> None:
-        self.last_error: str = ""  #: Why a request was refused, or "".
+        self.last_error: str = ""  #: Why the last rejected request was rejected, or "".
         self._device = device
         self._loader = loader
         self._engine: AsyncMLCEngine | None = None
         self._loading = Lock()
-        self._tasks: TaskGroup | None = None  # None: the scope is not entered, or is left.
+        self._tasks: TaskGroup | None = None  # None outside of the scope.
         self._outbox = _Outbox()
         self._stopped = Event()
 
@@ -65,12 +65,12 @@ class JSONService(AsyncContextManagerMixin):
             self._outbox.close()
 
     async def load(self, config: EngineConfig) -> None:
-        """Free the model that is loaded, if there is one, and load another.
+        """Free the loaded model, if any, and load another.
 
         Raises:
-            BadRequestError: the configuration is refused; the loaded model stays.
-            ModelLoadError: the model cannot be opened; none is loaded then.
-            EngineClosedError: `stop` was called.
+            BadRequestError: If the configuration is invalid; the loaded model stays.
+            ModelLoadError: If the model cannot be opened; no model is loaded then.
+            EngineClosedError: If `stop` was called.
         """
         engine = AsyncMLCEngine(
             device=self._device,
@@ -91,22 +91,25 @@ class JSONService(AsyncContextManagerMixin):
                 raise
 
     async def unload(self) -> None:
-        """End every request and free the model."""
+        """Abort all requests and free the model."""
         async with self._loading:
             await self._unload()
 
     async def reset(self) -> None:
-        """End every request, empty the prefix cache and set the counters to 0.
+        """Abort all requests, clear the prefix cache and reset the metrics.
 
         Raises:
-            EngineClosedError: no model is loaded.
+            EngineClosedError: If no model is loaded.
         """
         await self._open_engine().reset()
 
     async def submit(self, request_json: str, request_id: str) -> bool:
-        """Begin to answer a request. Refused ones are answered too, and return False.
+        """Submit a request; return False if it is rejected, and deliver the error as chunks.
 
-        An empty id is the request's own, or a new one.
+        Args:
+            request_json: The JSON text of a chat request.
+            request_id: Overrides the `request_id` in the JSON unless empty. If neither specifies
+                an id, the request gets a new one.
         """
         check_str("request_id", request_id)
         await checkpoint()
@@ -115,31 +118,31 @@ class JSONService(AsyncContextManagerMixin):
             request = parse_json_request(request_json, request_id or None, default_id)
             chunks = await self._open_engine().chat.completions.open(request)
         except AiomlcError as error:
-            self.last_error = readable(error)
+            self.last_error = escape_surrogates(error)
             self._outbox.put(error_chunks(default_id, error))
             return False
 
         assert self._tasks is not None, "checked by _open_engine"
-        self._tasks.start_soon(self._answer, chunks)
+        self._tasks.start_soon(self._deliver, chunks)
         return True
 
     async def abort(self, request_id: str) -> None:
-        """End a request with an error chunk and a usage chunk. An unknown id does nothing."""
+        """Abort a request, whose chunks end with the error. Unknown ids are ignored."""
         check_str("request_id", request_id)
         await checkpoint()
         if self._engine is not None:
             await self._engine.abort(request_id)
 
     async def take(self) -> str:
-        """Wait for chunks, and take all that are there as one JSON list; "" is the end."""
+        """Wait for chunks and return all that are ready as a JSON list; "" means the end."""
         return await self._outbox.take()
 
-    def take_rest(self) -> str:
-        """What nobody took before the scope was left, as one JSON list, or ""."""
-        return self._outbox.take_rest()
+    def take_nowait(self) -> str:
+        """Return the chunks that are ready as a JSON list, or "" if there are none."""
+        return self._outbox.take_nowait()
 
     async def stop(self) -> None:
-        """End every request, and refuse new ones from now on."""
+        """Abort all requests and reject new ones from now on."""
         await checkpoint()
         self._stopped.set()
         self._outbox.lift_limit()
@@ -147,7 +150,7 @@ class JSONService(AsyncContextManagerMixin):
             self._engine.terminate()
 
     async def wait_stopped(self) -> None:
-        """Wait until somebody calls `stop`."""
+        """Wait until `stop` is called."""
         await self._stopped.wait()
 
     async def _unload(self) -> None:
@@ -164,7 +167,7 @@ class JSONService(AsyncContextManagerMixin):
 
         return self._engine
 
-    async def _answer(self, chunks: ChatCompletionStream) -> None:
+    async def _deliver(self, chunks: ChatCompletionStream) -> None:
         async with chunks:
             try:
                 while batch := await chunks.receive_batch():
@@ -176,51 +179,51 @@ class JSONService(AsyncContextManagerMixin):
 
 @final
 class _Outbox:
-    """Chunks as JSON, in order."""
+    """A bounded queue of JSON chunks."""
 
     def __init__(self) -> None:
         self._chunks: deque[str] = deque()
-        self._limit: int | None = _MAX_WAITING_CHUNKS
+        self._limit: int | None = _MAX_OUTBOX_CHUNKS
         self._is_closed = False
         self._changed = Event()
 
     def put(self, chunks: Iterable[ChatCompletionChunk]) -> None:
-        """Add chunks, above the limit if need be."""
+        """Add chunks, even beyond the limit."""
         self._chunks.extend(chunk.model_dump_json() for chunk in chunks)
-        self._tell()
+        self._notify()
 
     async def wait_for_room(self) -> None:
-        """Wait until there are fewer than the limit."""
+        """Wait until there are fewer chunks than the limit."""
         while self._limit is not None and len(self._chunks) >= self._limit:
             await self._changed.wait()
 
     async def take(self) -> str:
-        """Wait for chunks and take all; "" once it is closed and empty."""
+        """Wait for chunks and return all as a JSON list; "" once the outbox is closed and empty."""
         while not self._chunks and not self._is_closed:
             await self._changed.wait()
 
-        return self.take_rest()
+        return self.take_nowait()
 
-    def take_rest(self) -> str:
-        """Take all chunks without waiting; "" is none."""
+    def take_nowait(self) -> str:
+        """Return all chunks as a JSON list without waiting, or "" if there are none."""
         if not self._chunks:
             return ""
 
         text = f"[{','.join(self._chunks)}]"
         self._chunks.clear()
-        self._tell()
+        self._notify()
         return text
 
     def lift_limit(self) -> None:
-        """Nobody waits for room from now on."""
+        """Remove the limit and wake the tasks that wait for room."""
         self._limit = None
-        self._tell()
+        self._notify()
 
     def close(self) -> None:
-        """Nothing more is put."""
+        """Mark the outbox as complete; no more chunks may be added."""
         self._is_closed = True
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, Event()
         changed.set()

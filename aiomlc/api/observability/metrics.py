@@ -1,4 +1,4 @@
-"""The engine's counters under upstream's names."""
+"""Engine and request metrics under MLC LLM's names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aiomlc.api.observability.prometheus import prometheus_text
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import DecodeSteps, FinishedRequest, RequestTiming
 
+# The fields of `CoreStatistics` by metric name.
 _FIELDS = {
     "engine_prefill_time_sum": "prefill_seconds",
     "engine_decode_time_sum": "decode_seconds",
@@ -37,7 +38,10 @@ _FIELDS = {
 
 @final
 class EngineMetrics:
-    """A snapshot; `metrics[key]` reads one value, `prometheus_text()` writes all."""
+    """A snapshot of an engine's metrics.
+
+    `metrics[key]` returns one value; `prometheus_text()` formats all of them.
+    """
 
     def __init__(self, statistics: CoreStatistics) -> None:
         self._statistics = statistics
@@ -69,14 +73,15 @@ class EngineMetrics:
         return f"EngineMetrics({self.metrics!r})"
 
     def prometheus_text(self) -> str:
-        """All that the engine counts in Prometheus' text format."""
+        """Return all statistics of the engine in Prometheus' text format."""
         return prometheus_text(self._statistics)
 
 
 def request_metrics(request: FinishedRequest) -> dict[str, float]:
-    """What upstream says of a request; times in seconds, rates in tokens per second.
+    """Return MLC LLM's metrics of a request; times in seconds, rates in tokens per second.
 
-    The time to the first token includes what it waited for; decoding is all that comes after.
+    The time to first token includes the time in the queue. Decoding is everything after the first
+    token.
     """
     timing = request.timing
     decode_tokens = max(0, request.completion_tokens - 1)
@@ -107,41 +112,45 @@ def request_metrics(request: FinishedRequest) -> dict[str, float]:
 def usage_extra(
     prompt_tokens: int, completion_tokens: int, cached_tokens: int, timings: Sequence[RequestTiming]
 ) -> dict[str, float] | None:
-    """What upstream adds to the usage of a request; None where nobody took the times.
+    """Return MLC LLM's `usage.extra` of a request, or None if there are no timings.
 
-    Several sequences of one request are told as one: from the first that began to the last that
-    ended.
+    The timings of a request's sequences are merged: from the start of the first sequence to the
+    end of the last.
     """
     if not timings:
         return None
 
     queues = [timing.queue for timing in timings if timing.queue is not None]
-    firsts = [timing.first_token for timing in timings if timing.first_token is not None]
-    whole = RequestTiming(
+    first_tokens = [timing.first_token for timing in timings if timing.first_token is not None]
+    merged = RequestTiming(
         min(queues, default=None),
-        min(firsts, default=None),
+        min(first_tokens, default=None),
         max(timing.total for timing in timings),
         sum(timing.forced_tokens for timing in timings),
     )
-    return request_metrics(FinishedRequest(prompt_tokens, completion_tokens, cached_tokens, whole))
+    return request_metrics(FinishedRequest(prompt_tokens, completion_tokens, cached_tokens, merged))
 
 
 def _spec_decode(statistics: CoreStatistics) -> dict[str, Any]:
-    """What became of guesses, by the place of a token in its step.
+    """Return MLC LLM's speculative decoding metrics, by the position of a token in its draft.
 
-    Place 0 is the model's own token, which every step gives; `accept_len` adds up to what a step
-    gives with so many places.
+    Position 0 is the token of the target model, which every verification step yields.
+    `accept_prob` is the fraction of the draft tokens at a position that are accepted,
+    `accept_rate` the same given that the preceding token is accepted, and `accept_len` the
+    expected number of tokens per step for drafts up to a position.
     """
-    own = (statistics.verified_drafts, statistics.verified_drafts)
-    guessed, right = zip(own, *statistics.draft_positions, strict=True)
-    chances = [right[i] / guessed[i] for i in range(len(guessed))]
-    rates = [right[i] / right[i - 1] if right[i - 1] else 0.0 for i in range(1, len(right))]
+    target_token = (statistics.verified_drafts, statistics.verified_drafts)
+    drafted, accepted = zip(target_token, *statistics.draft_positions, strict=True)
+    probabilities = [accepted[i] / drafted[i] for i in range(len(drafted))]
+    rates = [
+        accepted[i] / accepted[i - 1] if accepted[i - 1] else 0.0 for i in range(1, len(accepted))
+    ]
     return {
-        "draft_count": list(guessed),
-        "accept_count": list(right),
-        "accept_prob": _by_step("accept_prob", chances),
+        "draft_count": list(drafted),
+        "accept_count": list(accepted),
+        "accept_prob": _by_step("accept_prob", probabilities),
         "accept_rate": _by_step("accept_rate", rates, first=1),
-        "accept_len": _by_step("accept_len", accumulate(chances)),
+        "accept_len": _by_step("accept_len", accumulate(probabilities)),
     }
 
 

@@ -1,4 +1,4 @@
-"""One OpenTelemetry span for each request, where the program uses OpenTelemetry."""
+"""OpenTelemetry spans, one per request, if the program uses OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Operation = Literal["chat", "text_completion"]
 
-# The attribute and the field of a request that it tells.
-_CHOSEN = (
+# The span's attributes, and the request fields that they record.
+_REQUEST_ATTRIBUTES = (
     ("gen_ai.request.temperature", "temperature"),
     ("gen_ai.request.top_p", "top_p"),
     ("gen_ai.request.top_k", "top_k"),
@@ -32,25 +32,28 @@ _CHOSEN = (
 
 @final
 class RequestSpan:
-    """A request's span, told what happens by the mailbox; the names are OpenTelemetry's."""
+    """The span of one request, a `StreamObserver` of its stream.
+
+    The attributes follow OpenTelemetry's semantic conventions for generative AI.
+    """
 
     def __init__(self, span: Span) -> None:
         self._span = span
         self._start = time.perf_counter()
-        self._has_begun = False
-        self._last: dict[int, Record] = {}  # By choice.
+        self._has_first_token = False
+        self._last_records: dict[int, Record] = {}  # By choice.
 
     def received(self, record: Record, choice: int) -> None:
-        """A record came."""
-        self._last[choice] = record
-        if not self._has_begun and record.token_ids:
-            self._has_begun = True
+        """Note a record of a choice."""
+        self._last_records[choice] = record
+        if not self._has_first_token and record.token_ids:
+            self._has_first_token = True
             seconds = time.perf_counter() - self._start
             self._span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
 
     def ended(self, error: AiomlcError | None) -> None:
-        """The last record came, the reader left, or the request failed."""
-        self._span.set_attributes(self._usage())
+        """End the span, after the last record, a cancellation, or an error."""
+        self._span.set_attributes(self._usage_attributes())
         if error is not None:
             from opentelemetry.trace import Status, StatusCode
 
@@ -59,8 +62,8 @@ class RequestSpan:
 
         self._span.end()
 
-    def _usage(self) -> dict[str, Any]:
-        records = [self._last[choice] for choice in sorted(self._last)]
+    def _usage_attributes(self) -> dict[str, Any]:
+        records = [self._last_records[choice] for choice in sorted(self._last_records)]
         if not records:
             return {}
 
@@ -76,8 +79,8 @@ class RequestSpan:
 def start_span(
     operation: Operation, model: str, choice: SamplingChoice, request_id: str, num_choices: int
 ) -> RequestSpan | None:
-    """Begin a request's span as a child of the caller's; None where nobody records it."""
-    # Whoever records spans has imported this; so it costs nothing where nobody does.
+    """Start a request's span as a child of the current span; None if no spans are recorded."""
+    # A program that records spans has imported this module; importing it here would be slow.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None
@@ -92,7 +95,7 @@ def start_span(
     if num_choices > 1:
         attributes["gen_ai.request.choice.count"] = num_choices
 
-    for name, field in _CHOSEN:
+    for name, field in _REQUEST_ATTRIBUTES:
         value = getattr(choice, field)
         if value is not None and value != ():
             attributes[name] = value

@@ -1,4 +1,4 @@
-"""Whether an engine records events."""
+"""The check that an engine records trace events."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from aiomlc.errors import EngineError
 
 
 def check_tracing(config: EngineConfig) -> None:
-    """Refuse a trace that was not recorded.
+    """Require that tracing is enabled.
 
     Raises:
-        EngineError: the configuration did not enable it.
+        EngineError: If the configuration does not enable tracing.
     """
     if not config.enable_tracing:
-        raise EngineError("the engine records no events: open it with enable_tracing=True")
+        raise EngineError("tracing is disabled: create the engine with enable_tracing=True")

@@ -1,1 +1,1 @@
-"""OpenAI's wire models: parse, and nothing else."""
+"""Pydantic models of the OpenAI API: the fields of requests and responses, and their validation."""

@@ -1,4 +1,4 @@
-"""What the wire models share: their base, and how a failed parse reads."""
+"""The base class of the wire models, and the conversion of validation errors."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import find_invalid, is_utf8
 
 _Model = TypeVar("_Model", bound="WireModel")
-# Where a model keeps its state. The models are frozen, so their attributes cannot be assigned.
-_STATE = vars(BaseModel)
-_set_fields = _STATE["__dict__"].__set__
-_set_given = _STATE["__pydantic_fields_set__"].__set__
-_set_extra = _STATE["__pydantic_extra__"].__set__
-_set_private = _STATE["__pydantic_private__"].__set__
+# The models are frozen, so their state can only be set through the descriptors of BaseModel.
+_DESCRIPTORS = vars(BaseModel)
+_set_dict = _DESCRIPTORS["__dict__"].__set__
+_set_fields_set = _DESCRIPTORS["__pydantic_fields_set__"].__set__
+_set_extra = _DESCRIPTORS["__pydantic_extra__"].__set__
+_set_private = _DESCRIPTORS["__pydantic_private__"].__set__
 
 NONE_IS_EMPTY = BeforeValidator(lambda value: () if value is None else value)
 
 
-def _has_json(fields: dict[str, Any]) -> dict[str, Any]:
+def _check_is_json(fields: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(fields)
     except TypeError as error:
@@ -34,69 +34,75 @@ def _has_json(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-#: A schema, or variables of a template: any fields, of JSON's types.
-JsonObject = Annotated[dict[str, Any], AfterValidator(_has_json)]
+#: A JSON object with arbitrary fields, such as a JSON schema or template variables.
+JsonObject = Annotated[dict[str, Any], AfterValidator(_check_is_json)]
 
 
 class WireModel(BaseModel):
-    """A frozen record of OpenAI's; an unknown field is an error."""
+    """An immutable object of the OpenAI API; unknown fields are rejected."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False
     )
 
 
-def construct_unchecked(model: type[_Model], fields: dict[str, Any], given: set[str]) -> _Model:
-    """A model of values that are known to be right, at half the cost of `model_validate`.
+def construct_unchecked(
+    model: type[_Model], fields: dict[str, Any], fields_set: set[str]
+) -> _Model:
+    """Construct a model from valid values, at half the cost of `model_validate`.
 
     Args:
-        fields: All fields, in the order of the class, nested models as such. Owned by the result.
-        given: The names of those that are not left at their defaults. Never changed, so it may
-            be shared.
+        model: The class of the model.
+        fields: The values of all fields, in the order of the class; nested models must be
+            instances. The result takes ownership of the dict.
+        fields_set: The names of the explicitly set fields. Never modified, so it may be shared.
     """
-    made = object.__new__(model)
-    _set_fields(made, fields)
-    _set_given(made, given)
-    _set_extra(made, None)
-    _set_private(made, None)
-    return made
+    instance = object.__new__(model)
+    _set_dict(instance, fields)
+    _set_fields_set(instance, fields_set)
+    _set_extra(instance, None)
+    _set_private(instance, None)
+    return instance
 
 
 def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
-    """Validate foreign fields.
+    """Validate fields from a caller.
 
     Raises:
-        BadRequestError: the first field that is wrong, named in `param` and in the message.
+        BadRequestError: If a field is invalid; `param` and the message name the first such field.
     """
-    _check(fields)
+    _check_values(fields)
     try:
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        param = _path(first["loc"])
+        param = _param_path(first["loc"])
         raise BadRequestError(f"{param}: {describe_error(first)}", param=param) from error
 
 
-def _check(fields: Mapping[str, Any]) -> None:
-    """Refuse what nothing behind this could read, before anything tries to."""
+def _check_values(fields: Mapping[str, Any]) -> None:
+    """Reject values that would fail outside of pydantic, such as endless nesting or non-UTF-8."""
     for name, value in fields.items():
         if not is_utf8(str(name)):
-            readable = str(name).encode(errors="backslashreplace").decode()
-            raise BadRequestError(f"{readable}: is not a known field", param=readable)
+            escaped = str(name).encode(errors="backslashreplace").decode()
+            raise BadRequestError(f"{escaped}: unknown field", param=escaped)
 
-        if fault := find_invalid(value):
-            param = f"{name}{fault.path}"
-            raise BadRequestError(f"{param}: {fault.reason}", param=param)
+        if invalid := find_invalid(value):
+            param = f"{name}{invalid.path}"
+            raise BadRequestError(f"{param}: {invalid.reason}", param=param)
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    """`messages[0].content`: pydantic's location without its marks for a union and a key."""
+def _param_path(location: tuple[int | str, ...]) -> str:
+    """Convert pydantic's location to a path such as `messages[0].content`.
+
+    The path omits union tags and the marker for a dict key, which pydantic adds.
+    """
     path = ""
     previous: int | str = ""
     for step in location:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif step != _KEY and not _is_tag(step, previous):
+        elif step != _KEY and not _is_union_tag(step, previous):
             path += f".{step}" if path else step
 
         previous = step
@@ -104,15 +110,16 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _is_tag(step: str, previous: int | str) -> bool:
-    field = _KEY if isinstance(previous, int) else previous
-    return step in _TAGS.get(field, ())
+def _is_union_tag(step: str, previous: int | str) -> bool:
+    field = _LIST_ITEM if isinstance(previous, int) else previous
+    return step in _UNION_TAGS.get(field, ())
 
 
-_KEY = "[key]"
-# The names of a union's parts, by the field that is the union; a message is one in a list.
-_TAGS = {
-    _KEY: (
+_KEY = "[key]"  # Pydantic's location step for the key of a dict.
+_LIST_ITEM = "[item]"
+# The tags of each union, by the field that has the union as its type.
+_UNION_TAGS = {
+    _LIST_ITEM: (
         "assistant",
         "developer",
         "function_call",

@@ -1,4 +1,4 @@
-"""Plain completions: `model_dump()` of each is OpenAI's JSON."""
+"""The wire models of text completions; `model_dump()` gives OpenAI's JSON."""
 
 from __future__ import annotations
 
@@ -22,53 +22,59 @@ from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.errors import BadRequestError
 
-# The fields that are refused, with the values that ask for nothing we do not do.
+# Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "debug_config": (),
 }
 
 
-def _as_prompts(prompt: object) -> tuple[object, ...]:
-    """The prompts of a list; one text, or one list of token ids, is a list of one."""
+def _to_prompts(prompt: object) -> tuple[object, ...]:
+    """Return a list of prompts as a tuple; a single prompt becomes a tuple of one."""
     if isinstance(prompt, str) or are_token_ids(prompt):
         return (prompt,)
 
     prompts = tuple(prompt) if isinstance(prompt, (list, tuple)) else ()
-    if not prompts or not all(isinstance(one, str) or are_token_ids(one) for one in prompts):
-        raise ValueError("is not text, token ids or a list of either")
+    if not prompts or not all(isinstance(item, str) or are_token_ids(item) for item in prompts):
+        raise ValueError("must be a string, a list of token ids or a non-empty list of either")
 
     return prompts
 
 
 class CompletionRequest(GenerationRequest):
-    """A validated request."""
+    """A validated request for text completions."""
 
-    prompt: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_as_prompts)]
-    echo: StrictBool | None = None  #: Begin each text with its prompt.
-    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
-    best_of: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Of so many, the best `n`.
-    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: Alternatives to tell.
-    suffix: StrictStr | None = None  #: What follows the completion.
-    response_format: ResponseFormat | None = None  #: None is any text.
+    prompt: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_to_prompts)]
+    echo: StrictBool | None = None  #: Whether each completion begins with its prompt.
+    #: Choices per prompt; None means 1.
+    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
+    #: Choices to generate per prompt, of which the best `n` are returned; None means `n`.
+    best_of: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
+    #: Alternatives per token; None means no log-probabilities.
+    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
+    suffix: StrictStr | None = None  #: The text after the completion (fill-in-the-middle).
+    response_format: ResponseFormat | None = None  #: None means any text.
 
     @property
     def num_choices(self) -> int:
-        """Choices to generate for each prompt."""
+        """The number of choices to generate for each prompt."""
         return self.best_of or self.n or 1
 
     @property
     def is_selective(self) -> bool:
-        """Whether more is generated than told."""
+        """Whether more choices are generated than returned."""
         return self.num_choices > (self.n or 1)
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many alternatives are told with each token; the best need log-probabilities."""
+        """The number of alternatives per token; None disables log-probabilities.
+
+        Selecting the best choices needs log-probabilities even if none are requested.
+        """
         return 0 if self.logprobs is None and self.is_selective else self.logprobs
 
     @property
     def num_prompt_logprobs(self) -> int | None:
-        """How many alternatives are told with each token of the prompt; None: nothing is told."""
+        """The number of alternatives per prompt token; None disables log-probabilities."""
         echoed = self.logprobs if self.echo else None
         return max(
             (number for number in (self.prompt_logprobs, echoed) if number is not None),
@@ -77,26 +83,31 @@ class CompletionRequest(GenerationRequest):
 
 
 class CompletionLogprobs(WireModel):
-    """Parallel lists with an entry for each token; their text may come with a later event."""
+    """Parallel lists with one entry per token; the text of a token may follow in a later chunk."""
 
     text_offset: list[int]  #: Characters before the token.
-    token_logprobs: list[float | None]  #: None for the first token of a prompt that is echoed.
+    token_logprobs: list[float | None]  #: None for the first token of an echoed prompt.
     tokens: list[str]
-    top_logprobs: list[dict[str, float] | None]  #: The chosen token among them; None as above.
+    #: Log-probabilities by token text, including the sampled token; None as in `token_logprobs`.
+    top_logprobs: list[dict[str, float] | None]
 
 
 class CompletionChoice(WireModel):
-    """A text, or what it gained."""
+    """One choice of one prompt, or in a stream its new text."""
 
-    index: int  #: Of the prompt, times `n`, and of its choice.
+    index: int  #: The index of the prompt times the choices per prompt, plus that of the choice.
     text: str
-    logprobs: CompletionLogprobs | None = None  #: If they were asked for.
-    finish_reason: Literal["stop", "length"] | None = None  #: None while it goes on.
-    prompt_logprobs: PromptLogprobs = None  #: On its first event.
+    logprobs: CompletionLogprobs | None = None  #: None unless requested.
+    #: In a stream, None except in the last chunk of the choice.
+    finish_reason: Literal["stop", "length"] | None = None
+    prompt_logprobs: PromptLogprobs = None  #: In a stream, set in the choice's first chunk only.
 
 
 class Completion(StreamedWithUsage):
-    """Whole texts, or one event of a stream; those share `id` and `created`."""
+    """A complete response, or one chunk of a stream.
+
+    All chunks of a stream have the same `id` and `created`.
+    """
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -107,21 +118,23 @@ class Completion(StreamedWithUsage):
 
 
 def parse_completion_request(fields: Mapping[str, Any]) -> CompletionRequest:
-    """Validate a request's fields.
+    """Validate the fields of a request for text completions.
 
     Raises:
-        BadRequestError: a field is invalid, unknown or not supported; `param` names it.
+        BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
     request = parse_request(CompletionRequest, fields, _NOT_SUPPORTED)
     if request.num_choices < (request.n or 1):
-        raise BadRequestError(f"best_of is {request.best_of}, below n {request.n}", param="best_of")
+        raise BadRequestError(
+            f"best_of: must be >= n ({request.n}), got {request.best_of}", param="best_of"
+        )
 
     if request.is_selective and request.stream:
-        raise BadRequestError("best_of: a stream cannot tell the best", param="best_of")
+        raise BadRequestError("best_of: must not exceed n if stream is True", param="best_of")
 
     if request.echo and request.logprobs is not None and request.suffix is not None:
         raise BadRequestError(
-            "logprobs: not with echo and suffix, as the prompt is not the model's", param="logprobs"
+            "logprobs: not supported together with echo and suffix", param="logprobs"
         )
 
     return request

@@ -1,4 +1,4 @@
-"""Embeddings: `model_dump()` of each is OpenAI's JSON."""
+"""The wire models of embeddings; `model_dump()` gives OpenAI's JSON."""
 
 from __future__ import annotations
 
@@ -19,52 +19,54 @@ from aiomlc.api.protocol.base import WireModel, parse
 from aiomlc.api.protocol.request import Int64, are_token_ids, with_extra_body
 
 
-def _as_inputs(value: object) -> tuple[object, ...]:
-    """The inputs of a list; one text, or one list of token ids, is a list of one."""
+def _to_inputs(value: object) -> tuple[object, ...]:
+    """Return a list of inputs as a tuple; a single input becomes a tuple of one."""
     if isinstance(value, str) or are_token_ids(value):
         return (value,)
 
     inputs = tuple(value) if isinstance(value, (list, tuple)) else ()
     if not inputs:
-        raise ValueError("is not text, token ids or a list of either")
+        raise ValueError("must be a string, a list of token ids or a non-empty list of either")
 
-    for index, one in enumerate(inputs):
-        if not isinstance(one, str) and not are_token_ids(one):
-            raise ValueError(f"item {index} is neither text nor token ids")
+    for index, item in enumerate(inputs):
+        if not isinstance(item, str) and not are_token_ids(item):
+            raise ValueError(f"item {index} must be a string or a non-empty list of token ids")
 
     return inputs
 
 
 class EmbeddingRequest(WireModel):
-    """A validated request."""
+    """A validated request for embeddings."""
 
-    input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_as_inputs)]
-    model: StrictStr | None = None  #: Echoed in the answer.
-    encoding_format: Literal["float", "base64"] | None = None  #: None is float.
-    dimensions: Annotated[Int64, Field(ge=1)] | None = None  #: The first so many elements.
+    input: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_to_inputs)]
+    model: StrictStr | None = None  #: Echoed in the response.
+    encoding_format: Literal["float", "base64"] | None = None  #: None means "float".
+    #: The number of leading elements to keep of each embedding; None keeps all.
+    dimensions: Annotated[Int64, Field(ge=1)] | None = None
     user: StrictStr | None = None
-    pooling: Literal["mean", "cls", "last"] | None = None  #: Ours; None is the model's own.
-    normalize: StrictBool | None = None  #: Ours; False leaves the vectors' lengths as they are.
-    truncate: StrictBool | None = None  #: Ours; cut an input that is too long.
+    # Extensions of OpenAI's API.
+    pooling: Literal["mean", "cls", "last"] | None = None  #: None means the model's default.
+    normalize: StrictBool | None = None  #: False keeps the embeddings' norms instead of 1.
+    truncate: StrictBool | None = None  #: Whether to truncate inputs that are too long.
 
 
 class Embedding(WireModel):
-    """The vector of one input."""
+    """The embedding of one input."""
 
     object: Literal["embedding"] = "embedding"
-    index: int  #: Of the input.
-    embedding: list[float] | str  #: Text is base64 of float32, little-endian.
+    index: int  #: The index of the input.
+    embedding: list[float] | str  #: A string is base64 of little-endian float32 values.
 
 
 class EmbeddingUsage(WireModel):
-    """Tokens of all inputs, special tokens included."""
+    """Token counts over all inputs, including special tokens."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class EmbeddingResponse(WireModel):
-    """The vectors, in the order of the inputs."""
+    """The embeddings in the order of the inputs."""
 
     object: Literal["list"] = "list"
     data: list[Embedding]
@@ -73,9 +75,9 @@ class EmbeddingResponse(WireModel):
 
 
 def parse_embedding_request(fields: Mapping[str, Any]) -> EmbeddingRequest:
-    """Validate a request's fields.
+    """Validate the fields of a request for embeddings.
 
     Raises:
-        BadRequestError: a field is invalid or unknown; `param` names it.
+        BadRequestError: If a field is invalid or unknown; `param` names it.
     """
     return parse(EmbeddingRequest, with_extra_body(fields))

@@ -1,8 +1,8 @@
-"""The chat messages that the items of OpenAI's Responses mean."""
+"""Conversion of the input items of the Responses API to chat messages."""
 
 from __future__ import annotations
 
-__all__ = ("ItemChat", "chat_of")
+__all__ = ("ItemChat", "items_to_chat")
 
 import re
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from aiomlc.api.protocol.response_input import (
     TextPart,
 )
 
-# Where a chat says what a response says elsewhere.
-_PATHS = {
+# The path of each chat request field in a response request, where they differ.
+_RESPONSE_PATHS = {
     "max_completion_tokens": "max_output_tokens",
     "messages": "input",
     "reasoning_effort": "reasoning.effort",
@@ -27,108 +27,112 @@ _PATHS = {
     "response_format.json_schema": "text.format",
     "tool_choice.allowed_tools": "tool_choice",
 }
-_FUNCTION = re.compile(r"(tools\[\d+\]|^tool_choice)\.function(?=\.|$)")
+_FUNCTION_WRAPPER = re.compile(r"(tools\[\d+\]|^tool_choice)\.function(?=\.|$)")
 
 
 @final
 @dataclass(slots=True)
 class ItemChat:
-    """The chat that items are, and where in the items each part of it was said."""
+    """The chat messages of input items, and a map from chat paths to item paths."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
-    paths: dict[str, str] = field(default_factory=dict)  #: By the path in the chat.
-    _thoughts: str = field(default="", init=False)  # Before the next message or call.
-    _path_of_thoughts: str = field(default="", init=False)
+    paths: dict[str, str] = field(default_factory=dict)  #: Item paths by chat path.
+    _reasoning: str = field(default="", init=False)  # To be attached to the next message or call.
+    _reasoning_path: str = field(default="", init=False)
 
-    def path(self, chat_path: str) -> str:
-        """Where a response says what is at a path of the chat's request."""
-        known = _PATHS | self.paths
-        starts = [one for one in known if _is_within(chat_path, one)]
-        start = max(starts, key=len, default="")
-        path = known.get(start, "") + chat_path.removeprefix(start)
-        # Chat wraps what names a function; a response does not.
-        return _FUNCTION.sub(r"\1", path)
+    def to_response_path(self, chat_path: str) -> str:
+        """Convert the path of a chat request field to its path in the response request."""
+        known = _RESPONSE_PATHS | self.paths
+        prefixes = [path for path in known if _is_within(chat_path, path)]
+        prefix = max(prefixes, key=len, default="")
+        path = known.get(prefix, "") + chat_path.removeprefix(prefix)
+        # Chat requests wrap a function's fields in an object; response requests do not.
+        return _FUNCTION_WRAPPER.sub(r"\1", path)
 
-    def instruct(self, instructions: str) -> None:
-        """Begin with a system message."""
+    def add_instructions(self, instructions: str) -> None:
+        """Add the system message that precedes all items."""
         path = self._add({"role": "system", "content": instructions}, "instructions")
         self.paths[f"{path}.content"] = "instructions"
 
     def add(self, item: InputItem, path: str) -> None:
-        """Add the next item, which stands at `path`."""
+        """Add the next item, whose path in the response request is `path`."""
         match item:
             case InputReasoning():
-                self.end_thoughts()
-                self._thoughts, self._path_of_thoughts = item.text, path
+                self.flush_reasoning()
+                self._reasoning, self._reasoning_path = item.text, path
             case InputMessage(role="assistant"):
-                self._answer({"content": _text(item.content)}, path)
+                self._add_assistant_message({"content": _join_text(item.content)}, path)
             case InputMessage():
-                self.end_thoughts()
-                self._add({"role": item.role, "content": _text(item.content)}, path)
+                self.flush_reasoning()
+                self._add({"role": item.role, "content": _join_text(item.content)}, path)
             case InputCall():
-                self._call(item, path)
+                self._add_call(item, path)
             case InputCallOutput():
-                self.end_thoughts()
-                at = self._add(
+                self.flush_reasoning()
+                chat_path = self._add(
                     {
                         "role": "tool",
                         "tool_call_id": item.call_id,
-                        "content": _text(item.output),
+                        "content": _join_text(item.output),
                     },
                     path,
                 )
-                self.paths[f"{at}.tool_call_id"] = f"{path}.call_id"
-                self.paths[f"{at}.content"] = f"{path}.output"
+                self.paths[f"{chat_path}.tool_call_id"] = f"{path}.call_id"
+                self.paths[f"{chat_path}.content"] = f"{path}.output"
 
-    def end_thoughts(self) -> None:
-        """Thoughts that no answer followed are a turn without one."""
-        if self._thoughts:
-            self._answer({"content": ""}, self._path_of_thoughts)
+    def flush_reasoning(self) -> None:
+        """Add reasoning that no message or call follows, as a message without content."""
+        if self._reasoning:
+            self._add_assistant_message({"content": ""}, self._reasoning_path)
 
-    def _answer(self, fields: dict[str, Any], path: str) -> None:
-        if self._thoughts:
-            fields["reasoning_content"] = self._thoughts
+    def _add_assistant_message(self, fields: dict[str, Any], path: str) -> None:
+        if self._reasoning:
+            fields["reasoning_content"] = self._reasoning
 
-        at = self._add({"role": "assistant", **fields}, path)
-        if self._thoughts:
-            self.paths[f"{at}.reasoning_content"] = f"{self._path_of_thoughts}.content"
-            self._thoughts = ""
+        chat_path = self._add({"role": "assistant", **fields}, path)
+        if self._reasoning:
+            self.paths[f"{chat_path}.reasoning_content"] = f"{self._reasoning_path}.content"
+            self._reasoning = ""
 
-    def _call(self, item: InputCall, path: str) -> None:
-        # Calls in a row are one turn, with what was said before them.
-        if self._thoughts or not self.messages or self.messages[-1]["role"] != "assistant":
-            self._answer({}, path)
+    def _add_call(self, item: InputCall, path: str) -> None:
+        # Consecutive calls, and the assistant's text before them, form one message.
+        if self._reasoning or not self.messages or self.messages[-1]["role"] != "assistant":
+            self._add_assistant_message({}, path)
 
         calls: list[dict[str, Any]] = self.messages[-1].setdefault("tool_calls", [])
-        at = f"messages[{len(self.messages) - 1}].tool_calls[{len(calls)}]"
-        self.paths |= {at: path, f"{at}.function": path, f"{at}.id": f"{path}.call_id"}
-        calls.append(_call(item))
+        chat_path = f"messages[{len(self.messages) - 1}].tool_calls[{len(calls)}]"
+        self.paths |= {
+            chat_path: path,
+            f"{chat_path}.function": path,
+            f"{chat_path}.id": f"{path}.call_id",
+        }
+        calls.append(_to_tool_call(item))
 
     def _add(self, message: dict[str, Any], path: str) -> str:
-        at = f"messages[{len(self.messages)}]"
+        chat_path = f"messages[{len(self.messages)}]"
         self.messages.append(message)
-        self.paths[at] = path
-        return at
+        self.paths[chat_path] = path
+        return chat_path
 
 
-def chat_of(instructions: str | None, items: Iterable[InputItem]) -> ItemChat:
-    """The chat that the items are."""
+def items_to_chat(instructions: str | None, items: Iterable[InputItem]) -> ItemChat:
+    """Convert instructions and input items to chat messages."""
     chat = ItemChat()
     if instructions is not None:
-        chat.instruct(instructions)
+        chat.add_instructions(instructions)
 
-    for number, item in enumerate(items):
-        chat.add(item, f"input[{number}]")
+    for index, item in enumerate(items):
+        chat.add(item, f"input[{index}]")
 
-    chat.end_thoughts()
+    chat.flush_reasoning()
     return chat
 
 
-def _is_within(path: str, start: str) -> bool:
-    return path == start or path.startswith((f"{start}.", f"{start}["))
+def _is_within(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))
 
 
-def _call(item: InputCall) -> dict[str, Any]:
+def _to_tool_call(item: InputCall) -> dict[str, Any]:
     return {
         "id": item.call_id,
         "type": "function",
@@ -136,5 +140,5 @@ def _call(item: InputCall) -> dict[str, Any]:
     }
 
 
-def _text(content: tuple[TextPart, ...]) -> str:
+def _join_text(content: tuple[TextPart, ...]) -> str:
     return "".join(part.text for part in content)

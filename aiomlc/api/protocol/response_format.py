@@ -1,4 +1,4 @@
-"""What an answer must be: OpenAI's `response_format` and what servers add to it."""
+"""The wire models of `response_format`: OpenAI's types, grammars and structural tags."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from aiomlc.api.protocol.base import JsonObject, WireModel, parse
 from aiomlc.validation.json_values import read_json
 
 
-def _parsed(value: object) -> object:
-    """A schema that was written as JSON text, as upstream's is, as its object."""
+def _parse_json_text(value: object) -> object:
+    """Parse a schema given as JSON text, which MLC LLM's API uses."""
     return read_json(value) if isinstance(value, str) else value
 
 
-Schema = Annotated[JsonObject, BeforeValidator(_parsed)]
+Schema = Annotated[JsonObject, BeforeValidator(_parse_json_text)]
 
 
 class TextFormat(WireModel):
-    """Any text."""
+    """Unconstrained text."""
 
     type: Literal["text"]
 
 
 class JsonObjectFormat(WireModel):
-    """A JSON object; `schema` is upstream's way to say which."""
+    """A JSON object, optionally of a schema (an extension by MLC LLM)."""
 
     type: Literal["json_object"]
     schema_: Annotated[Schema | None, Field(alias="schema")] = None
 
 
 class JsonSchema(WireModel):
-    """A schema; it is enforced whether it is called strict or not."""
+    """A named JSON schema, which is enforced regardless of `strict`."""
 
     name: StrictStr
     description: StrictStr | None = None
-    schema_: Annotated[Schema | None, Field(alias="schema")] = None  #: None is any object.
+    schema_: Annotated[Schema | None, Field(alias="schema")] = None  #: None means any object.
     strict: StrictBool | None = None
 
 
 class JsonSchemaFormat(WireModel):
-    """JSON that a schema describes."""
+    """JSON that conforms to a schema."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema
 
 
 class GrammarFormat(WireModel):
-    """Text of a language, in the form of OpenAI's custom tools."""
+    """Text that a grammar or regex generates, in the format of OpenAI's custom tools."""
 
     type: Literal["grammar"]
     syntax: Literal["lark", "regex"]
@@ -58,7 +58,7 @@ class GrammarFormat(WireModel):
 
 
 class TagStructure(WireModel):
-    """JSON between two texts."""
+    """JSON of a schema between a begin string and an end string."""
 
     begin: Annotated[str, Field(min_length=1)]
     schema_: Annotated[Schema, Field(alias="schema")]
@@ -66,7 +66,7 @@ class TagStructure(WireModel):
 
 
 class StructuralTagFormat(WireModel):
-    """Any text, but what a trigger begins must be one of the structures."""
+    """Unconstrained text in which every occurrence of a trigger must begin a structure."""
 
     type: Literal["structural_tag"]
     structures: Annotated[tuple[TagStructure, ...], Field(min_length=1)]
@@ -84,9 +84,9 @@ class _Holder(WireModel):
 
 
 def parse_response_format(value: object) -> ResponseFormat:
-    """Validate a `response_format` that stands alone.
+    """Validate a `response_format` that is not part of a request.
 
     Raises:
-        BadRequestError: it is none; `param` names the field.
+        BadRequestError: If it is invalid; `param` names the field.
     """
     return parse(_Holder, {"response_format": value}).response_format

@@ -1,4 +1,4 @@
-"""What a response is asked: the items of OpenAI's Responses."""
+"""The wire models of the input items of the Responses API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class TextPart(WireModel):
-    """A part of a message; an answer's own parts come back with more fields."""
+    """A text part of a message; parts of an earlier response also have the optional fields."""
 
     type: Literal["input_text", "output_text", "text"]
     text: StrictStr
@@ -31,15 +31,15 @@ class TextPart(WireModel):
     logprobs: tuple[Any, ...] | None = None
 
 
-def _as_parts(content: object) -> object:
+def _to_parts(content: object) -> object:
     return ({"type": "text", "text": content},) if isinstance(content, str) else content
 
 
-Content = Annotated[tuple[TextPart, ...], BeforeValidator(_as_parts)]
+Content = Annotated[tuple[TextPart, ...], BeforeValidator(_to_parts)]
 
 
 class InputMessage(WireModel):
-    """What somebody said."""
+    """A message of the user, the assistant, the system or the developer."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -50,7 +50,7 @@ class InputMessage(WireModel):
 
 
 class InputCall(WireModel):
-    """A call that the model made."""
+    """A function call that the model generated."""
 
     type: Literal["function_call"]
     call_id: StrictStr
@@ -61,7 +61,7 @@ class InputCall(WireModel):
 
 
 class InputCallOutput(WireModel):
-    """What a called function returned."""
+    """The result of a function call."""
 
     type: Literal["function_call_output"]
     call_id: StrictStr
@@ -71,39 +71,39 @@ class InputCallOutput(WireModel):
 
 
 class SummaryPart(WireModel):
-    """A part of a summary of thoughts."""
+    """A part of a summary of reasoning."""
 
     type: Literal["summary_text"]
     text: StrictStr
 
 
-class ThoughtPart(WireModel):
-    """A part of thoughts."""
+class ReasoningPart(WireModel):
+    """A part of reasoning."""
 
     type: Literal["reasoning_text"]
     text: StrictStr
 
 
 class InputReasoning(WireModel):
-    """What the model thought before the next item."""
+    """The model's reasoning before the next item."""
 
     type: Literal["reasoning"]
     summary: tuple[SummaryPart, ...]
-    content: tuple[ThoughtPart, ...] | None = None
+    content: tuple[ReasoningPart, ...] | None = None
     id: StrictStr | None = None
     status: Status | None = None
-    encrypted_content: None = None  #: Only who wrote it can read it.
+    encrypted_content: None = None  #: Not supported: only OpenAI can decrypt it.
 
     @property
     def text(self) -> str:
-        """The thoughts, or a summary where that is all there is."""
+        """The text of the reasoning, or of its summary if there is no content."""
         if self.content:
             return "".join(part.text for part in self.content)
 
         return "\n\n".join(part.text for part in self.summary)
 
 
-def _kind(item: object) -> object:
+def _item_type(item: object) -> object:
     if isinstance(item, Mapping):
         return item.get("type", "message")
 
@@ -115,14 +115,14 @@ InputItem = Annotated[
     | Annotated[InputCall, Tag("function_call")]
     | Annotated[InputCallOutput, Tag("function_call_output")]
     | Annotated[InputReasoning, Tag("reasoning")],
-    Discriminator(_kind),
+    Discriminator(_item_type),
 ]
 
 
-def _as_items(value: object) -> object:
-    """A text is what a user says; items that are models, like an answer's own, are fields.
+def _to_items(value: object) -> object:
+    """Convert the input to a list of items as dicts, without fields that are None.
 
-    Fields that are None say nothing, and are not there.
+    A string becomes a user message. Items may be pydantic models, such as those of a response.
     """
     if isinstance(value, str):
         return ({"role": "user", "content": value},)
@@ -130,10 +130,10 @@ def _as_items(value: object) -> object:
     if not isinstance(value, (list, tuple)):
         return value
 
-    return [_as_fields(item) for item in value]
+    return [_to_fields(item) for item in value]
 
 
-def _as_fields(item: object) -> object:
+def _to_fields(item: object) -> object:
     if isinstance(item, BaseModel):
         return item.model_dump(exclude_none=True)
 
@@ -143,4 +143,4 @@ def _as_fields(item: object) -> object:
     return item
 
 
-Input = Annotated[tuple[InputItem, ...], Field(min_length=1), BeforeValidator(_as_items)]
+Input = Annotated[tuple[InputItem, ...], Field(min_length=1), BeforeValidator(_to_items)]

@@ -1,4 +1,4 @@
-"""A request for a response: the fields we honour, and those we refuse by name."""
+"""The request of the Responses API: its fields, their validation and the conversion to a chat."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from aiomlc.api.protocol.chat_request import (
     parse_chat_request,
 )
 from aiomlc.api.protocol.request import is_noop, with_extra_body
-from aiomlc.api.protocol.response_chat import ItemChat, chat_of
+from aiomlc.api.protocol.response_chat import ItemChat, items_to_chat
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
 from aiomlc.errors import BadRequestError
 
-# Nothing is kept from one request to the next: what needs a memory is refused.
+# Unsupported fields, each with the values that are accepted because they have no effect. The
+# engine keeps no state between requests, so fields that need stored state are unsupported.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "access_programs": (),
     "background": (False,),
@@ -50,8 +51,8 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
-# Fields that chat has by the same name.
-_AS_IN_CHAT = (
+# Fields with the same name in a chat request.
+_SHARED_WITH_CHAT = (
     "model",
     "temperature",
     "top_p",
@@ -67,31 +68,31 @@ _AS_IN_CHAT = (
 
 
 class FunctionTool(WireModel):
-    """A function the model may call; `parameters` is a JSON schema of its arguments."""
+    """A function that the model may call."""
 
     type: Literal["function"]
     name: StrictStr
     description: StrictStr | None = None
-    parameters: JsonObject | None = None
+    parameters: JsonObject | None = None  #: The JSON schema of the arguments.
     strict: StrictBool | None = None
 
 
 class FunctionChoice(WireModel):
-    """The function that must be called."""
+    """The function that the model must call."""
 
     type: Literal["function"]
     name: StrictStr
 
 
 class AllowedFunctions(WireModel):
-    """The functions that may be called, and whether one of them must be."""
+    """The functions that the model may call; with the mode "required", it must call one."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: Annotated[tuple[FunctionChoice, ...], Field(min_length=1)]
 
 
-def _kind(choice: object) -> object:
+def _choice_tag(choice: object) -> object:
     return choice.get("type") if isinstance(choice, Mapping) else getattr(choice, "type", "mode")
 
 
@@ -99,42 +100,42 @@ FunctionToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("mode")]
     | Annotated[FunctionChoice, Tag("function")]
     | Annotated[AllowedFunctions, Tag("allowed_tools")],
-    Discriminator(_kind),
+    Discriminator(_choice_tag),
 ]
 
 
 class PlainFormat(WireModel):
-    """Any text, or any JSON object."""
+    """Unconstrained text, or any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
 class SchemaFormat(JsonSchema):
-    """JSON that a schema describes."""
+    """JSON that conforms to a schema."""
 
     type: Literal["json_schema"]
 
 
 class TextConfig(WireModel):
-    """What the text must be."""
+    """The format of the generated text."""
 
     format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
 
 
 class ReasoningConfig(WireModel):
-    """How much to think, which is told to the template."""
+    """The reasoning effort, which is passed to the chat template."""
 
     effort: ReasoningEffort | None = None
-    #: Echoed: the thoughts are told as they are, and never summarised.
+    #: Echoed only: the response has the full reasoning and no summary.
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class ResponseRequest(WireModel):
-    """A validated request."""
+    """A validated request for a response."""
 
     input: Input
     instructions: StrictStr | None = None  #: A system message before the input.
-    model: StrictStr | None = None  #: Echoed in the answer.
+    model: StrictStr | None = None  #: Echoed in the response.
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -144,10 +145,10 @@ class ResponseRequest(WireModel):
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     stream: StrictBool | None = None
-    metadata: dict[str, StrictStr] | None = None  #: Echoed in the answer.
+    metadata: dict[str, StrictStr] | None = None  #: Echoed in the response.
     user: StrictStr | None = None
     safety_identifier: StrictStr | None = None
-    # Ours, as in chat.
+    # Extensions of OpenAI's API, as in chat requests.
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
@@ -156,31 +157,31 @@ class ResponseRequest(WireModel):
     request_id: StrictStr | None = None
 
     def item_chat(self) -> ItemChat:
-        """The chat that the instructions and the input are."""
-        return chat_of(self.instructions, self.input)
+        """Convert the instructions and the input to chat messages."""
+        return items_to_chat(self.instructions, self.input)
 
-    def as_chat(self) -> ChatCompletionRequest:
-        """The chat that answers this.
+    def to_chat_request(self) -> ChatCompletionRequest:
+        """Convert to the equivalent chat request.
 
         Raises:
-            BadRequestError: a value is out of range; `param` names the field.
+            BadRequestError: If a value is out of range; `param` names the chat field.
         """
-        fields = {name: getattr(self, name) for name in _AS_IN_CHAT}
+        fields = {name: getattr(self, name) for name in _SHARED_WITH_CHAT}
         fields["messages"] = self.item_chat().messages
         fields["max_completion_tokens"] = self.max_output_tokens
-        fields["tools"] = [_chat_tool(tool) for tool in self.tools]
-        fields["tool_choice"] = _chat_choice(self.tool_choice)
-        fields["response_format"] = _chat_format(self.text)
+        fields["tools"] = [_to_chat_tool(tool) for tool in self.tools]
+        fields["tool_choice"] = _to_chat_choice(self.tool_choice)
+        fields["response_format"] = _to_chat_format(self.text)
         fields["reasoning_effort"] = self.reasoning.effort if self.reasoning else None
         fields["stream_options"] = {"include_usage": True} if self.stream else None
         return parse_chat_request(fields)
 
 
 def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
-    """Validate a request's fields.
+    """Validate the fields of a request for a response.
 
     Raises:
-        BadRequestError: a field is invalid, unknown or not supported; `param` names it.
+        BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
     known = {}
     for name, value in with_extra_body(fields).items():
@@ -192,26 +193,26 @@ def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
     return parse(ResponseRequest, known)
 
 
-def _chat_tool(tool: FunctionTool) -> dict[str, Any]:
+def _to_chat_tool(tool: FunctionTool) -> dict[str, Any]:
     return {
         "type": "function",
         "function": tool.model_dump(exclude={"type"}, exclude_none=True),
     }
 
 
-def _chat_choice(choice: FunctionToolChoice | None) -> object:
+def _to_chat_choice(choice: FunctionToolChoice | None) -> object:
     match choice:
         case FunctionChoice():
             return {"type": "function", "function": {"name": choice.name}}
         case AllowedFunctions():
-            tools = [_chat_choice(tool) for tool in choice.tools]
+            tools = [_to_chat_choice(tool) for tool in choice.tools]
             allowed = {"mode": choice.mode, "tools": tools}
             return {"type": "allowed_tools", "allowed_tools": allowed}
         case _:
             return choice
 
 
-def _chat_format(text: TextConfig | None) -> dict[str, Any] | None:
+def _to_chat_format(text: TextConfig | None) -> dict[str, Any] | None:
     if text is None or text.format is None:
         return None
 
@@ -219,5 +220,5 @@ def _chat_format(text: TextConfig | None) -> dict[str, Any] | None:
     if isinstance(text.format, PlainFormat):
         return fields
 
-    kind = fields.pop("type")
-    return {"type": kind, "json_schema": fields}
+    format_type = fields.pop("type")
+    return {"type": format_type, "json_schema": fields}

@@ -1,4 +1,4 @@
-"""The tools that a request offers."""
+"""The wire models of a request's tools and tool choice."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from aiomlc.api.protocol.base import JsonObject, WireModel
 
 
 class FunctionDefinition(WireModel):
-    """A function the model may call; `parameters` is a JSON schema of its arguments."""
+    """A function that the model may call."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
     description: StrictStr | None = None
-    parameters: JsonObject | None = None
-    strict: StrictBool | None = None  #: Whether a call must keep to `parameters`.
+    parameters: JsonObject | None = None  #: The JSON schema of the arguments.
+    strict: StrictBool | None = None  #: Whether calls are constrained to `parameters`.
 
 
 class Tool(WireModel):
-    """One tool, as the caller and the chat template spell it."""
+    """A tool that the model may call."""
 
     type: Literal["function"]
     function: FunctionDefinition
 
     def for_template(self) -> dict[str, Any]:
-        """What the chat template sees: the fields the caller gave."""
+        """Return the tool for the chat template: the fields that the caller set."""
         return self.model_dump(exclude_unset=True, exclude={"function": {"strict"}})
 
 
 class FunctionName(WireModel):
-    """A function, by its name."""
+    """The name of a function."""
 
     name: StrictStr
 
 
 class NamedTool(WireModel):
-    """The tool that must be called."""
+    """The tool that the model must call."""
 
     type: Literal["function"]
     function: FunctionName
 
 
 class ToolSelection(WireModel):
-    """Some of the tools, and whether one of them must be called."""
+    """A subset of the tools, and whether the model must call one of them."""
 
     mode: Literal["auto", "required"]
     tools: Annotated[tuple[NamedTool, ...], Field(min_length=1)]
 
 
 class AllowedTools(WireModel):
-    """The tools that may be called; the model is told of the others too."""
+    """The tools that the model may call; the prompt still contains all tools."""
 
     type: Literal["allowed_tools"]
     allowed_tools: ToolSelection
 
 
-def _kind(choice: object) -> object:
+def _choice_tag(choice: object) -> object:
     if isinstance(choice, Mapping):
         return choice.get("type")
 
@@ -70,5 +70,5 @@ ToolChoice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("mode")]
     | Annotated[NamedTool, Tag("function")]
     | Annotated[AllowedTools, Tag("allowed_tools")],
-    Discriminator(_kind),
+    Discriminator(_choice_tag),
 ]

@@ -1,4 +1,4 @@
-"""Token counts, and how a stream tells them."""
+"""The wire models of token usage."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from aiomlc.api.protocol.base import WireModel
 
 
 class PromptTokensDetails(WireModel):
-    """Where the prompt's tokens came from."""
+    """A breakdown of the prompt tokens."""
 
-    cached_tokens: int = 0  #: Those that an earlier or concurrent request had computed.
+    cached_tokens: int = 0  #: Tokens found in the KV cache, computed for another request.
 
 
 class CompletionTokensDetails(WireModel):
-    """What the completion's tokens were for."""
+    """A breakdown of the completion tokens."""
 
-    reasoning_tokens: int = 0  #: Of its thoughts; estimated where they end.
+    reasoning_tokens: int = 0  #: Tokens of the reasoning and its markers; estimated at its end.
 
 
 class Usage(WireModel):
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails = PromptTokensDetails()
-    #: Of a model that thinks aloud.
+    #: None unless reasoning is separated from the content.
     completion_tokens_details: Annotated[
         CompletionTokensDetails | None, Field(exclude_if=lambda value: value is None)
     ] = None
-    #: Times and rates under upstream's names, where there are any; see `request_metrics`.
+    #: Times and rates under MLC LLM's names, or None if not measured; see `request_metrics`.
     extra: Annotated[dict[str, float] | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class StreamedWithUsage(WireModel):
-    """An event of a stream that ends with the usage, if it was asked for."""
+    """The base class of chunks of a stream that ends with the usage if requested."""
 
-    usage: Usage | None = None  #: In the last event.
+    usage: Usage | None = None  #: Set in the last chunk only.
 
     @model_serializer(mode="wrap")
-    def _wire_form(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # OpenAI has a null usage in every event of a stream that ends with one, else no field.
+    def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As in OpenAI's API: if the usage is requested, all other chunks have a null usage;
+        # otherwise no chunk has the field.
         fields: dict[str, Any] = serialize(self)
         if "usage" not in self.model_fields_set:
             fields.pop("usage", None)

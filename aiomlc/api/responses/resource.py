@@ -1,4 +1,4 @@
-"""`engine.responses`: OpenAI's Responses, without a memory, over the chunks of chat."""
+"""`engine.responses`: OpenAI's Responses API without stored state, on top of chat completions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ResponseInput = str | Iterable[Mapping[str, Any] | BaseModel]
 
 
 class ResponseOptions(TypedDict, total=False):
-    """The optional fields of a response; every other field of OpenAI's is refused by name."""
+    """The optional fields of a request for a response; OpenAI's other fields are rejected."""
 
     instructions: str | None
     model: str | None
@@ -87,19 +87,23 @@ class AsyncResponses:
         stream: bool | None = None,
         **options: Unpack[ResponseOptions],
     ) -> Response | ResponseStream:
-        """Answer a text, or the items of a conversation; with `stream=True`, as events.
+        """Generate a response to a string or to the items of a conversation.
 
-        Nothing is kept: a conversation goes on by handing its items in again, the `output` of an
-        answer among them, and `store`, `previous_response_id` and `background` are refused. An
-        error is raised, also in the middle of a stream: there are no events of errors.
+        Responses are not stored: to continue a conversation, pass all of its items, including the
+        `output` of earlier responses. `store=True`, `previous_response_id` and `background=True`
+        are not supported. Errors are raised, also while a stream is read; there are no error
+        events.
+
+        Returns:
+            The response, or with `stream=True` the stream of its events.
 
         Raises:
-            BadRequestError: a field is invalid, unknown or not supported; `param` names it.
-            PromptTooLongError: the prompt leaves no room for an answer.
-            DuplicateRequestError: `request_id` belongs to a request that is still running.
-            RequestAbortedError: `abort` ended the request.
-            EngineError: the engine is closed, dead, or failed on this request.
-            ModelLoadError: this was the first request, and the model could not be opened.
+            BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
+            PromptTooLongError: If the prompt leaves no room for a completion.
+            DuplicateRequestError: If `request_id` belongs to a request that is still running.
+            RequestAbortedError: If `abort` ended the request.
+            EngineError: If the engine is closed, dead, or failed on this request.
+            ModelLoadError: If this is the first request and the model cannot be loaded.
         """
         request = parse_response_request({"input": input, "stream": stream, **options})
         events = await self.open(request)
@@ -107,24 +111,24 @@ class AsyncResponses:
             return events
 
         async with events:
-            return await _last_response(events)
+            return await _read_final_response(events)
 
     async def open(self, request: ResponseRequest) -> ResponseStream:
-        """The stream of a parsed request, also of one that did not ask for a stream.
+        """Submit a validated request and return its stream, even if `request.stream` is false.
 
         Raises:
-            AiomlcError: as `create`.
+            AiomlcError: As `create`.
         """
         session = await self._service.session()
         model = request.model or session.model.model_name
         try:
-            chat = request.as_chat()
+            chat = request.to_chat_request()
             if chat.request_id is None:
                 chat = chat.model_copy(update={"request_id": f"resp_{uuid.uuid4().hex}"})
 
             chunks = await AsyncCompletions(self._service).open(chat)
         except BadRequestError as error:
-            raise _in_our_words(error, request) from error.__cause__
+            raise _with_response_path(error, request) from error.__cause__
 
         writer = ResponseWriter(request, chunks.request_id, model)
         return ResponseStream(chunks, writer, owner=self._service)
@@ -132,53 +136,58 @@ class AsyncResponses:
 
 @final
 class ResponseStream(ChunkStream[ChatCompletionChunk | None, ResponseEvent]):
-    """The events of one response, in OpenAI's form."""
+    """The stream of one response's events, as an async iterator for one task.
+
+    Yields `ResponseEvent` objects, from `response.created` to `response.completed` or
+    `response.incomplete`. Leaving the scope or `close` cancels the request unless it has finished;
+    see `ChunkStream` for the errors that iteration raises.
+    """
 
     def __init__(
         self, chunks: ChatCompletionStream, writer: ResponseWriter, *, owner: object
     ) -> None:
         super().__init__(chunks.request_id, owner)
-        self._answer = chunks
+        self._chat_chunks = chunks
         self._writer = writer
-        self._begun = False
+        self._started = False
 
     def __repr__(self) -> str:
         return f"<ResponseStream {self.request_id!r}>"
 
     async def _next_delta(self) -> ChatCompletionChunk | None:
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             await checkpoint()
             return None
 
-        return await self._answer.__anext__()
+        return await self._chat_chunks.__anext__()
 
-    def _chunks(self, delta: ChatCompletionChunk | None) -> Iterable[ResponseEvent]:
+    def _delta_to_chunks(self, delta: ChatCompletionChunk | None) -> Iterable[ResponseEvent]:
         return self._writer.begin() if delta is None else self._writer.events(delta)
 
     def _cancel(self) -> None:
-        self._answer.close()
+        self._chat_chunks.close()
 
 
-def _in_our_words(error: BadRequestError, request: ResponseRequest) -> BadRequestError:
-    """The same error with the field's name in a response."""
-    name = error.param
-    if name is not None:
-        error.param = request.item_chat().path(name)
+def _with_response_path(error: BadRequestError, request: ResponseRequest) -> BadRequestError:
+    """Replace the path of a chat field by its path in the response request."""
+    chat_path = error.param
+    if chat_path is not None:
+        error.param = request.item_chat().to_response_path(chat_path)
         message = str(error)
-        if message.startswith(f"{name}:"):
-            error.args = (error.param + message.removeprefix(name),)
+        if message.startswith(f"{chat_path}:"):
+            error.args = (error.param + message.removeprefix(chat_path),)
 
     return error
 
 
-async def _last_response(events: ResponseStream) -> Response:
+async def _read_final_response(events: ResponseStream) -> Response:
     response: Response | None = None
     async for event in events:
         if event.type in ("response.completed", "response.incomplete"):
             response = event.response
 
     if response is None:
-        raise RequestFailedError("the stream ended before the answer did")
+        raise RequestFailedError("the stream ended before the response was finished")
 
     return response

@@ -1,4 +1,4 @@
-"""From a chat's chunks to a response's events: the one place that knows both."""
+"""Conversion of chat completion chunks to the events of a response."""
 
 from __future__ import annotations
 
@@ -28,68 +28,68 @@ Item = ReasoningItem | MessageItem | FunctionCallItem
 
 
 class _TextKind(NamedTuple):
-    """An item with a text that grows, and what its events are called."""
+    """A kind of item with streamed text, and the names of its events."""
 
     item: type[ReasoningItem] | type[MessageItem]
     part: type[ReasoningText] | type[OutputText]
     id_prefix: str
-    event: str
-    more: Mapping[str, object]  #: Of every event of the text.
+    event: str  #: The common prefix of the names of the text's events.
+    event_fields: Mapping[str, object]  #: Additional fields of each of these events.
 
 
-_THOUGHTS = _TextKind(ReasoningItem, ReasoningText, "rs", "response.reasoning_text", {})
-_ANSWER = _TextKind(MessageItem, OutputText, "msg", "response.output_text", {"logprobs": []})
+_REASONING = _TextKind(ReasoningItem, ReasoningText, "rs", "response.reasoning_text", {})
+_MESSAGE = _TextKind(MessageItem, OutputText, "msg", "response.output_text", {"logprobs": []})
 
 
 @final
 class ResponseWriter:
-    """Writes the events of one answer, in order."""
+    """A converter from the chunks of one chat completion to the events of one response."""
 
     def __init__(self, request: ResponseRequest, response_id: str, model: str) -> None:
-        self._numbers = itertools.count()
-        self._common = _echo(request) | {
+        self._sequence_numbers = itertools.count()
+        self._common = _request_fields(request) | {
             "id": response_id,
             "created_at": int(time.time()),
             "model": model,
         }
-        self._output: list[Item] = []  # The items that are done.
-        self._open: Item | None = None  # The one that grows; its text is in the pieces.
-        self._pieces: list[str] = []
-        self._is_cut = False
+        self._output: list[Item] = []  # The complete items.
+        self._open_item: Item | None = None  # The incomplete item; its text is in the deltas.
+        self._deltas: list[str] = []
+        self._is_truncated = False
 
     def begin(self) -> Iterator[ResponseEvent]:
-        """What is told before the model says anything."""
+        """Yield the events that precede any output."""
         for name in ("response.created", "response.in_progress"):
             yield self._event(name, response=self._response("in_progress"))
 
     def events(self, chunk: ChatCompletionChunk) -> Iterator[ResponseEvent]:
-        """What one chunk adds. The chunk with the usage is the last."""
+        """Yield the events of one chunk; the chunk with the usage must be the last."""
         for choice in chunk.choices:
             if choice.delta.reasoning_content:
-                yield from self._add_text(_THOUGHTS, choice.delta.reasoning_content)
+                yield from self._add_text(_REASONING, choice.delta.reasoning_content)
             if choice.delta.content:
-                yield from self._add_text(_ANSWER, choice.delta.content)
+                yield from self._add_text(_MESSAGE, choice.delta.content)
             for call in choice.delta.tool_calls or ():
                 yield from self._add_call(call)
             if choice.finish_reason is not None:
-                self._is_cut = choice.finish_reason == "length"
-                yield from self._end()
+                self._is_truncated = choice.finish_reason == "length"
+                yield from self._finish()
         if chunk.usage is not None:
-            status = "incomplete" if self._is_cut else "completed"
-            response = self._response(status, usage=_usage(chunk.usage))
+            status = "incomplete" if self._is_truncated else "completed"
+            response = self._response(status, usage=_to_response_usage(chunk.usage))
             yield self._event(f"response.{status}", response=response)
 
     def _add_text(self, kind: _TextKind, text: str) -> Iterator[ResponseEvent]:
-        if not isinstance(self._open, kind.item):
-            yield from self._close()
+        if not isinstance(self._open_item, kind.item):
+            yield from self._close_item()
             yield from self._open_text(kind)
 
-        yield self._grow(kind.event, text, content_index=0, **kind.more)
+        yield self._add_delta(kind.event, text, content_index=0, **kind.event_fields)
 
     def _add_call(self, call: ChoiceDeltaToolCall) -> Iterator[ResponseEvent]:
         if call.id is not None:
-            yield from self._close()
-            yield self._added(
+            yield from self._close_item()
+            yield self._start_item(
                 FunctionCallItem(
                     id=f"fc_{uuid.uuid4().hex}",
                     call_id=call.id,
@@ -100,66 +100,70 @@ class ResponseWriter:
             )
 
         if call.function.arguments:
-            yield self._grow("response.function_call_arguments", call.function.arguments)
+            yield self._add_delta("response.function_call_arguments", call.function.arguments)
 
     def _open_text(self, kind: _TextKind) -> Iterator[ResponseEvent]:
         item_id = f"{kind.id_prefix}_{uuid.uuid4().hex}"
-        yield self._added(kind.item(id=item_id, status="in_progress", content=[]))
-        yield self._of_item(
+        yield self._start_item(kind.item(id=item_id, status="in_progress", content=[]))
+        yield self._item_event(
             "response.content_part.added", item_id, content_index=0, part=kind.part(text="")
         )
 
-    def _end(self) -> Iterator[ResponseEvent]:
-        if self._open is None and not self._output:
-            yield from self._open_text(_ANSWER)  # An answer of no text is a message of none.
+    def _finish(self) -> Iterator[ResponseEvent]:
+        if self._open_item is None and not self._output:
+            yield from self._open_text(_MESSAGE)  # An empty completion is an empty message.
 
-        yield from self._close(is_cut=self._is_cut)
+        yield from self._close_item(is_truncated=self._is_truncated)
 
-    def _close(self, *, is_cut: bool = False) -> Iterator[ResponseEvent]:
-        status = "incomplete" if is_cut else "completed"
-        text = "".join(self._pieces)
-        match self._open:
+    def _close_item(self, *, is_truncated: bool = False) -> Iterator[ResponseEvent]:
+        status = "incomplete" if is_truncated else "completed"
+        text = "".join(self._deltas)
+        match self._open_item:
             case None:
                 return
             case ReasoningItem(id=item_id):
-                yield from self._close_text(_THOUGHTS, item_id, text)
+                yield from self._close_text(_REASONING, item_id, text)
                 content: list[Any] = [ReasoningText(text=text)]
-                done: Item = self._open.model_copy(update={"status": status, "content": content})
+                done: Item = self._open_item.model_copy(
+                    update={"status": status, "content": content}
+                )
             case MessageItem(id=item_id):
-                yield from self._close_text(_ANSWER, item_id, text)
+                yield from self._close_text(_MESSAGE, item_id, text)
                 content = [OutputText(text=text)]
-                done = self._open.model_copy(update={"status": status, "content": content})
+                done = self._open_item.model_copy(update={"status": status, "content": content})
             case FunctionCallItem(id=item_id):
-                yield self._of_item(
+                yield self._item_event(
                     "response.function_call_arguments.done", item_id, arguments=text
                 )
-                done = self._open.model_copy(update={"status": status, "arguments": text})
+                done = self._open_item.model_copy(update={"status": status, "arguments": text})
 
         yield self._event("response.output_item.done", output_index=len(self._output), item=done)
         self._output.append(done)
-        self._open = None
+        self._open_item = None
 
     def _close_text(self, kind: _TextKind, item_id: str, text: str) -> Iterator[ResponseEvent]:
-        yield self._of_item(f"{kind.event}.done", item_id, content_index=0, text=text, **kind.more)
+        yield self._item_event(
+            f"{kind.event}.done", item_id, content_index=0, text=text, **kind.event_fields
+        )
         part = kind.part(text=text)
-        yield self._of_item("response.content_part.done", item_id, content_index=0, part=part)
+        yield self._item_event("response.content_part.done", item_id, content_index=0, part=part)
 
-    def _added(self, item: Item) -> ResponseEvent:
-        self._open = item
-        self._pieces = []
+    def _start_item(self, item: Item) -> ResponseEvent:
+        self._open_item = item
+        self._deltas = []
         return self._event("response.output_item.added", output_index=len(self._output), item=item)
 
-    def _grow(self, name: str, delta: str, **fields: object) -> ResponseEvent:
-        assert self._open is not None, "an item was added"
-        self._pieces.append(delta)
-        return self._of_item(f"{name}.delta", self._open.id, delta=delta, **fields)
+    def _add_delta(self, name: str, delta: str, **fields: object) -> ResponseEvent:
+        assert self._open_item is not None, "a delta follows the start of its item"
+        self._deltas.append(delta)
+        return self._item_event(f"{name}.delta", self._open_item.id, delta=delta, **fields)
 
-    def _of_item(self, kind: str, item_id: str, /, **fields: object) -> ResponseEvent:
-        return self._event(kind, output_index=len(self._output), item_id=item_id, **fields)
+    def _item_event(self, event_type: str, item_id: str, /, **fields: object) -> ResponseEvent:
+        return self._event(event_type, output_index=len(self._output), item_id=item_id, **fields)
 
-    def _event(self, kind: str, /, **fields: object) -> ResponseEvent:
+    def _event(self, event_type: str, /, **fields: object) -> ResponseEvent:
         return ResponseEvent.model_validate(
-            {"type": kind, "sequence_number": next(self._numbers), **fields}
+            {"type": event_type, "sequence_number": next(self._sequence_numbers), **fields}
         )
 
     def _response(self, status: str, usage: ResponseUsage | None = None) -> Response:
@@ -175,8 +179,8 @@ class ResponseWriter:
         )
 
 
-def _echo(request: ResponseRequest) -> dict[str, Any]:
-    """The request's own fields in its answer, with what stands for those it left out."""
+def _request_fields(request: ResponseRequest) -> dict[str, Any]:
+    """Return the request's fields to echo in the response, with defaults for missing ones."""
     fields = request.model_dump(by_alias=True, exclude_none=True)
     tools = [{"parameters": None, "strict": None, **tool} for tool in fields.get("tools", ())]
     return {
@@ -193,7 +197,7 @@ def _echo(request: ResponseRequest) -> dict[str, Any]:
     }
 
 
-def _usage(usage: Usage) -> ResponseUsage:
+def _to_response_usage(usage: Usage) -> ResponseUsage:
     details = usage.completion_tokens_details
     return ResponseUsage.model_validate(
         {

@@ -1,4 +1,4 @@
-"""What every stream of chunks does, whatever its chunks are."""
+"""The base class of all asynchronous streams of chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ __all__ = (
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Generator, Iterable
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
 
 from anyio.lowlevel import checkpoint
@@ -20,28 +19,36 @@ _Chunk = TypeVar("_Chunk")
 
 
 class ChunkStream(ABC, Generic[_Delta, _Chunk]):
-    """The chunks of one request. Leaving it early, in any way, cancels the request.
+    """The chunks of one request, as an async iterator and an async context manager for one task.
 
-    An async iterator for one task, and an async context manager; it works with
-    `contextlib.aclosing`. When the reader is slow, the chunks it missed come merged as one.
+    Iteration yields chunks until the request has finished. If the reader falls behind, the tokens
+    generated in the meantime arrive merged in one chunk. Leaving the scope, `close` and `aclose`
+    (also through `contextlib.aclosing`) end the stream, and cancel the request if it is still
+    running; so does garbage collection. Iterating a closed stream ends at once.
+
+    Raises:
+        RequestAbortedError: While iterating, if `abort` ended the request.
+        DeadlineExceededError: While iterating, if a time limit of the request has passed.
+        LogitsProcessorError: While iterating, if a logits processor raised an exception.
+        EngineError: While iterating, if the engine was closed, or failed.
     """
 
     def __init__(self, request_id: str, owner: object) -> None:
-        self.request_id = request_id  #: The id of every chunk, and what `abort` takes.
-        self._owner = owner  # The engine serves as long as somebody reads.
+        self.request_id = request_id  #: The id of every chunk, and the argument of `abort`.
+        self._owner = owner  # Keeps the engine alive while the stream is in use.
         self._ready: deque[_Chunk] = deque()
 
     @abstractmethod
     def _next_delta(self) -> Awaitable[_Delta]:
-        """Wait for the next delta; raises StopAsyncIteration at the end."""
+        """Wait for the next delta; raise StopAsyncIteration at the end."""
 
     @abstractmethod
-    def _chunks(self, delta: _Delta) -> Iterable[_Chunk]:
-        """The chunks of a delta, perhaps none."""
+    def _delta_to_chunks(self, delta: _Delta) -> Iterable[_Chunk]:
+        """Return the chunks of a delta; there may be none."""
 
     @abstractmethod
     def _cancel(self) -> None:
-        """Cancel what is unfinished. Never blocks."""
+        """Cancel the request unless it has finished. Never blocks."""
 
     def __aiter__(self) -> Self:
         return self
@@ -52,12 +59,16 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
             await checkpoint()
 
         while not ready:
-            ready.extend(self._chunks(await self._next_delta()))
+            ready.extend(self._delta_to_chunks(await self._next_delta()))
 
         return ready.popleft()
 
     async def receive_batch(self) -> list[_Chunk]:
-        """Wait for a chunk, and take all that are there; an empty list is the end."""
+        """Wait for a chunk and return all that are ready; an empty list means the end.
+
+        Raises:
+            AiomlcError: As iteration.
+        """
         try:
             batch = [await self.__anext__()]
         except StopAsyncIteration:
@@ -70,23 +81,19 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self.close()
 
     async def aclose(self) -> None:
-        """Close the stream."""
+        """Close the stream, as `close` does."""
         self.close()
         await checkpoint()
 
     def close(self) -> AlreadyDone:
-        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope.
+        """Close the stream and cancel the request unless it has finished.
 
-        The call does it; what it returns may be awaited, as OpenAI's client has it.
+        Never blocks, so it is safe in a cancelled scope. The call itself closes the stream;
+        awaiting the returned value is optional, and allows code written for OpenAI's client.
         """
         self._ready.clear()
         self._cancel()
@@ -95,7 +102,7 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
 
 @final
 class AlreadyDone:
-    """Nothing to wait for; awaiting it is a checkpoint."""
+    """An awaitable that is already complete; awaiting it is a checkpoint."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         return checkpoint().__await__()

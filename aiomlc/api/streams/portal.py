@@ -1,4 +1,4 @@
-"""The way from blocking code to an engine: a portal to the thread of an event loop."""
+"""Access to an async engine from blocking code, through a thread that runs an event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, final
 
 from anyio import CancelScope
@@ -27,7 +26,12 @@ _T = TypeVar("_T")
 
 @final
 class BlockingStream(Generic[_T]):
-    """The chunks of one request, for one thread. Leaving it early cancels the request."""
+    """The chunks of one request for blocking code, as an iterator and a context manager.
+
+    For use by one thread. Yields and raises what the wrapped `ChunkStream` yields and raises.
+    Leaving the scope and `close` end the stream, and cancel the request if it is still running;
+    so does a KeyboardInterrupt during iteration.
+    """
 
     def __init__(self, stream: ChunkStream[Any, _T], portal: EnginePortal) -> None:
         self._stream = stream
@@ -36,7 +40,7 @@ class BlockingStream(Generic[_T]):
 
     @property
     def request_id(self) -> str:
-        """The id of every chunk, and what `abort` takes."""
+        """The id of every chunk, and the argument of `abort`."""
         return self._stream.request_id
 
     def __iter__(self) -> Self:
@@ -54,22 +58,21 @@ class BlockingStream(Generic[_T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Cancel what is unfinished."""
+        """Close the stream and cancel the request unless it has finished."""
         self._ready.clear()
         self._portal.call_if_open(self._stream.aclose)
 
     def receive_batch(self) -> list[_T]:
-        """Wait for a chunk, and take all that are there; an empty list is the end."""
-        # A trip through the portal costs as much as many chunks, so it fetches all there are.
+        """Wait for a chunk and return all that are ready; an empty list means the end.
+
+        Raises:
+            AiomlcError: As iteration.
+        """
+        # A call through the portal costs as much as many chunks, so fetch all that are ready.
         try:
             return self._portal.call(self._stream.receive_batch)
         except KeyboardInterrupt:
@@ -79,23 +82,24 @@ class BlockingStream(Generic[_T]):
 
 @asynccontextmanager
 async def open_portal() -> AsyncIterator[BlockingPortal]:
-    """A portal to the running event loop. Calls that are not done at its end are cancelled."""
-    raised: BaseException | None = None
+    """Open a portal to the running event loop; leaving the scope cancels its unfinished calls."""
+    body_error: BaseException | None = None
     async with BlockingPortal() as portal:
         try:
             yield portal
-        except BaseException as error:  # noqa: BLE001 - raised again where no group wraps it.
-            raised = error
+        except BaseException as error:  # noqa: BLE001 - raised below, outside the task group.
+            body_error = error
         finally:
             await portal.stop(cancel_remaining=True)
 
-    if raised is not None:
-        raise raised
+    # Raised here so that the portal's task group does not wrap the error in an exception group.
+    if body_error is not None:
+        raise body_error
 
 
 @final
 class EnginePortal:
-    """The event loop's thread that hosts one engine."""
+    """A thread with an event loop that runs one engine."""
 
     def __init__(self, engine: AbstractAsyncContextManager[object]) -> None:
         self._closing = threading.Lock()
@@ -107,18 +111,20 @@ class EnginePortal:
             self._thread_id = self._portal.call(threading.get_ident)
             self._stack: ExitStack | None = stack.pop_all()
 
-        # For a program that forgets `terminate`: no native loop may outlive the interpreter.
+        # For programs that do not call `terminate`: no native loop may outlive the interpreter.
         self._exit_hook = partial(_close_if_alive, weakref.ref(self))
         atexit.register(self._exit_hook)
         self._is_inherited = False
         invalidate_after_fork(self)
 
     def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
-        """Run a function in the engine's thread. An interrupted caller cancels it.
+        """Run an async function in the engine's thread and return its result.
+
+        A KeyboardInterrupt in the calling thread cancels the function.
 
         Raises:
-            EngineClosedError: the engine was terminated, or is another process's.
-            EngineError: this is the engine's thread, which cannot wait for itself.
+            EngineClosedError: If the engine was terminated, or belongs to the parent process.
+            EngineError: If called from the engine's thread, which cannot wait for itself.
         """
         call = _Call(partial(function, *args))
         try:
@@ -126,7 +132,7 @@ class EnginePortal:
         except CancelledError as error:
             raise EngineClosedError("the engine was terminated") from error
         except KeyboardInterrupt:
-            with suppress(RuntimeError):  # The portal is closed, and its tasks with it.
+            with suppress(RuntimeError):  # The portal is closed, which also ended its tasks.
                 self._portal.call(call.cancel)
 
             raise
@@ -144,12 +150,18 @@ class EnginePortal:
             raise EngineClosedError("the engine was terminated") from error
 
     def call_if_open(self, function: Callable[[], Awaitable[object]]) -> None:
-        """Run a function that has nothing to do once the engine is closed."""
+        """Run a function in the engine's thread; do nothing if the engine is closed."""
         with suppress(EngineClosedError):
             self.call(function)
 
     def close(self) -> None:
-        """Leave the engine's scope and end its thread. The second caller waits for the first."""
+        """Leave the engine's scope and end its thread.
+
+        Idempotent; concurrent calls wait until the first has finished.
+
+        Raises:
+            EngineDeadError: If the engine had failed.
+        """
         with self._closing:
             stack, self._stack = self._stack, None
             if stack is not None:
@@ -157,29 +169,32 @@ class EnginePortal:
                 stack.close()
 
     def abandon(self) -> None:
-        """Be closed, in a process that has none of the engine's threads."""
+        """Mark the portal as closed in a forked process, which has none of the engine's threads."""
         self._is_inherited = True
-        self._closing = threading.Lock()  # The other one may be held by a thread that is not here.
-        leak(self._stack)  # What is in it would wait for the event loop when it is freed.
+        self._closing = threading.Lock()  # The old lock may be held by a thread of the parent.
+        leak(self._stack)  # Freeing its contexts would wait for the parent's event loop.
         self._stack = None
 
     def runs_here(self) -> bool:
-        """Whether the calling thread is the engine's."""
+        """Return whether the calling thread is the engine's thread."""
         return self._thread_id == threading.get_ident()
 
     def close_at_exit(self) -> None:
-        """Close when the interpreter ends, for a caller that must not wait for this thread."""
+        """Close when the interpreter exits, for a caller that must not wait for the thread."""
         atexit.register(self.close_quietly)
 
     def close_quietly(self) -> None:
-        """Close where nobody could take the engine's own failure."""
+        """Close and ignore a failure of the engine, where no caller could handle the error."""
         with suppress(EngineDeadError):
             self.close()
 
 
 @final
 class _Call(Generic[_T]):
-    """A function in the engine's thread; an interrupt may come before its future is there."""
+    """A cancellable function call in the engine's thread.
+
+    The caller may be interrupted before it has the call's future, so `cancel` cannot rely on it.
+    """
 
     def __init__(self, function: Callable[[], Awaitable[_T]]) -> None:
         self._function = function
@@ -194,7 +209,7 @@ class _Call(Generic[_T]):
         raise EngineClosedError("the caller was interrupted")
 
     def cancel(self) -> None:
-        """End the call. In the engine's thread."""
+        """Cancel the call. Must run in the engine's thread."""
         self._is_cancelled = True
         if self._scope is not None:
             self._scope.cancel()

@@ -1,4 +1,4 @@
-"""The command line on a scripted engine; a process and a terminal of its own are e2e's."""
+"""The command line with a scripted engine; tests/e2e runs it in a process and in a terminal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 import aiomlc
 from aiomlc import AsyncMLCEngine, ModelLoadError
 from aiomlc.api.session.loader import Loader
-from aiomlc.cli import history, talk
+from aiomlc.cli import history, terminal_chat
 from aiomlc.cli.app import app
-from aiomlc.cli.chat_session import AnswerStatistics, Conversation
+from aiomlc.cli.chat_session import ChatSession, ResponseStatistics
 from aiomlc.cli.progress import ProgressDisplay
-from aiomlc.cli.talk import Talk
+from aiomlc.cli.terminal_chat import TerminalChat
 from aiomlc.errors import EngineDeadError
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.sampling_params import SequenceOptions
@@ -32,7 +32,7 @@ from aiomlc.testing import FakeCore, fake_loader
 
 @final
 class Screen(io.StringIO):
-    """A terminal that presses Ctrl-C when a text has appeared on it."""
+    """A terminal that sends SIGINT (Ctrl-C) when its output ends with a given string."""
 
     def __init__(self, *, interrupt_after: str | None = None, is_terminal: bool = False) -> None:
         super().__init__()
@@ -51,39 +51,39 @@ class Screen(io.StringIO):
 
 
 @final
-class Setting:
-    """A talk on a fake core, and what it wrote."""
+class Scene:
+    """A terminal chat on a fake core, with its captured output."""
 
     def __init__(
-        self, core: FakeCore, engine: AsyncMLCEngine, make_talk: Callable[..., Talk]
+        self, core: FakeCore, engine: AsyncMLCEngine, make_terminal: Callable[..., TerminalChat]
     ) -> None:
         self.core = core
         self.engine = engine
         self.output = Screen()
         self.notes = Screen()
-        self.conversation = Conversation(engine, options={"max_tokens": 50})
-        self._make_talk = make_talk
+        self.session = ChatSession(engine, options={"max_tokens": 50})
+        self._make_terminal = make_terminal
 
     @property
-    def talk(self) -> Talk:
-        return self._make_talk(
-            self.conversation, self.output, self.notes, statistics=self.engine.statistics
+    def terminal(self) -> TerminalChat:
+        return self._make_terminal(
+            self.session, self.output, self.notes, statistics=self.engine.statistics
         )
 
 
 @contextmanager
-def setting(core: FakeCore) -> Iterator[Setting]:
+def make_scene(core: FakeCore) -> Iterator[Scene]:
     engine = AsyncMLCEngine(loader=fake_loader(core))
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine):
-        yield Setting(core, engine, lambda *args, **kwargs: Talk(portal, *args, **kwargs))
+        yield Scene(core, engine, lambda *args, **kwargs: TerminalChat(portal, *args, **kwargs))
 
 
-def lines(*script: str | type[BaseException]) -> Callable[[], str]:
-    """A `read_line` that follows a script and then is at the end of input."""
-    following = iter(script)
+def scripted_lines(*script: str | type[BaseException]) -> Callable[[], str]:
+    """Return a `read_line` that returns or raises the items of a script, and then EOFError."""
+    remaining = iter(script)
 
     def read_line() -> str:
-        line = next(following, EOFError)
+        line = next(remaining, EOFError)
         if isinstance(line, str):
             return line
         raise line
@@ -91,31 +91,31 @@ def lines(*script: str | type[BaseException]) -> Callable[[], str]:
     return read_line
 
 
-def test_an_answer_is_written_and_kept_in_the_conversation() -> None:
-    with setting(FakeCore(["Hello!"])) as scene:
-        scene.talk.answer("Hi")
+def test_a_response_is_written_and_added_to_the_messages() -> None:
+    with make_scene(FakeCore(["Hello!"])) as scene:
+        scene.terminal.answer("Hi")
 
     assert scene.output.getvalue() == "Hello!\n"
     assert "6 tokens" in scene.notes.getvalue()
-    assert scene.conversation.messages == [
+    assert scene.session.messages == [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": "Hello!"},
     ]
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_conversation() -> None:
+def test_ctrl_c_stops_the_response_but_not_the_chat() -> None:
     core = FakeCore(["abcdef", "Yes."], hand_stepped=True)
-    with setting(core) as scene:
+    with make_scene(core) as scene:
         scene.output = Screen(interrupt_after="abc")
         core.allow(3)
-        reader = scene.talk
-        reader.converse(lines("Count"))
-        core.allow(100)  # Taking in the cancellation uses some up, and how many is not certain.
-        reader.converse(lines("Again?"))
+        reader = scene.terminal
+        reader.chat(scripted_lines("Count"))
+        core.allow(100)  # The cancellation also uses some steps; how many varies.
+        reader.chat(scripted_lines("Again?"))
 
     assert scene.output.getvalue() == "abc\n\nYes.\n"
     assert core.cancelled == [1]
-    assert [message["content"] for message in scene.conversation.messages] == [
+    assert [message["content"] for message in scene.session.messages] == [
         "Count",
         "abc",
         "Again?",
@@ -123,20 +123,20 @@ def test_ctrl_c_stops_the_answer_and_not_the_conversation() -> None:
     ]
 
 
-def test_ctrl_c_leaves_when_there_was_only_one_question() -> None:
+def test_ctrl_c_raises_keyboard_interrupt_for_a_single_prompt() -> None:
     core = FakeCore(["abcdef"], hand_stepped=True)
-    with setting(core) as scene:
+    with make_scene(core) as scene:
         scene.output = Screen(interrupt_after="ab")
         core.allow(2)
         with pytest.raises(KeyboardInterrupt):
-            scene.talk.answer("Count")
+            scene.terminal.answer("Count")
 
     assert scene.output.getvalue() == "ab\n"
     assert scene.notes.getvalue() == "[stopped]\n"
     assert core.cancelled == [1]
 
 
-def test_ctrl_c_before_the_first_word_takes_the_question_back(
+def test_ctrl_c_before_the_first_token_removes_the_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core = FakeCore(["abc"], hand_stepped=True)
@@ -148,49 +148,51 @@ def test_ctrl_c_before_the_first_word_takes_the_question_back(
         return sequence_id
 
     monkeypatch.setattr(core, "submit", submit_and_interrupt)
-    with setting(core) as scene:
-        scene.talk.converse(lines("Count"))
+    with make_scene(core) as scene:
+        scene.terminal.chat(scripted_lines("Count"))
 
-    assert scene.conversation.messages == []
+    assert scene.session.messages == []
 
 
 def test_commands_are_not_sent_to_the_model() -> None:
-    with setting(FakeCore()) as scene:
-        scene.talk.converse(lines("/help", "/stats", "/nonsense", "", "/exit", "never read"))
+    with make_scene(FakeCore()) as scene:
+        scene.terminal.chat(
+            scripted_lines("/help", "/stats", "/nonsense", "", "/exit", "never read")
+        )
 
     assert scene.core.prompts == []
     assert "/reset" in scene.notes.getvalue()
     assert "free_pages=64" in scene.notes.getvalue()
-    assert "no such command" in scene.notes.getvalue()
+    assert "unknown command" in scene.notes.getvalue()
 
 
-def test_reset_forgets_everything_but_the_system_message() -> None:
-    with setting(FakeCore()) as scene:
-        scene.conversation = Conversation(scene.engine, system="Be brief.")
-        scene.talk.converse(lines("Hi", "/reset"))
+def test_reset_keeps_only_the_system_message() -> None:
+    with make_scene(FakeCore()) as scene:
+        scene.session = ChatSession(scene.engine, system="Be brief.")
+        scene.terminal.chat(scripted_lines("Hi", "/reset"))
 
-    assert scene.conversation.messages == [{"role": "system", "content": "Be brief."}]
+    assert scene.session.messages == [{"role": "system", "content": "Be brief."}]
 
 
-def test_ctrl_c_at_the_prompt_gives_a_new_prompt() -> None:
-    with setting(FakeCore(["Yes."])) as scene:
-        scene.talk.converse(lines(KeyboardInterrupt, "There?"))
+def test_ctrl_c_while_reading_a_line_shows_a_new_prompt() -> None:
+    with make_scene(FakeCore(["Yes."])) as scene:
+        scene.terminal.chat(scripted_lines(KeyboardInterrupt, "There?"))
 
     assert scene.output.getvalue() == "\nYes.\n"
 
 
-def test_a_request_that_fails_is_one_line_and_the_next_one_is_answered() -> None:
-    with setting(FakeCore(["Yes."], failures={1: "no luck"})) as scene:
-        scene.talk.converse(lines("First", "Second"))
+def test_a_failed_request_is_reported_in_one_line_and_the_chat_continues() -> None:
+    with make_scene(FakeCore(["Yes."], failures={1: "no luck"})) as scene:
+        scene.terminal.chat(scripted_lines("First", "Second"))
 
     assert scene.output.getvalue() == "Yes.\n"
     assert "aiomlc: no luck" in scene.notes.getvalue()
-    assert [message["content"] for message in scene.conversation.messages] == ["Second", "Yes."]
+    assert [message["content"] for message in scene.session.messages] == ["Second", "Yes."]
 
 
-def test_an_engine_that_dies_ends_the_conversation() -> None:
-    with pytest.raises(EngineDeadError), setting(FakeCore(dies_at_step=1)) as scene:
-        scene.talk.converse(lines("First", "Second"))
+def test_a_dead_engine_ends_the_chat() -> None:
+    with pytest.raises(EngineDeadError), make_scene(FakeCore(dies_at_step=1)) as scene:
+        scene.terminal.chat(scripted_lines("First", "Second"))
 
     assert len(scene.core.prompts) == 1
 
@@ -198,25 +200,28 @@ def test_an_engine_that_dies_ends_the_conversation() -> None:
 @pytest.mark.parametrize(
     ("statistics", "expected"),
     [
-        (AnswerStatistics(11, 0.05, 10, 2.0, "stop"), "11 tokens, first after 50 ms, 5.0 tokens/s"),
-        (AnswerStatistics(1, 0.05, 0, 0.0, "length"), "1 tokens, first after 50 ms, cut off at"),
-        (AnswerStatistics(first_token_seconds=0.05), "stopped"),
+        (
+            ResponseStatistics(11, 0.05, 10, 2.0, "stop"),
+            "11 tokens, first after 50 ms, 5.0 tokens/s",
+        ),
+        (ResponseStatistics(1, 0.05, 0, 0.0, "length"), "1 tokens, first after 50 ms, cut off at"),
+        (ResponseStatistics(first_token_seconds=0.05), "stopped"),
     ],
 )
-def test_the_figures_of_an_answer(statistics: AnswerStatistics, expected: str) -> None:
+def test_response_statistics_are_formatted(statistics: ResponseStatistics, expected: str) -> None:
     assert str(statistics).startswith(expected)
 
 
 async def truncated_weights(*_: object, **__: object) -> NoReturn:
-    """A loader that finds a broken model."""
+    """A loader that fails as for a broken model."""
     raise ModelLoadError("weights.bin is truncated")
 
 
 def run(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], loader: Loader
 ) -> tuple[int, str, str]:
-    """Run the app with a fake model; returns exit code, stdout and stderr."""
-    monkeypatch.setattr(talk, "AsyncMLCEngine", partial(AsyncMLCEngine, loader=loader))
+    """Run the app with a fake model; return the exit code, stdout and stderr."""
+    monkeypatch.setattr(terminal_chat, "AsyncMLCEngine", partial(AsyncMLCEngine, loader=loader))
     result = CliRunner().invoke(app, arguments)
     return result.exit_code, result.stdout, result.stderr
 
@@ -232,17 +237,17 @@ def test_the_prompt_and_the_options_reach_the_engine(monkeypatch: pytest.MonkeyP
     assert (options.seed, options.max_tokens, options.temperature) == (7, 4, 0.5)
 
 
-def test_lines_of_standard_input_are_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_line_of_standard_input_is_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\nYou?\n"))
     core = FakeCore(["Hello!", "Me."])
 
-    with setting(core) as scene, history.line_reader() as read_line:
-        scene.talk.converse(read_line)
+    with make_scene(core) as scene, history.line_reader() as read_line:
+        scene.terminal.chat(read_line)
 
     assert scene.output.getvalue() == "Hello!\nMe.\n"
 
 
-def test_a_model_that_does_not_load_is_one_line_and_exit_code_1(
+def test_a_model_load_error_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code, output, errors = run(monkeypatch, ["chat", "Hi"], truncated_weights)
@@ -258,15 +263,15 @@ def test_a_value_out_of_range_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) ->
     assert "temperature" in errors
 
 
-def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_raises_the_original_error(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = partial(AsyncMLCEngine, loader=truncated_weights)
-    monkeypatch.setattr(talk, "AsyncMLCEngine", engine)
+    monkeypatch.setattr(terminal_chat, "AsyncMLCEngine", engine)
     result = CliRunner().invoke(app, ["chat", "Hi", "--debug"])
 
     assert isinstance(result.exception, ModelLoadError)
 
 
-def test_plan_prints_the_table_and_what_was_given() -> None:
+def test_plan_prints_the_table_and_the_given_settings() -> None:
     result = CliRunner().invoke(app, ["plan", "--max-num-sequence", "3", "--mode", "server"])
 
     assert result.exit_code == 0
@@ -274,7 +279,7 @@ def test_plan_prints_the_table_and_what_was_given() -> None:
     assert "max_num_sequence                     3      given" in result.stdout
 
 
-def test_plan_shows_what_a_cache_of_eight_bits_spares() -> None:
+def test_plan_shows_that_an_int8_cache_holds_more_tokens() -> None:
     def tokens(*more: str) -> int:
         result = CliRunner().invoke(app, ["plan", *more])
         line = next(line for line in result.stdout.splitlines() if "KV cache" in line)
@@ -285,21 +290,21 @@ def test_plan_shows_what_a_cache_of_eight_bits_spares() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "message"),
     [
         (["--max-total-sequence-length", f"{2**40}"], 1, "MORE THAN THE BUDGET"),
         (["--mode", "tiny"], 2, "mode is 'tiny'"),
         (["--kv-cache-dtype", "int4"], 2, "kv_cache_dtype is 'int4'"),
     ],
 )
-def test_a_plan_that_cannot_be_is_an_error(arguments: list[str], code: int, words: str) -> None:
+def test_an_impossible_plan_is_an_error(arguments: list[str], code: int, message: str) -> None:
     result = CliRunner().invoke(app, ["plan", *arguments])
 
     assert result.exit_code == code
-    assert words in result.stderr
+    assert message in result.stderr
 
 
-def test_version_names_what_a_bug_report_needs() -> None:
+def test_version_prints_the_package_versions() -> None:
     result = CliRunner().invoke(app, ["version"])
 
     assert result.exit_code == 0
@@ -308,7 +313,7 @@ def test_version_names_what_a_bug_report_needs() -> None:
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version_is_an_option_as_well(option: str) -> None:
+def test_the_version_option_prints_the_version(option: str) -> None:
     result = CliRunner().invoke(app, [option])
 
     assert (result.exit_code, result.stdout) == (0, f"aiomlc {aiomlc.__version__}\n")
@@ -322,27 +327,27 @@ def test_help_lists_the_commands(option: str) -> None:
     assert "chat" in result.stdout
 
 
-def test_progress_is_drawn_in_a_terminal_and_wiped_away() -> None:
+def test_progress_is_drawn_in_a_terminal() -> None:
     screen = Screen(is_terminal=True)
-    with ProgressDisplay(screen, patience=0) as display:
+    with ProgressDisplay(screen, delay=0) as display:
         display.show(LoadProgress("compile", None, "compiling"))
         display.show(LoadProgress("convert", 0.5, "packing the weights"))
 
     assert "packing the weights" in screen.getvalue()
 
 
-@pytest.mark.parametrize(("is_terminal", "patience"), [(False, 0.0), (True, 60.0)])
-def test_nothing_is_drawn_outside_a_terminal_or_for_a_short_load(
-    is_terminal: bool, patience: float
+@pytest.mark.parametrize(("is_terminal", "delay"), [(False, 0.0), (True, 60.0)])
+def test_no_progress_is_drawn_without_a_terminal_or_before_the_delay(
+    is_terminal: bool, delay: float
 ) -> None:
     screen = Screen(is_terminal=is_terminal)
-    with ProgressDisplay(screen, patience=patience) as display:
+    with ProgressDisplay(screen, delay=delay) as display:
         display.show(LoadProgress("load", 0.5, "loading"))
 
     assert screen.getvalue() == ""
 
 
-def test_the_history_outlives_the_process(tmp_path: Path) -> None:
+def test_the_history_is_saved_and_loaded(tmp_path: Path) -> None:
     readline = pytest.importorskip("readline")
     path = tmp_path / "home" / "history"
     readline.clear_history()
@@ -356,7 +361,7 @@ def test_the_history_outlives_the_process(tmp_path: Path) -> None:
     readline.clear_history()
 
 
-def test_a_history_that_cannot_be_written_is_a_warning(
+def test_an_unwritable_history_file_is_logged_as_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("readline")
@@ -364,4 +369,4 @@ def test_a_history_that_cannot_be_written_is_a_warning(
 
     history.save_history(tmp_path / "file" / "history")
 
-    assert "is not written" in caplog.text
+    assert "cannot write the history file" in caplog.text

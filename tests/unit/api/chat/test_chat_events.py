@@ -1,4 +1,4 @@
-"""An answer as events."""
+"""Event streams of chat completions."""
 
 from __future__ import annotations
 
@@ -15,50 +15,52 @@ pytestmark = pytest.mark.timeout(20)
 HELLO = [{"role": "user", "content": "Hello"}]
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
-BOTH: dict[str, Any] = {"messages": HELLO, "tools": TOOLS}
+WITH_TOOLS: dict[str, Any] = {"messages": HELLO, "tools": TOOLS}
 
 
 def check(events: list[ChatEvent]) -> None:
-    """The events of `So`, and of two calls."""
+    """Check the events of the content `So` and two tool calls."""
     deltas = [event for event in events if event.type == "content.delta"]
-    growing = [event for event in events if event.type == "tool_calls.function.arguments.delta"]
+    argument_deltas = [
+        event for event in events if event.type == "tool_calls.function.arguments.delta"
+    ]
     calls = [event for event in events if event.type == "tool_calls.function.arguments.done"]
-    whole = [event for event in events if event.type == "content.done"]
+    done = [event for event in events if event.type == "content.done"]
     assert "".join(event.delta for event in deltas) == deltas[-1].snapshot == "So"
-    assert [event.content for event in whole] == ["So"]
+    assert [event.content for event in done] == ["So"]
     assert [(event.index, event.name, event.arguments) for event in calls] == [
         (0, "f", '{"a": 1}'),
         (1, "f", '{"a": 1}'),
     ]
     for index in range(2):
-        pieces = [event for event in growing if event.index == index]
-        assert "".join(event.arguments_delta for event in pieces) == pieces[-1].arguments
-        assert pieces[-1].arguments == '{"a": 1}'
+        of_call = [event for event in argument_deltas if event.index == index]
+        assert "".join(event.arguments_delta for event in of_call) == of_call[-1].arguments
+        assert of_call[-1].arguments == '{"a": 1}'
     assert events[0].type == "chunk"
 
 
-async def test_the_events_know_what_was_said_so_far() -> None:
+async def test_events_carry_deltas_and_snapshots() -> None:
     core = FakeCore([f"So {CALL}{CALL}"])
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        async with engine.chat.completions.stream(**BOTH) as events:
-            seen = [event async for event in events]
+        async with engine.chat.completions.stream(**WITH_TOOLS) as events:
+            received = [event async for event in events]
             final = await events.get_final_completion()
-        whole = await engine.chat.completions.create(**BOTH)
+        completion = await engine.chat.completions.create(**WITH_TOOLS)
 
-    check(seen)
-    assert final.usage == whole.usage
+    check(received)
+    assert final.usage == completion.usage
     assert final.choices[0].message.content == "So"
     assert final.choices[0].finish_reason == "tool_calls"
 
 
-def test_the_blocking_engine_tells_the_same_events() -> None:
+def test_the_blocking_engine_yields_the_same_events() -> None:
     with MLCEngine(loader=fake_loader(replies=[f"So {CALL}{CALL}"])) as engine:
-        with engine.chat.completions.stream(**BOTH) as events:
-            seen = list(events)
-        with engine.chat.completions.stream(**BOTH) as events:
+        with engine.chat.completions.stream(**WITH_TOOLS) as events:
+            received = list(events)
+        with engine.chat.completions.stream(**WITH_TOOLS) as events:
             final = events.get_final_completion()
 
-    check(seen)
+    check(received)
     assert final.choices[0].message.content == "So"
 
 
@@ -74,7 +76,7 @@ async def test_leaving_the_scope_early_cancels_the_request() -> None:
             await events.get_final_completion()
 
 
-async def test_a_stream_can_be_closed_and_that_awaited() -> None:
+async def test_close_can_be_awaited() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         core.allow(1)
@@ -87,7 +89,7 @@ async def test_a_stream_can_be_closed_and_that_awaited() -> None:
         assert core.cancelled == [1, 2]
 
 
-async def test_events_are_told_inside_of_the_scope_only() -> None:
+async def test_events_cannot_be_read_before_the_scope_is_entered() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         events = engine.chat.completions.stream(messages=HELLO)
         with pytest.raises(BadRequestError, match="enter"):
@@ -99,7 +101,7 @@ async def test_events_are_told_inside_of_the_scope_only() -> None:
         list(blocking.chat.completions.stream(messages=HELLO))
 
 
-async def test_what_nobody_wants_to_see_is_skipped() -> None:
+async def test_until_done_consumes_all_events() -> None:
     async with (
         AsyncMLCEngine(loader=fake_loader(FakeCore(["So"]))) as engine,
         engine.chat.completions.stream(messages=HELLO) as events,
@@ -111,7 +113,7 @@ async def test_what_nobody_wants_to_see_is_skipped() -> None:
     assert final.choices[0].message.content == "So"
 
 
-async def test_a_wrong_request_is_refused_at_the_door() -> None:
+async def test_an_invalid_request_is_rejected_on_entering_the_scope() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(BadRequestError):
             async with engine.chat.completions.stream(messages=[]):
@@ -128,7 +130,7 @@ async def test_a_wrong_request_is_refused_at_the_door() -> None:
         ({"stream_options": {"include_usage": False}}, False),
     ],
 )
-async def test_events_end_with_the_usage_unless_they_are_not_to(
+async def test_events_end_with_the_usage_unless_it_is_disabled(
     options: dict[str, Any], *, has_usage: bool
 ) -> None:
     async with (
@@ -145,7 +147,7 @@ async def test_events_end_with_the_usage_unless_they_are_not_to(
         assert (blocking_events.get_final_completion().usage is not None) == has_usage
 
 
-async def test_a_stream_that_is_none_and_a_value_that_is_one_are_refused() -> None:
+async def test_stream_rejects_stream_false_and_parse_rejects_stream_true() -> None:
     not_a_stream: dict[str, Any] = {"messages": HELLO, "stream": False}
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(BadRequestError) as caught:

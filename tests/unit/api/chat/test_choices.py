@@ -1,15 +1,13 @@
-"""Several choices of one request: one stream, one label, one fate."""
+"""Several choices of one request, which share one stream and one request id."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import pytest
 from anyio import create_task_group, wait_all_tasks_blocked
 
 from aiomlc import (
-    AsyncMLCEngine,
     DuplicateRequestError,
     EngineClosedError,
     RequestAbortedError,
@@ -18,28 +16,22 @@ from aiomlc import (
 from aiomlc.runtime.engine.engine import Engine
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.sampling_params import SequenceOptions
-from aiomlc.testing import FakeCore, fake_loader
+from aiomlc.testing import FakeCore
+from tests.unit.api.chat.serving import HELLO, serve
 
 pytestmark = pytest.mark.timeout(20)
 OPTIONS = SequenceOptions()
-HELLO = [{"role": "user", "content": "Hello"}]
 
 
-@asynccontextmanager
-async def serve(core: FakeCore) -> AsyncIterator[AsyncMLCEngine]:
-    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        yield engine
-
-
-async def read(stream: DeltaStream) -> dict[int, str]:
-    """The text of every choice."""
+async def read_texts(stream: DeltaStream) -> dict[int, str]:
+    """Read the stream to its end and return the text of every choice."""
     texts: dict[int, str] = {}
     async for delta in stream:
         texts[delta.choice] = texts.get(delta.choice, "") + delta.text
     return texts
 
 
-async def test_each_choice_has_its_text_and_may_end_before_the_others() -> None:
+async def test_choices_have_their_own_text_and_end_independently() -> None:
     core = FakeCore(["long answer", "no", "medium"])
 
     async with Engine(core) as engine:
@@ -55,23 +47,23 @@ async def test_each_choice_has_its_text_and_may_end_before_the_others() -> None:
 
 
 @pytest.mark.parametrize(("seed", "seeds"), [(7, [7, 8, 9]), (None, [None] * 3)])
-async def test_the_seeds_follow_from_the_requests(
+async def test_the_seeds_of_the_choices_count_up_from_that_of_the_request(
     seed: int | None, seeds: Sequence[int | None]
 ) -> None:
     core = FakeCore(["a"])
 
     async with Engine(core) as engine:
-        await read(engine.open_stream([1], SequenceOptions(seed=seed), num_choices=3))
+        await read_texts(engine.open_stream([1], SequenceOptions(seed=seed), num_choices=3))
 
     assert [options.seed for options in core.options] == seeds
 
 
-async def test_what_a_slow_reader_missed_is_one_delta_for_each_choice() -> None:
+async def test_a_slow_reader_receives_one_merged_delta_per_choice() -> None:
     core = FakeCore(["abc", "xyz"])
 
     async with Engine(core) as engine:
         stream = engine.open_stream([1], OPTIONS, num_choices=2)
-        await read(engine.open_stream([1], OPTIONS))
+        await read_texts(engine.open_stream([1], OPTIONS))
         await wait_all_tasks_blocked()
         deltas = [delta async for delta in stream]
 
@@ -91,67 +83,67 @@ async def test_leaving_early_cancels_every_choice() -> None:
     assert core.cancelled == [1, 2, 3]
 
 
-async def test_a_choice_that_fails_ends_the_request_and_the_other_choices() -> None:
+async def test_a_failed_choice_ends_the_other_choices_of_its_request() -> None:
     core = FakeCore(["a", "b"], failures={2: "bad logits"}, hand_stepped=True)
 
     async with Engine(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, "mine", num_choices=3)
+        stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=3)
         other = engine.open_stream([1], OPTIONS)
         core.allow(1)
         with pytest.raises(RequestFailedError, match="bad logits"):
-            await read(stream)
+            await read_texts(stream)
         core.allow(9)
-        text = await read(other)
-        again = engine.open_stream([1], OPTIONS, "mine")
+        text = await read_texts(other)
+        again = engine.open_stream([1], OPTIONS, "of_choice")
         core.allow(9)
-        await read(again)
+        await read_texts(again)
 
     assert text == {0: "b"}
     assert core.cancelled == [1, 3]
 
 
-async def test_abort_ends_all_choices_and_frees_the_label() -> None:
+async def test_abort_ends_all_choices_and_frees_the_request_id() -> None:
     core = FakeCore(["long answer"], hand_stepped=True)
 
     async with Engine(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, "mine", num_choices=2)
+        stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=2)
         with pytest.raises(DuplicateRequestError):
-            engine.open_stream([1], OPTIONS, "mine")
-        engine.abort("mine")
+            engine.open_stream([1], OPTIONS, "of_choice")
+        engine.abort("of_choice")
         with pytest.raises(RequestAbortedError):
-            await read(stream)
-        engine.open_stream([1], OPTIONS, "mine").close()
+            await read_texts(stream)
+        engine.open_stream([1], OPTIONS, "of_choice").close()
 
     assert core.cancelled == [1, 2, 3]
 
 
-async def test_the_label_is_taken_until_the_last_choice_has_ended() -> None:
+async def test_the_request_id_is_in_use_until_the_last_choice_has_ended() -> None:
     core = FakeCore(["a", "abcdef"], hand_stepped=True)
 
     async with Engine(core) as engine:
-        stream = engine.open_stream([1], OPTIONS, "mine", num_choices=2)
+        stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=2)
         core.allow(3)
         while (await anext(stream)).finish_reason is None:
             pass
         with pytest.raises(DuplicateRequestError):
-            engine.open_stream([1], OPTIONS, "mine")
+            engine.open_stream([1], OPTIONS, "of_choice")
         core.allow(9)
-        await read(stream)
-        engine.open_stream([1], OPTIONS, "mine").close()
+        await read_texts(stream)
+        engine.open_stream([1], OPTIONS, "of_choice").close()
 
 
-async def test_a_refused_choice_takes_those_before_it_along(
+async def test_a_rejected_choice_cancels_the_choices_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core = FakeCore(["a"], hand_stepped=True)
     submit = core.submit
 
-    def refuse_the_third(prompt_ids: Sequence[int], options: SequenceOptions) -> int:
+    def reject_the_third(prompt_ids: Sequence[int], options: SequenceOptions) -> int:
         if len(core.prompts) == 2:
             raise EngineClosedError("closed meanwhile")
         return submit(prompt_ids, options)
 
-    monkeypatch.setattr(core, "submit", refuse_the_third)
+    monkeypatch.setattr(core, "submit", reject_the_third)
     async with Engine(core) as engine:
         with pytest.raises(EngineClosedError):
             engine.open_stream([1], OPTIONS, num_choices=3)
@@ -161,16 +153,16 @@ async def test_a_refused_choice_takes_those_before_it_along(
 
 async def test_a_completion_has_its_choices_in_order_and_counts_the_prompt_once() -> None:
     async with serve(FakeCore(["longer", "ab", "mid"])) as engine:
-        answer = await engine.chat.completions.create(messages=HELLO, n=3)
+        completion = await engine.chat.completions.create(messages=HELLO, n=3)
 
-    assert [choice.index for choice in answer.choices] == [0, 1, 2]
-    assert [choice.message.content for choice in answer.choices] == ["longer", "ab", "mid"]
-    assert answer.usage is not None
-    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (55, 11)
-    assert answer.usage.total_tokens == 66
+    assert [choice.index for choice in completion.choices] == [0, 1, 2]
+    assert [choice.message.content for choice in completion.choices] == ["longer", "ab", "mid"]
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (55, 11)
+    assert completion.usage.total_tokens == 66
 
 
-async def test_every_choice_of_a_stream_begins_with_the_role_and_ends_with_a_reason() -> None:
+async def test_each_streamed_choice_begins_with_the_role_and_ends_with_the_finish_reason() -> None:
     async with serve(FakeCore(["longer", "ab"])) as engine:
         stream = await engine.chat.completions.create(
             messages=HELLO, n=2, stream=True, stream_options={"include_usage": True}
@@ -178,27 +170,29 @@ async def test_every_choice_of_a_stream_begins_with_the_role_and_ends_with_a_rea
         chunks = [chunk async for chunk in stream]
 
     for index in range(2):
-        mine = [c for chunk in chunks for c in chunk.choices if c.index == index]
-        assert [choice.delta.role for choice in mine] == ["assistant"] + [None] * (len(mine) - 1)
-        reasons = [choice.finish_reason for choice in mine]
-        assert reasons == [None] * (len(mine) - 1) + ["stop"]
+        of_choice = [c for chunk in chunks for c in chunk.choices if c.index == index]
+        assert [choice.delta.role for choice in of_choice] == ["assistant"] + [None] * (
+            len(of_choice) - 1
+        )
+        reasons = [choice.finish_reason for choice in of_choice]
+        assert reasons == [None] * (len(of_choice) - 1) + ["stop"]
     assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
 
 
-async def test_choices_and_requests_do_not_mix() -> None:
+async def test_choices_of_concurrent_requests_do_not_mix() -> None:
     replies = [f"reply {number}" for number in range(12)]
-    answers: list[list[str | None]] = [[]] * 4
+    contents: list[list[str | None]] = [[]] * 4
 
     async with serve(FakeCore(replies)) as engine:
 
         async def ask(number: int) -> None:
-            answer = await engine.chat.completions.create(messages=HELLO, n=3)
-            answers[number] = [choice.message.content for choice in answer.choices]
+            completion = await engine.chat.completions.create(messages=HELLO, n=3)
+            contents[number] = [choice.message.content for choice in completion.choices]
 
         async with create_task_group() as tasks:
             for number in range(4):
                 tasks.start_soon(ask, number)
 
-    assert sorted(answers, key=str) == sorted(
+    assert sorted(contents, key=str) == sorted(
         ([f"reply {3 * number + choice}" for choice in range(3)] for number in range(4)), key=str
     )

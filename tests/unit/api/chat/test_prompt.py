@@ -1,4 +1,4 @@
-"""The fields of a request that its model's template is told of."""
+"""The request fields that are passed to the chat template."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.testing import FakeCore, fake_model
 
 USER = {"role": "user", "content": "Hello"}
-THINKING = "{{ enable_thinking }} {{ style }} {{ messages[0].content }}"
-EFFORT = "{{ reasoning_effort }}"
+THINKING_TEMPLATE = "{{ enable_thinking }} {{ style }} {{ messages[0].content }}"
+EFFORT_TEMPLATE = "{{ reasoning_effort }}"
 
 
 def render(source: str | None = None, **fields: Any) -> str:  # noqa: ANN401
@@ -26,12 +26,12 @@ def render(source: str | None = None, **fields: Any) -> str:  # noqa: ANN401
     return render_prompt(parse_chat_request({"messages": [USER], **fields}), model)
 
 
-def test_the_prompt_ends_where_an_answer_begins() -> None:
+def test_the_prompt_ends_with_the_generation_prompt_unless_disabled() -> None:
     assert render().endswith("<|im_start|>assistant\n")
     assert render(add_generation_prompt=False).endswith("Hello<|im_end|>\n")
 
 
-def test_a_last_message_is_continued() -> None:
+def test_the_final_message_can_be_continued() -> None:
     prefill = {"role": "assistant", "content": "The answer is "}
 
     prompt = render(messages=[USER, prefill], continue_final_message=True)
@@ -50,48 +50,48 @@ def test_a_last_message_is_continued() -> None:
         },
     ],
 )
-def test_what_cannot_be_continued_is_refused(fields: dict[str, Any]) -> None:
+def test_only_an_assistant_message_with_text_can_be_continued(fields: dict[str, Any]) -> None:
     with pytest.raises(BadRequestError) as caught:
         render(continue_final_message=True, **fields)
 
     assert caught.value.param == "continue_final_message"
 
 
-def test_variables_reach_the_template() -> None:
+def test_chat_template_kwargs_are_passed_to_the_template() -> None:
     kwargs = {"enable_thinking": False, "style": ["a"]}
 
-    assert render(THINKING, chat_template_kwargs=kwargs) == "False ['a'] Hello"
+    assert render(THINKING_TEMPLATE, chat_template_kwargs=kwargs) == "False ['a'] Hello"
 
 
 @pytest.mark.parametrize("name", ["messages", "tools", "self", "unknown"])
-def test_a_variable_the_template_does_not_take_is_refused(name: str) -> None:
+def test_a_variable_that_the_template_does_not_use_is_rejected(name: str) -> None:
     with pytest.raises(BadRequestError, match=name) as caught:
-        render(THINKING, chat_template_kwargs={name: 1})
+        render(THINKING_TEMPLATE, chat_template_kwargs={name: 1})
 
     assert caught.value.param == "chat_template_kwargs"
 
 
-def test_a_variable_is_a_whole_name_that_the_template_asks_for() -> None:
+def test_has_variable_finds_only_undeclared_names_of_the_template() -> None:
     source = (
         "{% set mine = 1 %}{% generation %}{{ inner }}{% endgeneration %}"
         "{% if style is not defined %}{% set style = 2 %}{% endif %}{{ style }} {{ messages }}"
     )
     template = ChatTemplate(source)
 
-    assert all(template.takes(name) for name in ("style", "inner"))
+    assert all(template.has_variable(name) for name in ("style", "inner"))
     for name in ("e", "mine", "set", "generation", "namespace", "raise_exception"):
-        assert not template.takes(name), name
+        assert not template.has_variable(name), name
 
 
-def test_the_effort_is_told_by_the_name_the_template_knows() -> None:
-    assert render(EFFORT, reasoning_effort="low") == "low"
-    assert render(THINKING, reasoning_effort="none").startswith("False")
-    assert render(THINKING, reasoning_effort="high").startswith("True")
+def test_the_reasoning_effort_is_passed_under_the_name_that_the_template_uses() -> None:
+    assert render(EFFORT_TEMPLATE, reasoning_effort="low") == "low"
+    assert render(THINKING_TEMPLATE, reasoning_effort="none").startswith("False")
+    assert render(THINKING_TEMPLATE, reasoning_effort="high").startswith("True")
     kwargs = {"enable_thinking": 1}
-    assert render(THINKING, reasoning_effort="none", chat_template_kwargs=kwargs)[0] == "1"
+    assert render(THINKING_TEMPLATE, reasoning_effort="none", chat_template_kwargs=kwargs)[0] == "1"
 
 
-def test_an_effort_the_template_does_not_know_is_refused() -> None:
+def test_a_reasoning_effort_that_the_template_does_not_use_is_rejected() -> None:
     with pytest.raises(BadRequestError) as caught:
         render(reasoning_effort="low")
 

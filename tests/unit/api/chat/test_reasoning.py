@@ -1,4 +1,4 @@
-"""Thoughts are told apart from the answer, however the text comes."""
+"""Separation of reasoning from content, with output in chunks of any size."""
 
 from __future__ import annotations
 
@@ -23,85 +23,91 @@ from aiomlc.testing import FakeCore, fake_model
 from tests.unit.grammar_oracle import allows
 
 pytestmark = pytest.mark.timeout(20)
-THINK = ReasoningFormat("<think>", "</think>")
+MARKERS = ReasoningFormat("<think>", "</think>")
 HELLO = [{"role": "user", "content": "Hello"}]
-PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}{# <think> #}"
-OPENED = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
+NO_PREFILL = "{% for m in messages %}{{ m.content }}{% endfor %}{# <think> #}"
+OPEN_PREFILL = NO_PREFILL + "{% if add_generation_prompt %}<think>\n{% endif %}"
 _WORDS = st.text(alphabet="ab <>/think\n", max_size=20).filter(lambda text: "think>" not in text)
 
 
-def split(text: str, sizes: list[int], *, begins_inside: bool) -> tuple[str, str]:
-    parser = ReasoningParser(THINK, begins_inside=begins_inside)
-    parts = []
+def split(text: str, sizes: list[int], *, starts_in_reasoning: bool) -> tuple[str, str]:
+    """Return the reasoning and the content of a text that arrives in chunks."""
+    parser = ReasoningParser(MARKERS, starts_in_reasoning=starts_in_reasoning)
+    deltas = []
     for size in cycle(sizes):
-        parts.append(parser.put(text[:size]))
+        deltas.append(parser.put(text[:size]))
         text = text[size:]
         if not text:
             break
 
-    parts.append(parser.finish())
-    return "".join(part[0] for part in parts), "".join(part[1] for part in parts)
+    deltas.append(parser.finish())
+    return "".join(delta[0] for delta in deltas), "".join(delta[1] for delta in deltas)
 
 
-_SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+_CHUNK_SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
-@given(thought=_WORDS, answer=_WORDS, sizes=_SIZES, begins_inside=st.booleans())
-def test_any_cut_tells_the_same(
-    thought: str, answer: str, sizes: list[int], begins_inside: bool
+@given(reasoning=_WORDS, answer=_WORDS, sizes=_CHUNK_SIZES, starts_in_reasoning=st.booleans())
+def test_the_result_does_not_depend_on_the_chunk_sizes(
+    reasoning: str, answer: str, sizes: list[int], starts_in_reasoning: bool
 ) -> None:
-    text = f"{'' if begins_inside else ' <think>'}{thought}</think>{answer}"
+    text = f"{'' if starts_in_reasoning else ' <think>'}{reasoning}</think>{answer}"
 
-    assert split(text, sizes, begins_inside=begins_inside) == (thought.strip(), answer.lstrip())
-
-
-@given(answer=_WORDS, sizes=_SIZES)
-def test_an_answer_without_thoughts_is_whole(answer: str, sizes: list[int]) -> None:
-    assert split(answer, sizes, begins_inside=False) == ("", answer)
+    result = split(text, sizes, starts_in_reasoning=starts_in_reasoning)
+    assert result == (reasoning.strip(), answer.lstrip())
 
 
-@given(thought=_WORDS, sizes=_SIZES)
-def test_thoughts_that_are_cut_are_thoughts(thought: str, sizes: list[int]) -> None:
-    assert split(f"<think>{thought}", sizes, begins_inside=False) == (thought.strip(), "")
+@given(answer=_WORDS, sizes=_CHUNK_SIZES)
+def test_output_without_reasoning_is_content(answer: str, sizes: list[int]) -> None:
+    assert split(answer, sizes, starts_in_reasoning=False) == ("", answer)
 
 
-@given(thought=_WORDS, answer=_WORDS, sizes=_SIZES)
-def test_the_tokens_of_thoughts_are_counted(thought: str, answer: str, sizes: list[int]) -> None:
-    thoughts = f"<think>{thought}</think>"
-    text = thoughts + answer
-    parser = ReasoningParser(THINK, begins_inside=False)
+@given(reasoning=_WORDS, sizes=_CHUNK_SIZES)
+def test_reasoning_without_an_end_marker_is_reasoning(reasoning: str, sizes: list[int]) -> None:
+    assert split(f"<think>{reasoning}", sizes, starts_in_reasoning=False) == (reasoning.strip(), "")
+
+
+@given(reasoning=_WORDS, answer=_WORDS, sizes=_CHUNK_SIZES)
+def test_reasoning_tokens_are_counted(reasoning: str, answer: str, sizes: list[int]) -> None:
+    reasoning_text = f"<think>{reasoning}</think>"
+    text = reasoning_text + answer
+    parser = ReasoningParser(MARKERS, starts_in_reasoning=False)
     for size in cycle(sizes):
-        parser.put(text[:size], len(text[:size]))  # A token for each character.
+        parser.put(text[:size], len(text[:size]))  # One token per character.
         text = text[size:]
         if not text:
             break
 
     parser.finish()
-    assert parser.num_tokens == len(thoughts)
+    assert parser.num_tokens == len(reasoning_text)
 
 
 @given(answer=_WORDS)
-def test_an_answer_without_thoughts_has_no_tokens_of_thoughts(answer: str) -> None:
-    parser = ReasoningParser(THINK, begins_inside=False)
+def test_output_without_reasoning_has_no_reasoning_tokens(answer: str) -> None:
+    parser = ReasoningParser(MARKERS, starts_in_reasoning=False)
     parser.put(answer, 5)
     parser.finish()
 
     assert parser.num_tokens == 0
 
 
-def test_later_marks_are_text() -> None:
-    assert split("Yes <think>no</think>", [3], begins_inside=False) == ("", "Yes <think>no</think>")
-    assert split("<think>a</think>b</think>c", [3], begins_inside=False) == ("a", "b</think>c")
+def test_later_markers_are_content() -> None:
+    text = "Yes <think>no</think>"
+    assert split(text, [3], starts_in_reasoning=False) == ("", text)
+    text = "<think>a</think>b</think>c"
+    assert split(text, [3], starts_in_reasoning=False) == ("a", "b</think>c")
 
 
 @pytest.mark.parametrize(
-    ("source", "begin"),
-    [(PLAIN, "<think>"), ("{{ '[/THINK]' }}", "[THINK]"), ("{{ messages }}", None)],
+    ("source", "start_marker"),
+    [(NO_PREFILL, "<think>"), ("{{ '[/THINK]' }}", "[THINK]"), ("{{ messages }}", None)],
 )
-def test_the_template_tells_whether_a_model_thinks(source: str, begin: str | None) -> None:
-    found = find_reasoning_format(source)
+def test_the_reasoning_format_is_detected_from_the_chat_template(
+    source: str, start_marker: str | None
+) -> None:
+    reasoning_format = find_reasoning_format(source)
 
-    assert (found.begin if found else None) == begin
+    assert (reasoning_format.start_marker if reasoning_format else None) == start_marker
 
 
 def loader_of(change: Callable[[LoadedModel], LoadedModel], reply: str) -> Loader:
@@ -111,41 +117,42 @@ def loader_of(change: Callable[[LoadedModel], LoadedModel], reply: str) -> Loade
     return load
 
 
-def thinking(template: str) -> Callable[[LoadedModel], LoadedModel]:
+def reasoning_model(template: str) -> Callable[[LoadedModel], LoadedModel]:
     hermes = next(item for item in TOOL_FORMATS if item.name == "hermes")
     return lambda model: replace(
         model,
         chat_template=ChatTemplate(template),
-        reasoning_format=THINK,
+        reasoning_format=MARKERS,
         tool_format=hermes,
     )
 
 
 @pytest.mark.parametrize(
-    ("template", "reply"), [(PLAIN, "<think>Hm.</think>\n\nHi!"), (OPENED, "Hm.\n</think>\n\nHi!")]
+    ("template", "reply"),
+    [(NO_PREFILL, "<think>Hm.</think>\n\nHi!"), (OPEN_PREFILL, "Hm.\n</think>\n\nHi!")],
 )
-async def test_thoughts_are_a_field_of_their_own_and_their_tokens_are_counted(
+async def test_reasoning_content_is_a_separate_field_and_its_tokens_are_counted(
     template: str, reply: str
 ) -> None:
-    async with AsyncMLCEngine(loader=loader_of(thinking(template), reply)) as engine:
-        whole = await engine.chat.completions.create(messages=HELLO)
+    async with AsyncMLCEngine(loader=loader_of(reasoning_model(template), reply)) as engine:
+        completion = await engine.chat.completions.create(messages=HELLO)
         stream = await engine.chat.completions.create(messages=HELLO, stream=True)
         deltas = [chunk.choices[0].delta async for chunk in stream]
 
-    message = whole.choices[0].message
+    message = completion.choices[0].message
     assert (message.reasoning_content, message.content) == ("Hm.", "Hi!")
     assert "".join(delta.reasoning_content or "" for delta in deltas) == "Hm."
     assert "".join(delta.content or "" for delta in deltas) == "Hi!"
-    assert whole.usage is not None
-    assert whole.usage.completion_tokens_details is not None
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens_details is not None
     end = reply.index("</think>") + len("</think>")
-    assert whole.usage.completion_tokens_details.reasoning_tokens == end
+    assert completion.usage.completion_tokens_details.reasoning_tokens == end
 
 
-async def test_thoughts_come_before_calls() -> None:
+async def test_reasoning_may_precede_a_tool_call() -> None:
     reply = '<think>A tool.</think><tool_call>{"name": "f", "arguments": {}}</tool_call>'
     tools = [{"type": "function", "function": {"name": "f"}}]
-    async with AsyncMLCEngine(loader=loader_of(thinking(PLAIN), reply)) as engine:
+    async with AsyncMLCEngine(loader=loader_of(reasoning_model(NO_PREFILL), reply)) as engine:
         answer = await engine.chat.completions.create(messages=HELLO, tools=tools)
 
     message = answer.choices[0].message
@@ -153,8 +160,10 @@ async def test_thoughts_come_before_calls() -> None:
     assert [call.function.name for call in message.tool_calls or ()] == ["f"]
 
 
-async def test_the_split_can_be_turned_off() -> None:
-    async with AsyncMLCEngine(loader=loader_of(thinking(PLAIN), "<think>a</think>b")) as engine:
+async def test_separate_reasoning_false_leaves_reasoning_in_the_content() -> None:
+    async with AsyncMLCEngine(
+        loader=loader_of(reasoning_model(NO_PREFILL), "<think>a</think>b")
+    ) as engine:
         answer = await engine.chat.completions.create(messages=HELLO, separate_reasoning=False)
 
     assert answer.choices[0].message.content == "<think>a</think>b"
@@ -162,7 +171,7 @@ async def test_the_split_can_be_turned_off() -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-async def test_past_thoughts_reach_the_template(field: str) -> None:
+async def test_reasoning_of_earlier_messages_is_passed_to_the_template(field: str) -> None:
     source = "{% for m in messages %}{{ m.content }}|{{ m.reasoning_content }}{% endfor %}"
     core = FakeCore(["Hi"])
 
@@ -182,52 +191,54 @@ TURNS = (
     "{% if add_generation_prompt %}[assistant]{% endif %}{# <think> #}"
 )
 TRIMMED = TURNS.replace("{{ m.content }}", "{{ m.content | trim }}")
-PREFIXED = TURNS.replace("{{ m.content }}", "{{ '<think>\n' if loop.last }}{{ m.content }}")
-WORDED = TURNS.replace("[assistant]{%", "[assistant]<think>\nOkay, {%")
-CLOSED = TURNS.replace("[assistant]{%", "[assistant]<think>\n\n</think>\n\n{%")
-ASKED = [{"role": "user", "content": "What is <think>?"}]
-INSIDE = ("see.", "Hi")
-OUTSIDE = ("", "see.</think>Hi")
+LAST_MESSAGE_PREFIX = TURNS.replace(
+    "{{ m.content }}", "{{ '<think>\n' if loop.last }}{{ m.content }}"
+)
+TEXT_PREFILL = TURNS.replace("[assistant]{%", "[assistant]<think>\nOkay, {%")
+CLOSED_PREFILL = TURNS.replace("[assistant]{%", "[assistant]<think>\n\n</think>\n\n{%")
+QUESTION = [{"role": "user", "content": "What is <think>?"}]
+IN_REASONING = ("see.", "Hi")
+NOT_IN_REASONING = ("", "see.</think>Hi")
 
 
-def prefilled(content: str) -> dict[str, Any]:
-    messages = [*ASKED, {"role": "assistant", "content": content}]
+def continuing(content: str) -> dict[str, Any]:
+    messages = [*QUESTION, {"role": "assistant", "content": content}]
     return {"messages": messages, "continue_final_message": True}
 
 
 @pytest.mark.parametrize(
-    ("template", "fields", "told"),
+    ("template", "fields", "expected"),
     [
-        (TURNS, prefilled("<think>Let me"), INSIDE),
-        (TRIMMED, prefilled("\n<think>Let me"), INSIDE),
-        (TURNS, prefilled("<think>a</think>b<think>Let me"), INSIDE),
-        (PREFIXED, prefilled("Let me"), INSIDE),
-        (TURNS, prefilled("<think>Let me</think>No, "), OUTSIDE),
-        (PREFIXED, prefilled("Let me</think>No, "), OUTSIDE),
-        (TURNS, prefilled("Let me"), OUTSIDE),
-        (TURNS, {"messages": ASKED}, OUTSIDE),
-        (CLOSED, {"messages": ASKED}, OUTSIDE),
-        (WORDED, {"messages": ASKED}, INSIDE),
-        (WORDED, {"messages": ASKED, "add_generation_prompt": False}, OUTSIDE),
+        (TURNS, continuing("<think>Let me"), IN_REASONING),
+        (TRIMMED, continuing("\n<think>Let me"), IN_REASONING),
+        (TURNS, continuing("<think>a</think>b<think>Let me"), IN_REASONING),
+        (LAST_MESSAGE_PREFIX, continuing("Let me"), IN_REASONING),
+        (TURNS, continuing("<think>Let me</think>No, "), NOT_IN_REASONING),
+        (LAST_MESSAGE_PREFIX, continuing("Let me</think>No, "), NOT_IN_REASONING),
+        (TURNS, continuing("Let me"), NOT_IN_REASONING),
+        (TURNS, {"messages": QUESTION}, NOT_IN_REASONING),
+        (CLOSED_PREFILL, {"messages": QUESTION}, NOT_IN_REASONING),
+        (TEXT_PREFILL, {"messages": QUESTION}, IN_REASONING),
+        (TEXT_PREFILL, {"messages": QUESTION, "add_generation_prompt": False}, NOT_IN_REASONING),
     ],
 )
-async def test_thoughts_go_on_where_the_last_turn_of_the_prompt_left_them_open(
-    template: str, fields: dict[str, Any], told: tuple[str, str]
+async def test_a_completion_starts_in_reasoning_if_the_last_turn_of_the_prompt_leaves_it_open(
+    template: str, fields: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    loader = loader_of(thinking(template), "see.</think>Hi")
+    loader = loader_of(reasoning_model(template), "see.</think>Hi")
     async with AsyncMLCEngine(loader=loader) as engine:
-        whole = await engine.chat.completions.create(**fields)
+        completion = await engine.chat.completions.create(**fields)
         stream = await engine.chat.completions.create(**fields, stream=True)
         deltas = [chunk.choices[0].delta async for chunk in stream]
 
-    message = whole.choices[0].message
-    assert (message.reasoning_content or "", message.content) == told
-    assert "".join(delta.reasoning_content or "" for delta in deltas) == told[0]
-    assert "".join(delta.content or "" for delta in deltas) == told[1]
+    message = completion.choices[0].message
+    assert (message.reasoning_content or "", message.content) == expected
+    assert "".join(delta.reasoning_content or "" for delta in deltas) == expected[0]
+    assert "".join(delta.content or "" for delta in deltas) == expected[1]
 
 
 class AnyGrammar:
-    """A compiler of grammars that the fake core does not look at."""
+    """A grammar compiler that accepts every grammar; the fake core ignores the result."""
 
     def compile(self, grammar: Grammar) -> object:
         return grammar
@@ -237,8 +248,8 @@ def constrained(template: str, reply: str, cores: list[FakeCore]) -> Loader:
     cores.append(FakeCore([reply]))
 
     async def load(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
-        thoughtful = thinking(template)(fake_model(cores[-1]))
-        return replace(thoughtful, grammars=GrammarCache(AnyGrammar))
+        adapted = reasoning_model(template)(fake_model(cores[-1]))
+        return replace(adapted, grammars=GrammarCache(AnyGrammar))
 
     return load
 
@@ -247,7 +258,7 @@ CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 GRAMMAR = {"type": "grammar", "definition": "a+"}
 TAG = {"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}
-FORMS: list[tuple[dict[str, Any], str]] = [
+CONSTRAINTS: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "json_object"}}, '{"a": 1}'),
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, '{"a": 1}'),
     ({"response_format": {**GRAMMAR, "syntax": "regex"}}, "aa"),
@@ -267,18 +278,18 @@ FORMS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "answer"), FORMS)
-async def test_where_the_prompt_opens_thoughts_the_form_of_an_answer_begins_behind_them(
+@pytest.mark.parametrize(("fields", "answer"), CONSTRAINTS)
+async def test_output_is_constrained_after_the_reasoning_that_the_prompt_opens(
     fields: dict[str, Any], answer: str
 ) -> None:
     cores: list[FakeCore] = []
     reply = f"Hm.\n</think>{answer}"
-    async with AsyncMLCEngine(loader=constrained(OPENED, reply, cores)) as engine:
-        whole = await engine.chat.completions.create(messages=HELLO, **fields)
+    async with AsyncMLCEngine(loader=constrained(OPEN_PREFILL, reply, cores)) as engine:
+        completion = await engine.chat.completions.create(messages=HELLO, **fields)
         stream = await engine.chat.completions.create(messages=HELLO, **fields, stream=True)
         deltas = [chunk.choices[0].delta async for chunk in stream]
 
-    message = whole.choices[0].message
+    message = completion.choices[0].message
     assert message.reasoning_content == "Hm."
     assert "".join(delta.reasoning_content or "" for delta in deltas) == "Hm."
     assert "".join(delta.content or "" for delta in deltas) == (message.content or "")
@@ -291,9 +302,9 @@ async def test_where_the_prompt_opens_thoughts_the_form_of_an_answer_begins_behi
 
 @pytest.mark.parametrize(
     ("template", "fields"),
-    [(PLAIN, {}), (CLOSED, {}), (OPENED, {"separate_reasoning": False})],
+    [(NO_PREFILL, {}), (CLOSED_PREFILL, {}), (OPEN_PREFILL, {"separate_reasoning": False})],
 )
-async def test_where_no_thoughts_are_told_apart_the_form_begins_with_the_answer(
+async def test_output_is_constrained_from_its_start_if_the_prompt_does_not_end_in_reasoning(
     template: str, fields: dict[str, Any]
 ) -> None:
     cores: list[FakeCore] = []
@@ -306,9 +317,9 @@ async def test_where_no_thoughts_are_told_apart_the_form_begins_with_the_answer(
     assert cores[0].options[0].grammar == json_grammar({"type": "object"})
 
 
-async def test_a_type_is_read_from_what_follows_the_thoughts() -> None:
+async def test_typed_output_is_parsed_from_the_content_after_the_reasoning() -> None:
     cores: list[FakeCore] = []
-    loader = constrained(OPENED, "Hm.</think>[1, 2]", cores)
+    loader = constrained(OPEN_PREFILL, "Hm.</think>[1, 2]", cores)
     async with AsyncMLCEngine(loader=loader) as engine:
         answer = await engine.chat.completions.parse(messages=HELLO, response_format=list[int])
 

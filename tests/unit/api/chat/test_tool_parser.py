@@ -1,4 +1,4 @@
-"""Calls of tools in an answer, whatever pieces the answer comes in."""
+"""The tool-call parser, with output in chunks of any size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS, find_tool_format
-from tests.unit.runtime.output_formats.tool_answer import Read
+from tests.unit.runtime.output_formats.parsed_output import ParsedOutput
 
 FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
 WEATHER = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</tool_call>'
@@ -19,18 +19,20 @@ TIME = '<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>'
 ROME = ("get_weather", '{"city": "Rome"}')
 
 
-def read(answer: str, name: str = "hermes", size: int = 1, *, is_cut: bool = False) -> Read:
+def parse(
+    output: str, name: str = "hermes", size: int = 1, *, is_truncated: bool = False
+) -> ParsedOutput:
     parser = ToolCallParser(FORMATS[name])
     deltas = []
-    for start in range(0, len(answer), size):
-        deltas += parser.put(answer[start : start + size])
+    for start in range(0, len(output), size):
+        deltas += parser.put(output[start : start + size])
 
-    return Read([*deltas, *parser.finish(is_cut=is_cut)])
+    return ParsedOutput([*deltas, *parser.finish(is_truncated=is_truncated)])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize(
-    ("answer", "content", "calls"),
+    ("output", "content", "calls"),
     [
         ("", "", []),
         ("Hello there!\n", "Hello there!\n", []),
@@ -62,17 +64,17 @@ def read(answer: str, name: str = "hermes", size: int = 1, *, is_cut: bool = Fal
         ),
     ],
 )
-def test_an_answer_is_content_and_calls(
-    answer: str, content: str, calls: list[tuple[str, str]], size: int
+def test_output_is_split_into_content_and_calls(
+    output: str, content: str, calls: list[tuple[str, str]], size: int
 ) -> None:
-    result = read(answer, size=size)
+    result = parse(output, size=size)
 
     assert (result.content, result.calls) == (content, calls)
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
 @pytest.mark.parametrize(
-    "answer",
+    "output",
     [
         "<tool_call></tool_call>",
         "<tool_call>get_weather(city='Rome')</tool_call>",
@@ -83,14 +85,14 @@ def test_an_answer_is_content_and_calls(
         "So: <tool_call>",
     ],
 )
-def test_what_is_no_call_is_content_with_its_marks(answer: str, size: int) -> None:
-    result = read(answer, size=size)
+def test_an_invalid_call_is_content_including_its_markers(output: str, size: int) -> None:
+    result = parse(output, size=size)
 
-    assert (result.content, result.calls) == (answer, [])
+    assert (result.content, result.calls) == (output, [])
 
 
 @pytest.mark.parametrize(
-    ("answer", "content", "calls"),
+    ("output", "content", "calls"),
     [
         ("Yes <tool_ca", "Yes", []),
         ('Yes <tool_call>\n{"name": "f', "Yes", []),
@@ -100,15 +102,15 @@ def test_what_is_no_call_is_content_with_its_marks(answer: str, size: int) -> No
         ("Yes and no", "Yes and no", []),
     ],
 )
-def test_an_answer_that_the_token_limit_cut_shows_no_half_of_a_mark(
-    answer: str, content: str, calls: list[tuple[str, str]]
+def test_truncated_output_drops_incomplete_markers_and_calls(
+    output: str, content: str, calls: list[tuple[str, str]]
 ) -> None:
-    result = read(answer, is_cut=True)
+    result = parse(output, is_truncated=True)
 
     assert (result.content, result.calls) == (content, calls)
 
 
-def test_arguments_come_as_they_are_written() -> None:
+def test_arguments_are_emitted_as_they_arrive() -> None:
     parser = ToolCallParser(FORMATS["hermes"])
 
     first = parser.put('<tool_call>\n{"name": "f", "arguments": {"ci')
@@ -121,7 +123,7 @@ def test_arguments_come_as_they_are_written() -> None:
     assert second == [{"tool_calls": [{"index": 0, "function": {"arguments": 'ty": "Ro'}}]}]
 
 
-def test_content_is_not_held_back_longer_than_it_must() -> None:
+def test_content_is_emitted_as_soon_as_it_cannot_be_a_marker() -> None:
     parser = ToolCallParser(FORMATS["hermes"])
 
     assert parser.put("Hello ") == [{"content": "Hello"}]
@@ -131,7 +133,7 @@ def test_content_is_not_held_back_longer_than_it_must() -> None:
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
 @pytest.mark.parametrize(
-    ("name", "answer", "content", "calls"),
+    ("name", "output", "content", "calls"),
     [
         (
             "mistral",
@@ -158,17 +160,17 @@ def test_content_is_not_held_back_longer_than_it_must() -> None:
         ),
     ],
 )
-def test_other_forms_are_data(
-    name: str, answer: str, content: str, calls: list[tuple[str, str]], size: int
+def test_other_tool_formats_are_parsed(
+    name: str, output: str, content: str, calls: list[tuple[str, str]], size: int
 ) -> None:
-    result = read(answer, name, size)
+    result = parse(output, name, size)
 
     assert (result.content, result.calls) == (content, calls)
 
 
-def test_each_call_has_an_id_of_its_own_in_the_form_its_template_takes() -> None:
-    hermes = read(f"{WEATHER}{TIME}").ids
-    mistral = read('[TOOL_CALLS][{"name": "f", "arguments": {}}]', "mistral").ids
+def test_each_call_has_a_unique_id_in_the_style_of_its_format() -> None:
+    hermes = parse(f"{WEATHER}{TIME}").ids
+    mistral = parse('[TOOL_CALLS][{"name": "f", "arguments": {}}]', "mistral").ids
 
     assert len(set(hermes)) == 2
     assert all(call_id.startswith("call_") for call_id in hermes)
@@ -183,26 +185,26 @@ def test_each_call_has_an_id_of_its_own_in_the_form_its_template_takes() -> None
     ),
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=5),
 )
-def test_any_cut_of_an_answer_reads_the_same(
+def test_the_result_does_not_depend_on_the_chunk_sizes(
     arguments: dict[str, object], content: str, sizes: list[int]
 ) -> None:
     body = json.dumps({"name": "f", "arguments": arguments}, ensure_ascii=False)
-    answer = f"{content}\n<tool_call>\n{body}\n</tool_call>"
+    output = f"{content}\n<tool_call>\n{body}\n</tool_call>"
     parser = ToolCallParser(FORMATS["hermes"])
     deltas = []
     for size in itertools.cycle(sizes):
-        deltas += parser.put(answer[:size])
-        answer = answer[size:]
-        if not answer:
+        deltas += parser.put(output[:size])
+        output = output[size:]
+        if not output:
             break
 
-    pieces = Read([*deltas, *parser.finish(is_cut=False)])
+    result = ParsedOutput([*deltas, *parser.finish(is_truncated=False)])
 
-    assert pieces.content == content.rstrip()
-    assert json.loads(pieces.calls[0][1]) == arguments
+    assert result.content == content.rstrip()
+    assert json.loads(result.calls[0][1]) == arguments
 
 
-def test_the_format_of_a_model_is_what_its_template_teaches() -> None:
+def test_the_tool_format_is_detected_from_the_chat_template() -> None:
     llama = 'Respond in the format {"name": function name, "parameters": dictionary'
 
     assert find_tool_format("... <tool_call> ...") == FORMATS["hermes"]
@@ -212,9 +214,9 @@ def test_the_format_of_a_model_is_what_its_template_teaches() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-@pytest.mark.parametrize("is_cut", [True, False])
+@pytest.mark.parametrize("is_truncated", [True, False])
 @pytest.mark.parametrize(
-    ("answer", "content", "calls"),
+    ("output", "content", "calls"),
     [
         (WEATHER, "", [ROME]),
         (f"\n{WEATHER}\n{TIME}", "", [ROME, ("get_time", "{}")]),
@@ -225,15 +227,15 @@ def test_the_format_of_a_model_is_what_its_template_teaches() -> None:
         ("", "", []),
     ],
 )
-def test_an_answer_that_has_a_form_is_calls_or_all_content(
-    answer: str, content: str | None, calls: list[tuple[str, str]], size: int, *, is_cut: bool
+def test_with_a_response_format_the_output_is_either_calls_or_content(
+    output: str, content: str | None, calls: list[tuple[str, str]], size: int, *, is_truncated: bool
 ) -> None:
-    parser = ToolCallParser(FORMATS["hermes"], has_form=True)
+    parser = ToolCallParser(FORMATS["hermes"], has_response_format=True)
     deltas = []
-    for start in range(0, len(answer), size):
-        deltas += parser.put(answer[start : start + size])
+    for start in range(0, len(output), size):
+        deltas += parser.put(output[start : start + size])
 
-    result = Read([*deltas, *parser.finish(is_cut=is_cut)])
+    result = ParsedOutput([*deltas, *parser.finish(is_truncated=is_truncated)])
 
-    expected = ("" if is_cut else answer) if content is None else content
+    expected = ("" if is_truncated else output) if content is None else content
     assert (result.content, result.calls) == (expected, calls)

@@ -1,4 +1,4 @@
-"""Tools through a chat: offered, called, answered."""
+"""Tool calls in chat completions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}}\n</t
 
 async def ask(core: FakeCore, **options: Any) -> ChatCompletion:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        answer: ChatCompletion = await engine.chat.completions.create(
+        completion: ChatCompletion = await engine.chat.completions.create(
             **{"messages": ASK, "tools": TOOLS, **options}
         )
-        return answer
+        return completion
 
 
 async def stream(core: FakeCore, **options: Any) -> list[ChatCompletionChunk]:  # noqa: ANN401
@@ -37,14 +37,14 @@ async def stream(core: FakeCore, **options: Any) -> list[ChatCompletionChunk]:  
         return [chunk async for chunk in chunks]
 
 
-def prompt_of(core: FakeCore) -> str:
+def last_prompt(core: FakeCore) -> str:
     return fake_model(core).tokenizer.decode(core.prompts[-1])
 
 
-async def test_a_call_has_openais_shape() -> None:
-    answer = await ask(FakeCore([CALL]))
+async def test_a_tool_call_has_openais_format() -> None:
+    completion = await ask(FakeCore([CALL]))
 
-    choice = answer.model_dump()["choices"][0]
+    choice = completion.model_dump()["choices"][0]
     call_id = choice["message"]["tool_calls"][0]["id"]
     assert choice == {
         "index": 0,
@@ -65,7 +65,7 @@ async def test_a_call_has_openais_shape() -> None:
     }
 
 
-async def test_a_streamed_call_has_openais_shape() -> None:
+async def test_a_streamed_tool_call_has_openais_format() -> None:
     chunks = await stream(FakeCore(["Wait.\n" + CALL]))
 
     deltas = [chunk.model_dump()["choices"][0] for chunk in chunks]
@@ -83,72 +83,74 @@ async def test_a_streamed_call_has_openais_shape() -> None:
     assert [choice["finish_reason"] for choice in deltas[-2:]] == [None, "tool_calls"]
 
 
-async def test_two_calls_and_content_add_up() -> None:
-    answer = await ask(FakeCore([f"Both.\n{CALL}\n{CALL}"]))
+async def test_a_message_can_have_content_and_two_calls() -> None:
+    completion = await ask(FakeCore([f"Both.\n{CALL}\n{CALL}"]))
 
-    message = answer.choices[0].message
+    message = completion.choices[0].message
     assert message.content == "Both."
     assert message.tool_calls is not None
     assert [call.function.name for call in message.tool_calls] == ["get_weather"] * 2
     assert len({call.id for call in message.tool_calls}) == 2
 
 
-async def test_an_answer_without_a_call_is_an_answer() -> None:
-    answer = await ask(FakeCore(["It is 3 < 4 <tool"]))
+async def test_a_completion_without_a_call_is_content() -> None:
+    completion = await ask(FakeCore(["It is 3 < 4 <tool"]))
 
-    assert answer.choices[0].message.content == "It is 3 < 4 <tool"
-    assert answer.choices[0].message.tool_calls is None
-    assert answer.choices[0].finish_reason == "stop"
-
-
-async def test_a_call_that_the_limit_cuts_ends_with_length() -> None:
-    answer = await ask(FakeCore([CALL]), max_tokens=20)
-
-    assert answer.choices[0].finish_reason == "length"
-    assert answer.choices[0].message.content == ""
-    assert answer.choices[0].message.tool_calls is None
+    assert completion.choices[0].message.content == "It is 3 < 4 <tool"
+    assert completion.choices[0].message.tool_calls is None
+    assert completion.choices[0].finish_reason == "stop"
 
 
-async def test_the_template_is_told_of_the_tools() -> None:
+async def test_a_call_cut_off_at_the_token_limit_is_dropped() -> None:
+    completion = await ask(FakeCore([CALL]), max_tokens=20)
+
+    assert completion.choices[0].finish_reason == "length"
+    assert completion.choices[0].message.content == ""
+    assert completion.choices[0].message.tool_calls is None
+
+
+async def test_the_tools_are_passed_to_the_template() -> None:
     core = FakeCore()
     await ask(core)
 
-    assert prompt_of(core).startswith('<tools>[{"type": "function", "function": {"name": "get_we')
+    assert last_prompt(core).startswith('<tools>[{"type": "function", "function": {"name": "get_we')
 
 
-async def test_with_the_choice_none_no_tool_is_offered_and_none_is_looked_for() -> None:
+async def test_tool_choice_none_hides_the_tools_and_disables_the_parser() -> None:
     core = FakeCore([CALL])
-    answer = await ask(core, tool_choice="none")
+    completion = await ask(core, tool_choice="none")
 
-    assert "<tools>" not in prompt_of(core)
-    assert answer.choices[0].message.content == CALL
-    assert answer.choices[0].finish_reason == "stop"
+    assert "<tools>" not in last_prompt(core)
+    assert completion.choices[0].message.content == CALL
+    assert completion.choices[0].finish_reason == "stop"
 
 
-async def test_a_call_and_its_result_go_back_through_the_template() -> None:
+async def test_a_call_and_its_result_can_be_sent_back() -> None:
     core = FakeCore([CALL, "Sunny."])
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        first = await engine.chat.completions.create(messages=ASK, tools=TOOLS)
-        message = first.choices[0].message
+        first_completion = await engine.chat.completions.create(messages=ASK, tools=TOOLS)
+        message = first_completion.choices[0].message
         assert message.tool_calls is not None
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}
-        last = await engine.chat.completions.create(messages=[*ASK, message, result], tools=TOOLS)
+        last_completion = await engine.chat.completions.create(
+            messages=[*ASK, message, result], tools=TOOLS
+        )
 
-    assert last.choices[0].message.content == "Sunny."
-    assert prompt_of(core).endswith(
+    assert last_completion.choices[0].message.content == "Sunny."
+    assert last_prompt(core).endswith(
         '<|im_start|>assistant\n<tool_call>{"name": "get_weather", "arguments": {"city": "Rome"}}'
         "</tool_call><|im_end|>\n<|im_start|>tool\nsunny<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
-async def test_a_model_that_knows_no_form_of_calls_refuses_tools() -> None:
+async def test_a_model_without_a_tool_format_rejects_tools() -> None:
     core = FakeCore()
 
     async def load(model: object, **_: object) -> LoadedModel:
         return dataclasses.replace(fake_model(core), tool_format=None)
 
     async with AsyncMLCEngine(loader=load) as engine:
-        with pytest.raises(BadRequestError, match="no form of tool calls") as caught:
+        with pytest.raises(BadRequestError, match="no supported tool-call format") as caught:
             await engine.chat.completions.create(messages=ASK, tools=TOOLS)
 
         await engine.chat.completions.create(messages=ASK, tools=TOOLS, tool_choice="none")
@@ -157,7 +159,7 @@ async def test_a_model_that_knows_no_form_of_calls_refuses_tools() -> None:
     assert len(core.prompts) == 1
 
 
-async def test_bare_text_in_a_call_is_what_the_tool_says() -> None:
+async def test_unquoted_arguments_are_converted_to_the_types_of_the_schema() -> None:
     call = "<tool_call>\n<function=f>\n{}</function>\n</tool_call>".format(
         "".join(f"<parameter={key}>\n5\n</parameter>\n" for key in ("text", "count"))
     )
@@ -170,10 +172,10 @@ async def test_bare_text_in_a_call_is_what_the_tool_says() -> None:
         return dataclasses.replace(fake_model(core), tool_format=tool_format)
 
     async with AsyncMLCEngine(loader=load) as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=ASK, tools=[{"type": "function", "function": function}]
         )
 
-    calls = answer.choices[0].message.tool_calls
+    calls = completion.choices[0].message.tool_calls
     assert calls is not None
     assert json.loads(calls[0].function.arguments) == {"text": "5", "count": 5}

@@ -1,4 +1,4 @@
-"""An answer that is a value of a type, as events."""
+"""Event streams of typed output."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
 from aiomlc import (
@@ -47,11 +49,11 @@ class Person(BaseModel):
 
 
 class Opaque:
-    """What pydantic knows nothing of."""
+    """A class that pydantic does not support."""
 
 
 class AnyGrammar:
-    """A compiler of grammars that the fake core does not look at."""
+    """A grammar compiler that accepts every grammar; the fake core ignores the result."""
 
     def compile(self, grammar: Grammar) -> object:
         return grammar
@@ -65,91 +67,90 @@ def loader_of(core: FakeCore) -> Loader:
 
 
 def check(events: list[TypedChatEvent[Person]]) -> None:
-    """The events of Mia."""
+    """Check the events of the reply `MIA`."""
     deltas = [event for event in events if event.type == "content.delta"]
-    whole = [event for event in events if event.type == "content.done"]
-    told = [event.parsed for event in deltas]
-    assert all(isinstance(value, dict) for value in told)
-    assert {"name": "Mi"} in told
-    assert {"name": "Mia"} in told
-    assert told[-1] == json.loads(MIA)
-    assert [event.parsed for event in whole] == [Person(name="Mia", age=31, mood="happy")]
+    done = [event for event in events if event.type == "content.done"]
+    partial_values = [event.parsed for event in deltas]
+    assert all(isinstance(value, dict) for value in partial_values)
+    assert {"name": "Mi"} in partial_values
+    assert {"name": "Mia"} in partial_values
+    assert partial_values[-1] == json.loads(MIA)
+    assert [event.parsed for event in done] == [Person(name="Mia", age=31, mood="happy")]
 
 
-async def test_the_value_grows_and_is_one_of_the_type_in_the_end() -> None:
+async def test_deltas_have_partial_values_and_the_final_value_is_of_the_type() -> None:
     core = FakeCore([MIA], hand_stepped=True)
-    seen = []
+    received = []
     async with (
         AsyncMLCEngine(loader=loader_of(core)) as engine,
         engine.chat.completions.stream(messages=HELLO, response_format=Person) as events,
     ):
         core.allow(1)
         async for event in events:
-            seen.append(event)
+            received.append(event)
             if event.type == "chunk":
                 core.allow(1)
 
-        check(seen)
+        check(received)
         final = await events.get_final_completion()
 
     assert final.choices[0].message.parsed == Person(name="Mia", age=31, mood="happy")
     assert final.choices[0].message.content == MIA
 
 
-def test_the_blocking_engine_tells_the_same_values() -> None:
+def test_the_blocking_engine_yields_the_same_values() -> None:
     core = FakeCore([MIA], hand_stepped=True)
-    seen = []
+    received = []
     with (
         MLCEngine(loader=loader_of(core)) as engine,
         engine.chat.completions.stream(messages=HELLO, response_format=Person) as events,
     ):
         core.allow(1)
         for event in events:
-            seen.append(event)
+            received.append(event)
             if event.type == "chunk":
                 core.allow(1)
 
-        check(seen)
+        check(received)
         final = events.get_final_completion()
 
     assert final.choices[0].message.parsed == Person(name="Mia", age=31, mood="happy")
 
 
-def test_the_clients_own_sum_of_the_chunks_has_the_same_values() -> None:
-    openai_chat = pytest.importorskip("openai.lib.streaming.chat")
-    chunk_type = pytest.importorskip("openai.types.chat").ChatCompletionChunk
-    state = openai_chat.ChatCompletionStreamState(response_format=Person)
+def test_openais_accumulator_of_the_chunks_yields_the_same_values() -> None:
+    state = ChatCompletionStreamState(response_format=Person)
     expected: list[Any] = []
-    ours: list[Any] = []
+    received: list[Any] = []
     with (
         MLCEngine(loader=loader_of(FakeCore([MIA]))) as engine,
         engine.chat.completions.stream(messages=HELLO, response_format=Person) as events,
     ):
         for event in events:
             if event.type == "chunk":
-                expected += state.handle_chunk(chunk_type.model_validate(event.chunk.model_dump()))
-            ours.append(event)
+                chunk = ChatCompletionChunk.model_validate(event.chunk.model_dump())
+                expected += state.handle_chunk(chunk)
+            received.append(event)
 
-    def content(told: list[Any], kind: str, field: str) -> list[Any]:
-        return [getattr(event, field) for event in told if event.type == kind]
+    def values(events: list[Any], event_type: str, field: str) -> list[Any]:
+        return [getattr(event, field) for event in events if event.type == event_type]
 
-    assert content(ours, "content.done", "parsed") == content(expected, "content.done", "parsed")
-    snapshots = content(expected, "content.delta", "snapshot")
-    assert content(ours, "content.delta", "snapshot") == [text for text in snapshots if text]
+    assert values(received, "content.done", "parsed") == values(expected, "content.done", "parsed")
+    snapshots = values(expected, "content.delta", "snapshot")
+    assert values(received, "content.delta", "snapshot") == [text for text in snapshots if text]
 
 
 @pytest.mark.parametrize(
     ("reply", "options", "reason"),
-    [(MIA, {"max_tokens": 12}, "cut at the limit"), (TOM, {}, "too young")],
+    [(MIA, {"max_tokens": 12}, "cut off at the token limit"), (TOM, {}, "too young")],
 )
-async def test_a_content_that_is_no_value_is_told_of_up_to_its_end(
+async def test_invalid_content_is_streamed_until_its_end_and_then_raised(
     reply: str, options: dict[str, Any], reason: str
 ) -> None:
-    told: list[str] = []
+    deltas: list[str] = []
 
     async def read(events: ChatEventStream[Person, ParsedChatCompletion[Person]]) -> None:
         async for event in events:
-            told.extend([event.delta] if event.type == "content.delta" else [])
+            deltas.extend([event.delta] if event.type == "content.delta" else [])
 
     async with (
         AsyncMLCEngine(loader=loader_of(FakeCore([reply]))) as engine,
@@ -160,10 +161,10 @@ async def test_a_content_that_is_no_value_is_told_of_up_to_its_end(
         with pytest.raises(IncompleteAnswerError, match=reason):
             await events.get_final_completion()
 
-    assert "".join(told) == caught.value.text == reply[: options.get("max_tokens")]
+    assert "".join(deltas) == caught.value.text == reply[: options.get("max_tokens")]
 
 
-async def test_each_choice_has_a_value_of_its_own() -> None:
+async def test_each_choice_has_its_own_value() -> None:
     replies = [MIA, MIA.replace("Mia", "Tom")]
     async with (
         AsyncMLCEngine(loader=loader_of(FakeCore(replies))) as engine,
@@ -181,36 +182,38 @@ async def test_each_choice_has_a_value_of_its_own() -> None:
     assert [value.name for value in values if value is not None] == ["Mia", "Tom"]
 
 
-async def test_a_form_that_is_no_type_makes_no_value() -> None:
+async def test_a_response_format_without_a_type_has_no_parsed_value() -> None:
     async with (
         AsyncMLCEngine(loader=loader_of(FakeCore([MIA]))) as engine,
         engine.chat.completions.stream(
             messages=HELLO, response_format={"type": "json_object"}
         ) as events,
     ):
-        seen = [event async for event in events]
+        received = [event async for event in events]
         final = await events.get_final_completion()
 
-    assert {e.parsed for e in seen if e.type in {"content.delta", "content.done"}} == {None}
+    assert {e.parsed for e in received if e.type in {"content.delta", "content.done"}} == {None}
     assert final.choices[0].message.content == MIA
 
 
 @pytest.mark.parametrize("kind", [Callable[[], int], Opaque])
-def test_what_no_answer_can_be_is_refused_by_name(kind: Any) -> None:  # noqa: ANN401
+def test_an_unsupported_type_is_rejected(kind: Any) -> None:  # noqa: ANN401
     with MLCEngine(loader=loader_of(FakeCore([MIA]))) as engine:
         for ask in (engine.chat.completions.stream, engine.chat.completions.parse):
-            with pytest.raises(BadRequestError, match="no answer can be") as caught:
+            with pytest.raises(BadRequestError, match="the type is not supported") as caught:
                 ask(messages=HELLO, response_format=kind)
 
             assert caught.value.param == "response_format"
 
 
 @given(VALUES)
-def test_whatever_is_there_of_a_value_has_one_so_far(value: object) -> None:
+def test_every_prefix_of_a_json_value_has_a_partial_value(value: object) -> None:
     text = json.dumps(value)
-    told = [ContentDeltaEvent("", text[:end], is_json=True).parsed for end in range(len(text) + 1)]
+    partial_values = [
+        ContentDeltaEvent("", text[:end], is_json=True).parsed for end in range(len(text) + 1)
+    ]
 
-    assert told[0] is None
-    assert told[-1] == value
+    assert partial_values[0] is None
+    assert partial_values[-1] == value
     if isinstance(value, (dict, list)):
-        assert {type(part) for part in told[1:]} == {type(value)}
+        assert {type(partial) for partial in partial_values[1:]} == {type(value)}

@@ -1,12 +1,12 @@
-"""The terminal's side of a conversation.
+"""The interactive chat in a terminal.
 
-The main thread belongs to the terminal and the engine lives on an event loop beside it: only so
-does Ctrl-C reach a waiting `input` and a running answer alike.
+The main thread reads the terminal, and the engine runs on an event loop in another thread. That
+way Ctrl-C can interrupt both a waiting `input` and a running response.
 """
 
 from __future__ import annotations
 
-__all__ = ("ChatSettings", "Talk", "run_chat")
+__all__ = ("ChatSettings", "TerminalChat", "run_chat")
 
 import signal
 import sys
@@ -18,38 +18,38 @@ from typing import Any, TextIO, final
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.cli.chat_session import AnswerStatistics, Conversation
+from aiomlc.cli.chat_session import ChatSession, ResponseStatistics
 from aiomlc.cli.history import line_reader
 from aiomlc.cli.progress import ProgressDisplay
 from aiomlc.config import EngineConfig
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError, RequestError
 
 _HELP = """\
-/help    this list
-/reset   forget the conversation
-/stats   what the engine did so far
-/exit    leave, as Ctrl-D does
-Ctrl-C stops an answer.
+/help    show this list
+/reset   clear the conversation
+/stats   show the engine's statistics
+/exit    leave the chat (or press Ctrl-D)
+Press Ctrl-C to stop a response.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """What the command line asked for."""
+    """The settings of the `chat` command."""
 
     model: str | None = None
     system: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  #: Fields of every request.
-    engine: Mapping[str, Any] = field(default_factory=dict)  #: Fields of the configuration.
+    engine: Mapping[str, Any] = field(default_factory=dict)  #: Fields of the EngineConfig.
 
 
 def run_chat(settings: ChatSettings, prompt: str | None) -> None:
-    """Answer one prompt, or converse until the user leaves.
+    """Answer one prompt, or chat until the user leaves.
 
     Raises:
-        AiomlcError: a field is refused, the model does not load, or the one prompt cannot be
-            answered.
-        KeyboardInterrupt: the one answer, or the loading, was interrupted.
+        AiomlcError: If a field is invalid, the model cannot be loaded, or the one prompt cannot
+            be answered.
+        KeyboardInterrupt: If the loading or the one response was interrupted.
     """
     config = EngineConfig(**settings.engine)
     with start_blocking_portal() as portal, ProgressDisplay(sys.stderr) as display:
@@ -58,20 +58,22 @@ def run_chat(settings: ChatSettings, prompt: str | None) -> None:
         )
         with portal.wrap_async_context_manager(engine):
             display.close()
-            conversation = Conversation(engine, system=settings.system, options=settings.options)
-            talk = Talk(portal, conversation, sys.stdout, sys.stderr, statistics=engine.statistics)
+            session = ChatSession(engine, system=settings.system, options=settings.options)
+            terminal = TerminalChat(
+                portal, session, sys.stdout, sys.stderr, statistics=engine.statistics
+            )
             if prompt is not None:
-                talk.answer(prompt)
+                terminal.answer(prompt)
             else:
                 with line_reader() as read_line:
-                    talk.converse(read_line)
+                    terminal.chat(read_line)
 
 
 @contextmanager
-def _interrupt_calls(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C call `stop` instead of raising wherever the main thread happens to be.
+def _interrupt_handler(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C call `stop` instead of raising KeyboardInterrupt in the main thread.
 
-    Yields a function that tells whether there was one; a second one raises at once.
+    A second Ctrl-C raises at once. Yields a function that returns whether Ctrl-C was pressed.
     """
     interrupted = False
 
@@ -91,73 +93,73 @@ def _interrupt_calls(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
 
 
 @final
-class Talk:
-    """Questions from a terminal, answers and their figures back to it."""
+class TerminalChat:
+    """A loop that reads prompts and commands, and writes responses and their statistics."""
 
     def __init__(
         self,
         portal: BlockingPortal,
-        conversation: Conversation,
+        session: ChatSession,
         output: TextIO,
         notes: TextIO,
         *,
         statistics: Callable[[], object],
     ) -> None:
         self._portal = portal
-        self._conversation = conversation
+        self._session = session
         self._output = output
         self._notes = notes
         self._commands: dict[str, Callable[[], None]] = {
             "/help": lambda: self._note(_HELP.rstrip()),
-            "/reset": conversation.reset,
+            "/reset": session.reset,
             "/stats": lambda: self._note(str(statistics())),
         }
 
     def answer(self, prompt: str) -> None:
-        """Stream one answer.
+        """Stream the response to one prompt.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C stopped the answer; the engine has let go of it by then.
+            KeyboardInterrupt: If Ctrl-C stopped the response; its request is already cancelled.
         """
 
         def stop() -> None:
-            self._portal.start_task_soon(self._conversation.stop)
+            self._portal.start_task_soon(self._session.stop)
 
-        with _interrupt_calls(stop) as was_interrupted:
-            future = self._portal.start_task_soon(self._conversation.answer, prompt, self._write)
-            if was_interrupted():  # Perhaps before there was an answer to stop.
+        with _interrupt_handler(stop) as was_interrupted:
+            future = self._portal.start_task_soon(self._session.answer, prompt, self._write)
+            if was_interrupted():  # Possibly before there was a response to stop.
                 stop()
             statistics = future.result()
 
-        self._end(statistics)
+        self._write_statistics(statistics)
         if was_interrupted():
             raise KeyboardInterrupt
 
-    def converse(self, read_line: Callable[[], str]) -> None:
-        """Answer line after line, until the end of input or `/exit`."""
-        going_on = True
-        while going_on:
+    def chat(self, read_line: Callable[[], str]) -> None:
+        """Answer each line until the end of input or `/exit`."""
+        is_active = True
+        while is_active:
             try:
-                going_on = self._take(read_line().strip())
-            except KeyboardInterrupt:  # It stops an answer or a line, not the program.
+                is_active = self._handle_line(read_line().strip())
+            except KeyboardInterrupt:  # Stops the response or the line, not the program.
                 self._write("\n")
             except EOFError:
                 self._write("\n" if self._output.isatty() else "")
                 return
 
-    def _take(self, line: str) -> bool:
-        """Do what a line says; false when it says to leave."""
+    def _handle_line(self, line: str) -> bool:
+        """Run the command or answer the prompt of a line; return False if it is `/exit`."""
         if line == "/exit":
             return False
 
         if line.startswith("/"):
             self._commands.get(line, self._unknown_command)()
         elif line:
-            self._try_to_answer(line)
+            self._answer_or_report(line)
 
         return True
 
-    def _try_to_answer(self, prompt: str) -> None:
+    def _answer_or_report(self, prompt: str) -> None:
         try:
             self.answer(prompt)
         except (EngineDeadError, EngineClosedError):
@@ -166,14 +168,14 @@ class Talk:
             self._note(f"aiomlc: {error}")
 
     def _unknown_command(self) -> None:
-        self._note("aiomlc: no such command; /help lists them")
+        self._note("aiomlc: unknown command; /help lists the commands")
 
-    def _end(self, statistics: AnswerStatistics) -> None:
+    def _write_statistics(self, statistics: ResponseStatistics) -> None:
         self._write("\n")
         self._note(f"[{statistics}]")
 
     def _write(self, text: str) -> None:
-        # On the event loop, but the loop serves nobody else than this reader.
+        # May block the event loop, which serves only this chat.
         self._output.write(text)
         self._output.flush()
 
