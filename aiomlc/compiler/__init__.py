@@ -1,4 +1,7 @@
-"""From a model's config to a compiled library, in a subprocess. The parent never imports tvm."""
+"""The compiler: turns a model's config into a compiled library.
+
+Compilation runs in a subprocess; the parent process never imports tvm.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`python -m aiomlc.compiler JOB`: compile the job of a file into the file's folder.
+"""`python -m aiomlc.compiler JOB`: compile the job file JOB into its directory.
 
-Progress goes to stdout as JSON lines, and so does the exception that ends a failure.
+Progress is written to stdout as JSON lines; a failure writes its exception as the last line.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def _report_failure(
 
 
 def main(arguments: list[str]) -> None:
-    """Compile one job."""
+    """Compile the job file named by `arguments`."""
     sys.excepthook = _report_failure
     (path,) = map(Path, arguments)
     job = CompileJob.from_json(json.loads(path.read_bytes()))
     _report("import", 0.0)
-    # Where torch is installed tvm imports it, which takes longer than compiling.
+    # tvm imports torch if it is installed, which takes longer than compiling.
     sys.modules["torch"] = None  # type: ignore[assignment]
-    # Imported late so that the first line does not wait for tvm.
+    # Imported late, so that the first progress line does not wait for tvm.
     from aiomlc.compiler.build import build
 
     build(job, path.parent, _report)
     _report("done", 1.0)
     sys.stdout.flush()
-    os._exit(0)  # The files are closed; tearing tvm down takes another half second.
+    os._exit(0)  # The files are closed; unloading tvm would take another half second.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From a job to bytecode of TVM's virtual machine."""
+"""Compilation of a job to bytecode of TVM's virtual machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from tvm import relax
 from tvm.relax import transform
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu import cpu_cache_factory, lower_to_cpu
+from aiomlc.compiler.backends.cpu import lower_to_cpu
+from aiomlc.compiler.backends.cpu_cache import cpu_cache_factory
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
 from aiomlc.compiler.encoder_graph import encoder_graph
 from aiomlc.compiler.job import CompileJob, LibraryMetadata
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
-from aiomlc.compiler.passes.buffer_reuse import plan_memory
+from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
 from aiomlc.compiler.passes.dead_tuples import drop_dead_tuples
 from aiomlc.compiler.quantization import Quantization, quantization_named
 from aiomlc.config import PAGE_SIZE
@@ -31,7 +32,13 @@ Report = Callable[[str, float], None]
 
 
 def build(job: CompileJob, directory: Path, report: Report) -> None:
-    """Write the library and its metadata into `directory`."""
+    """Write the compiled library and its metadata into `directory`.
+
+    Args:
+        job: The library to compile.
+        directory: An existing directory.
+        report: Called with each stage and the completed fraction of the work.
+    """
     quantization = quantization_named(job.quantization)
     report("graph", 0.1)
     if isinstance(job.config, EncoderConfig):
@@ -51,16 +58,16 @@ def _decoder_graph(
     job: CompileJob, config: DecoderConfig, quantization: Quantization
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
     cache = kv_cache_of(quantization, job.kv_cache_dtype)
-    decoder = Decoder(config, cache.computed, cpu_cache_factory(config, cache))
+    decoder = Decoder(config, cache.compute_dtype, cpu_cache_factory(config, cache))
     decoder = lower_to_cpu(decoder, quantization, cache)
     module, named, _ = decoder.export_tvm(_functions(config.hidden_size), allow_extern=True)
     return module, library_metadata(job, config, quantization, [name for name, _ in named])
 
 
 def library_metadata(
-    job: CompileJob, config: DecoderConfig, quantization: Quantization, order: list[str]
+    job: CompileJob, config: DecoderConfig, quantization: Quantization, graph_names: list[str]
 ) -> LibraryMetadata:
-    """What a loader must know; `order` is that of the packed parameters in the graph."""
+    """Return the metadata that a loader reads; `graph_names` orders the packed parameters."""
     return {
         "model_type": config.model_type,
         "quantization": quantization.name,
@@ -76,7 +83,7 @@ def library_metadata(
         "prefill_chunk_size": job.prefill_chunk_size,
         "max_batch_size": job.max_batch_size,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "params": parameter_records(decoder_parameters(config), quantization, order),
+        "params": parameter_records(decoder_parameters(config), quantization, graph_names),
     }
 
 
@@ -116,15 +123,17 @@ def _with_metadata(module: tvm.IRModule, text: str) -> tvm.IRModule:
 
 
 def _pipeline() -> tvm.transform.Pass:
-    """What is needed when every operator is a call: no code is generated, so no compiler and no
-    linker is needed on the machine."""
+    """Return the passes for a graph whose operators are all kernel calls.
+
+    No code is generated, so the machine needs neither a compiler nor a linker.
+    """
     return tvm.transform.Sequential(
         [
             transform.ToNonDataflow(),
             transform.RemovePurityChecking(),
             transform.CallTIRRewrite(),
-            _module_pass(plan_memory),
-            transform.CanonicalizeBindings(),  # A variable that names another costs a copy.
+            _module_pass(reuse_buffers),
+            transform.CanonicalizeBindings(),  # A binding of a variable to another costs a copy.
             _module_pass(drop_dead_tuples),
             transform.LowerRuntimeBuiltin(),
             transform.VMShapeLower(),
@@ -139,8 +148,8 @@ def _module_pass(function: Callable[..., tvm.IRModule]) -> tvm.transform.Pass:
 
 
 def _check_only_bytecode(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    left = [str(name) for name, f in module.functions.items() if not isinstance(f, relax.Function)]
-    if left:
-        raise AssertionError(f"functions that need code: {', '.join(left)}")
+    others = [str(n) for n, f in module.functions.items() if not isinstance(f, relax.Function)]
+    if others:
+        raise AssertionError(f"functions that require code generation: {', '.join(others)}")
 
     return module

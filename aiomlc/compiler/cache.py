@@ -1,7 +1,7 @@
-"""Compiled libraries on disk, by a key of everything that decides what they hold.
+"""The cache of compiled libraries, keyed by everything that determines their content.
 
-An entry appears whole, by one rename, so processes that compile the same model at once do not
-disturb each other. An entry that does not match its checksum counts as absent and is replaced.
+An entry is published by a single rename, so processes that compile the same model at the same time
+do not interfere. An entry that does not match its checksum counts as absent and is replaced.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHECKSUM_NAME = "sha256"
 
 
 def library_key(job: CompileJob) -> str:
-    """The name of the job's entry: a digest of the job, of TVM's versions and of our sources."""
+    """Return the name of the job's entry: a digest of the job and of TVM's and aiomlc's code."""
     parts = {
         "job": job.as_json(),
         "apache-tvm": metadata.version("apache-tvm"),
@@ -48,59 +48,68 @@ def library_key(job: CompileJob) -> str:
 
 
 def find(job: CompileJob) -> CompiledLibrary | None:
-    """The job's library, if an intact one is there."""
+    """Return the job's library, or None if there is no intact entry."""
     return _open(_entry(job))
 
 
 def stage(job: CompileJob) -> Path:
-    """Make a folder beside the entries for one compilation, with the job in it."""
+    """Create a staging directory for one compilation, which contains the job file.
+
+    Raises:
+        CompileError: If the cache directory cannot be written.
+    """
+    root = _root()
     try:
-        _folder().mkdir(parents=True, exist_ok=True)
-        purge_stale_entries(_folder())
-        directory = Path(tempfile.mkdtemp(prefix=".staged-", dir=_folder()))
-        (directory / JOB_NAME).write_text(json.dumps(job.as_json()))
+        root.mkdir(parents=True, exist_ok=True)
+        purge_stale_entries(root)
+        staged = Path(tempfile.mkdtemp(prefix=".staged-", dir=root))
+        (staged / JOB_NAME).write_text(json.dumps(job.as_json()))
     except OSError as error:
         raise CompileError(
-            f"the cache folder {_folder()} cannot be written: {error.strerror}", path=_folder()
+            f"{root}: cannot write the cache directory: {error.strerror}", path=root
         ) from error
 
-    return directory
+    return staged
 
 
 def publish(staged: Path, job: CompileJob) -> CompiledLibrary:
-    """Turn a staged folder into the job's entry."""
+    """Rename a staging directory to the job's entry, unless another process has published one.
+
+    Raises:
+        CompileError: If the published entry is damaged.
+    """
     (staged / _CHECKSUM_NAME).write_text(_checksum(staged))
     entry = _entry(job)
     try:
         staged.replace(entry)
     except OSError:
-        if (library := _open(entry)) is not None:  # Another process was faster.
+        if (library := _open(entry)) is not None:  # Published by another process.
             return library
 
-        # A damaged entry is moved away first: a folder cannot be renamed over a full one.
-        damaged = Path(tempfile.mkdtemp(prefix=".damaged-", dir=_folder()))
+        # A damaged entry is moved first: a directory cannot be renamed to one that is not empty.
+        damaged = Path(tempfile.mkdtemp(prefix=".damaged-", dir=_root()))
         entry.replace(damaged / entry.name)
         discard(damaged)
         staged.replace(entry)
 
     library = _open(entry)
     if library is None:
-        raise CompileError(f"the library in {entry} was damaged while it was written", path=entry)
+        raise CompileError(f"{entry}: the library was damaged while it was written", path=entry)
 
     return library
 
 
 def discard(staged: Path) -> None:
-    """Remove a staged folder; one that was published is gone already."""
+    """Remove a staging directory, if it still exists."""
     shutil.rmtree(staged, ignore_errors=True)
 
 
-def _folder() -> Path:
+def _root() -> Path:
     return cache_home() / "libraries"
 
 
 def _entry(job: CompileJob) -> Path:
-    return _folder() / library_key(job)
+    return _root() / library_key(job)
 
 
 def _open(entry: Path) -> CompiledLibrary | None:
@@ -124,10 +133,10 @@ def _checksum(directory: Path) -> str:
 
 @functools.cache
 def _sources_digest() -> str:
-    """Changes with the code that compiles, so a developer never runs a stale library."""
+    """Return a digest of the compiler's sources, so that changing them invalidates all entries."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for folder in ("compiler", "models"):
-        for path in sorted((package / folder).rglob("*.py")):
+    for directory in ("compiler", "models"):
+        for path in sorted((package / directory).rglob("*.py")):
             digest.update(os.fsencode(path.relative_to(package)) + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Compile in a subprocess that a cancelled caller leaves nothing of. Never imports tvm."""
+"""Compilation in a subprocess, which ends with its caller. Never imports tvm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anyio.streams.text import TextReceiveStream
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
 from aiomlc.compiler.quantization import quantization_named
-from aiomlc.errors import CompileError
+from aiomlc.errors import CompileError, ModelLoadError
 
 OnProgress = Callable[[CompileProgress], None]
 
@@ -36,10 +36,17 @@ async def compile_model(
 ) -> CompiledLibrary:
     """Return the job's library, compiled now or taken from the cache.
 
+    Args:
+        job: The library to compile.
+        on_progress: Called with each stage of a compilation.
+
     Raises:
-        CompileError: the compiler failed; the message carries its reason.
-        ModelLoadError: the device or the quantisation is not supported.
+        CompileError: If the compiler fails; the message contains its reason.
+        ModelLoadError: If the device or the quantization is not supported.
     """
+    if job.device != "cpu":
+        raise ModelLoadError(f"device must be 'cpu', got {job.device!r}", field="device")
+
     quantization_named(job.quantization)
     cached = await to_thread.run_sync(cache.find, job)
     if cached is not None:
@@ -73,9 +80,9 @@ async def _run_compiler(staged: Path, on_progress: OnProgress | None) -> None:
 
 @asynccontextmanager
 async def _compiler(staged: Path) -> AsyncIterator[Process]:
-    """The compiler's process, which does not outlive the context."""
+    """Start the compiler's process; it is terminated when the context ends."""
     command = [sys.executable, "-P", "-m", "aiomlc.compiler", str(staged / cache.JOB_NAME)]
-    # The child finds the modules that this process found, in the same order.
+    # The child imports modules from the same paths in the same order.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     async with await open_file(staged / _STDERR_NAME, "wb") as stderr:
         process = await open_process(
@@ -88,11 +95,11 @@ async def _compiler(staged: Path) -> AsyncIterator[Process]:
             try:
                 yield process
             finally:
-                await _end(process)
+                await _terminate(process)
 
 
-async def _end(process: Process) -> None:
-    """End a process that still runs; ask first."""
+async def _terminate(process: Process) -> None:
+    """Terminate a process that still runs; kill it if it does not end in time."""
     if process.returncode is not None:
         return
 
@@ -106,16 +113,16 @@ async def _end(process: Process) -> None:
 
 
 async def _read_messages(process: Process, receive: Callable[[dict[str, Any]], None]) -> None:
-    """Hand over the JSON objects the compiler writes, one a line, until it ends."""
+    """Call `receive` with each JSON object that the compiler writes, one per line."""
     assert process.stdout is not None
-    rest = ""
+    partial = ""
     async for text in TextReceiveStream(process.stdout, errors="replace"):
-        *lines, rest = (rest + text).split("\n")
+        *lines, partial = (partial + text).split("\n")
         for line in lines:
             if line.startswith("{"):
                 receive(json.loads(line))
             else:
-                _log.debug("the compiler says: %s", line)
+                _log.debug("compiler output: %s", line)
 
 
 async def _failure(staged: Path, status: int, failure: dict[str, Any]) -> CompileError:

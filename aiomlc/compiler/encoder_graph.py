@@ -1,4 +1,4 @@
-"""An encoder's graph over the CPU's kernels, and what a loader must know of it."""
+"""An encoder's graph for the CPU backend, and the metadata of its library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ __all__ = ("encoder_graph",)
 import tvm
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.backends.cpu import call_kernel, lower_to_cpu
+from aiomlc.compiler.backends.cpu import lower_to_cpu
+from aiomlc.compiler.backends.cpu_layers import call_kernel
 from aiomlc.compiler.job import LibraryMetadata
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.quantization import Quantization
@@ -18,7 +19,7 @@ from aiomlc.models.graph.encoder import Encoder
 def encoder_graph(
     config: EncoderConfig, quantization: Quantization
 ) -> tuple[tvm.IRModule, LibraryMetadata]:
-    """The module with the function `encode`, and the library's metadata."""
+    """Return the module with the function `encode`, and the library's metadata."""
     encoder = lower_to_cpu(Encoder(config, _packed_attention), quantization)
     tokens = nn.spec.Tensor(["n"], "int32")
     spec = {
@@ -44,6 +45,6 @@ def encoder_graph(
 
 
 def _packed_attention(qkv: nn.Tensor, lengths: nn.Tensor, num_heads: int) -> nn.Tensor:
-    """Every token attends to all tokens of its text."""
+    """Return attention outputs `[n, hidden]`; a token attends to all tokens of its own input."""
     shape = (qkv.shape[0], int(qkv.shape[1]) // 3)
     return call_kernel("packed_attention", [qkv, lengths, num_heads], shape, "float32")

@@ -1,4 +1,4 @@
-"""What the compiler is asked, and what it answers: records that cross the process border."""
+"""The compiler's inputs and outputs, which are exchanged between processes as JSON."""
 
 from __future__ import annotations
 
@@ -10,29 +10,37 @@ from pathlib import Path
 from typing import Any, Self
 
 from aiomlc.config import KVCacheType
-from aiomlc.models import DecoderConfig, EncoderConfig, ExpertsConfig, ModelConfig, RopeConfig
+from aiomlc.models import (
+    DecoderConfig,
+    DecoderTraits,
+    EncoderConfig,
+    ExpertsConfig,
+    ModelConfig,
+    RopeConfig,
+)
+from aiomlc.models.config.json_form import lists_to_tuples
 
 LibraryMetadata = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileJob:
-    """One library to compile."""
+    """A library to compile."""
 
     config: ModelConfig
     quantization: str
     device: str = "cpu"
-    kv_cache_dtype: KVCacheType = "auto"  #: Of a decoder.
-    prefill_chunk_size: int = 512  #: Only a default that the library tells its loader.
-    max_batch_size: int = 64  #: The same.
+    kv_cache_dtype: KVCacheType = "auto"  #: Decoders only.
+    prefill_chunk_size: int = 512  #: Recorded in the metadata as the loader's default.
+    max_batch_size: int = 64  #: Recorded in the metadata as the loader's default.
 
     def as_json(self) -> dict[str, Any]:
-        """The job as JSON values."""
+        """Return the job as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `as_json` made."""
+        """Read what `as_json` returned."""
         return cls(**{**values, "config": _config(values["config"])})
 
 
@@ -41,25 +49,25 @@ def _config(values: Mapping[str, Any]) -> ModelConfig:
         return EncoderConfig(**values)
 
     experts = values["experts"]
-    typed = {
-        "rope": RopeConfig(**_typed(values["rope"])),
-        "layer_ropes": tuple(rope and RopeConfig(**_typed(rope)) for rope in values["layer_ropes"]),
-        "experts": None if experts is None else ExpertsConfig(**_typed(experts)),
+    nested = {
+        "traits": DecoderTraits(**lists_to_tuples(values["traits"])),
+        "rope": _rope(values["rope"]),
+        "layer_ropes": tuple(rope and _rope(rope) for rope in values["layer_ropes"]),
+        "experts": None if experts is None else ExpertsConfig(**lists_to_tuples(experts)),
     }
-    return DecoderConfig(**{**_typed(values), **typed})
+    return DecoderConfig(**{**lists_to_tuples(values), **nested})
 
 
-def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON knows no tuples, and configs have no lists."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+def _rope(values: Mapping[str, Any]) -> RopeConfig:
+    return RopeConfig(**lists_to_tuples(values))
 
 
 @dataclass(frozen=True, slots=True)
 class CompileProgress:
-    """How far the compiler is: what it does now, and the share of its work behind it."""
+    """The progress of a compilation."""
 
-    stage: str
-    fraction: float  #: 0 to 1.
+    stage: str  #: What the compiler does now.
+    fraction: float  #: Completed fraction of the work, 0 to 1.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How keys and values are kept, beside a quantisation of the weights."""
+"""The storage format of the KV cache, for a quantization of the weights."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _SCALE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """What keys and values are: where they are computed, and where they are kept."""
+    """The dtypes in which keys and values are computed and stored."""
 
-    computed: FloatType  #: Also of queries and of what attention gives.
-    is_8_bit: bool  #: Kept as int8, with a float32 scale for each head of a position.
+    compute_dtype: FloatType  #: Also of queries and attention outputs.
+    is_8_bit: bool  #: Whether storage is int8, with a float32 scale per head and position.
 
     @property
     def dtype(self) -> str:
-        """The type of an element that is kept."""
-        return "int8" if self.is_8_bit else self.computed
+        """The dtype of a stored element."""
+        return "int8" if self.is_8_bit else self.compute_dtype
 
     @property
-    def computed_bytes(self) -> int:
-        """Bytes of an element that is computed."""
-        return 4 if self.computed == "float32" else 2
+    def compute_bytes(self) -> int:
+        """Bytes of a computed element."""
+        return 4 if self.compute_dtype == "float32" else 2
 
     def row_size(self, head_dim: int) -> int:
-        """Elements of `dtype` of one head of one position, a scale counted in them."""
+        """Return the elements of one head at one position, including the bytes of an int8 scale."""
         return head_dim + _SCALE_BYTES if self.is_8_bit else head_dim
 
     def row_bytes(self, head_dim: int) -> int:
-        """Bytes of one head of one position."""
-        return self.row_size(head_dim) * (1 if self.is_8_bit else self.computed_bytes)
+        """Return the bytes of one head at one position."""
+        return self.row_size(head_dim) * (1 if self.is_8_bit else self.compute_bytes)
 
 
 def kv_cache_of(quantization: Quantization, dtype: KVCacheType) -> KVCache:
-    """The cache of a model in a quantisation; "auto" is the quantisation's own."""
+    """Return the KV cache format for `dtype`; "auto" is the quantization's default."""
     match dtype:
         case "float16" | "float32":
             return KVCache(dtype, is_8_bit=False)

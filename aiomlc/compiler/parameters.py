@@ -1,41 +1,39 @@
-"""The packed parameters of a library, as its metadata lists them."""
+"""The packed parameters of a compiled library, as its metadata lists them."""
 
 from __future__ import annotations
 
-__all__ = ("parameter_records",)
+__all__ = ("pack_parameters", "parameter_records")
 
 from collections.abc import Iterable
 from typing import Any
 
-from aiomlc.compiler.quantization import MatrixFormat, Quantization
+from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import Parameter
+from aiomlc.models.parameters.packed_parameter import PackedParameter
+
+
+def pack_parameters(
+    parameters: Iterable[Parameter], quantization: Quantization
+) -> list[PackedParameter]:
+    """Return the parameters in the format of `quantization`, in the same order."""
+    return [PackedParameter.from_parameter(p, quantization.matrix_format) for p in parameters]
 
 
 def parameter_records(
-    expected: Iterable[Parameter], quantization: Quantization, order: list[str]
+    parameters: Iterable[Parameter], quantization: Quantization, graph_names: list[str]
 ) -> list[dict[str, Any]]:
-    """One record for each parameter, by MLC's names; `order` is that in the graph, by its own."""
-    parameters = {p.name: p for p in expected}
-    names = [name if name in parameters else name.removesuffix(".weight") for name in order]
-    if set(names) != set(parameters) or len(names) != len(parameters):
-        raise AssertionError(f"graph and weight map differ: {set(names) ^ set(parameters)}")
+    """Return the JSON records of the packed parameters, in the order of `graph_names`.
 
-    return [
-        {
-            "name": p.mlc_name or p.name,
-            "kind": p.kind,
-            "format": _format(p, quantization),
-            "shape": list(p.shape),
-            "sources": list(p.sources),
-            "added": p.added,
-            "order": p.order,
-            **({"mlc_parts": list(p.mlc_parts)} if p.mlc_parts else {}),
-            **({"whole": p.whole} if p.whole else {}),
-        }
-        for p in (parameters[name] for name in names)
-    ]
+    Args:
+        parameters: The model's parameters, in any order.
+        quantization: The format of the matrices.
+        graph_names: The names of the graph's parameters; a matrix may end in `.weight`.
+    """
+    by_name = {p.name: p for p in parameters}
+    names = [name if name in by_name else name.removesuffix(".weight") for name in graph_names]
+    if set(names) != set(by_name) or len(names) != len(by_name):
+        mismatch = sorted(set(names) ^ set(by_name))
+        raise AssertionError(f"the graph's parameters differ from the model's: {mismatch}")
 
-
-def _format(parameter: Parameter, quantization: Quantization) -> MatrixFormat:
-    is_rounded = parameter.kind == "matrix" and not parameter.exact
-    return quantization.matrix_format if is_rounded else "f32"
+    packed = pack_parameters((by_name[name] for name in names), quantization)
+    return [parameter.as_json() for parameter in packed]

@@ -1,14 +1,12 @@
-"""Which weights a quantisation stores how, and what the KV cache holds."""
+"""The quantizations: the format of the weights and the default dtype of the KV cache."""
 
 from __future__ import annotations
 
 __all__ = (
     "QUANTIZATIONS",
     "FloatType",
-    "MatrixFormat",
     "Quantization",
     "fuses_feed_forward",
-    "packed_bytes",
     "quantization_named",
 )
 
@@ -18,22 +16,18 @@ from types import MappingProxyType
 from typing import Literal
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.models.parameters.packed_layout import TILE_ROWS, MatrixFormat
 
-MatrixFormat = Literal["q4", "bf16", "f32"]
 FloatType = Literal["float16", "float32"]
-
-_TILE = 16  # Output rows of one tile of a packed matrix.
-_GROUP = 32  # Inputs that share a scale.
-_GROUP_BYTES = _TILE * (_GROUP // 2 + 2)  # Nibbles, then one float16 scale a row.
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Norms and biases are always float32; every matrix has one format."""
+    """The formats of a compiled library. Norms and biases are always float32."""
 
     name: str
     matrix_format: MatrixFormat
-    kv_dtype: FloatType
+    kv_dtype: FloatType  #: Default dtype of the KV cache.
 
 
 QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
@@ -46,30 +40,22 @@ QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
 
 
 def quantization_named(name: str) -> Quantization:
-    """Look a quantisation up.
+    """Return the quantization `name`.
 
     Raises:
-        ModelLoadError: there is none of that name.
+        ModelLoadError: If the quantization is unknown.
     """
     if name not in QUANTIZATIONS:
         raise ModelLoadError(
-            f"quantization is {name!r}; supported: {', '.join(QUANTIZATIONS)}",
+            f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {name!r}",
             field="quantization",
         )
 
     return QUANTIZATIONS[name]
 
 
-def packed_bytes(matrix_format: MatrixFormat, rows: int, columns: int) -> int:
-    """Bytes of a matrix `[rows, columns]` as the CPU kernels want it packed."""
-    tiles = -(-rows // _TILE)
-    if matrix_format == "q4":
-        return tiles * -(-columns // _GROUP) * _GROUP_BYTES
-
-    return tiles * _TILE * columns * (2 if matrix_format == "bf16" else 4)
-
-
 def fuses_feed_forward(matrix_format: MatrixFormat, inner: int) -> bool:
-    """Whether one kernel computes a gated layer of this inner size, and keeps no floats of it."""
-    # Gate and up must be whole tiles each, for a task to take some of both.
-    return matrix_format == "q4" and inner % _TILE == 0
+    """Return whether one kernel computes a whole gated MLP of intermediate size `inner`, without
+    float32 activations of that size in memory."""
+    # Gate and up must each consist of whole tiles, because a task computes tiles of both.
+    return matrix_format == "q4" and inner % TILE_ROWS == 0

@@ -1,11 +1,11 @@
-"""Model architectures: what a config means, which weights it needs, and the graph it stands for.
+"""Model architectures: their configs, parameters and graphs.
 
-Nothing that is imported here imports tvm; only `decoder`, `encoder`, `layers` and `module` do.
+Importing this package does not import tvm; only the modules of `graph` do.
 """
 
 from __future__ import annotations
 
-from aiomlc.models.config.decoder import DecoderConfig
+from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits
 from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.moe import ExpertsConfig
 from aiomlc.models.config.rope import RopeConfig
@@ -17,6 +17,7 @@ from aiomlc.models.registry import MODEL_TYPES, ModelConfig, ModelDescription, r
 __all__ = (
     "MODEL_TYPES",
     "DecoderConfig",
+    "DecoderTraits",
     "EncoderConfig",
     "ExpertsConfig",
     "ModelConfig",

@@ -1,4 +1,4 @@
-"""The model types this library knows, and how a model directory says which one it is."""
+"""The supported model types, and the description of a model directory."""
 
 from __future__ import annotations
 
@@ -88,24 +88,24 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
-    """What a model directory says about its model."""
+    """The model of a model directory."""
 
     config: ModelConfig
-    path: Path  #: The file it was read from.
-    quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face's.
+    path: Path  #: The config file.
+    quantization: str | None  #: Of the weights of an MLC directory; None for Hugging Face.
 
 
 def read_description(directory: Path) -> ModelDescription:
-    """Read `mlc-chat-config.json` where there is one, else Hugging Face's `config.json`.
+    """Read `mlc-chat-config.json` or, if there is none, the `config.json` of Hugging Face.
 
     Raises:
-        ModelNotFoundError: there is no such file.
-        ModelLoadError: an unknown `model_type`, or a field at fault.
+        ModelNotFoundError: If the directory has neither file.
+        ModelLoadError: If the `model_type` is unknown or a field is invalid.
     """
     mlc = directory / "mlc-chat-config.json"
     if mlc.is_file():
         fields = read_json(mlc)
-        quantization = fields.text("quantization")
+        quantization = fields.string("quantization")
         return ModelDescription(
             _parser(fields)(fields.flattened("model_config")), mlc, quantization
         )
@@ -121,8 +121,4 @@ def read_description(directory: Path) -> ModelDescription:
 
 
 def _parser(fields: Fields) -> Callable[[Fields], ModelConfig]:
-    model_type = fields.text("model_type")
-    if model_type not in MODEL_TYPES:
-        raise fields.error("model_type", f"is {model_type!r}; supported: {', '.join(MODEL_TYPES)}")
-
-    return MODEL_TYPES[model_type]
+    return MODEL_TYPES[fields.choice("model_type", tuple(MODEL_TYPES))]

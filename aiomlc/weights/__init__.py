@@ -1,4 +1,6 @@
-"""From a model directory to parameters in memory: read, quantise, pack, cache, map."""
+"""Model weights: read, quantize, pack, cache, and map into memory."""
+
+from __future__ import annotations
 
 from aiomlc.weights.cache import PackedWeights, prepare_weights
 from aiomlc.weights.convert import Progress, map_weights

@@ -1,6 +1,6 @@
-"""Run the native conversion in a worker thread, and map what it wrote.
+"""The native conversion of weights in a worker thread, and the mapping of its result.
 
-The native library must be loaded: its functions are looked up when they are used.
+The native library must be loaded before a function of this module is called.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from anyio import CapacityLimiter, create_task_group, lowlevel, sleep, to_thread
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.weights.formats.source import load_error
-from aiomlc.weights.plan import ConversionPlan, ParamPlan
+from aiomlc.weights.plan import ConversionPlan, ParameterPlan
 
 PROGRESS_INTERVAL: Final = 0.05  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Bytes of the source files that were converted, of all that will be."""
+    """The converted bytes of the source files, and their total."""
 
     done_bytes: int
     total_bytes: int
 
 
 class Conversion(Protocol):
-    """The native handle. `run` blocks without the GIL; the others never block."""
+    """The native conversion. `run` blocks without the GIL; the other methods never block."""
 
     def run(self, path: str, num_threads: int) -> str: ...
     def cancel(self) -> None: ...
@@ -40,8 +40,8 @@ class Conversion(Protocol):
 
 
 def open_conversion(plan: ConversionPlan) -> Conversion:
-    """Hand the plan to the native side. Nothing is read yet."""
-    records = [_native_record(param) for param in plan.params]
+    """Create the native conversion of a plan, without reading anything yet."""
+    records = [_native_record(planned) for planned in plan.params]
     files = [str(path) for path in plan.files]
     return cast("Conversion", _native("open_conversion")(files, records, plan.nbytes))
 
@@ -53,12 +53,16 @@ async def convert_weights(
     num_threads: int,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> None:
-    """Write the packed file. A run that is cancelled or fails removes it again.
+    """Write the packed file; it is removed again if the conversion is cancelled or fails.
 
-    `on_progress` is called in the event loop about 20 times a second, and once at the end.
+    Args:
+        plan: The parameters and their sources.
+        destination: The packed file.
+        num_threads: Threads of the conversion.
+        on_progress: Called in the event loop about 20 times a second, and once at the end.
 
     Raises:
-        ModelLoadError: a source cannot be read or the destination cannot be written.
+        ModelLoadError: If a source cannot be read or the destination cannot be written.
     """
     conversion = open_conversion(plan)
     report = on_progress or _ignore_progress
@@ -66,26 +70,27 @@ async def convert_weights(
     if outcome == "failed":
         raise _conversion_error(plan, conversion)
 
-    # Raises if the native side stopped because we were cancelled.
+    # Raises the cancellation if it made the native conversion stop.
     await lowlevel.checkpoint()
     report(_progress(conversion))
 
 
-def map_weights(path: Path, nbytes: int, params: Iterable[ParamPlan]) -> Sequence[Any]:
+def map_weights(path: Path, nbytes: int, params: Iterable[ParameterPlan]) -> Sequence[Any]:
     """Map a packed file and return its parameters as `tvm_ffi` tensors, in order.
 
-    A matrix is uint8[bytes], a vector float32. The mapping lives until the last tensor is gone.
+    A matrix is `uint8[bytes]`, a vector is float32. The file stays mapped until the last tensor is
+    deleted.
 
     Raises:
-        ModelLoadError: the file is missing or too short.
+        ModelLoadError: If the file is missing or too short.
     """
     records = [
         {
-            "is_matrix": plan.param.kind == "matrix",
-            "shape": _shape((plan.nbytes,) if plan.param.kind == "matrix" else plan.param.shape),
-            "offset": plan.offset,
+            "is_matrix": planned.parameter.kind == "matrix",
+            "shape": _tensor_shape(planned),
+            "offset": planned.offset,
         }
-        for plan in params
+        for planned in params
     ]
     try:
         return cast("Sequence[Any]", _native("map")(str(path), nbytes, records))
@@ -102,7 +107,7 @@ async def _run_watched(
     try:
         async with create_task_group() as tg:
             tg.start_soon(_watch, conversion, report)
-            # Not abandoned when cancelled: the watcher makes the native side return instead.
+            # The thread is not abandoned on cancellation: `_watch` makes `run` return instead.
             outcome = await to_thread.run_sync(
                 conversion.run, str(destination), num_threads, limiter=CapacityLimiter(1)
             )
@@ -135,32 +140,33 @@ def _ignore_progress(progress: Progress) -> None:
 
 def _conversion_error(plan: ConversionPlan, conversion: Conversion) -> ModelLoadError:
     message, path, index = conversion.error()
-    tensor = plan.params[index].param.name if index >= 0 else None
+    tensor = plan.params[index].parameter.name if index >= 0 else None
     return load_error(str(message), path=Path(str(path)), tensor=tensor)
 
 
-def _native_record(plan: ParamPlan) -> dict[str, object]:
-    rows, *rest = plan.param.shape
+def _native_record(planned: ParameterPlan) -> dict[str, object]:
+    rows, *columns = planned.parameter.shape
     return {
-        "is_matrix": plan.param.kind == "matrix",
-        "format": plan.param.format,
+        "is_matrix": planned.parameter.kind == "matrix",
+        "format": planned.parameter.format,
         "rows": rows,
-        "cols": rest[0] if rest else 1,
-        "added": plan.added,
-        "destination": plan.offset,
-        "bytes": plan.nbytes,
-        "sources": [asdict(piece) for piece in plan.slices],
+        "cols": columns[0] if columns else 1,
+        "added": planned.weight_offset,
+        "destination": planned.offset,
+        "bytes": planned.nbytes,
+        "sources": [asdict(source) for source in planned.slices],
     }
 
 
 def _native(name: str) -> Callable[..., Any]:
-    import tvm_ffi  # 0.1 s, so only when a model is opened.
+    import tvm_ffi  # Takes 0.1 s, so it is only imported when a model is loaded.
 
     function: Callable[..., Any] = tvm_ffi.get_global_func(f"aiomlc.weights.{name}")
     return function
 
 
-def _shape(shape: tuple[int, ...]) -> object:
+def _tensor_shape(planned: ParameterPlan) -> object:
     import tvm_ffi
 
-    return tvm_ffi.Shape(shape)
+    is_matrix = planned.parameter.kind == "matrix"
+    return tvm_ffi.Shape((planned.nbytes,) if is_matrix else planned.parameter.shape)

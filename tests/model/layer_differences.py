@@ -1,7 +1,7 @@
-"""Compare plain Relax layers with the kernels that lowering puts in their place.
+"""Comparison of plain Relax layers with the CPU kernels that replace them.
 
 `python -m tests.model.layer_differences` prints the largest difference of every case as JSON. It
-imports tvm, which the tests' own process does not.
+imports tvm, which must not be imported in the process of the tests.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _qk_norm() -> tuple[Any, list[Array]]:
     return Attention(), [_floats(ROWS, Q_HEADS + 2 * KV_HEADS, HEAD_DIM)]
 
 
-def _qk_norm_of_all_heads() -> tuple[Any, list[Array]]:
+def _qk_norm_full_width() -> tuple[Any, list[Array]]:
     from aiomlc.models.graph.layers import RMSNorm
 
     attention, inputs = _qk_norm()
@@ -136,7 +136,7 @@ def _add_layer_norm_without_bias() -> tuple[Any, list[Array]]:
     return _calling(LayerNorm(HIDDEN, 1e-5, bias=False), "add"), [x, x[::-1].copy()]
 
 
-def _relu_square() -> tuple[Any, list[Array]]:
+def _squared_relu() -> tuple[Any, list[Array]]:
     from aiomlc.models.graph.layers import SquaredReLU
 
     return _calling(SquaredReLU()), [_floats(ROWS, HIDDEN)]
@@ -154,7 +154,7 @@ def _gelu_tanh() -> tuple[Any, list[Array]]:
     return _calling(Gelu("gelu_tanh")), [_floats(ROWS, HIDDEN)]
 
 
-def _sum() -> tuple[Any, list[Array]]:
+def _add() -> tuple[Any, list[Array]]:
     from aiomlc.models.graph.layers import Add
 
     x = _floats(ROWS, HIDDEN)
@@ -175,9 +175,9 @@ def _experts() -> tuple[Any, list[Array]]:
             self.mlp = SparseMlp(experts, HIDDEN)
 
         def forward(self, x: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
-            return self.mlp.unnormed(x)
+            return self.mlp.without_norm(x)
 
-    # Small, as the weights are large, and the difference is not a relative one.
+    # Small inputs, since the weights are large and the difference is absolute.
     return Layer(), [np.float32(0.05) * _floats(ROWS, HIDDEN)]
 
 
@@ -187,7 +187,7 @@ def _soft_cap() -> tuple[Any, list[Array]]:
     return _calling(SoftCap(1.5)), [_floats(ROWS, HIDDEN)]
 
 
-def _take_rows() -> tuple[Any, list[Array]]:
+def _gather_rows() -> tuple[Any, list[Array]]:
     from aiomlc.models.graph.layers import GatherRows
 
     rows = np.array([4, 0], np.int32)
@@ -202,7 +202,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
     "qk_norm": _qk_norm,
-    "qk_norm_full_width": _qk_norm_of_all_heads,
+    "qk_norm_full_width": _qk_norm_full_width,
     "silu_mul": _silu_mul,
     "gelu_tanh_mul": _gelu_tanh_mul,
     "scale": _scale,
@@ -210,18 +210,18 @@ CASES: dict[str, Callable[[], tuple[Any, list[Array]]]] = {
     "add_layer_norm": _add_layer_norm,
     "layer_norm_without_bias": _layer_norm_without_bias,
     "add_layer_norm_without_bias": _add_layer_norm_without_bias,
-    "relu_square": _relu_square,
+    "squared_relu": _squared_relu,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
-    "sum": _sum,
+    "add": _add,
     "experts": _experts,
     "soft_cap": _soft_cap,
-    "take_rows": _take_rows,
+    "gather_rows": _gather_rows,
 }
 
 
 def _calling(layer: Any, method: str = "forward") -> Any:  # noqa: ANN401 - tvm is untyped.
-    """A module whose `forward` is a method of its one layer, which lowering can replace."""
+    """Return a module whose `forward` calls `method` of its single layer, which can be lowered."""
     from tvm.relax.frontend import nn
 
     class Calling(nn.Module):  # type: ignore[misc]
@@ -236,7 +236,7 @@ def _calling(layer: Any, method: str = "forward") -> Any:  # noqa: ANN401 - tvm 
 
 
 def _pack(weight: Array) -> Array:
-    """Tiles of 16 rows, column by column: what the float32 kernel reads."""
+    """Return the packed bytes of a float32 matrix: tiles of 16 rows, column by column."""
     padded = np.zeros((-(-weight.shape[0] // 16) * 16, weight.shape[1]), np.float32)
     padded[: weight.shape[0]] = weight
     tiles = padded.reshape(-1, 16, weight.shape[1]).transpose(0, 2, 1)
@@ -244,7 +244,7 @@ def _pack(weight: Array) -> Array:
 
 
 def _run(module: Any, inputs: list[Array], params: list[Array]) -> list[Array]:  # noqa: ANN401
-    """Build with TVM's own code generation for what is not a kernel, and call it."""
+    """Build the module, with TVM's own code generation for plain layers, and return its outputs."""
     import tvm
     from tvm import relax
     from tvm.relax.frontend import nn
@@ -289,7 +289,7 @@ def _difference(name: str) -> float:
 
 
 def main() -> None:
-    """Print the largest difference of every case."""
+    """Print the largest difference of every case as JSON."""
     from aiomlc.runtime.native.library import load_native
 
     load_native()

@@ -1,8 +1,8 @@
-"""Drop what a function unpacks, or packs, and never reads.
+"""A pass that removes tuples, and fields of tuples, that are never read.
 
-Each would be an instruction of the virtual machine in every step. Exporting unpacks all parameters
-in every function, and a kernel of two results packs them into a tuple that nothing reads once its
-fields have been found.
+Each would be an instruction of the virtual machine in every step. The export unpacks all parameters
+in every function. A kernel with two results packs them into a tuple, which has no reader once its
+fields have been resolved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm.relax.analysis import free_vars
 
 
 def drop_dead_tuples(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """The module without tuples and fields of tuples that have no reader. Calls stay."""
+    """Return the module without tuples and tuple fields that are never read. Calls are kept."""
     result = module.clone()
     for name, function in module.functions.items():
         result.update_func(name, _without_unused(function))

@@ -1,4 +1,4 @@
-"""The function inside of a decoder's feed-forward layer."""
+"""Activation functions of a decoder's feed-forward layers."""
 
 from __future__ import annotations
 
@@ -8,50 +8,48 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, quote
 
-#: GELU is exact, or an approximation by tanh.
-Activation = Literal["silu", "gelu", "gelu_tanh", "relu_square"]
+#: `gelu` is the exact function, `gelu_tanh` its tanh approximation.
+Activation = Literal["silu", "gelu", "gelu_tanh", "squared_relu"]
 
-_OF_GATES: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
+_GATED_NAMES: Mapping[Activation, tuple[str, ...]] = MappingProxyType(
     {
         "silu": ("silu", "swish"),
-        # The first Gemmas were published with "gelu", and meant this approximation.
+        # The first Gemma configs contain "gelu" although the models use the approximation.
         "gelu_tanh": ("gelu_pytorch_tanh", "gelu"),
     }
 )
-_OF_PLAIN_LAYERS: Mapping[str, Activation] = MappingProxyType(
+_UNGATED_NAMES: Mapping[str, Activation] = MappingProxyType(
     {
         "gelu": "gelu",
         "gelu_new": "gelu_tanh",
         "gelu_fast": "gelu_tanh",
         "gelu_pytorch_tanh": "gelu_tanh",
-        "relu2": "relu_square",
+        "relu2": "squared_relu",
     }
 )
 
 
 def parse_activation(fields: Fields, default: Activation, *, gated: bool) -> Activation:
-    """The function of a family's feed-forward layers; without a gate, the config may choose.
+    """Return the activation of the feed-forward layers.
+
+    A gated layer always has the family's `default`; without a gate, the config may choose.
 
     Raises:
-        ModelLoadError: the config names one that such layers do not have.
+        ModelLoadError: If the config names an activation that such layers do not support.
     """
     if gated:
-        _check_gate(fields, _OF_GATES[default])
+        _check_gate(fields, _GATED_NAMES[default])
         return default
 
     if "hidden_act" not in fields:
         return default
 
-    name = fields.text("hidden_act")
-    if name not in _OF_PLAIN_LAYERS:
-        raise fields.error("hidden_act", f"is {name!r}; supported: {', '.join(_OF_PLAIN_LAYERS)}")
-
-    return _OF_PLAIN_LAYERS[name]
+    return _UNGATED_NAMES[fields.choice("hidden_act", tuple(_UNGATED_NAMES))]
 
 
 def _check_gate(fields: Fields, names: tuple[str, ...]) -> None:
     for field_name in ("hidden_act", "hidden_activation"):
-        if (name := fields.text(field_name, names[0])) not in names:
-            raise fields.error(field_name, f"is {name!r}; supported: {names[0]}")
+        if (name := fields.string(field_name, names[0])) not in names:
+            raise fields.error(field_name, f"must be {quote(names[0])}, got {quote(name)}")

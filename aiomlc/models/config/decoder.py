@@ -1,8 +1,15 @@
-"""What a decoder-only transformer looks like, whichever family it comes from."""
+"""The config of a decoder-only transformer, common to all families."""
 
 from __future__ import annotations
 
-__all__ = ("DecoderConfig", "NormKind", "NormPlace", "Traits", "parse_decoder")
+__all__ = (
+    "ConfigRules",
+    "DecoderConfig",
+    "DecoderTraits",
+    "NormKind",
+    "NormPlacement",
+    "parse_decoder",
+)
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
@@ -14,26 +21,60 @@ from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import (
     HFWindow,
+    limit_windows,
     parse_context,
     parse_sinks,
     parse_windows,
-    windows_within,
 )
 
 NormKind = Literal["rms", "layer", "layer_without_bias"]
-#: Where a block's norms stand: before attention and the feed-forward layer, one after the other;
-#: behind them; before and behind each (`around`); or before both, side by side, with a norm each
-#: (`parallel`) or one (`shared`).
-NormPlace = Literal["before", "behind", "around", "parallel", "shared"]
-#: Rows of queries, keys and values in a Hugging Face directory: one part after the other, as ours;
-#: or a head's three parts, then the next head's; or the first, but with the dimensions that turn
-#: together side by side.
-HFQKVLayout = Literal["parts", "heads", "pairs"]
+#: What the norms of a block apply to. `pre`: the inputs of attention and of the feed-forward layer.
+#: `post`: their outputs. `sandwich`: inputs and outputs. `parallel` and `parallel_shared`: both
+#: layers read the same hidden state, through a norm each or through one norm.
+NormPlacement = Literal["pre", "post", "sandwich", "parallel", "parallel_shared"]
+#: Row order of the QKV matrix in a Hugging Face directory. `concatenated`: all queries, then keys,
+#: then values, as in the graph. `per_head`: query, key and value of the first head, then of the
+#: next. `interleaved_rope`: concatenated, but the two dimensions of a rotary pair are neighbors.
+HFQKVLayout = Literal["concatenated", "per_head", "interleaved_rope"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderTraits:
+    """The traits that distinguish the layers of one family from those of another."""
+
+    qkv_name: str = "qkv_proj"  #: MLC's name of the fused QKV matrix.
+    hf_fused: tuple[str, ...] = ()  #: Matrices that are fused in a Hugging Face directory, too.
+    hf_qkv_layout: HFQKVLayout = "concatenated"
+    qkv_bias: bool = False
+    output_bias: bool = False  #: Of attention.
+    mlp_bias: bool = False
+    head_bias: bool = False
+    qk_norm: bool = False
+    qk_norm_full_width: bool = False  #: Whether one norm spans all heads, not each head.
+    norm_kind: NormKind = "rms"
+    norm_placement: NormPlacement = "pre"
+    gated: bool = True  #: Whether the feed-forward layer has a gate.
+    activation: Activation = "silu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRules:
+    """How to read the configs of one family: field names, and defaults for omitted fields."""
+
+    norm_eps_field: str = "rms_norm_eps"
+    tie_word_embeddings: bool = False  #: Default of `tie_word_embeddings`.
+    head_dim: int | None = None  #: Default of `head_dim`; None is `hidden_size / heads`.
+    #: Default partial_rotary_factor; None for a family that always rotates the whole head.
+    partial_rotary_factor: float | None = None
+    rope_theta: float = DEFAULT_THETA  #: Default of `rope_theta`.
+    hf_window: HFWindow = "never"
+    #: Default: every n-th layer has full attention, where windows are `interleaved`.
+    full_attention_interval: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The sizes and switches that decide a decoder's graph and its parameters."""
+    """The sizes and traits that determine a decoder's graph and its parameters."""
 
     model_type: str
     vocab_size: int
@@ -44,53 +85,43 @@ class DecoderConfig:
     num_key_value_heads: int
     head_dim: int
     context_window_size: int
-    rms_norm_eps: float  #: Of norms of either kind.
+    norm_eps: float
     tie_word_embeddings: bool
+    traits: DecoderTraits = field(default_factory=DecoderTraits)
     rope: RopeConfig = field(default_factory=RopeConfig)
-    #: Each layer's own, None if its heads do not turn; empty if all have `rope`.
+    #: RoPE of each layer, None for a layer without RoPE; empty if all layers have `rope`.
     layer_ropes: tuple[RopeConfig | None, ...] = ()
-    qkv_name: str = "qkv_proj"  #: MLC's name of the fused projection.
-    hf_fused: tuple[str, ...] = ()  #: Matrices that are one in the hub's files, too.
-    hf_qkv_layout: HFQKVLayout = "parts"
-    qkv_bias: bool = False
-    output_bias: bool = False
-    qk_norm: bool = False
-    norm_kind: NormKind = "rms"
-    gated: bool = True  #: The feed-forward layer has a gate; else it is plain.
-    mlp_bias: bool = False
-    activation: Activation = "silu"
-    embedding_scale: float = 1.0  #: What a token's embedding is multiplied with.
-    attention_scale: float | None = None  #: Of queries times keys; None is `head_dim ** -0.5`.
-    logit_scale: float = 1.0  #: What logits are multiplied with.
-    attn_logit_softcapping: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 is no cap.
-    final_logit_softcapping: float = 0.0  #: The same of the logits.
-    norm_weight_offset: float = (
-        0.0  #: What the norms' weights of a Hugging Face directory leave out.
-    )
-    qk_norm_full_width: bool = False  #: One norm for the queries, one for the keys.
-    norms: NormPlace = "before"
-    head_bias: bool = False
-    #: Positions that each layer's rows see, their own the last, 0 for all; empty if no layer has
-    #: a window.
+    embedding_scale: float = 1.0  #: Factor on token embeddings.
+    attention_scale: float | None = None  #: Factor on attention scores; None: `head_dim ** -0.5`.
+    logit_scale: float = 1.0  #: Factor on logits.
+    #: Attention scores become `cap * tanh(score / cap)`; 0 disables softcapping.
+    attn_logit_softcapping: float = 0.0
+    final_logit_softcapping: float = 0.0  #: The same for logits.
+    #: Added to the norm weights of a Hugging Face directory, which stores them minus this offset.
+    norm_weight_offset: float = 0.0
+    #: Number of last positions, its own included, that a row of each layer sees; 0 for full
+    #: attention. Empty if no layer has a window.
     windows: tuple[int, ...] = ()
-    attention_sinks: int = 0  #: First positions of a sequence that no window hides.
-    experts: ExpertsConfig | None = None  #: In place of the gated layers of some layers or all.
+    attention_sinks: int = 0  #: First positions of a sequence that stay visible in every window.
+    experts: ExpertsConfig | None = None  #: Replaces the MLP of some layers or all.
 
     def with_window(self, size: int | None, sinks: int | None) -> Self:
-        """The same with other windows, in the layers that have one, or in all if none has.
+        """Return the config with another window in the layers that have one, or in all if none has.
 
-        None leaves a value as it is; -1 and 0 are no window and no sinks.
+        Args:
+            size: The window in positions; None keeps each layer's window, -1 and 0 remove it.
+            sinks: The number of attention sinks; None keeps it, -1 and 0 mean no sinks.
         """
         windows = self.windows
         if size is not None:
-            slides = windows or (1,) * self.num_hidden_layers
-            new = tuple(max(0, size) if window else 0 for window in slides)
-            windows = windows_within(self.context_window_size, new)
-        kept = self.attention_sinks if sinks is None else max(0, sinks)
-        return replace(self, windows=windows, attention_sinks=kept if windows else 0)
+            is_sliding = windows or (1,) * self.num_hidden_layers
+            resized = tuple(max(0, size) if window else 0 for window in is_sliding)
+            windows = limit_windows(resized, self.context_window_size)
+        new_sinks = self.attention_sinks if sinks is None else max(0, sinks)
+        return replace(self, windows=windows, attention_sinks=new_sinks if windows else 0)
 
     def within(self, tokens: int | None) -> Self:
-        """The same, rotated as sequences of at most that many tokens are to be; None is all."""
+        """Return the config with RoPE for sequences of at most `tokens` tokens; None keeps it."""
         if tokens is None:
             return self
 
@@ -98,47 +129,34 @@ class DecoderConfig:
         return replace(self, rope=self.rope.within(tokens), layer_ropes=layer_ropes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """What sets one family apart from the others."""
-
-    qkv_name: str = "qkv_proj"
-    hf_fused: tuple[str, ...] = ()
-    hf_qkv_layout: HFQKVLayout = "parts"
-    qkv_bias: bool = False
-    output_bias: bool = False
-    qk_norm: bool = False
-    norm_kind: NormKind = "rms"
-    norm_eps: str = "rms_norm_eps"  #: The field.
-    gated: bool = True
-    mlp_bias: bool = False
-    activation: Activation = "silu"
-    tied: bool = False  #: Whether the head shares the embedding's weights, where not said.
-    qk_norm_full_width: bool = False
-    norms: NormPlace = "before"
-    head_bias: bool = False
-    head_dim: int | None = None  #: Where the config names none; None is an even share.
-    #: Of a head's dimensions that turn, where the config names none; None if all always do.
-    partial_rotary_factor: float | None = None
-    theta: float = DEFAULT_THETA  #: The rotation's base, where the config names none.
-    full_every: int = 0  #: Of as many layers the last has no window, if windows are "interleaved".
-    window: HFWindow = "never"  #: When a `sliding_window` is meant.
-
-
-def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderConfig:
+def parse_decoder(
+    fields: Fields,
+    model_type: str,
+    traits: DecoderTraits | None = None,
+    rules: ConfigRules | None = None,
+) -> DecoderConfig:
     """Read the fields that all families share.
 
+    Args:
+        fields: The model's config.
+        model_type: The family.
+        traits: The family's traits; the config may add an MLP bias and choose an activation.
+        rules: How the family's configs are read.
+
     Raises:
-        ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
-    _refuse_unsupported(fields)
+    traits = traits or DecoderTraits()
+    rules = rules or ConfigRules()
+    _refuse_quantized(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")
-    windows = parse_windows(fields, traits.window, layers, traits.full_every)
+    windows = parse_windows(fields, rules.hf_window, layers, rules.full_attention_interval)
     context = parse_context(fields, windows)
-    head_dim = _head_dim(fields, hidden, heads, traits.head_dim)
-    windows = windows_within(context, windows)
+    windows = limit_windows(windows, context)
+    head_dim = _head_dim(fields, hidden, heads, rules.head_dim)
+    default_eps = 1e-6 if traits.norm_kind == "rms" else 1e-5
     return DecoderConfig(
         model_type=model_type,
         vocab_size=fields.integer("vocab_size"),
@@ -149,54 +167,53 @@ def parse_decoder(fields: Fields, model_type: str, traits: Traits) -> DecoderCon
         num_key_value_heads=_key_value_heads(fields, heads),
         head_dim=head_dim,
         context_window_size=context,
-        rms_norm_eps=fields.number(traits.norm_eps, 1e-6 if traits.norm_kind == "rms" else 1e-5),
-        tie_word_embeddings=fields.boolean("tie_word_embeddings", traits.tied),
+        norm_eps=fields.number(rules.norm_eps_field, default_eps),
+        tie_word_embeddings=fields.boolean("tie_word_embeddings", rules.tie_word_embeddings),
         rope=parse_rope(
             fields,
             head_dim=head_dim,
             context=context,
-            share=traits.partial_rotary_factor,
-            theta=traits.theta,
+            partial_rotary_factor=rules.partial_rotary_factor,
+            theta=rules.rope_theta,
         ),
-        qkv_name=traits.qkv_name,
-        hf_fused=traits.hf_fused,
-        hf_qkv_layout=traits.hf_qkv_layout,
-        qkv_bias=traits.qkv_bias,
-        output_bias=traits.output_bias,
-        qk_norm=traits.qk_norm,
-        norm_kind=traits.norm_kind,
-        gated=traits.gated,
-        mlp_bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
-        activation=parse_activation(fields, traits.activation, gated=traits.gated),
-        qk_norm_full_width=traits.qk_norm_full_width,
-        norms=traits.norms,
-        head_bias=traits.head_bias,
+        traits=_parse_traits(fields, traits),
         windows=windows,
         attention_sinks=parse_sinks(fields) if windows else 0,
     )
 
 
-def _refuse_unsupported(fields: Fields) -> None:
+def _parse_traits(fields: Fields, traits: DecoderTraits) -> DecoderTraits:
+    return replace(
+        traits,
+        mlp_bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
+        activation=parse_activation(fields, traits.activation, gated=traits.gated),
+    )
+
+
+def _refuse_quantized(fields: Fields) -> None:
     if "quantization_config" in fields:
-        raise fields.error("quantization_config", "is set: weights that are quantised already")
+        raise fields.error("quantization_config", "is not supported: the weights are quantized")
 
 
 def _key_value_heads(fields: Fields, heads: int) -> int:
     # MLC writes 0 for "as many as query heads".
-    groups = fields.integer("num_key_value_heads", 0, minimum=0) or heads
-    if heads % groups:
-        raise fields.error("num_key_value_heads", f"is {groups}, no divisor of {heads} heads")
+    kv_heads = fields.integer("num_key_value_heads", 0, minimum=0) or heads
+    if heads % kv_heads:
+        problem = f"must divide num_attention_heads ({heads}), got {kv_heads}"
+        raise fields.error("num_key_value_heads", problem)
 
-    return groups
+    return kv_heads
 
 
 def _head_dim(fields: Fields, hidden: int, heads: int, default: int | None) -> int:
     size = fields.integer("head_dim", default or 0, minimum=0)
     if size == 0 and hidden % heads:
-        raise fields.error("num_attention_heads", f"is {heads}, no divisor of {hidden}")
+        raise fields.error(
+            "num_attention_heads", f"must divide hidden_size ({hidden}), got {heads}"
+        )
 
     size = size or hidden // heads
     if size % 2:
-        raise fields.error("head_dim", f"is {size}, which is odd")
+        raise fields.error("head_dim", f"must be even, got {size}")
 
     return size

@@ -1,4 +1,4 @@
-"""The sizes of an encoder."""
+"""The config of an encoder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """The sizes that decide an encoder's graph and its parameters."""
+    """The sizes that determine an encoder's graph and its parameters."""
 
     model_type: str
     vocab_size: int
@@ -17,6 +17,6 @@ class EncoderConfig:
     intermediate_size: int
     num_hidden_layers: int
     num_attention_heads: int
-    num_positions: int  #: Tokens of one text at most.
+    num_positions: int  #: Maximum number of tokens of one input.
     num_token_types: int
     layer_norm_eps: float

@@ -1,11 +1,11 @@
-"""Foreign JSON read field by field; every error names the file and the field."""
+"""Typed access to the fields of a JSON config; every error names the file and the field."""
 
 from __future__ import annotations
 
-__all__ = ("Fields", "read_json")
+__all__ = ("Fields", "quote", "read_json")
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
 
@@ -13,27 +13,32 @@ from aiomlc.errors import ModelLoadError
 
 
 def read_json(path: Path) -> Fields:
-    """Read a file that holds one JSON object.
+    """Read a file that contains one JSON object.
 
     Raises:
-        ModelLoadError: the file cannot be read, or holds something else.
+        ModelLoadError: If the file cannot be read or does not contain a JSON object.
     """
     try:
         values = json.loads(path.read_bytes())
     except OSError as error:
-        raise ModelLoadError(f"{path} cannot be read: {error.strerror}", path=path) from error
+        raise ModelLoadError(f"{path}: cannot read: {error.strerror}", path=path) from error
     except ValueError as error:
-        raise ModelLoadError(f"{path} is not JSON: {error}", path=path) from error
+        raise ModelLoadError(f"{path}: invalid JSON: {error}", path=path) from error
 
     if not isinstance(values, dict):
-        raise ModelLoadError(f"{path} holds no JSON object", path=path)
+        raise ModelLoadError(f"{path}: must contain a JSON object", path=path)
 
     return Fields(values, path)
 
 
+def quote(value: object) -> str:
+    """Return a config value in JSON notation, for a message."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 @final
 class Fields:
-    """The fields of one JSON object. A field that is null counts as absent."""
+    """The fields of one JSON object. A null field counts as absent unless noted otherwise."""
 
     def __init__(self, values: Mapping[str, object], path: Path, prefix: str = "") -> None:
         self.path = path
@@ -44,105 +49,120 @@ class Fields:
         return self._values.get(name) is not None
 
     def error(self, name: str, problem: str) -> ModelLoadError:
-        """The error that says what is wrong with one field."""
+        """Return the error `PATH: field "NAME" PROBLEM`."""
         field = self._prefix + name
         return ModelLoadError(
             f'{self.path}: field "{field}" {problem}', path=self.path, field=field
         )
 
     def integer(self, name: str, default: int | None = None, *, minimum: int = 1) -> int:
-        """An integer of at least `minimum`; required when there is no default."""
+        """Return an integer of at least `minimum`; required if there is no default."""
         value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(name, f"is {value!r}, not an integer")
+            raise self._mismatch(name, "an integer", value)
 
         if value < minimum:
-            raise self.error(name, f"is {value}, below {minimum}")
+            raise self.error(name, f"must be >= {minimum}, got {value}")
 
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number above zero; required when there is no default."""
+        """Return a positive number; required if there is no default."""
         value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(name, f"is {value!r}, not a number")
+            raise self._mismatch(name, "a number", value)
 
         if not 0 < value < float("inf"):
-            raise self.error(name, f"is {value}, not a positive number")
+            raise self._mismatch(name, "a positive number", value)
 
         return float(value)
 
     def optional_number(self, name: str, default: float) -> float:
-        """A number above zero, 0 where it is null, and the default where it is not there."""
+        """Return a positive number, 0 if the field is null, or the default if it is absent."""
         if name in self._values and self._values[name] is None:
             return 0.0
 
         return self.number(name, default)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return a boolean."""
         value = self._required(name, default)
         if not isinstance(value, bool):
-            raise self.error(name, f"is {value!r}, not true or false")
+            raise self._mismatch(name, "true or false", value)
 
         return value
 
-    def text(self, name: str, default: str | None = None) -> str:
-        """A string; required when there is no default."""
+    def require_false(self, name: str) -> None:
+        """Raise if a boolean field, false by default, is true."""
+        if self.boolean(name, False):
+            raise self._mismatch(name, "false", True)
+
+    def string(self, name: str, default: str | None = None) -> str:
+        """Return a string; required if there is no default."""
         value = self._required(name, default)
         if not isinstance(value, str):
-            raise self.error(name, f"is {value!r}, not a string")
+            raise self._mismatch(name, "a string", value)
 
         return value
 
-    def texts(self, name: str) -> list[str]:
-        """A list of strings; required."""
+    def choice(self, name: str, allowed: Sequence[str], default: str | None = None) -> str:
+        """Return a string that is among `allowed`; required if there is no default."""
+        value = self.string(name, default)
+        if value not in allowed:
+            choices = ", ".join(map(quote, allowed))
+            expected = choices if len(allowed) == 1 else f"one of {choices}"
+            raise self._mismatch(name, expected, value)
+
+        return value
+
+    def strings(self, name: str) -> list[str]:
+        """Return a list of strings; required."""
         value = self._required(name, None)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.error(name, f"is {value!r}, not a list of strings")
+            raise self._mismatch(name, "a list of strings", value)
 
         return value
 
     def numbers(self, name: str) -> list[float]:
-        """A list of numbers above zero; required."""
+        """Return a list of positive numbers; required."""
         values = self._required(name, None)
         if not isinstance(values, list) or not all(_is_positive(value) for value in values):
-            raise self.error(name, f"is {values!r}, not a list of positive numbers")
+            raise self._mismatch(name, "a list of positive numbers", values)
 
         return [float(value) for value in values]
 
     def integers(self, name: str) -> list[int]:
-        """A list of integers; required."""
+        """Return a list of integers; required."""
         value = self._required(name, None)
         if not isinstance(value, list) or not all(type(item) is int for item in value):
-            raise self.error(name, f"is {value!r}, not a list of integers")
+            raise self._mismatch(name, "a list of integers", value)
 
         return value
 
     def nested(self, name: str) -> Fields:
-        """A JSON object inside this one; empty when it is absent."""
+        """Return the fields of a JSON object inside this one; empty if it is absent."""
         value = self._required(name, {})
         if not isinstance(value, dict):
-            raise self.error(name, f"is {value!r}, not an object")
+            raise self._mismatch(name, "an object", value)
 
         return Fields(value, self.path, f"{self._prefix}{name}.")
 
     def flattened(self, name: str) -> Fields:
-        """These fields and those of the object `name`; where both have one, these win."""
+        """Return these fields merged with those of the object `name`; these take precedence."""
         inner = self.nested(name)
         return Fields({**inner._values, **self._without_null(), name: None}, self.path)
 
-    def chosen(self, name: str, inner: str) -> Fields:
-        """The same with the object `inner` of the object `name` in the place of that."""
-        values = self.nested(name).nested(inner)._values
+    def narrowed(self, name: str, member: str) -> Fields:
+        """Return the fields with the object `name` replaced by its own object `member`."""
+        values = self.nested(name).nested(member)._values
         return Fields({**self._values, name: values}, self.path, self._prefix)
 
     def without(self, name: str) -> Fields:
-        """The same without a field."""
+        """Return the fields without the field `name`."""
         return Fields({**self._values, name: None}, self.path, self._prefix)
 
-    def filled(self, **defaults: object) -> Fields:
-        """The same with defaults for fields that are not there; a null is there."""
+    def with_defaults(self, **defaults: object) -> Fields:
+        """Return the fields with defaults for absent fields; a null field stays null."""
         return Fields({**defaults, **self._values}, self.path, self._prefix)
 
     def _without_null(self) -> dict[str, object]:
@@ -156,6 +176,9 @@ class Fields:
             raise self.error(name, "is missing")
 
         return value
+
+    def _mismatch(self, name: str, expected: str, value: object) -> ModelLoadError:
+        return self.error(name, f"must be {expected}, got {quote(value)}")
 
 
 def _is_positive(value: object) -> bool:

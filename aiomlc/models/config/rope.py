@@ -1,4 +1,8 @@
-"""Rotary position embedding: how fast each pair of dimensions turns, and how far."""
+"""Rotary position embedding (RoPE): the frequencies of the rotary dimensions, and their scaling.
+
+Sources: RoPE (arXiv:2104.09864), YaRN (arXiv:2309.00071), LongRoPE (arXiv:2402.13753). The linear
+and `llama3` scaling follow transformers.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +17,39 @@ DEFAULT_THETA = 10000.0
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The rotation's base and its scaling: `default`, `linear`, `llama3`, `yarn` or `longrope`."""
+    """The base frequency and its scaling: `default`, `linear`, `llama3`, `yarn` or `longrope`."""
 
     rope_type: str = "default"
     theta: float = DEFAULT_THETA
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
-    original_context: int = 0  #: Tokens; `llama3`, `yarn` and `longrope` only.
-    share: float = 1.0  #: Of a head's dimensions, from the first on; the others do not turn.
-    amplitude: float = 1.0  #: What cosines and sines are multiplied by.
-    beta_fast: float = 32.0  #: Turns within the original context; `yarn` only, as the next two.
-    beta_slow: float = 1.0
-    truncate: bool = True
-    #: What each pair's frequency is divided by, within the original context; `longrope` only.
+    original_context: int = 0  #: In tokens; `llama3`, `yarn` and `longrope` only.
+    #: Fraction of a head's dimensions that are rotated, from the first dimension on.
+    partial_rotary_factor: float = 1.0
+    attention_factor: float = 1.0  #: Factor on cosines and sines.
+    beta_fast: float = 32.0  #: Rotations within the original context; `yarn` only.
+    beta_slow: float = 1.0  #: As `beta_fast`.
+    truncate: bool = True  #: Whether the blended range ends at whole pairs; `yarn` only.
+    #: Divisors of the pairs' frequencies within the original context; `longrope` only.
     short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()  #: The same for sequences beyond it.
-    is_long: bool = False  #: Whether there are such sequences.
-    #: Whether pairs are half a head apart even where a share turns: the others turn by nothing.
-    fills_head: bool = False
+    long_factors: tuple[float, ...] = ()  #: The same for longer sequences; `longrope` only.
+    uses_long_factors: bool = False  #: Whether sequences exceed the original context.
+    #: Whether the two dimensions of a pair are half a head apart even with partial rotation. The
+    #: frequencies of the other pairs are 0.
+    pads_to_head_dim: bool = False
 
     def within(self, tokens: int) -> Self:
-        """The same for sequences of at most that many tokens."""
-        return replace(self, is_long=self.is_long and tokens > self.original_context)
+        """Return the settings for sequences of at most `tokens` tokens."""
+        is_long = self.uses_long_factors and tokens > self.original_context
+        return replace(self, uses_long_factors=is_long)
 
     def inverse_frequencies(self, head_dim: int) -> tuple[float, ...]:
-        """Radians per position of each of the rotated pairs, `head_dim / 2` if all are."""
-        turning = self._scaled(int(head_dim * self.share))
-        still = head_dim // 2 - len(turning) if self.fills_head else 0
-        return turning + (0.0,) * still
+        """Return radians per position for each rotated pair: `head_dim / 2` without partial
+        rotation or with `pads_to_head_dim`."""
+        rotated = self._scaled(int(head_dim * self.partial_rotary_factor))
+        padding = head_dim // 2 - len(rotated) if self.pads_to_head_dim else 0
+        return rotated + (0.0,) * padding
 
     def _scaled(self, size: int) -> tuple[float, ...]:
         plain = tuple(self.theta ** (-i / size) for i in range(0, size, 2))
@@ -53,38 +61,38 @@ class RopeConfig:
             case "yarn":
                 return self._yarn(plain, size)
             case "longrope":
-                factors = self.long_factors if self.is_long else self.short_factors
+                factors = self.long_factors if self.uses_long_factors else self.short_factors
                 return tuple(f / factor for f, factor in zip(plain, factors, strict=True))
             case _:
                 return plain
 
     def _llama3(self, frequency: float) -> float:
-        """Slow pairs are stretched by the factor, fast ones kept, those between blended."""
-        turns = self.original_context * frequency / (2 * math.pi)
-        if turns < self.low_freq_factor:
+        """Divide low frequencies by the factor, keep high ones and blend those in between."""
+        rotations = self.original_context * frequency / (2 * math.pi)
+        if rotations < self.low_freq_factor:
             return frequency / self.factor
 
-        if turns > self.high_freq_factor:
+        if rotations > self.high_freq_factor:
             return frequency
 
-        keep = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        keep = (rotations - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         return (1 - keep) * frequency / self.factor + keep * frequency
 
     def _yarn(self, plain: tuple[float, ...], size: int) -> tuple[float, ...]:
-        """As `llama3`, but blended by a pair's index, not by its turns."""
-        low = self._rotated_pair(self.beta_fast, size)
-        high = self._rotated_pair(self.beta_slow, size)
+        """Blend as `llama3` does, but by a pair's index instead of its number of rotations."""
+        low = self._pair_index(self.beta_fast, size)
+        high = self._pair_index(self.beta_slow, size)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, size - 1)
         width = high - low or 0.001
-        stretch = [min(max((i - low) / width, 0.0), 1.0) for i in range(len(plain))]
+        blend = [min(max((i - low) / width, 0.0), 1.0) for i in range(len(plain))]
         return tuple(
-            share * frequency / self.factor + (1 - share) * frequency
-            for share, frequency in zip(stretch, plain, strict=True)
+            scaled * frequency / self.factor + (1 - scaled) * frequency
+            for scaled, frequency in zip(blend, plain, strict=True)
         )
 
-    def _rotated_pair(self, turns: float, size: int) -> float:
-        """The index of the pair that turns so often within the original context."""
-        wavelength = self.original_context / (turns * 2 * math.pi)
+    def _pair_index(self, rotations: float, size: int) -> float:
+        """Return the index of the pair that makes `rotations` within the original context."""
+        wavelength = self.original_context / (rotations * 2 * math.pi)
         return size * math.log(wavelength) / (2 * math.log(self.theta))

@@ -1,4 +1,4 @@
-"""The settings of rotary position embedding, as configs write them."""
+"""The RoPE fields of configs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ __all__ = ("parse_rope",)
 import math
 from dataclasses import replace
 
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 
-_KINDS = "default, linear, dynamic, llama3, yarn, longrope"
+_ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
 def parse_rope(
@@ -18,67 +18,74 @@ def parse_rope(
     *,
     head_dim: int,
     context: int,
-    share: float | None = None,
+    partial_rotary_factor: float | None = None,
     theta: float = DEFAULT_THETA,
 ) -> RopeConfig:
-    """Read the settings as transformers 5 writes them, as its forerunners did, or as MLC does.
+    """Read RoPE settings in the format of transformers 5, of earlier versions or of MLC.
 
     Args:
-        fields: A model's config.
+        fields: The model's config.
         head_dim: Dimensions of a head.
         context: Tokens of the longest sequence.
-        share: Of a head's dimensions that turn, where the config names none; None for a family
-            whose heads turn as a whole.
-        theta: The base, where the config names none.
+        partial_rotary_factor: Default if the config omits it; None for a family that always
+            rotates the whole head.
+        theta: Default base if the config omits it.
 
     Raises:
-        ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
     name = "rope_parameters" if "rope_parameters" in fields else "rope_scaling"
     scaling = fields.nested(name)
     outer_theta = fields.number("rope_theta", fields.number("position_embedding_base", theta))
     plain = RopeConfig(
         theta=scaling.number("rope_theta", outer_theta),
-        share=_share(fields, scaling, head_dim, share),
+        partial_rotary_factor=_partial_factor(fields, scaling, head_dim, partial_rotary_factor),
     )
     key = "rope_type" if "rope_type" in scaling else "type"
-    kind = scaling.text(key, "default")
-    match kind:
+    rope_type = scaling.string(key, "default")
+    match rope_type:
         case "default":
             return plain
         case "linear":
-            return replace(plain, rope_type=kind, factor=scaling.number("factor"))
+            return replace(plain, rope_type=rope_type, factor=scaling.number("factor"))
         case "dynamic":
             _check_dynamic(fields, scaling, key, context)
             return plain
         case "llama3":
             return _parse_llama3(scaling, plain)
-        # Phi's first configs call it so.
+        # The first Phi 3 configs call longrope "su" or "yarn".
         case "su" | "yarn" | "longrope" if "long_factor" in scaling:
             return _parse_longrope(fields, scaling, plain, head_dim, context)
         case "yarn":
             return _parse_yarn(fields, scaling, plain)
+        case "longrope":
+            raise scaling.error(key, 'is "longrope", which requires "long_factor"')
         case _:
-            raise scaling.error(key, f"is {kind!r}; supported: {_KINDS}")
+            allowed = ", ".join(map(quote, _ROPE_TYPES))
+            raise scaling.error(key, f"must be one of {allowed}, got {quote(rope_type)}")
 
 
-def _share(fields: Fields, scaling: Fields, head_dim: int, default: float | None) -> float:
+def _partial_factor(fields: Fields, scaling: Fields, head_dim: int, default: float | None) -> float:
     name = "partial_rotary_factor"
-    place = scaling if name in scaling else fields
-    share = place.number(name, default or 1.0)
-    if default is None and share != 1.0:
-        raise place.error(name, "is not 1.0, which is not supported")
+    owner = scaling if name in scaling else fields
+    factor = owner.number(name, default or 1.0)
+    if default is None and factor != 1.0:
+        problem = f"must be 1.0, got {factor}: partial rotation is not supported for this model"
+        raise owner.error(name, problem)
 
-    if share > 1.0 or int(head_dim * share) < 2:
-        raise place.error(name, f"is {share} of {head_dim} dimensions")
+    if factor > 1.0 or int(head_dim * factor) < 2:
+        problem = f"must rotate between 2 and all of {head_dim} dimensions, got {factor}"
+        raise owner.error(name, problem)
 
-    return share
+    return factor
 
 
 def _check_dynamic(fields: Fields, scaling: Fields, key: str, context: int) -> None:
-    # It changes nothing before the context that the model was trained for ends.
-    if context > fields.integer("max_position_embeddings", context):
-        raise scaling.error(key, "is 'dynamic', beyond max_position_embeddings")
+    # Dynamic scaling changes nothing within the context that the model was trained for.
+    trained = fields.integer("max_position_embeddings", context)
+    if context > trained:
+        problem = f'must not be "dynamic" for a context above max_position_embeddings ({trained})'
+        raise scaling.error(key, f"{problem}, got {context}")
 
 
 def _parse_llama3(scaling: Fields, plain: RopeConfig) -> RopeConfig:
@@ -91,7 +98,8 @@ def _parse_llama3(scaling: Fields, plain: RopeConfig) -> RopeConfig:
         original_context=scaling.integer("original_max_position_embeddings"),
     )
     if rope.high_freq_factor <= rope.low_freq_factor:
-        raise scaling.error("high_freq_factor", "is not above low_freq_factor")
+        problem = f"must be > low_freq_factor ({rope.low_freq_factor}), got {rope.high_freq_factor}"
+        raise scaling.error("high_freq_factor", problem)
 
     return rope
 
@@ -103,24 +111,25 @@ def _parse_yarn(fields: Fields, scaling: Fields, plain: RopeConfig) -> RopeConfi
         rope_type="yarn",
         factor=factor,
         original_context=_original_context(fields, scaling, "max_position_embeddings"),
-        amplitude=_yarn_amplitude(scaling, factor),
+        attention_factor=_yarn_attention_factor(scaling, factor),
         beta_fast=scaling.number("beta_fast", 32.0),
         beta_slow=scaling.number("beta_slow", 1.0),
         truncate=scaling.boolean("truncate", True),
     )
 
 
-def _yarn_amplitude(scaling: Fields, factor: float) -> float:
+def _yarn_attention_factor(scaling: Fields, factor: float) -> float:
     if "attention_factor" in scaling:
         return scaling.number("attention_factor")
 
-    def grown(scale: float) -> float:
-        return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+    def attention_factor(mscale: float) -> float:
+        return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
     if "mscale" in scaling and "mscale_all_dim" in scaling:
-        return grown(scaling.number("mscale")) / grown(scaling.number("mscale_all_dim"))
+        numerator = attention_factor(scaling.number("mscale"))
+        return numerator / attention_factor(scaling.number("mscale_all_dim"))
 
-    return grown(1.0)
+    return attention_factor(1.0)
 
 
 def _parse_longrope(
@@ -132,14 +141,14 @@ def _parse_longrope(
         plain,
         rope_type="longrope",
         original_context=original,
-        amplitude=_longrope_amplitude(fields, scaling, original),
+        attention_factor=_longrope_attention_factor(fields, scaling, original),
         short_factors=_pair_factors(scaling, "short_factor", pairs),
         long_factors=_pair_factors(scaling, "long_factor", pairs),
-        is_long=context > original,
+        uses_long_factors=context > original,
     )
 
 
-def _longrope_amplitude(fields: Fields, scaling: Fields, original: int) -> float:
+def _longrope_attention_factor(fields: Fields, scaling: Fields, original: int) -> float:
     if "attention_factor" in scaling:
         return scaling.number("attention_factor")
 
@@ -151,7 +160,7 @@ def _longrope_amplitude(fields: Fields, scaling: Fields, original: int) -> float
 
 
 def _trained_context(fields: Fields, scaling: Fields) -> int:
-    name = "max_position_embeddings"  # MLC writes it into the scaling, too.
+    name = "max_position_embeddings"  # MLC also writes it into the scaling.
     return fields.integer(name) if name in fields else scaling.integer(name)
 
 
@@ -169,6 +178,7 @@ def _original_context(fields: Fields, scaling: Fields, fallback: str | None = No
 def _pair_factors(scaling: Fields, name: str, pairs: int) -> tuple[float, ...]:
     factors = scaling.numbers(name)
     if len(factors) != pairs:
-        raise scaling.error(name, f"has {len(factors)} numbers for {pairs} pairs of dimensions")
+        problem = f"must have {pairs} numbers, one per rotated pair, got {len(factors)}"
+        raise scaling.error(name, problem)
 
     return tuple(factors)

@@ -1,92 +1,97 @@
-"""Sliding windows of a model's layers, and the context they slide over."""
+"""Sliding windows of a model's layers, and the context length."""
 
 from __future__ import annotations
 
 __all__ = (
     "HFWindow",
+    "limit_windows",
     "parse_context",
     "parse_sinks",
     "parse_windows",
     "sliding_layers",
-    "windows_within",
 )
 
 from typing import Literal
 
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, quote
 
-#: When the `sliding_window` of a Hugging Face config is meant: Llama's never, Mistral's always,
-#: Qwen's where `use_sliding_window` says so, and then not in every layer, Gemma's in some.
+#: Which layers the `sliding_window` of a Hugging Face config applies to. `never`: to none (Llama).
+#: `always`: to all (Mistral). `switched`: if `use_sliding_window` is true, to some (Qwen).
+#: `interleaved`: to all but every n-th (Gemma).
 HFWindow = Literal["never", "always", "switched", "interleaved"]
 
-# MLC's configs of models with windows may know no end. A cache needs one: Mistral's.
-_ENDLESS_CONTEXT = 32768
+# MLC configs of models with windows may set no context length, but a KV cache needs one: Mistral's.
+_DEFAULT_CONTEXT = 32768
 _LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
-_QWEN_FULL_LAYERS = 28  # What transformers takes where a config does not say.
+_QWEN_FULL_LAYERS = 28  # The default of transformers.
 
 
 def parse_windows(
-    fields: Fields, hub: HFWindow, layers: int, full_every: int = 0
+    fields: Fields, hf_window: HFWindow, layers: int, full_attention_interval: int = 0
 ) -> tuple[int, ...]:
-    """The window of every layer, in positions; 0 is none. Empty if no layer has one.
+    """Return the window of every layer in positions, 0 for full attention; empty if none has one.
 
-    If windows are "interleaved", one of `full_every` layers has none, unless the fields say which.
+    If windows are `interleaved`, every `full_attention_interval`-th layer has full attention,
+    unless the config specifies the layers.
 
     Raises:
-        ModelLoadError: a field is of a wrong type, or asks for what is not supported.
+        ModelLoadError: If a field has the wrong type or a value that is not supported.
     """
-    if hub == "interleaved":
-        slides = sliding_layers(fields, layers, full_every)
+    if hf_window == "interleaved":
+        slides = sliding_layers(fields, layers, full_attention_interval)
         size = _interleaved_size(fields)
-        return tuple(size if one else 0 for one in slides) if size and any(slides) else ()
+        if not size or not any(slides):
+            return ()
+
+        return tuple(size if is_sliding else 0 for is_sliding in slides)
 
     if "sliding_window_size" in fields:
         return (max(0, fields.integer("sliding_window_size", minimum=-1)),) * layers
 
-    if hub == "never" or "sliding_window" not in fields:
+    if hf_window == "never" or "sliding_window" not in fields:
         return ()
 
     size = max(0, fields.integer("sliding_window", minimum=-1))
-    if hub == "always":
+    if hf_window == "always":
         return (size,) * layers
 
     if not fields.boolean("use_sliding_window", False):
         return ()
 
-    return tuple(size if slides else 0 for slides in _switched_layers(fields, layers))
+    return tuple(size if is_sliding else 0 for is_sliding in _switched_layers(fields, layers))
 
 
-def windows_within(context: int, windows: tuple[int, ...]) -> tuple[int, ...]:
-    """The windows that hide something of a context; empty if none does."""
-    hiding = tuple(size if size < context else 0 for size in windows)
-    return hiding if any(hiding) else ()
+def limit_windows(windows: tuple[int, ...], context: int) -> tuple[int, ...]:
+    """Return the windows with 0 for those that cover the context; empty if all do."""
+    limited = tuple(size if size < context else 0 for size in windows)
+    return limited if any(limited) else ()
 
 
 def parse_context(fields: Fields, windows: tuple[int, ...]) -> int:
-    """The tokens of the longest sequence."""
+    """Return the context length: tokens of the longest sequence."""
     name = "context_window_size"
     if any(windows) and name in fields and fields.integer(name, minimum=-1) == -1:
-        return fields.integer("max_position_embeddings", _ENDLESS_CONTEXT)
+        return fields.integer("max_position_embeddings", _DEFAULT_CONTEXT)
 
     return fields.integer(name if name in fields else "max_position_embeddings")
 
 
 def parse_sinks(fields: Fields) -> int:
-    """How many first positions no window hides."""
+    """Return the number of attention sinks: first positions that stay visible to every row."""
     return max(0, fields.integer("attention_sink_size", 0, minimum=-1))
 
 
-def sliding_layers(fields: Fields, layers: int, full_every: int) -> list[bool]:
-    """Which layers have a window, where windows are interleaved."""
+def sliding_layers(fields: Fields, layers: int, full_attention_interval: int) -> list[bool]:
+    """Return for each layer whether it has a window, where windows are `interleaved`."""
     if "layer_types" in fields:
         return _typed_layers(fields, layers)
 
-    period = fields.integer("sliding_window_pattern", full_every)
-    return [(layer + 1) % period != 0 for layer in range(layers)]
+    interval = fields.integer("sliding_window_pattern", full_attention_interval)
+    return [(layer + 1) % interval != 0 for layer in range(layers)]
 
 
 def _interleaved_size(fields: Fields) -> int:
-    # MLC knows one window for all layers or none, and writes -1 beside the model's own.
+    # MLC supports one window for all layers or none, and writes -1 next to the model's own window.
     sizes = (fields.integer(n, 0, minimum=-1) for n in ("sliding_window_size", "sliding_window"))
     return next((size for size in sizes if size > 0), 0)
 
@@ -101,12 +106,14 @@ def _switched_layers(fields: Fields, layers: int) -> list[bool]:
 
 def _typed_layers(fields: Fields, layers: int) -> list[bool]:
     name = "layer_types"
-    types = fields.texts(name)
+    types = fields.strings(name)
     if len(types) != layers:
-        raise fields.error(name, f"has {len(types)} layers, num_hidden_layers is {layers}")
+        problem = f"must have one entry per layer (num_hidden_layers is {layers}), got {len(types)}"
+        raise fields.error(name, problem)
 
-    for kind in types:
-        if kind not in _LAYER_TYPES:
-            raise fields.error(name, f"has {kind!r}; supported: {', '.join(_LAYER_TYPES)}")
+    for layer_type in types:
+        if layer_type not in _LAYER_TYPES:
+            allowed = ", ".join(map(quote, _LAYER_TYPES))
+            raise fields.error(name, f"must contain only {allowed}, got {quote(layer_type)}")
 
-    return [_LAYER_TYPES[kind] for kind in types]
+    return [_LAYER_TYPES[layer_type] for layer_type in types]

@@ -1,4 +1,4 @@
-"""BERT: an encoder, whose tokens all see each other."""
+"""BERT: a bidirectional encoder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ def parse(fields: Fields) -> EncoderConfig:
     """Read a config of model type `bert`.
 
     Raises:
-        ModelLoadError: a field is missing, of a wrong type, or asks for what is not supported.
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
     _refuse_unsupported(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     if hidden % heads:
-        raise fields.error("num_attention_heads", f"is {heads}, no divisor of {hidden}")
+        raise fields.error(
+            "num_attention_heads", f"must divide hidden_size ({hidden}), got {heads}"
+        )
 
-    window = "max_position_embeddings"
+    positions = "max_position_embeddings"
     return EncoderConfig(
         model_type="bert",
         vocab_size=fields.integer("vocab_size"),
@@ -28,23 +30,15 @@ def parse(fields: Fields) -> EncoderConfig:
         intermediate_size=fields.integer("intermediate_size"),
         num_hidden_layers=fields.integer("num_hidden_layers"),
         num_attention_heads=heads,
-        num_positions=fields.integer(window if window in fields else "context_window_size"),
+        num_positions=fields.integer(positions if positions in fields else "context_window_size"),
         num_token_types=fields.integer("type_vocab_size", 2),
         layer_norm_eps=fields.number("layer_norm_eps", 1e-12),
     )
 
 
 def _refuse_unsupported(fields: Fields) -> None:
-    activation = fields.text("hidden_act", "gelu")
-    if activation != "gelu":
-        raise fields.error("hidden_act", f"is {activation!r}; supported: gelu")
-
-    positions = fields.text("position_embedding_type", "absolute")
-    if positions != "absolute":
-        raise fields.error("position_embedding_type", f"is {positions!r}; supported: absolute")
-
-    if fields.boolean("is_decoder", False):
-        raise fields.error("is_decoder", "is true: only encoders are supported")
-
+    fields.choice("hidden_act", ("gelu",), "gelu")
+    fields.choice("position_embedding_type", ("absolute",), "absolute")
+    fields.require_false("is_decoder")
     if "quantization_config" in fields:
-        raise fields.error("quantization_config", "is set: weights that are quantised already")
+        raise fields.error("quantization_config", "is not supported: the weights are quantized")

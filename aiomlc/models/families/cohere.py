@@ -1,4 +1,4 @@
-"""Command R and Aya: a gated layer beside attention, behind the same layer norm without bias."""
+"""Command R and Aya: parallel attention and MLP with one shared, bias-free LayerNorm."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `cohere`."""
     if "context_window_size" in fields:
-        problem = "is 'cohere' in MLC's form, whose rotation differs; give Hugging Face's directory"
-        raise fields.error("model_type", problem)
+        problem = (
+            "is not supported in MLC format, which has another RoPE layout: "
+            "use the Hugging Face directory"
+        )
+        raise fields.error("model_type", f'"cohere" {problem}')
 
-    if fields.boolean("use_qk_norm", False):
-        raise fields.error("use_qk_norm", "is true, which is not supported")
-
+    fields.require_false("use_qk_norm")
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(
-        hf_qkv_layout="pairs",
+    traits = DecoderTraits(
+        hf_qkv_layout="interleaved_rope",
         qkv_bias=bias,
         output_bias=bias,
         norm_kind="layer_without_bias",
-        norm_eps="layer_norm_eps",
-        norms="shared",
-        tied=True,
-        theta=500000.0,
+        norm_placement="parallel_shared",
     )
-    config = parse_decoder(fields, "cohere", traits)
+    rules = ConfigRules(
+        norm_eps_field="layer_norm_eps", tie_word_embeddings=True, rope_theta=500000.0
+    )
+    config = parse_decoder(fields, "cohere", traits, rules)
     return replace(config, logit_scale=fields.number("logit_scale", 0.0625))

@@ -1,23 +1,18 @@
-"""ERNIE 4.5: Llama whose pairs of dimensions that turn together are neighbours."""
+"""ERNIE 4.5: Llama with interleaved rotary pairs."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `ernie4_5`."""
     bias = fields.boolean("use_bias", False)
-    traits = Traits(
-        hf_qkv_layout="pairs",
-        qkv_bias=bias,
-        output_bias=bias,
-        mlp_bias=bias,
-        tied=True,
-        head_dim=128,
-        theta=500000.0,
+    traits = DecoderTraits(
+        hf_qkv_layout="interleaved_rope", qkv_bias=bias, output_bias=bias, mlp_bias=bias
     )
-    return parse_decoder(fields, "ernie4_5", traits)
+    rules = ConfigRules(tie_word_embeddings=True, head_dim=128, rope_theta=500000.0)
+    return parse_decoder(fields, "ernie4_5", traits, rules)

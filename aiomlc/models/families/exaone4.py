@@ -1,6 +1,6 @@
-"""EXAONE 4: norms behind attention and the gated layer, and of every head.
+"""EXAONE 4: post-norm and QK-norm.
 
-Where some layers have a window, only those turn.
+If some layers have a sliding window, only those have RoPE.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.sliding_window import sliding_layers
 
-_FULL_EVERY = 4
+_FULL_ATTENTION_INTERVAL = 4
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `exaone4`."""
+    traits = DecoderTraits(qk_norm=True, norm_placement="post")
     if "sliding_window" not in fields:
-        return parse_decoder(fields, "exaone4", Traits(qk_norm=True, norms="behind"))
+        return parse_decoder(fields, "exaone4", traits)
 
-    traits = Traits(qk_norm=True, norms="behind", window="interleaved", full_every=_FULL_EVERY)
-    config = parse_decoder(fields, "exaone4", traits)
-    slides = sliding_layers(fields, config.num_hidden_layers, _FULL_EVERY)
-    return replace(config, layer_ropes=tuple(config.rope if one else None for one in slides))
+    interval = _FULL_ATTENTION_INTERVAL
+    rules = ConfigRules(hf_window="interleaved", full_attention_interval=interval)
+    config = parse_decoder(fields, "exaone4", traits, rules)
+    slides = sliding_layers(fields, config.num_hidden_layers, interval)
+    ropes = tuple(config.rope if is_sliding else None for is_sliding in slides)
+    return replace(config, layer_ropes=ropes)

@@ -1,43 +1,35 @@
-"""Gemma: Llama with GELU, a scaled embedding, and norms whose weights count from one."""
+"""Gemma: Llama with GELU, scaled embeddings, and norm weights stored minus one."""
 
 from __future__ import annotations
 
-__all__ = ("as_gemma", "gemma_traits", "parse")
+__all__ = ("GEMMA_RULES", "gemma_traits", "parse", "with_gemma_scales")
 
 import math
 from dataclasses import replace
-from typing import Any
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
+
+GEMMA_RULES = ConfigRules(tie_word_embeddings=True, head_dim=256)
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma`."""
-    return as_gemma(parse_decoder(fields, "gemma", gemma_traits(fields)))
+    return with_gemma_scales(parse_decoder(fields, "gemma", gemma_traits(fields), GEMMA_RULES))
 
 
-def gemma_traits(fields: Fields, **more: Any) -> Traits:  # noqa: ANN401 - what `Traits` takes.
-    """What all Gemmas have in common, and `more`.
+def gemma_traits(fields: Fields) -> DecoderTraits:
+    """Return the traits that all Gemma versions share.
 
     Raises:
-        ModelLoadError: the config asks for what is not supported.
+        ModelLoadError: If the config specifies a variant that is not supported.
     """
-    if fields.boolean("use_bidirectional_attention", False):
-        raise fields.error("use_bidirectional_attention", "is true, which is not supported")
-
+    fields.require_false("use_bidirectional_attention")
     bias = fields.boolean("attention_bias", False)
-    return Traits(
-        qkv_bias=bias,
-        output_bias=bias,
-        activation="gelu_tanh",
-        tied=True,
-        head_dim=256,
-        **more,
-    )
+    return DecoderTraits(qkv_bias=bias, output_bias=bias, activation="gelu_tanh")
 
 
-def as_gemma(config: DecoderConfig, **more: Any) -> DecoderConfig:  # noqa: ANN401 - as above.
-    """The same with a Gemma's scale of the embedding and norms, and `more`."""
+def with_gemma_scales(config: DecoderConfig) -> DecoderConfig:
+    """Return the config with the embedding scale and the norm weight offset of all versions."""
     scale = math.sqrt(config.hidden_size)
-    return replace(config, embedding_scale=scale, norm_weight_offset=1.0, **more)
+    return replace(config, embedding_scale=scale, norm_weight_offset=1.0)

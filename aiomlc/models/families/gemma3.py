@@ -1,21 +1,23 @@
-"""Gemma 3: Gemma 2 with normalised heads in place of soft caps, and two rotations.
+"""Gemma 3: Gemma 2 with QK-norm instead of softcapping, and separate RoPE settings for the layers
+with a sliding window.
 
-Layers with a window turn by a base of their own. Of a model that also sees, only the decoder is
-here: its images are nothing that a request could bring.
+Only the text decoder of a multimodal model is loaded: requests cannot contain images.
 """
 
 from __future__ import annotations
 
 __all__ = ("parse", "parse_text")
 
+from dataclasses import replace
+
 from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import sliding_layers
-from aiomlc.models.families.gemma import as_gemma, gemma_traits
+from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scales
 
-# What transformers takes where a config does not say, as those of the larger models.
+# The defaults of transformers, on which the configs of the larger models rely.
 _DEFAULTS = {
     "vocab_size": 262_208,
     "hidden_size": 2304,
@@ -27,10 +29,9 @@ _DEFAULTS = {
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
 }
-_FULL_EVERY = 6
+_FULL_ATTENTION_INTERVAL = 6
 _GLOBAL_THETA = 1_000_000.0
 _LOCAL_THETA = 10_000.0
-_KINDS = "rope_parameters"
 
 
 def parse_text(fields: Fields) -> DecoderConfig:
@@ -39,47 +40,47 @@ def parse_text(fields: Fields) -> DecoderConfig:
 
 
 def parse(fields: Fields) -> DecoderConfig:
-    """Read a config of model type `gemma3`, whose decoder's is `text_config`."""
+    """Read a config of model type `gemma3`, which has the decoder's fields in `text_config`."""
     return _parse(fields.flattened("text_config"), "gemma3")
 
 
 def _parse(fields: Fields, model_type: str) -> DecoderConfig:
-    fields = fields.filled(**_DEFAULTS)
-    full = fields.chosen(_KINDS, "full_attention") if _has_kinds(fields) else fields
-    traits = gemma_traits(
-        full,
-        window="interleaved",
-        full_every=_FULL_EVERY,
-        norms="around",
-        qk_norm=True,
-        theta=_GLOBAL_THETA,
+    fields = fields.with_defaults(**_DEFAULTS)
+    is_per_type = _has_rope_per_layer_type(fields)
+    full = fields.narrowed("rope_parameters", "full_attention") if is_per_type else fields
+    traits = replace(gemma_traits(full), norm_placement="sandwich", qk_norm=True)
+    rules = replace(
+        GEMMA_RULES,
+        hf_window="interleaved",
+        full_attention_interval=_FULL_ATTENTION_INTERVAL,
+        rope_theta=_GLOBAL_THETA,
     )
-    config = parse_decoder(full, model_type, traits)
+    config = parse_decoder(full, model_type, traits, rules)
     local = _local_rope(fields, config)
-    slides = sliding_layers(fields, config.num_hidden_layers, _FULL_EVERY)
-    return as_gemma(
-        config,
+    slides = sliding_layers(fields, config.num_hidden_layers, _FULL_ATTENTION_INTERVAL)
+    return replace(
+        with_gemma_scales(config),
         attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
-        attn_logit_softcapping=_cap(fields, "attn_logit_softcapping"),
-        final_logit_softcapping=_cap(fields, "final_logit_softcapping"),
-        layer_ropes=tuple(local if one else config.rope for one in slides),
+        attn_logit_softcapping=_softcap(fields, "attn_logit_softcapping"),
+        final_logit_softcapping=_softcap(fields, "final_logit_softcapping"),
+        layer_ropes=tuple(local if is_sliding else config.rope for is_sliding in slides),
     )
 
 
-def _has_kinds(fields: Fields) -> bool:
-    kinds = fields.nested(_KINDS)
-    return "full_attention" in kinds or "sliding_attention" in kinds
+def _has_rope_per_layer_type(fields: Fields) -> bool:
+    settings = fields.nested("rope_parameters")
+    return "full_attention" in settings or "sliding_attention" in settings
 
 
 def _local_rope(fields: Fields, config: DecoderConfig) -> RopeConfig:
     theta = fields.number("rope_local_base_freq", _LOCAL_THETA)
-    if not _has_kinds(fields):
+    if not _has_rope_per_layer_type(fields):
         return RopeConfig(theta=theta)
 
-    local = fields.chosen(_KINDS, "sliding_attention").without("rope_theta")
+    local = fields.narrowed("rope_parameters", "sliding_attention").without("rope_theta")
     context = config.context_window_size
     return parse_rope(local, head_dim=config.head_dim, context=context, theta=theta)
 
 
-def _cap(fields: Fields, name: str) -> float:
+def _softcap(fields: Fields, name: str) -> float:
     return fields.number(name) if name in fields else 0.0

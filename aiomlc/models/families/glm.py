@@ -1,4 +1,4 @@
-"""GLM 4: half of a head turns, in pairs of neighbours; later ones have norms on both sides."""
+"""GLM 4: partial rotation with interleaved pairs; `glm4` also has sandwich norms."""
 
 from __future__ import annotations
 
@@ -6,31 +6,38 @@ __all__ = ("parse", "parse_glm4")
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, NormPlace, Traits, parse_decoder
+from aiomlc.models.config.decoder import (
+    ConfigRules,
+    DecoderConfig,
+    DecoderTraits,
+    NormPlacement,
+    parse_decoder,
+)
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `glm`."""
-    return _parse(fields, "glm", "before")
+    return _parse(fields, "glm", "pre")
 
 
 def parse_glm4(fields: Fields) -> DecoderConfig:
     """Read a config of model type `glm4`."""
-    return _parse(fields, "glm4", "around")
+    return _parse(fields, "glm4", "sandwich")
 
 
-def _parse(fields: Fields, model_type: str, norms: NormPlace) -> DecoderConfig:
-    traits = Traits(
+def _parse(fields: Fields, model_type: str, norm_placement: NormPlacement) -> DecoderConfig:
+    traits = DecoderTraits(
         hf_fused=("gate_up_proj",),
-        hf_qkv_layout="pairs",
+        hf_qkv_layout="interleaved_rope",
         qkv_bias=fields.boolean("attention_bias", True),
-        norms=norms,
-        head_dim=128,
-        partial_rotary_factor=0.5,
+        norm_placement=norm_placement,
     )
-    config = parse_decoder(fields, model_type, traits)
-    if config.rope.amplitude != 1.0:  # It would reach what does not turn.
-        raise fields.error("rope_parameters", "scales a part of each head, which is not supported")
+    rules = ConfigRules(head_dim=128, partial_rotary_factor=0.5)
+    config = parse_decoder(fields, model_type, traits, rules)
+    # With `pads_to_head_dim` the factor would also scale the dimensions that are not rotated.
+    if (factor := config.rope.attention_factor) != 1.0:
+        problem = f"must have an attention factor of 1.0 with partial rotation, got {factor}"
+        raise fields.error("rope_parameters", problem)
 
-    return replace(config, rope=replace(config.rope, fills_head=True))
+    return replace(config, rope=replace(config.rope, pads_to_head_dim=True))

@@ -1,33 +1,36 @@
-"""GPT-NeoX and Pythia: plain layers beside attention, each behind a layer norm of its own."""
+"""GPT-NeoX and Pythia: parallel attention and ungated MLP, each with its own LayerNorm."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import DEFAULT_THETA
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gpt_neox`."""
-    share = fields.number("rotary_pct", 0.25)
-    if share > 1.0:
-        raise fields.error("rotary_pct", f"is {share}, above 1")
+    rotary_fraction = fields.number("rotary_pct", 0.25)
+    if rotary_fraction > 1.0:
+        raise fields.error("rotary_pct", f"must be <= 1, got {rotary_fraction}")
 
     bias = fields.boolean("attention_bias", True)
-    traits = Traits(
+    is_parallel = fields.boolean("use_parallel_residual", True)
+    traits = DecoderTraits(
         hf_fused=("qkv_proj",),
-        hf_qkv_layout="heads",
+        hf_qkv_layout="per_head",
         qkv_bias=bias,
         output_bias=bias,
-        norm_kind="layer",
-        norm_eps="layer_norm_eps",
-        norms="parallel" if fields.boolean("use_parallel_residual", True) else "before",
-        gated=False,
         mlp_bias=True,
+        norm_kind="layer",
+        norm_placement="parallel" if is_parallel else "pre",
+        gated=False,
         activation="gelu",
-        partial_rotary_factor=share,
-        theta=fields.number("rotary_emb_base", DEFAULT_THETA),
     )
-    return parse_decoder(fields, "gpt_neox", traits)
+    rules = ConfigRules(
+        norm_eps_field="layer_norm_eps",
+        partial_rotary_factor=rotary_fraction,
+        rope_theta=fields.number("rotary_emb_base", DEFAULT_THETA),
+    )
+    return parse_decoder(fields, "gpt_neox", traits, rules)

@@ -1,30 +1,31 @@
-"""Granite 3: Llama with factors of the embedding, of every update, of attention and of logits."""
+"""Granite 3: Llama with factors on embeddings, residual updates, attention scores and logits."""
 
 from __future__ import annotations
 
-__all__ = ("parse", "scaled")
+__all__ = ("parse", "with_granite_scales")
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `granite`."""
     bias = fields.boolean("attention_bias", False)
-    return scaled(parse_decoder(fields, "granite", Traits(qkv_bias=bias, output_bias=bias)), fields)
+    traits = DecoderTraits(qkv_bias=bias, output_bias=bias)
+    return with_granite_scales(parse_decoder(fields, "granite", traits), fields)
 
 
-def scaled(config: DecoderConfig, fields: Fields) -> DecoderConfig:
-    """The same with a Granite's factors."""
-    # What reads the residual stream are norms, which a factor of all of it changes by their
-    # epsilon alone: so the stream is kept in units of the updates, which need no factor then.
-    unit = fields.number("residual_multiplier", 1.0)
+def with_granite_scales(config: DecoderConfig, fields: Fields) -> DecoderConfig:
+    """Return the config with Granite's factors."""
+    # The residual stream is divided by the factor on the updates, so that the updates need none.
+    # Only norms read the stream, and scaling it by a factor changes nothing but their epsilon.
+    residual = fields.number("residual_multiplier", 1.0)
     return replace(
         config,
-        embedding_scale=fields.number("embedding_multiplier", 1.0) / unit,
+        embedding_scale=fields.number("embedding_multiplier", 1.0) / residual,
         attention_scale=fields.number("attention_multiplier", 1.0),
         logit_scale=1.0 / fields.number("logits_scaling", 1.0),
-        rms_norm_eps=config.rms_norm_eps / unit**2,
+        norm_eps=config.norm_eps / residual**2,
     )

@@ -1,15 +1,15 @@
-"""Helium: Llama whose pairs of dimensions that turn together are neighbours."""
+"""Helium: Llama with interleaved rotary pairs."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `helium`."""
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(hf_qkv_layout="pairs", qkv_bias=bias, head_dim=128, theta=100000.0)
-    return parse_decoder(fields, "helium", traits)
+    traits = DecoderTraits(hf_qkv_layout="interleaved_rope", qkv_bias=bias)
+    return parse_decoder(fields, "helium", traits, ConfigRules(head_dim=128, rope_theta=100000.0))

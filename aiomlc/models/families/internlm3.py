@@ -1,18 +1,19 @@
-"""InternLM 3: Llama by other names of its biases."""
+"""InternLM 3: Llama with other field names for its biases."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
+from aiomlc.models.config.fields import Fields, quote
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `internlm3`."""
-    bias = fields.boolean("qkv_bias", fields.boolean("attention_bias", False))
-    if fields.boolean("bias", fields.boolean("mlp_bias", False)) != bias:
-        raise fields.error("bias", "differs from qkv_bias, which is not supported")
+    qkv_bias = fields.boolean("qkv_bias", fields.boolean("attention_bias", False))
+    bias = fields.boolean("bias", fields.boolean("mlp_bias", False))
+    if bias != qkv_bias:
+        raise fields.error("bias", f"must equal qkv_bias ({quote(qkv_bias)}), got {quote(bias)}")
 
-    traits = Traits(qkv_bias=bias, output_bias=bias, mlp_bias=bias, head_dim=128)
-    return parse_decoder(fields, "internlm3", traits)
+    traits = DecoderTraits(qkv_bias=bias, output_bias=bias, mlp_bias=bias)
+    return parse_decoder(fields, "internlm3", traits, ConfigRules(head_dim=128))

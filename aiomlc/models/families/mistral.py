@@ -1,13 +1,13 @@
-"""Mistral: Llama with a sliding window, in every layer."""
+"""Mistral: Llama with a sliding window in every layer."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `mistral`."""
-    return parse_decoder(fields, "mistral", Traits(window="always"))
+    return parse_decoder(fields, "mistral", rules=ConfigRules(hf_window="always"))

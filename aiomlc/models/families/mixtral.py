@@ -1,4 +1,4 @@
-"""Mixtral: Mistral with experts in every layer."""
+"""Mixtral: Mistral with a mixture of experts in every layer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.moe import parse_experts
+from aiomlc.models.families.moe_fields import parse_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `mixtral`."""
-    traits = Traits(window="always", theta=1e6)
-    experts = parse_experts(fields, size="intermediate_size", normalize=True)
-    return replace(parse_decoder(fields, "mixtral", traits), experts=experts)
+    experts = parse_experts(fields, size_field="intermediate_size", normalize=True)
+    rules = ConfigRules(hf_window="always", rope_theta=1e6)
+    return replace(parse_decoder(fields, "mixtral", rules=rules), experts=experts)

@@ -1,4 +1,4 @@
-"""Nemotron and Minitron: layer norms whose weights count from one, and squares of plain layers."""
+"""Nemotron and Minitron: LayerNorm with weights stored minus one, ungated MLP with squared ReLU."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `nemotron`."""
     if "context_window_size" in fields:
-        problem = "is 'nemotron' in MLC's form, whose norms differ; give Hugging Face's directory"
-        raise fields.error("model_type", problem)
+        problem = (
+            "is not supported in MLC format, which has other norm weights: "
+            "use the Hugging Face directory"
+        )
+        raise fields.error("model_type", f'"nemotron" {problem}')
 
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(
+    traits = DecoderTraits(
         qkv_bias=bias,
         output_bias=bias,
         norm_kind="layer",
-        norm_eps="norm_eps",
         gated=False,
-        activation="relu_square",
-        partial_rotary_factor=0.5,
+        activation="squared_relu",
     )
-    return replace(parse_decoder(fields, "nemotron", traits), norm_weight_offset=1.0)
+    rules = ConfigRules(norm_eps_field="norm_eps", partial_rotary_factor=0.5)
+    return replace(parse_decoder(fields, "nemotron", traits, rules), norm_weight_offset=1.0)

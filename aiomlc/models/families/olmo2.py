@@ -1,12 +1,10 @@
-"""OLMo 2: norms stand behind attention and the gated layer, and one spans all heads."""
+"""OLMo 2: post-norm, and QK-norm over all heads at once."""
 
 from __future__ import annotations
 
 __all__ = ("olmo_traits", "parse")
 
-from typing import Any
-
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
@@ -15,14 +13,13 @@ def parse(fields: Fields) -> DecoderConfig:
     return parse_decoder(fields, "olmo2", olmo_traits(fields))
 
 
-def olmo_traits(fields: Fields, **more: Any) -> Traits:  # noqa: ANN401 - what `Traits` takes.
-    """What OLMo 2 and its successors have in common, and `more`."""
+def olmo_traits(fields: Fields) -> DecoderTraits:
+    """Return the traits that OLMo 2 and OLMo 3 share."""
     bias = fields.boolean("attention_bias", False)
-    return Traits(
+    return DecoderTraits(
         qkv_bias=bias,
         output_bias=bias,
         qk_norm=True,
         qk_norm_full_width=True,
-        norms="behind",
-        **more,
+        norm_placement="post",
     )

@@ -1,4 +1,4 @@
-"""OLMo 3: OLMo 2 with windows in most layers, which turn without the scaling of the others."""
+"""OLMo 3: OLMo 2 with a sliding window in most layers, whose RoPE is not scaled."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
 from aiomlc.models.config.sliding_window import sliding_layers
 from aiomlc.models.families.olmo2 import olmo_traits
 
-_FULL_EVERY = 4
+_FULL_ATTENTION_INTERVAL = 4
 _THETA = 500_000.0
 _WINDOW = 4096
-_KINDS = "rope_parameters"
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `olmo3`."""
-    fields = fields.filled(sliding_window=_WINDOW)
-    has_kinds = "full_attention" in fields.nested(_KINDS)
-    full = fields.chosen(_KINDS, "full_attention") if has_kinds else fields
-    traits = olmo_traits(full, window="interleaved", full_every=_FULL_EVERY, theta=_THETA)
-    config = parse_decoder(full, "olmo3", traits)
+    fields = fields.with_defaults(sliding_window=_WINDOW)
+    is_per_type = "full_attention" in fields.nested("rope_parameters")
+    full = fields.narrowed("rope_parameters", "full_attention") if is_per_type else fields
+    rules = ConfigRules(
+        hf_window="interleaved",
+        full_attention_interval=_FULL_ATTENTION_INTERVAL,
+        rope_theta=_THETA,
+    )
+    config = parse_decoder(full, "olmo3", olmo_traits(full), rules)
     local = RopeConfig(theta=config.rope.theta)
-    if has_kinds:
-        sliding = fields.chosen(_KINDS, "sliding_attention")
+    if is_per_type:
+        sliding = fields.narrowed("rope_parameters", "sliding_attention")
         context = config.context_window_size
         local = parse_rope(sliding, head_dim=config.head_dim, context=context, theta=_THETA)
-    slides = sliding_layers(fields, config.num_hidden_layers, _FULL_EVERY)
-    return replace(config, layer_ropes=tuple(local if one else config.rope for one in slides))
+    slides = sliding_layers(fields, config.num_hidden_layers, _FULL_ATTENTION_INTERVAL)
+    ropes = tuple(local if is_sliding else config.rope for is_sliding in slides)
+    return replace(config, layer_ropes=ropes)

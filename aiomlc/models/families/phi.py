@@ -1,30 +1,26 @@
-"""Phi 1.5 and 2: plain layers beside attention, behind the same layer norm, biases everywhere."""
+"""Phi 1.5 and 2: parallel attention and ungated MLP with one shared LayerNorm, and biases."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `phi`."""
-    # A shared table has no place for the head's bias.
-    for name in ("qk_layernorm", "tie_word_embeddings"):
-        if fields.boolean(name, False):
-            raise fields.error(name, "is true, which is not supported")
-
-    traits = Traits(
+    fields.require_false("qk_layernorm")
+    fields.require_false("tie_word_embeddings")  # The embedding has no bias, but the head does.
+    traits = DecoderTraits(
         qkv_bias=True,
         output_bias=True,
-        norm_kind="layer",
-        norm_eps="layer_norm_eps",
-        norms="shared",
-        gated=False,
         mlp_bias=True,
-        activation="gelu_tanh",
         head_bias=True,
-        partial_rotary_factor=0.5,
+        norm_kind="layer",
+        norm_placement="parallel_shared",
+        gated=False,
+        activation="gelu_tanh",
     )
-    return parse_decoder(fields, "phi", traits)
+    rules = ConfigRules(norm_eps_field="layer_norm_eps", partial_rotary_factor=0.5)
+    return parse_decoder(fields, "phi", traits, rules)

@@ -1,4 +1,4 @@
-"""Qwen 1.5 and 2 with experts, and one more that all tokens go to."""
+"""Qwen 1.5 MoE and Qwen 2 MoE: routed experts, and a shared expert for all tokens."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.moe import parse_experts
+from aiomlc.models.families.moe_fields import parse_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen2_moe`."""
     if fields.boolean("use_sliding_window", False) and "layer_types" not in fields:
-        # Transformers' own rule for this family is not that of Qwen 2.
-        raise fields.error("use_sliding_window", "is true without layer_types: not supported")
+        # Without layer_types, transformers chooses other layers than for Qwen 2.
+        raise fields.error("use_sliding_window", "must be false without layer_types, got true")
 
-    bias = fields.boolean("qkv_bias", True)
-    traits = Traits(qkv_name="c_attn", qkv_bias=bias, window="switched")
+    traits = DecoderTraits(qkv_name="c_attn", qkv_bias=fields.boolean("qkv_bias", True))
     normalize = fields.boolean("norm_topk_prob", False)
     experts = replace(
-        parse_experts(fields, size="moe_intermediate_size", normalize=normalize),
+        parse_experts(fields, size_field="moe_intermediate_size", normalize=normalize),
         shared_size=fields.integer("shared_expert_intermediate_size"),
     )
-    return replace(parse_decoder(fields, "qwen2_moe", traits), experts=experts)
+    config = parse_decoder(fields, "qwen2_moe", traits, ConfigRules(hf_window="switched"))
+    return replace(config, experts=experts)

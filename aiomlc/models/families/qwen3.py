@@ -1,22 +1,16 @@
-"""Qwen 3: every head of the queries and keys is normalised."""
+"""Qwen 3: Qwen 2 with QK-norm on every head."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3`."""
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(
-        qkv_name="c_attn",
-        qkv_bias=bias,
-        output_bias=bias,
-        qk_norm=True,
-        head_dim=128,
-        window="switched",
-    )
-    return parse_decoder(fields, "qwen3", traits)
+    traits = DecoderTraits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm=True)
+    rules = ConfigRules(head_dim=128, hf_window="switched")
+    return parse_decoder(fields, "qwen3", traits, rules)

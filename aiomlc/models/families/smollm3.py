@@ -1,4 +1,4 @@
-"""SmolLM 3: Llama, where the heads of some layers do not turn."""
+"""SmolLM 3: Llama without RoPE in every fourth layer."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ __all__ = ("parse",)
 
 from dataclasses import replace
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
-_STILL_EVERY = 4
+_NO_ROPE_INTERVAL = 4
 _THETA = 2_000_000.0
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `smollm3`."""
-    if fields.boolean("use_sliding_window", False):
-        raise fields.error("use_sliding_window", "is true, which is not supported")
-
+    fields.require_false("use_sliding_window")
     bias = fields.boolean("attention_bias", False)
-    traits = Traits(qkv_bias=bias, output_bias=bias, tied=True, theta=_THETA)
-    config = parse_decoder(fields, "smollm3", traits)
-    turns = _turning_layers(fields, config.num_hidden_layers)
-    return replace(config, layer_ropes=tuple(config.rope if one else None for one in turns))
+    traits = DecoderTraits(qkv_bias=bias, output_bias=bias)
+    rules = ConfigRules(tie_word_embeddings=True, rope_theta=_THETA)
+    config = parse_decoder(fields, "smollm3", traits, rules)
+    rotates = _rotary_layers(fields, config.num_hidden_layers)
+    ropes = tuple(config.rope if is_rotary else None for is_rotary in rotates)
+    return replace(config, layer_ropes=ropes)
 
 
-def _turning_layers(fields: Fields, layers: int) -> list[bool]:
+def _rotary_layers(fields: Fields, layers: int) -> list[bool]:
     name = "no_rope_layers"
     if name not in fields:
-        period = fields.integer("no_rope_layer_interval", _STILL_EVERY)
-        return [(layer + 1) % period != 0 for layer in range(layers)]
+        interval = fields.integer("no_rope_layer_interval", _NO_ROPE_INTERVAL)
+        return [(layer + 1) % interval != 0 for layer in range(layers)]
 
-    # What is 1 does turn, whatever the name says.
-    turns = fields.integers(name)
-    if len(turns) < layers:
-        raise fields.error(name, f"has {len(turns)} layers, num_hidden_layers is {layers}")
+    # Despite the field's name, 1 means that the layer has RoPE.
+    rotates = fields.integers(name)
+    if len(rotates) < layers:
+        problem = f"must have at least num_hidden_layers ({layers}) entries, got {len(rotates)}"
+        raise fields.error(name, problem)
 
-    return [bool(one) for one in turns[:layers]]
+    return [bool(value) for value in rotates[:layers]]

@@ -1,23 +1,21 @@
-"""StableLM: Llama with layer norms, and heads of which only a part turns."""
+"""StableLM: Llama with LayerNorm and partial rotation."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `stablelm`."""
-    if fields.boolean("qk_layernorm", False):
-        raise fields.error("qk_layernorm", "is true, which is not supported")
-
-    traits = Traits(
+    fields.require_false("qk_layernorm")
+    is_parallel = fields.boolean("use_parallel_residual", False)
+    traits = DecoderTraits(
         qkv_bias=fields.boolean("use_qkv_bias", False),
         norm_kind="layer",
-        norm_eps="layer_norm_eps",
-        norms="shared" if fields.boolean("use_parallel_residual", False) else "before",
-        partial_rotary_factor=0.25,
+        norm_placement="parallel_shared" if is_parallel else "pre",
     )
-    return parse_decoder(fields, "stablelm", traits)
+    rules = ConfigRules(norm_eps_field="layer_norm_eps", partial_rotary_factor=0.25)
+    return parse_decoder(fields, "stablelm", traits, rules)

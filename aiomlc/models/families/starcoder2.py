@@ -1,26 +1,28 @@
-"""StarCoder 2: layer norms, a plain layer between the attentions, biases and a sliding window."""
+"""StarCoder 2: LayerNorm, ungated MLP, biases, and a sliding window in every layer."""
 
 from __future__ import annotations
 
 __all__ = ("parse",)
 
-from aiomlc.models.config.decoder import DecoderConfig, Traits, parse_decoder
+from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `starcoder2`."""
     bias = fields.boolean("use_bias", True)
-    traits = Traits(
+    traits = DecoderTraits(
         qkv_bias=bias,
         output_bias=bias,
-        norm_kind="layer",
-        norm_eps="norm_epsilon",
-        gated=False,
         mlp_bias=bias,
+        norm_kind="layer",
+        gated=False,
         activation="gelu_tanh",
-        # MLC stores the head also where it is the table.
-        tied="context_window_size" not in fields,
-        window="always",
     )
-    return parse_decoder(fields, "starcoder2", traits)
+    rules = ConfigRules(
+        norm_eps_field="norm_epsilon",
+        # MLC stores the head even where it equals the embedding.
+        tie_word_embeddings="context_window_size" not in fields,
+        hf_window="always",
+    )
+    return parse_decoder(fields, "starcoder2", traits, rules)

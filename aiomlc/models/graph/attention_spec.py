@@ -1,4 +1,4 @@
-"""How one layer of a decoder attends, beside the shapes that all layers share."""
+"""The attention settings of one layer of a decoder, beyond the shapes that all layers share."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ __all__ = ("AttentionSpec", "attention_spec")
 from dataclasses import dataclass
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.graph.rope_tables import rotations_of
+from aiomlc.models.graph.rope_table import rope_table
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """The settings of one layer."""
+    """The attention settings of one layer."""
 
-    scale: float  #: Of queries times keys.
-    window: int = 0  #: Positions that a row sees, its own the last; 0 is all.
-    sinks: int = 0  #: First positions that the window never hides.
-    soft_cap: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 is no cap.
-    #: Where its part of the decoder's `Rotations` begins, and how long it is; 0 is all.
-    rotation: tuple[int, int] = (0, 0)
+    scale: float  #: Factor on the products of queries and keys.
+    window: int = 0  #: Number of last positions, its own included, that a row sees; 0 is all.
+    sinks: int = 0  #: First positions that stay visible in every window.
+    soft_cap: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 disables softcapping.
+    #: Offset and length of the layer's slice of the decoder's `RopeTable`; length 0 is the whole.
+    rope_slice: tuple[int, int] = (0, 0)
 
     @property
     def is_plain(self) -> bool:
-        """Whether a cache that knows only the scale computes this."""
+        """Whether TVM's own cache attention, which only knows the scale, supports the settings."""
         return self == AttentionSpec(self.scale, sinks=self.sinks)
 
 
 def attention_spec(config: DecoderConfig, layer: int) -> AttentionSpec:
-    """How layer `layer` attends."""
-    rotations = rotations_of(config).parts
+    """Return the attention settings of layer `layer`."""
+    rope_slices = rope_table(config).layer_slices
     return AttentionSpec(
         scale=config.attention_scale or config.head_dim**-0.5,
         window=config.windows[layer] if config.windows else 0,
         sinks=config.attention_sinks,
         soft_cap=config.attn_logit_softcapping,
-        rotation=rotations[layer] if rotations else (0, 0),
+        rope_slice=rope_slices[layer] if rope_slices else (0, 0),
     )

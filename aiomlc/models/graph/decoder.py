@@ -1,7 +1,7 @@
 """The decoder's graph, shared by all families: tokens in, logits out.
 
-Rows are tokens: hidden states are float32 `[n, hidden]`, whichever sequences they belong to. The
-KV cache knows which row is whose.
+Rows are tokens: hidden states are float32 `[n, hidden]` for the tokens of all sequences of a batch.
+The KV cache knows which rows belong to which sequence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tvm.relax.frontend import nn
 
 from aiomlc.models.config.decoder import DecoderConfig
-from aiomlc.models.graph.blocks import block_of, norm_of
+from aiomlc.models.graph.blocks import build_block, build_norm
 from aiomlc.models.graph.layers import Embedding, GatherRows, Linear, Norm, Scale, SoftCap
 from aiomlc.models.graph.module import Module
 
@@ -22,46 +22,52 @@ CreateCache = Callable[..., Any]
 
 
 class Decoder(Module):
-    """A causal language model. Its public methods are the functions of the compiled library."""
+    """A causal language model. The public methods are the functions of the compiled library."""
 
     def __init__(self, config: DecoderConfig, kv_dtype: str, create_cache: CreateCache) -> None:
         super().__init__()
         self.config = config
         self.create_cache = create_cache
         self.model: _Layers = _Layers(config, kv_dtype)
-        self.embedding_scale: Scale | None = _scale(config.embedding_scale)
+        self.embedding_scale: Scale | None = _build_scale(config.embedding_scale)
         self.soft_cap: SoftCap | None = None
         if config.final_logit_softcapping:
             self.soft_cap = SoftCap(config.final_logit_softcapping)
-        self.take_rows: GatherRows = GatherRows()
+        self.gather_rows: GatherRows = GatherRows()
         self.lm_head: Linear | None = None
         if not config.tie_word_embeddings:
             self.lm_head = Linear(
                 config.hidden_size,
                 config.vocab_size,
-                bias=config.head_bias,
+                bias=config.traits.head_bias,
                 out_dtype="float32",
             )
-        self.logit_scale: Scale | None = _scale(config.logit_scale)
+        self.logit_scale: Scale | None = _build_scale(config.logit_scale)
 
     def embed(self, ids: nn.Tensor) -> nn.Tensor:
-        """int32 `[n]` -> `[n, hidden]`."""
+        """Return the scaled embeddings `[n, hidden]` of token ids int32 `[n]`."""
         x = self.model.embed_tokens(ids)
         return x if self.embedding_scale is None else self.embedding_scale(x)
 
     def batch_prefill(
         self, x: nn.Tensor, logit_positions: nn.Tensor, kv: nn.Object
     ) -> tuple[nn.Tensor, nn.Object]:
-        """`[1, n, hidden]`, int32 `[b]` -> `[1, b, vocab]`."""
+        """Return the logits `[1, b, vocab]` of `b` of the `n` rows.
+
+        Args:
+            x: Embeddings `[1, n, hidden]`.
+            logit_positions: Rows whose logits are returned, int32 `[b]`.
+            kv: The KV cache.
+        """
         update, residual = self.model(x.reshape(x.shape[1], x.shape[2]), kv)
-        # Only the wanted rows pay for the last norm and the head.
-        update = self.take_rows(update, logit_positions)
-        residual = self.take_rows(residual, logit_positions)
+        # The last norm and the head are only computed for the requested rows.
+        update = self.gather_rows(update, logit_positions)
+        residual = self.gather_rows(residual, logit_positions)
         logits = self._logits(update, residual)
         return logits.reshape(1, logits.shape[0], self.config.vocab_size), kv
 
     def batch_decode(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Object]:
-        """`[b, 1, hidden]` -> `[b, 1, vocab]`."""
+        """Return the logits `[b, 1, vocab]` for embeddings `[b, 1, hidden]`, one per sequence."""
         update, residual = self.model(x.reshape(x.shape[0], x.shape[2]), kv)
         logits = self._logits(update, residual)
         return logits.reshape(x.shape[0], 1, self.config.vocab_size), kv
@@ -74,8 +80,10 @@ class Decoder(Module):
         page_size: Any,  # noqa: ANN401
         sliding_window: Any,  # noqa: ANN401
     ) -> nn.Object:
-        """An empty cache for that many rows and tokens; `sliding_window` is 0, as the cache keeps
-        what windows hide too."""
+        """Return an empty KV cache of the given sizes.
+
+        `sliding_window` must be 0: the cache also keeps the positions outside of windows.
+        """
         return self.create_cache(
             [max_batch_size, max_total_tokens, prefill_chunk_size, page_size, sliding_window]
         )
@@ -86,7 +94,7 @@ class Decoder(Module):
             return self._capped(logits)
 
         x, _ = self.model.norm.add(update, residual)
-        if self.logit_scale is not None:  # Of fewer numbers here than behind the head.
+        if self.logit_scale is not None:  # A row has fewer numbers here than after the head.
             x = self.logit_scale(x)
         head = self.model.embed_tokens.project if self.lm_head is None else self.lm_head
         return self._capped(head(x))
@@ -95,7 +103,7 @@ class Decoder(Module):
         return logits if self.soft_cap is None else self.soft_cap(logits)
 
 
-def _scale(factor: float) -> Scale | None:
+def _build_scale(factor: float) -> Scale | None:
     return None if factor == 1.0 else Scale(factor)
 
 
@@ -104,12 +112,12 @@ class _Layers(Module):
         super().__init__()
         self.embed_tokens: Embedding = Embedding(config.vocab_size, config.hidden_size)
         self.layers: nn.ModuleList = nn.ModuleList(
-            [block_of(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
+            [build_block(config, layer, kv_dtype) for layer in range(config.num_hidden_layers)]
         )
-        self.norm: Norm = norm_of(config)
+        self.norm: Norm = build_norm(config)
 
     def forward(self, x: nn.Tensor, kv: nn.Object) -> tuple[nn.Tensor, nn.Tensor]:
-        """The last layer's update and the residual stream it is to be added to."""
+        """Return the last layer's update, and the residual stream that it must be added to."""
         update: nn.Tensor | None = None
         for layer in self.layers:
             update, x = layer(update, x, kv)

@@ -1,6 +1,6 @@
-"""The encoder's graph: tokens of several texts in, one vector for each token out.
+"""The encoder's graph: tokens of several inputs in, one vector for each token out.
 
-Rows are tokens, and the texts lie one after the other, without padding.
+Rows are tokens. The inputs are concatenated without padding.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from aiomlc.models.graph.layers import Add, Embedding, Gelu, LayerNorm, Linear
 from aiomlc.models.graph.module import Module
 
 Attend = Callable[[nn.Tensor, nn.Tensor, int], nn.Tensor]
-"""qkv `[n, 3 * hidden]`, the texts' lengths int32 `[b]` and the heads -> `[n, hidden]`."""
+"""qkv `[n, 3 * hidden]`, lengths of the inputs int32 `[b]`, number of heads -> `[n, hidden]`."""
 
 
 class Encoder(Module):
-    """A bidirectional encoder. Its public method is the function of the compiled library."""
+    """A bidirectional encoder. `encode` is the function of the compiled library."""
 
     def __init__(self, config: EncoderConfig, attend: Attend) -> None:
         super().__init__()
@@ -30,7 +30,14 @@ class Encoder(Module):
     def encode(
         self, ids: nn.Tensor, positions: nn.Tensor, types: nn.Tensor, lengths: nn.Tensor
     ) -> nn.Tensor:
-        """int32 `[n]`, `[n]`, `[n]`, `[b]` -> float32 `[n, hidden]`."""
+        """Return the hidden states, float32 `[n, hidden]`.
+
+        Args:
+            ids: Token ids, int32 `[n]`.
+            positions: Positions within each input, int32 `[n]`.
+            types: Token types, int32 `[n]`.
+            lengths: Tokens of each input, int32 `[b]`.
+        """
         return self.encoder(self.embeddings(ids, positions, types), lengths)
 
 

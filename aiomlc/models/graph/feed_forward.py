@@ -1,8 +1,8 @@
-"""What stands between the attentions of a decoder, with a gate or without."""
+"""The feed-forward layers of a decoder: gated, ungated, or a mixture of experts."""
 
 from __future__ import annotations
 
-__all__ = ("FeedForward", "feed_forward_of")
+__all__ = ("FeedForward", "build_feed_forward")
 
 from tvm.relax.frontend import nn
 
@@ -13,60 +13,61 @@ from aiomlc.models.graph.moe import SparseMlp
 
 
 class GatedMlp(Module):
-    """Two matrices with a gate between."""
+    """`down(activation(gate(x)) * up(x))`, with gate and up fused in one matrix."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.traits.mlp_bias
         self.gate_up_proj: Linear = Linear(hidden, 2 * inner, bias=bias, out_dtype="float32")
         self.activation: SiluMul | GeluTanhMul = (
-            SiluMul() if config.activation == "silu" else GeluTanhMul()
+            SiluMul() if config.traits.activation == "silu" else GeluTanhMul()
         )
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
-        """The layer of the normalised sum, and the sum."""
-        return self.activation.between(x, residual, norm, self.gate_up_proj, self.down_proj)
+        """Return the layer's output for `norm(x + residual)`, and that sum."""
+        return self.activation.fused_mlp(x, residual, norm, self.gate_up_proj, self.down_proj)
 
-    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
-        """The same without the sum and its norm."""
+    def without_norm(self, x: nn.Tensor) -> nn.Tensor:
+        """Return the layer's output for `x`."""
         return self.down_proj(self.activation(self.gate_up_proj(x)))
 
 
 class PlainMlp(Module):
-    """Two matrices with a function between."""
+    """`down(activation(up(x)))`."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.traits.mlp_bias
         self.up_proj: Linear = Linear(hidden, inner, bias=bias, out_dtype="float32")
-        self.activation: Gelu | SquaredReLU = _function_of(config)
+        self.activation: Gelu | SquaredReLU = _build_activation(config)
         self.down_proj: Linear = Linear(inner, hidden, bias=bias, out_dtype="float32")
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
-        """The layer of the normalised sum, and the sum."""
+        """Return the layer's output for `norm(x + residual)`, and that sum."""
         x, total = norm.add_linear(x, residual, self.up_proj)
         return self.down_proj(self.activation(x)), total
 
-    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
-        """The same without the sum and its norm."""
+    def without_norm(self, x: nn.Tensor) -> nn.Tensor:
+        """Return the layer's output for `x`."""
         return self.down_proj(self.activation(self.up_proj(x)))
 
 
-def _function_of(config: DecoderConfig) -> Gelu | SquaredReLU:
-    if config.activation == "relu_square":
+def _build_activation(config: DecoderConfig) -> Gelu | SquaredReLU:
+    activation = config.traits.activation
+    if activation == "squared_relu":
         return SquaredReLU()
 
-    return Gelu("gelu" if config.activation == "gelu" else "gelu_tanh")
+    return Gelu("gelu" if activation == "gelu" else "gelu_tanh")
 
 
 FeedForward = GatedMlp | PlainMlp | SparseMlp
 
 
-def feed_forward_of(config: DecoderConfig, layer: int) -> FeedForward:
-    """The layer that follows attention."""
+def build_feed_forward(config: DecoderConfig, layer: int) -> FeedForward:
+    """Return the feed-forward layer of decoder layer `layer`."""
     experts = config.experts
     if experts is not None and experts.is_sparse(layer):
         return SparseMlp(experts, config.hidden_size)
 
-    return GatedMlp(config) if config.gated else PlainMlp(config)
+    return GatedMlp(config) if config.traits.gated else PlainMlp(config)

@@ -1,4 +1,4 @@
-"""The layers of a model in plain Relax: any target can generate code for them."""
+"""The layers of a model in plain Relax, for which any target can generate code."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from aiomlc.models.graph.module import Module
 class Linear(Module):
     """`x @ weight.T + bias`; reads any float type, computes in float32, writes `out_dtype`.
 
-    One that is `exact` has weights of float32 whatever the quantisation.
+    With `keep_float32`, the weights are float32 in every quantization.
     """
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool, out_dtype: str, exact: bool = False
+        self, inputs: int, outputs: int, *, bias: bool, out_dtype: str, keep_float32: bool = False
     ) -> None:
         super().__init__()
-        self.exact: bool = exact
+        self.keep_float32: bool = keep_float32
         self.inputs = inputs
         self.outputs = outputs
         self.out_dtype = out_dtype
@@ -57,7 +57,7 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """A row per token id; `project` is the head that shares its weights."""
+    """One row per token id; `project` is the tied output head."""
 
     def __init__(self, vocab_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -73,26 +73,26 @@ class Embedding(Module):
 
 
 class Norm(Module):
-    """Normalisation over the last axis, alone or with what stands on its sides."""
+    """Normalization over the last axis; `add` and `add_linear` fuse it with its neighbors."""
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         raise NotImplementedError
 
     def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum, and the sum."""
+        """Return `norm(x + residual)`, and the sum."""
         total = op.add(x, residual)
         return self.forward(total), total
 
     def add_linear(
         self, x: nn.Tensor, residual: nn.Tensor, linear: Linear
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum through a matrix, and the sum."""
+        """Return `linear(norm(x + residual))`, and the sum."""
         x, total = self.add(x, residual)
         return linear(x), total
 
 
 class RMSNorm(Norm):
-    """Root-mean-square normalisation over the last axis, in float32."""
+    """Root-mean-square normalization over the last axis, in float32."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class RMSNorm(Norm):
 
 
 class LayerNorm(Norm):
-    """Layer normalisation over the last axis, in float32."""
+    """Layer normalization over the last axis, in float32."""
 
     def __init__(self, size: int, eps: float, *, bias: bool = True) -> None:
         super().__init__()
@@ -117,9 +117,10 @@ class LayerNorm(Norm):
 
 
 class QKNorm(Module):
-    """Normalises every query head and every key head of fused qkv `[n, heads, d]`.
+    """RMS normalization of the query and key heads of fused qkv `[n, heads, d]`.
 
-    With weights for all heads it normalises all queries at once, and all keys.
+    Each head is normalized alone. If the weights span all heads, all query heads are normalized at
+    once, and so are all key heads.
     """
 
     def __init__(self, num_q_heads: int, num_kv_heads: int, *, eps: float, out_dtype: str) -> None:
@@ -132,40 +133,40 @@ class QKNorm(Module):
     def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
         ends = [self.num_q_heads, self.num_q_heads + self.num_kv_heads]
         q, k, v = op.split(qkv, ends, axis=1)
-        q, k = self._normalized(q, q_weight), self._normalized(k, k_weight)
+        q, k = self._normalize(q, q_weight), self._normalize(k, k_weight)
         return op.concat([q, k, v], dim=1).astype(self.out_dtype)
 
-    def _normalized(self, x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
+    def _normalize(self, x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
         rows = x.reshape(x.shape[0], -1, weight.shape[0])
         return op.rms_norm(rows, weight, axes=[-1], epsilon=self.eps).reshape(*x.shape)
 
 
 class CacheAttention(Module):
-    """Rotate fused qkv `[n, heads, d]`, append to the cache and attend: TVM's cache does all three.
+    """Attention for fused qkv `[n, heads, d]`; TVM's KV cache rotates, appends and attends.
 
-    The cache alone knows of `how` nothing but the scale.
+    Of `spec`, TVM's cache itself only supports the scale.
     """
 
     def __init__(
-        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, how: AttentionSpec
+        self, layer: int, num_heads: int, head_dim: int, *, dtype: str, spec: AttentionSpec
     ) -> None:
         super().__init__()
         self.layer = layer
         self.shape: tuple[int, int] = (num_heads, head_dim)
         self.dtype = dtype
-        self.how = how
+        self.spec = spec
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
-        if not self.how.is_plain:
+        if not self.spec.is_plain:
             raise NotImplementedError(
-                "a window, a soft cap or a rotation of a layer's own on this target"
+                "windows, softcapping and per-layer RoPE are not supported on this target"
             )
 
         return self.call("vm.builtin.attention_kv_cache_attention_with_fused_qkv", qkv, kv)
 
     def call(self, name: str, qkv: nn.Tensor, kv: nn.Object, *more: float) -> nn.Tensor:
-        """Call a function of the cache."""
-        inputs = [self.layer, self.how.scale, *more]
+        """Call a function of the cache with the layer, the scale and `more` arguments."""
+        inputs = [self.layer, self.spec.scale, *more]
         call = relax.call_dps_packed(
             name,
             [kv._expr, *(relax.prim_value(value) for value in inputs), qkv._expr],
@@ -175,22 +176,22 @@ class CacheAttention(Module):
 
 
 class GatedMul(Module):
-    """`activation(gate) * up` of a fused `[n, 2 * size]`, gate first."""
+    """`activation(gate) * up` of a fused `[n, 2 * size]` tensor, gate first."""
 
     activation: Activation
 
     def activate(self, gate: nn.Tensor) -> nn.Tensor:
-        """What the activation makes of the gate."""
+        """Return the activation of `gate`."""
         raise NotImplementedError
 
     def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
         gate, up = op.split(gate_up, 2, axis=-1)
         return op.multiply(self.activate(gate), up)
 
-    def between(
+    def fused_mlp(
         self, x: nn.Tensor, residual: nn.Tensor, norm: Norm, gate_up: Linear, down: Linear
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The normalised sum through two matrices with the activation between, and the sum."""
+        """Return `down(self(gate_up(norm(x + residual))))`, and the sum."""
         x, total = norm.add_linear(x, residual, gate_up)
         return down(self.forward(x)), total
 
@@ -205,7 +206,7 @@ class SiluMul(GatedMul):
 
 
 class GeluTanhMul(GatedMul):
-    """`gelu(gate) * up`, where GELU is the approximation by tanh."""
+    """`gelu(gate) * up`, with the tanh approximation of GELU."""
 
     activation: Activation = "gelu_tanh"
 
@@ -214,7 +215,7 @@ class GeluTanhMul(GatedMul):
 
 
 class Scale(Module):
-    """Every element times a factor."""
+    """Multiplication of every element by a factor."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -225,7 +226,7 @@ class Scale(Module):
 
 
 class Gelu(Module):
-    """GELU: exact, by the error function, or as its approximation by tanh."""
+    """GELU: the exact function or its tanh approximation."""
 
     def __init__(self, kind: Literal["gelu", "gelu_tanh"] = "gelu") -> None:
         super().__init__()
@@ -236,21 +237,21 @@ class Gelu(Module):
 
 
 class SquaredReLU(Module):
-    """The square of what is above zero."""
+    """`max(x, 0) ** 2`."""
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return op.square(op.relu(x))
 
 
 class Add(Module):
-    """The sum of two tensors of one shape."""
+    """The sum of two tensors of the same shape."""
 
     def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
         return op.add(a, b)
 
 
 class SoftCap(Module):
-    """`cap * tanh(x / cap)` of every element."""
+    """Softcapping: `cap * tanh(x / cap)` of every element."""
 
     def __init__(self, cap: float) -> None:
         super().__init__()
@@ -262,7 +263,7 @@ class SoftCap(Module):
 
 
 class GatherRows(Module):
-    """Rows of `[n, size]` by position."""
+    """Rows of `[n, size]` by index."""
 
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
         return op.take(x, rows, axis=0)

@@ -1,4 +1,5 @@
-"""The bases of a graph's classes. TVM has no types, and a class of an unknown base has none."""
+"""TVM's base classes of graph modules, with types. TVM is untyped, and a class that derives from an
+untyped base would be untyped as well."""
 
 from __future__ import annotations
 
@@ -10,22 +11,22 @@ if TYPE_CHECKING:
     from typing import Any
 
     class Module:
-        """TVM's `nn.Module`, as far as it is used."""
+        """The part of TVM's `nn.Module` that is used here."""
 
         def __call__(self, *inputs: Any) -> Any:  # noqa: ANN401 - tvm is untyped.
-            """What `forward` returns."""
+            """Return the result of `forward`."""
 
         def export_tvm(self, spec: Any, *, allow_extern: bool) -> Any:  # noqa: ANN401
-            """The graph as TVM's `IRModule`, its parameters, and its external modules."""
+            """Return the graph as an `IRModule`, its parameters, and its external modules."""
 
     class Mutator:
-        """TVM's `nn.Mutator`, as far as it is used."""
+        """The part of TVM's `nn.Mutator` that is used here."""
 
         def visit(self, name: str, node: Any) -> Any:  # noqa: ANN401
-            """The graph with its modules replaced."""
+            """Return the graph with its modules replaced."""
 
         def visit_module(self, name: str, node: Any) -> Any:  # noqa: ANN401
-            """What replaces one module."""
+            """Return the replacement of one module."""
 
 else:
     from tvm.relax.frontend.nn import Module, Mutator

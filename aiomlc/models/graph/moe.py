@@ -1,4 +1,4 @@
-"""A mixture of experts in plain Relax: any target can generate code for it."""
+"""A mixture-of-experts layer in plain Relax, for which any target can generate code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from aiomlc.models.graph.module import Module
 
 
 class MoE(Module):
-    """The weighted sum of the gated layers that a router chooses for every row.
+    """The weighted sum of the experts that a router chooses for each row.
 
-    Here all experts compute all rows, and most of them count as nothing.
+    This implementation computes all experts for all rows. Experts that were not chosen have the
+    weight 0.
     """
 
     def __init__(self, experts: ExpertsConfig) -> None:
@@ -34,16 +35,21 @@ class MoE(Module):
         down: Linear,
         shared: tuple[nn.Tensor, nn.Tensor] | None,
     ) -> nn.Tensor:
-        """Both matrices have the outputs of one expert after the other.
+        """Return the mixture `[n, hidden]` for `x` `[n, hidden]`.
 
-        `shared` is what every row gets as well, and the logits of its weights, `[n, 1]`.
+        Args:
+            x: The input rows.
+            router: The matrix of expert logits.
+            gate_up: The gate and up matrices of all experts, one expert after the other.
+            down: The down matrices of all experts, one expert after the other.
+            shared: The shared expert's output `[n, hidden]` and its gate's logits `[n, 1]`, if any.
         """
         n, size = x.shape
         gate, up = op.split(gate_up(x).reshape(n, self.count, 2 * self.inner), 2, axis=-1)
         gated = op.permute_dims(op.multiply(op.silu(gate), up), [1, 0, 2])
-        back = op.permute_dims(down.weight.reshape(self.count, size, self.inner), [0, 2, 1])
+        transposed = op.permute_dims(down.weight.reshape(self.count, size, self.inner), [0, 2, 1])
         weights = self._weights(router(x)).reshape(self.count, n, 1)
-        routed = op.sum(op.multiply(op.matmul(gated, back), weights), axis=0)
+        routed = op.sum(op.multiply(op.matmul(gated, transposed), weights), axis=0)
         if shared is None:
             return routed
 
@@ -51,20 +57,20 @@ class MoE(Module):
         return op.add(op.multiply(op.sigmoid(gate_logits), value), routed)
 
     def _weights(self, logits: nn.Tensor) -> nn.Tensor:
-        """`[n, count]` to the weights of the experts, `[count, n]`; zero is not chosen."""
-        chosen, indices = op.topk(op.softmax(logits), self.per_token, ret_type="both")
+        """Return the experts' weights `[count, n]` for logits `[n, count]`; 0 if not chosen."""
+        top, indices = op.topk(op.softmax(logits), self.per_token, ret_type="both")
         if self.normalize:
-            chosen = op.divide(chosen, op.sum(chosen, axis=-1, keepdims=True))
-        one, none = relax.prim_value(1), relax.prim_value(0)
-        hot = relax.op.one_hot(indices._expr, one, none, self.count)
-        places = nn.Tensor(_expr=relax.BlockBuilder.current().emit(hot)).astype("float32")
+            top = op.divide(top, op.sum(top, axis=-1, keepdims=True))
+        one, zero = relax.prim_value(1), relax.prim_value(0)
+        hot = relax.op.one_hot(indices._expr, one, zero, self.count)
+        one_hot = nn.Tensor(_expr=relax.BlockBuilder.current().emit(hot)).astype("float32")
         n = logits.shape[0]
-        weights = op.multiply(places, chosen.reshape(n, self.per_token, 1))
+        weights = op.multiply(one_hot, top.reshape(n, self.per_token, 1))
         return op.permute_dims(op.sum(weights, axis=1), [1, 0])
 
 
 class SharedExpert(Module):
-    """A gated layer that all rows go through."""
+    """A gated MLP that is applied to every row."""
 
     def __init__(self, hidden: int, inner: int) -> None:
         super().__init__()
@@ -77,13 +83,13 @@ class SharedExpert(Module):
 
 
 class SparseMlp(Module):
-    """A mixture of experts in the place of a gated layer."""
+    """A mixture of experts in place of a gated MLP."""
 
     def __init__(self, experts: ExpertsConfig, hidden: int) -> None:
         super().__init__()
         outer, inner = experts.count * hidden, experts.count * 2 * experts.intermediate_size
         self.gate: Linear = Linear(
-            hidden, experts.count, bias=False, out_dtype="float32", exact=True
+            hidden, experts.count, bias=False, out_dtype="float32", keep_float32=True
         )
         self.moe_gate_up_proj: Linear = Linear(hidden, inner, bias=False, out_dtype="float32")
         self.moe_down_proj: Linear = Linear(
@@ -94,16 +100,16 @@ class SparseMlp(Module):
         if experts.shared_size:
             self.shared_expert = SharedExpert(hidden, experts.shared_size)
             self.shared_expert_gate: Linear = Linear(
-                hidden, 1, bias=False, out_dtype="float32", exact=True
+                hidden, 1, bias=False, out_dtype="float32", keep_float32=True
             )
 
     def forward(self, x: nn.Tensor, residual: nn.Tensor, norm: Norm) -> tuple[nn.Tensor, nn.Tensor]:
-        """The mixture of the normalised sum, and the sum."""
+        """Return the mixture for `norm(x + residual)`, and that sum."""
         x, total = norm.add(x, residual)
-        return self.unnormed(x), total
+        return self.without_norm(x), total
 
-    def unnormed(self, x: nn.Tensor) -> nn.Tensor:
-        """The same without the sum and its norm."""
+    def without_norm(self, x: nn.Tensor) -> nn.Tensor:
+        """Return the mixture for `x`."""
         shared = None
         if self.shared_expert is not None:
             shared = (self.shared_expert(x), self.shared_expert_gate(x))

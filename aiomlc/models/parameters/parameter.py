@@ -1,4 +1,4 @@
-"""The rows of a fused matrix, where a Hugging Face directory has them in another order."""
+"""A model's parameters: their shapes, and the tensors that they are read from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 RowOrder = tuple[int, int, int, int]
-"""`(a, b, c, d)`: our rows are `[a, b, c, d]` where the sources' are `[a, c, b, d]`. Rows behind
-these are as they are."""
+"""`(a, b, c, d)`: the graph's rows are `[a, b, c, d]` where the source's rows are `[a, c, b, d]`.
+Rows after these keep their order."""
 
 
 def source_runs(order: RowOrder, rows: int) -> Iterator[tuple[int, int]]:
-    """Which rows of the sources make ours: the first of each run, and how many."""
+    """Yield `(first source row, number of rows)` for each run of consecutive source rows, in the
+    graph's row order."""
     outer, second, first, run = order
     for block in range(outer):
         for j in range(second):
@@ -31,17 +32,18 @@ def source_runs(order: RowOrder, rows: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. A matrix is `[outputs, inputs]` and its sources are stacked on axis 0."""
+    """A parameter of the graph. A matrix is `[outputs, inputs]`; its sources stack on axis 0."""
 
     name: str  #: In the graph.
     kind: Literal["matrix", "vector"]
     shape: tuple[int, ...]
     sources: tuple[str, ...]  #: Tensors of a Hugging Face directory.
-    mlc_name: str = ""  #: Where MLC's is another.
-    mlc_parts: tuple[str, ...] = ()  #: Where MLC has several, in the order of their rows.
-    #: What the elements in a Hugging Face directory leave out; in MLC's they are whole.
-    added: float = 0.0
-    order: RowOrder | None = None  #: Of the rows in a Hugging Face directory, where another.
-    #: The tensor that some files have in place of all sources; its outputs may be several axes.
-    whole: str = ""
-    exact: bool = False  #: Whether a matrix is float32 whatever the quantisation.
+    mlc_name: str = ""  #: In an MLC directory; empty means `name`.
+    mlc_parts: tuple[str, ...] = ()  #: Parameters that an MLC directory has in place of this one.
+    #: Added to every element (RMSNorm offset); 0 for MLC directories, which already include it.
+    weight_offset: float = 0.0
+    row_order: RowOrder | None = None  #: Row order in a Hugging Face directory, if it differs.
+    #: Single tensor that some Hugging Face directories have in place of all `sources`. Its rows may
+    #: span several axes.
+    fused_source: str = ""
+    keep_float32: bool = False  #: Whether a matrix stays float32 in every quantization.

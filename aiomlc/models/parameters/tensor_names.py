@@ -1,4 +1,4 @@
-"""What directories of Hugging Face's and MLC's call differently from the graph."""
+"""Names of the graph's tensors in Hugging Face and MLC directories, where they differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ("hf_name", "mlc_name", "mlc_parts")
 
 from collections.abc import Mapping
 
-_Parts = Mapping[str, Mapping[str, str]]
+_Replacements = Mapping[str, Mapping[str, str]]
 
 _GPT_NEOX = {
     "model.embed_tokens": "gpt_neox.embed_in",
@@ -21,8 +21,8 @@ _GPT_NEOX = {
 _GEMMA3 = {"model.": "language_model.model.", "lm_head": "language_model.lm_head"}
 _STARCODER2 = {".mlp.up_proj": ".mlp.c_fc", ".mlp.down_proj": ".mlp.c_proj"}
 
-# By model type: parts of names, and what stands in their places.
-_HUB: _Parts = {
+# By model type: segments of the graph's names, and their replacements.
+_HF: _Replacements = {
     "gemma3": _GEMMA3,
     "glm4": {
         ".post_attention_layernorm.": ".post_self_attn_layernorm.",
@@ -48,7 +48,7 @@ _HUB: _Parts = {
     },
     "starcoder2": _STARCODER2,
 }
-_MLC: _Parts = {
+_MLC: _Replacements = {
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
     "gpt_neox": _GPT_NEOX,
@@ -80,31 +80,31 @@ _MLC: _Parts = {
 }
 
 
-# Where MLC does not fuse queries, keys and values.
+# Model types whose queries, keys and values are separate matrices in MLC directories.
 _MLC_SEPARATE = ("gemma3", "gemma3_text")
 _QKV = ".self_attn.qkv_proj"
 
 
 def mlc_parts(model_type: str, name: str) -> tuple[str, ...]:
-    """MLC's parameters that a parameter of the graph is stacked from; empty if it is one there."""
+    """Return the MLC parameters that stack to the parameter `name`; empty if MLC has it as one."""
     if model_type not in _MLC_SEPARATE or _QKV not in name:
         return ()
 
-    separate = (name.replace(_QKV, f".self_attn.{part}_proj") for part in "qkv")
-    return tuple(mlc_name(model_type, part) for part in separate)
+    parts = (name.replace(_QKV, f".self_attn.{part}_proj") for part in "qkv")
+    return tuple(mlc_name(model_type, part) for part in parts)
 
 
 def hf_name(model_type: str, name: str) -> str:
-    """Hugging Face's name of a tensor that the graph would call so."""
-    return _renamed(name, _HUB.get(model_type, {}))
+    """Return the Hugging Face name of the tensor that the graph calls `name`."""
+    return _renamed(name, _HF.get(model_type, {}))
 
 
 def mlc_name(model_type: str, name: str) -> str:
-    """MLC's name of a parameter of the graph."""
+    """Return MLC's name of the parameter that the graph calls `name`."""
     return _renamed(name, _MLC.get(model_type, {}))
 
 
-def _renamed(name: str, parts: Mapping[str, str]) -> str:
-    for ours, theirs in parts.items():
-        name = name.replace(ours, theirs)
+def _renamed(name: str, replacements: Mapping[str, str]) -> str:
+    for segment, replacement in replacements.items():
+        name = name.replace(segment, replacement)
     return name

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from aiomlc.compiler.kv_cache import kv_cache_of
-from aiomlc.compiler.parameters import parameter_records
-from aiomlc.compiler.quantization import MatrixFormat, fuses_feed_forward, quantization_named
+from aiomlc.compiler.parameters import pack_parameters
+from aiomlc.compiler.quantization import fuses_feed_forward, quantization_named
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
+from aiomlc.models.parameters.packed_layout import MatrixFormat
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, choose_quantization, find_draft
-from aiomlc.weights.plan import packed_file_bytes, parse_params
+from aiomlc.weights.plan import packed_file_bytes
 
 _UNBOUNDED = 1 << 62
 _SIZES = (
@@ -259,21 +260,20 @@ def _model_memory(
         )
 
     quantization = quantization_named(choose_quantization(directory, description, wanted))
-    parameters = decoder_parameters(config)
-    records = parameter_records(parameters, quantization, [p.name for p in parameters])
+    parameters = pack_parameters(decoder_parameters(config), quantization)
     cache = kv_cache_of(quantization, kv_dtype)
     row = cache.row_bytes(config.head_dim)
     query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
     queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
     # Beside a cache of 8 bits, what is rotated in another type.
-    rotated = (queries + 2 * keys) * cache.computed_bytes if cache.is_8_bit else 0
+    rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
     return ModelMemory(
         name=directory.path.name,
         quantization=quantization.name,
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,
         logits_per_row=2 if config.final_logit_softcapping else 1,
-        weight_bytes=packed_file_bytes(parse_params(records)),
+        weight_bytes=packed_file_bytes(parameters),
         kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
         # Queries, keys, values and results, and two sums of each head.
         chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
@@ -300,11 +300,12 @@ def _feed_forward_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> i
 
 def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
     inner = config.intermediate_size
-    if not config.gated:
+    if not config.traits.gated:
         return 8 * inner
 
     # Where one kernel does all, only rounded values are kept.
-    plain = config.norm_kind == "rms" and config.norms == "before" and not config.mlp_bias
+    traits = config.traits
+    plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
     fused = plain and fuses_feed_forward(matrix_format, inner)
     return 2 * inner if fused else 12 * inner
 

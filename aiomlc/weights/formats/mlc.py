@@ -1,4 +1,4 @@
-"""The weight index of an MLC directory: `tensor-cache.json`, formerly `ndarray-cache.json`."""
+"""The weight index of an MLC directory: `tensor-cache.json`, or the older `ndarray-cache.json`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ShardRecord(BaseModel):
 
 
 class TensorCache(BaseModel):
-    """The whole index. Keys we do not use are ignored."""
+    """The index. Unused keys are ignored."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     records: tuple[ShardRecord, ...]
@@ -65,7 +65,7 @@ def read_mlc(directory: Path) -> Source:
     """Read the weight index and check it against the sizes of the shards.
 
     Raises:
-        ModelLoadError: the index or a shard is missing or broken.
+        ModelLoadError: If the index or a shard is missing or invalid.
     """
     index, cache = _read_index(directory)
     tensors: dict[str, SourceTensor] = {}
@@ -83,10 +83,10 @@ def read_mlc(directory: Path) -> Source:
 
 
 def verify_checksums(directory: Path) -> None:
-    """Compare every shard with its MD5 sum. Reads all weights.
+    """Compare every shard with its MD5 checksum. Reads all weights.
 
     Raises:
-        ModelLoadError: a shard differs from what the index says.
+        ModelLoadError: If the index is missing or invalid, or a checksum differs.
     """
     index, cache = _read_index(directory)
     for shard in cache.records:
@@ -97,7 +97,7 @@ def verify_checksums(directory: Path) -> None:
             ).hexdigest()
 
         if shard.md5sum is not None and digest != shard.md5sum:
-            raise load_error(f"md5 is {digest}, expected {shard.md5sum}", path=path)
+            raise load_error(f"expected md5 {shard.md5sum}, got {digest}", path=path)
 
 
 def _read_index(directory: Path) -> tuple[Path, TensorCache]:
@@ -109,14 +109,16 @@ def _read_index(directory: Path) -> tuple[Path, TensorCache]:
         except OSError as error:
             raise load_error(f"cannot read: {error.strerror}", path=index) from error
         except (orjson.JSONDecodeError, ValidationError) as error:
-            raise load_error(f"not a weight index: {error}", path=index) from error
+            raise load_error(f"invalid weight index: {error}", path=index) from error
 
     raise missing_error(directory, INDEX_NAMES)
 
 
 def _check_shard(index: Path, shard: ShardRecord) -> Path:
     if not is_file_name(shard.data_path):
-        raise load_error(f"shard name {shard.data_path!r} is not a file name", path=index)
+        raise load_error(
+            f"shard name must be a plain file name, got {shard.data_path!r}", path=index
+        )
 
     path = index.parent / shard.data_path
     try:
@@ -125,7 +127,7 @@ def _check_shard(index: Path, shard: ShardRecord) -> Path:
         raise load_error(f"cannot read: {error.strerror}", path=path) from error
 
     if size != shard.nbytes:
-        raise load_error(f"file has {size} bytes, expected {shard.nbytes}", path=path)
+        raise load_error(f"expected {shard.nbytes} bytes, got {size}", path=path)
 
     return path
 
@@ -133,19 +135,20 @@ def _check_shard(index: Path, shard: ShardRecord) -> Path:
 def _parse_record(path: Path, shard: ShardRecord, record: TensorRecord) -> SourceTensor:
     dtype = DTYPES.get(record.dtype, record.dtype)
     if record.format == "f32-to-bf16" and dtype == "f32":
-        dtype = "bf16"  # Only the upper halves were stored.
+        dtype = "bf16"  # Only the upper 16 bits are stored.
     elif record.format not in {"raw", "f32-to-bf16"}:
         message = f"unknown tensor format {record.format!r}"
         raise load_error(message, path=path, tensor=record.name)
 
     expected = math.prod(record.shape) * DTYPE_BYTES.get(dtype, 0)
     if dtype in DTYPE_BYTES and record.nbytes != expected:
-        message = f"tensor has {record.nbytes} bytes, its type and shape need {expected}"
+        tensor = f"{record.dtype} {list(record.shape)}"
+        message = f"expected {expected} bytes for {tensor}, got {record.nbytes}"
         raise load_error(message, path=path, tensor=record.name)
 
     if record.byte_offset + record.nbytes > shard.nbytes:
         end = record.byte_offset + record.nbytes
-        message = f"the tensor ends at byte {end} of {shard.nbytes}"
+        message = f"tensor ends at byte {end}, shard has {shard.nbytes} bytes"
         raise load_error(message, path=path, tensor=record.name)
 
     return SourceTensor(record.name, path, record.byte_offset, dtype, record.shape)

@@ -1,4 +1,7 @@
-"""The headers of safetensors files: one file, or shards with an index."""
+"""The headers of safetensors files: one file, or shards with an index.
+
+Format: https://huggingface.co/docs/safetensors.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,24 @@ from aiomlc.weights.formats.source import (
 
 SINGLE_NAME: Final = "model.safetensors"
 INDEX_NAME: Final = "model.safetensors.index.json"
-LARGEST_HEADER: Final = 100_000_000
+MAX_HEADER_BYTES: Final = 100_000_000  # The limit of the safetensors library.
 DTYPES: Final = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
 def read_safetensors(directory: Path) -> Source:
-    """Read the headers of `model.safetensors`, or of the shards that its index names.
+    """Read the headers of `model.safetensors`, or of the shards that the index lists.
 
     Raises:
-        ModelLoadError: a file is missing or broken, or two shards hold the same tensor.
+        ModelLoadError: If a file is missing or invalid, or two shards contain the same tensor.
     """
     single = directory / SINGLE_NAME
     if single.exists():
         return Source(directory, single, read_safetensors_file(single), (single,), is_mlc=False)
 
     index = directory / INDEX_NAME
-    owners = _read_weight_map(index)
+    weight_map = _read_weight_map(index)
     tensors: dict[str, SourceTensor] = {}
-    shards = tuple(directory / name for name in sorted(set(owners.values())))
+    shards = tuple(directory / name for name in sorted(set(weight_map.values())))
     for shard in shards:
         for name, tensor in read_safetensors_file(shard).items():
             if name in tensors:
@@ -48,10 +51,10 @@ def read_safetensors(directory: Path) -> Source:
 
             tensors[name] = tensor
 
-    for name, shard_name in owners.items():
+    for name, shard_name in weight_map.items():
         if name not in tensors:
             raise load_error(
-                f"the index places this tensor in {shard_name}, which does not hold it",
+                f"the index assigns this tensor to {shard_name}, which does not contain it",
                 path=index,
                 tensor=name,
             )
@@ -63,29 +66,31 @@ def read_safetensors_file(path: Path) -> dict[str, SourceTensor]:
     """Read the header of one file.
 
     Raises:
-        ModelLoadError: the file is missing, truncated or not a safetensors file.
+        ModelLoadError: If the file is missing, truncated or not a safetensors file.
     """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(LARGEST_HEADER, size - 8):
-                message = f"truncated: the header ends at byte {8 + length} of {size}"
+            if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
+                message = (
+                    f"truncated: header ends at byte {8 + length}, but the file has {size} bytes"
+                )
                 raise load_error(message, path=path)
 
             header = orjson.loads(file.read(length))
     except OSError as error:
         raise load_error(f"cannot read: {error.strerror}", path=path) from error
     except orjson.JSONDecodeError as error:
-        raise load_error(f"header is not JSON: {error}", path=path) from error
+        raise load_error(f"header is invalid JSON: {error}", path=path) from error
 
     if not isinstance(header, dict):
-        raise load_error("header is not a JSON object", path=path)
+        raise load_error("header must be a JSON object", path=path)
 
     header.pop("__metadata__", None)
-    begin = 8 + length
-    tensors = {name: _parse_entry(path, name, entry, begin) for name, entry in header.items()}
-    _check_extents(path, header, size - begin)
+    data = 8 + length
+    tensors = {name: _parse_entry(path, name, entry, data) for name, entry in header.items()}
+    _check_extents(path, header, size - data)
     return tensors
 
 
@@ -97,17 +102,18 @@ def _read_weight_map(index: Path) -> dict[str, str]:
     except OSError as error:
         raise load_error(f"cannot read: {error.strerror}", path=index) from error
     except orjson.JSONDecodeError as error:
-        raise load_error(f"not JSON: {error}", path=index) from error
+        raise load_error(f"invalid JSON: {error}", path=index) from error
 
-    owners = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(owners, dict) or not all(isinstance(o, str) for o in owners.values()):
-        raise load_error("weight_map is missing or not a map of names", path=index)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):
+        raise load_error("weight_map must map tensor names to file names", path=index)
 
-    for name, shard in owners.items():
+    for name, shard in shards.items():
         if not is_file_name(shard):
-            raise load_error(f"shard name {shard!r} is not a file name", path=index, tensor=name)
+            message = f"shard name must be a plain file name, got {shard!r}"
+            raise load_error(message, path=index, tensor=name)
 
-    return owners
+    return shards
 
 
 def _parse_entry(path: Path, name: str, entry: object, data: int) -> SourceTensor:
@@ -117,24 +123,27 @@ def _parse_entry(path: Path, name: str, entry: object, data: int) -> SourceTenso
         raise load_error("header entry is malformed", path=path, tensor=name)
 
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise load_error(f"data_offsets are {offsets}", path=path, tensor=name)
+        raise load_error(
+            f"data_offsets must be [begin, end], got {offsets}", path=path, tensor=name
+        )
 
     dtype = DTYPES.get(dtype_name, dtype_name)
     expected = math.prod(shape) * DTYPE_BYTES.get(dtype, 0)
     if dtype in DTYPE_BYTES and offsets[1] - offsets[0] != expected:
-        message = f"tensor has {offsets[1] - offsets[0]} bytes, its type and shape need {expected}"
+        size = offsets[1] - offsets[0]
+        message = f"expected {expected} bytes for {dtype_name} {shape}, got {size}"
         raise load_error(message, path=path, tensor=name)
 
     return SourceTensor(name, path, data + offsets[0], dtype, tuple(shape))
 
 
 def _check_extents(path: Path, header: dict[str, Any], size: int) -> None:
-    """Tensors must lie in the file and must not overlap."""
+    """Raise if a tensor ends after the file or overlaps another one."""
     previous_end, previous_name = 0, ""
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         begin, end = entry["data_offsets"]
         if end > size:
-            message = f"truncated: the tensor ends at byte {end} of {size}"
+            message = f"truncated: tensor ends at byte {end}, file has {size} bytes of data"
             raise load_error(message, path=path, tensor=name)
 
         if begin < previous_end:

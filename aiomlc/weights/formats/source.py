@@ -1,4 +1,4 @@
-"""A tensor as it lies in a file of the model directory. Nothing here reads tensor data."""
+"""The tensors of a model directory and their locations in files. Tensor data is not read here."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from typing import Final, TypeGuard
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 
-# Types we can read. A tensor of another type keeps the file's name for it, and may not be used.
+# Supported dtypes. A tensor of another dtype keeps the file's name for it and cannot be loaded.
 DTYPE_BYTES: Final = {"f32": 4, "f16": 2, "bf16": 2, "u32": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTensor:
-    """A row-major tensor at `offset` of the file `path`."""
+    """A row-major tensor at byte `offset` of the file `path`."""
 
     name: str
     path: Path
@@ -40,33 +40,33 @@ class Source:
     """The tensors of one model directory by name."""
 
     directory: Path
-    index: Path
+    index: Path  #: The file that lists the tensors.
     tensors: dict[str, SourceTensor]
-    files: tuple[Path, ...]
-    is_mlc: bool
+    files: tuple[Path, ...]  #: The files with tensor data.
+    is_mlc: bool  #: Whether the directory has MLC's format rather than Hugging Face's.
 
 
 def is_size(value: object) -> TypeGuard[int]:
-    """Whether foreign JSON holds a count here; its `true` is not one."""
+    """Return whether a JSON value is a non-negative integer; `true` is not."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_sizes(value: object) -> TypeGuard[list[int]]:
-    """Whether foreign JSON holds a list of counts here."""
+    """Return whether a JSON value is a list of non-negative integers."""
     return isinstance(value, list) and all(is_size(item) for item in value)
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a foreign name stays in its directory: anything else is a mistake or an attack."""
+    """Return whether a name from a file is a plain file name, which cannot leave its directory."""
     return name not in {"", ".", ".."} and Path(name).name == name
 
 
 def load_error(message: str, *, path: Path, tensor: str | None = None) -> ModelLoadError:
-    """An error whose text names the file and the tensor, too."""
-    place = f"{path}: {tensor}" if tensor else str(path)
-    return ModelLoadError(f"{place}: {message}", path=path, tensor=tensor)
+    """Return an error whose message starts with the file and the tensor."""
+    location = f"{path}: {tensor}" if tensor else str(path)
+    return ModelLoadError(f"{location}: {message}", path=path, tensor=tensor)
 
 
 def missing_error(directory: Path, names: Sequence[str]) -> ModelNotFoundError:
-    """The error of a directory that has none of the files."""
+    """Return the error for a directory that has none of the files."""
     return ModelNotFoundError(f"{directory}: neither {' nor '.join(names)} exists", path=directory)

@@ -1,4 +1,4 @@
-"""The compiler as its caller sees it: a subprocess, a cache, typed errors."""
+"""The compiler's interface: subprocess, cache, progress and errors."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from aiomlc.compiler import (
     compile_model,
 )
 from aiomlc.compiler import compile as compile_module
-from aiomlc.compiler.quantization import packed_bytes
 from aiomlc.errors import CompileError, ModelLoadError
 from aiomlc.models import DecoderConfig, RopeConfig, read_description
+from aiomlc.models.parameters.packed_layout import packed_bytes
 from aiomlc.runtime.native.library import load_native
 from tests.model.tiny_models import TINY_CONFIGS, write_model
 
@@ -42,7 +42,7 @@ CONFIG = DecoderConfig(
     num_key_value_heads=1,
     head_dim=16,
     context_window_size=128,
-    rms_norm_eps=1e-5,
+    norm_eps=1e-5,
     tie_word_embeddings=True,
     rope=RopeConfig("linear", 10000.0, 2.0),
 )
@@ -52,14 +52,14 @@ Install = Callable[[str], None]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
+    """Use an empty cache; return its directory."""
     monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
 @pytest.fixture
 def fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Run a shell script in place of the compiler; its last argument is the job's file."""
+    """Return a function that replaces the compiler by a shell script; `$job` is the job file."""
 
     def install(script: str) -> None:
         path = tmp_path / "compiler"
@@ -72,7 +72,7 @@ def fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
-    """Every process the compiler's caller starts."""
+    """Record every process that is started."""
     started: list[Process] = []
     original = anyio.open_process
 
@@ -145,7 +145,7 @@ def _check_metadata(library: CompiledLibrary, architecture: str, quantization: s
 
 
 def _calls(quantization: str, **changes: Any) -> dict[str, Counter[str]]:  # noqa: ANN401
-    """How often each function of a library calls what."""
+    """Return for each function of a library how often it calls each kernel and builtin."""
     import tvm_ffi
 
     load_native()
@@ -156,7 +156,7 @@ def _calls(quantization: str, **changes: Any) -> dict[str, Counter[str]]:  # noq
     return {name: Counter(re.findall(r"call +(\S+)", text)) for name, _, text in functions}
 
 
-def test_a_deeper_model_works_in_the_same_memory() -> None:
+def test_allocations_do_not_grow_with_the_number_of_layers() -> None:
     def allocations(layers: int) -> int:
         functions = _calls("q4f16_1", num_hidden_layers=layers).values()
         return sum(calls["vm.builtin.alloc_storage"] for calls in functions)
@@ -180,7 +180,7 @@ _ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
     ],
 )
 @pytest.mark.parametrize("function", ["batch_prefill", "batch_decode"])
-def test_a_layer_is_as_few_calls_as_its_format_allows(
+def test_a_layer_calls_the_most_fused_kernels_of_its_format(
     function: str, quantization: str, inner: int, kernels: dict[str, int]
 ) -> None:
     calls = [
@@ -189,12 +189,12 @@ def test_a_layer_is_as_few_calls_as_its_format_allows(
     ]
 
     params = {"vm.builtin.tuple_getitem": 6}
-    of_layer = {f"aiomlc.cpu.{name}": count for name, count in kernels.items()}
-    of_three = {name: 3 * n for name, n in {**of_layer, **params, _ATTENTION: 1}.items()}
-    assert calls[0] - calls[1] == of_three
+    per_layer = {f"aiomlc.cpu.{name}": count for name, count in kernels.items()}
+    three_layers = {name: 3 * n for name, n in {**per_layer, **params, _ATTENTION: 1}.items()}
+    assert calls[0] - calls[1] == three_layers
 
 
-def test_a_function_unpacks_only_the_parameters_it_reads() -> None:
+def test_a_function_unpacks_only_the_parameters_that_it_reads() -> None:
     calls = _calls("q4f16_1", num_hidden_layers=4)
 
     assert calls["embed"]["vm.builtin.tuple_getitem"] == 1
@@ -211,7 +211,7 @@ def test_a_function_unpacks_only_the_parameters_it_reads() -> None:
         ("f32", 1, 5, 16 * 5 * 4),
     ],
 )
-def test_packed_sizes_are_those_of_the_kernels(
+def test_packed_sizes_match_the_native_library(
     matrix_format: Any,  # noqa: ANN401
     rows: int,
     columns: int,
@@ -226,11 +226,11 @@ def test_packed_sizes_are_those_of_the_kernels(
     assert native(matrix_format, rows, columns) == expected
 
 
-def test_a_job_survives_the_trip_through_json() -> None:
+def test_a_job_survives_the_json_round_trip() -> None:
     assert CompileJob.from_json(json.loads(json.dumps(JOB.as_json()))) == JOB
 
 
-async def test_a_second_compilation_starts_no_process(
+async def test_a_cached_library_starts_no_process(
     fake_compiler: Install, processes: list[Process]
 ) -> None:
     fake_compiler(FAKE_SUCCESS)
@@ -250,12 +250,12 @@ async def test_a_second_compilation_starts_no_process(
         replace(JOB, max_batch_size=1),
     ],
 )
-def test_another_job_has_another_key(other: CompileJob) -> None:
+def test_different_jobs_have_different_keys(other: CompileJob) -> None:
     assert cache.library_key(other) != cache.library_key(JOB)
     assert cache.library_key(replace(JOB)) == cache.library_key(JOB)
 
 
-def test_another_tvm_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_depends_on_the_version_of_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
     before = cache.library_key(JOB)
 
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
@@ -265,7 +265,7 @@ def test_another_tvm_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["model.vm", "metadata.json", "sha256"])
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_a_damaged_entry_is_made_again(home: Path, name: str, damage: str) -> None:
+def test_a_damaged_entry_is_replaced(home: Path, name: str, damage: str) -> None:
     library = _publish(JOB)
     file = library.path.with_name(name)
     if damage == "missing":
@@ -279,7 +279,7 @@ def test_a_damaged_entry_is_made_again(home: Path, name: str, damage: str) -> No
     assert len(_entries(home)) == 1
 
 
-def test_the_first_of_two_publishers_wins(home: Path) -> None:
+def test_the_first_published_entry_is_kept(home: Path) -> None:
     _publish(JOB, b"first")
     staged = cache.stage(JOB)
     (staged / cache.LIBRARY_NAME).write_bytes(b"second")
@@ -318,20 +318,20 @@ async def test_a_compiler_that_ignores_the_signal_is_killed(
     assert _entries(home) == []
 
 
-async def test_an_exception_of_the_listener_ends_the_compiler(
+async def test_an_exception_in_on_progress_ends_the_compiler(
     home: Path, processes: list[Process]
 ) -> None:
     def fail(_: CompileProgress) -> None:
-        raise LookupError("listener")
+        raise LookupError("callback")
 
-    with pytest.raises(LookupError, match="listener"):
+    with pytest.raises(LookupError, match="callback"):
         await compile_model(JOB, on_progress=fail)
 
     assert processes[0].returncode is not None
     assert _entries(home) == []
 
 
-async def test_a_failure_of_the_compiler_is_named(
+async def test_a_compiler_failure_is_reported_with_its_traceback(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = cache.stage
@@ -350,7 +350,7 @@ async def test_a_failure_of_the_compiler_is_named(
     assert _entries(home) == []
 
 
-async def test_a_compiler_that_dies_without_a_word_is_an_error(
+async def test_a_killed_compiler_is_reported_with_its_exit_status(
     home: Path, fake_compiler: Install
 ) -> None:
     fake_compiler("echo last words >&2\nkill -9 $$")
@@ -361,12 +361,14 @@ async def test_a_compiler_that_dies_without_a_word_is_an_error(
     assert _entries(home) == []
 
 
-async def test_what_is_not_supported_is_refused_before_a_process_starts(
+async def test_an_unsupported_job_is_rejected_before_a_process_starts(
     processes: list[Process],
 ) -> None:
-    with pytest.raises(ModelLoadError, match="only the CPU") as device:
+    with pytest.raises(ModelLoadError, match="device must be 'cpu', got 'cuda'") as device:
         await compile_model(replace(JOB, device="cuda"))
-    with pytest.raises(ModelLoadError, match="supported: q0f32") as quantization:
+    with pytest.raises(
+        ModelLoadError, match=r"must be one of q0f32, .* got 'q3f16_1'"
+    ) as quantization:
         await compile_model(replace(JOB, quantization="q3f16_1"))
 
     assert device.value.field == "device"
@@ -374,10 +376,10 @@ async def test_what_is_not_supported_is_refused_before_a_process_starts(
     assert processes == []
 
 
-def test_a_cache_folder_that_cannot_be_written_is_named(home: Path) -> None:
+def test_a_cache_directory_that_cannot_be_written_is_reported(home: Path) -> None:
     home.write_text("a file is in the way")
 
-    with pytest.raises(CompileError, match="cannot be written") as caught:
+    with pytest.raises(CompileError, match="cannot write the cache directory") as caught:
         anyio.run(compile_model, JOB)
 
     assert caught.value.path == home / "libraries"

@@ -70,10 +70,10 @@ def write_mlc_model(directory: Path, architecture: str) -> None:
         value = np.concatenate([weights[source] for source in parameter.sources])
         if parameter.kind == "vector":
             tensors.append((mlc_record(parameter.mlc_name, value), value))
-        elif parameter.exact:
+        elif parameter.keep_float32:
             tensors.append((mlc_record(f"{parameter.mlc_name}.weight", value), value))
         else:
-            axes = (config.experts.count, -1) if parameter.whole else (-1,)
+            axes = (config.experts.count, -1) if parameter.fused_source else (-1,)
             values, scales = quantize(value)
             parts: dict[str, Array] = {"q_weight": mlc_words(values), "q_scale": scales}
             for name, part in parts.items():
@@ -145,12 +145,12 @@ def test_rows_are_the_weighted_sums_of_their_experts(rows: int, normalize: int) 
         ({"logits": empty(3, EXPERTS)}, "logits has shape"),
         ({"logits": empty(2, EXPERTS + 1)}, "gate_up has shape"),
         ({"inner": 16}, "gate_up has shape"),
-        ({"inner": 24}, "inner is 24, not a multiple of 16"),
-        ({"inner": 0}, "inner is 0"),
+        ({"inner": 24}, "inner must be a positive multiple of 16, got 24"),
+        ({"inner": 0}, "inner must be a positive multiple of 16, got 0"),
         ({"down": np.zeros(16, np.uint8)}, "down has shape"),
-        ({"x": empty(2, 40)}, "rows of 40, not a multiple of 16"),
-        ({"per_row": 0}, "per_row is 0 of 5 experts"),
-        ({"per_row": 6}, "per_row is 6 of 5 experts"),
+        ({"x": empty(2, 40)}, "the last axis of x must be a positive multiple of 16, got 40"),
+        ({"per_row": 0}, "per_row must be between 1 and 5, got 0"),
+        ({"per_row": 6}, "per_row must be between 1 and 5, got 6"),
         ({"out": empty(2, 40)}, "out has shape"),
     ],
 )

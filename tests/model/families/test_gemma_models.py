@@ -72,7 +72,8 @@ def _make_mlc(directory: Path, architecture: str, config: DecoderConfig, quantiz
     weights = tiny_weights(architecture)
     records = []
     for parameter in decoder_parameters(config):
-        values = [weights[source] + np.float32(parameter.added) for source in parameter.sources]
+        offset = np.float32(parameter.weight_offset)
+        values = [weights[source] + offset for source in parameter.sources]
         for name, stored in _stored(parameter, values, quantization):
             records.append((mlc_record(name, stored), stored))
     write_mlc(directory, records)

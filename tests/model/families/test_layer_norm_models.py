@@ -66,8 +66,8 @@ def _write_mlc(directory: Path, architecture: str, config: DecoderConfig) -> Pat
 
 def _fused(parameter: Parameter, weights: Weights) -> NDArray[np.float32]:
     value = np.concatenate([weights[source] for source in parameter.sources])
-    if parameter.order is not None:
-        a, b, c, d = parameter.order
+    if parameter.row_order is not None:
+        a, b, c, d = parameter.row_order
         value = value.reshape(a, c, b, d, -1).swapaxes(1, 2).reshape(parameter.shape)
     return np.ascontiguousarray(value)
 

@@ -154,7 +154,7 @@ async def test_what_norms_leave_out_is_added_unless_mlc_did(
     else:
         write_safetensors(model / "model.safetensors", {"norm.weight": (dtype, stored)})
     params = [{"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [stored.size],
-               "sources": ["norm.weight"], "added": 1.0}]  # fmt: skip
+               "sources": ["norm.weight"], "weight_offset": 1.0}]  # fmt: skip
 
     (array,) = map_all(await prepare(model, params))
 

@@ -1,7 +1,8 @@
-"""A plan lays out every parameter, or says which tensor does not fit."""
+"""A plan lays out every parameter, or reports the tensor that does not fit."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.formats.source import Source, SourceTensor
-from aiomlc.weights.plan import Param, make_plan, packed_bytes, parse_params
+from aiomlc.weights.plan import make_plan
 
 DIRECTORY = Path("model")
 FILE = DIRECTORY / "weights"
@@ -20,60 +22,68 @@ FILE = DIRECTORY / "weights"
 def make_source(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], *, is_mlc: bool = False
 ) -> Source:
-    found = {
+    source_tensors = {
         name: SourceTensor(name, FILE, 1000 * number, dtype, shape)
         for number, (name, (dtype, shape)) in enumerate(tensors.items())
     }
-    return Source(DIRECTORY, DIRECTORY / "index", found, (FILE,), is_mlc)
+    return Source(DIRECTORY, DIRECTORY / "index", source_tensors, (FILE,), is_mlc)
 
 
-def matrix(name: str, rows: int, cols: int, *sources: str) -> Param:
-    return Param(name, "matrix", "q4", (rows, cols), sources)
+def matrix(name: str, rows: int, cols: int, *sources: str) -> PackedParameter:
+    return PackedParameter(name, "matrix", "q4", (rows, cols), sources)
 
 
-def test_metadata_becomes_parameters_in_order() -> None:
+def test_parameters_are_read_from_metadata_with_defaults() -> None:
     records = [
         {"name": "x", "kind": "matrix", "format": "q4", "shape": [8, 4], "sources": ["a", "b"]},
         {"name": "n", "kind": "vector", "format": "f32", "shape": [4], "sources": ["n"]},
     ]
 
-    params = parse_params(records)
+    parameters = [PackedParameter.from_json(record) for record in records]
 
-    assert params == (
-        Param("x", "matrix", "q4", (8, 4), ("a", "b")),
-        Param("n", "vector", "f32", (4,), ("n",)),
+    assert parameters == [
+        PackedParameter("x", "matrix", "q4", (8, 4), ("a", "b")),
+        PackedParameter("n", "vector", "f32", (4,), ("n",)),
+    ]
+
+
+def test_a_parameter_survives_the_json_round_trip() -> None:
+    parameter = PackedParameter(
+        "x", "matrix", "q4", (8, 4), ("a", "b"), 1.0, (1, 2, 4, 1), "fused", ("y", "z")
     )
+
+    assert PackedParameter.from_json(json.loads(json.dumps(parameter.as_json()))) == parameter
 
 
 @pytest.mark.parametrize(
-    ("param", "nbytes"),
+    ("parameter", "nbytes"),
     [
-        (Param("x", "matrix", "q4", (17, 33), ()), 2 * 2 * 288),
-        (Param("x", "matrix", "bf16", (17, 33), ()), 32 * 33 * 2),
-        (Param("x", "matrix", "f32", (16, 33), ()), 16 * 33 * 4),
-        (Param("x", "vector", "f32", (33,), ()), 33 * 4),
+        (PackedParameter("x", "matrix", "q4", (17, 33), ()), 2 * 2 * 288),
+        (PackedParameter("x", "matrix", "bf16", (17, 33), ()), 32 * 33 * 2),
+        (PackedParameter("x", "matrix", "f32", (16, 33), ()), 16 * 33 * 4),
+        (PackedParameter("x", "vector", "f32", (33,), ()), 33 * 4),
     ],
 )
-def test_packed_sizes_include_the_padding(param: Param, nbytes: int) -> None:
-    assert packed_bytes(param) == nbytes
+def test_packed_sizes_include_padding(parameter: PackedParameter, nbytes: int) -> None:
+    assert parameter.nbytes == nbytes
 
 
 @given(rows=st.lists(st.integers(1, 200), min_size=1, max_size=8))
 def test_parameters_are_aligned_and_do_not_overlap(rows: list[int]) -> None:
-    params = [
-        Param(
+    parameters = [
+        PackedParameter(
             f"p{i}", "vector" if i % 2 else "matrix", "f32", (n,) if i % 2 else (n, 7), (f"p{i}",)
         )
         for i, n in enumerate(rows)
     ]
-    source = make_source({param.name: ("f32", param.shape) for param in params})
+    source = make_source({p.name: ("f32", p.shape) for p in parameters})
 
-    plan = make_plan(params, source)
+    plan = make_plan(parameters, source)
 
     end = 0
     for planned in plan.params:
         assert planned.offset >= end
-        assert planned.offset % (4096 if planned.param.kind == "matrix" else 64) == 0
+        assert planned.offset % (4096 if planned.parameter.kind == "matrix" else 64) == 0
         end = planned.offset + planned.nbytes
 
     assert plan.nbytes == end
@@ -84,14 +94,14 @@ def test_sources_are_concatenated_in_their_order() -> None:
 
     (planned,) = make_plan([matrix("qkv", 8, 8, "q", "k", "v")], source).params
 
-    assert [(piece.offset, piece.rows, piece.type) for piece in planned.slices] == [
+    assert [(s.offset, s.rows, s.type) for s in planned.slices] == [
         (1000, 4, "bf16"),
         (2000, 2, "f32"),
         (0, 2, "f16"),
     ]
 
 
-def test_a_missing_tensor_is_named_with_the_index() -> None:
+def test_a_missing_tensor_is_reported_with_the_index() -> None:
     with pytest.raises(ModelLoadError, match="b: tensor is missing") as caught:
         make_plan([matrix("x", 8, 8, "a", "b")], make_source({"a": ("f32", (4, 8))}))
 
@@ -102,13 +112,13 @@ def test_a_missing_tensor_is_named_with_the_index() -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((8, 9), r"wrong shape: \[8, 9\], expected \[8, 8\]"),
-        ((9, 8), r"wrong shape: \[9, 8\], expected \[8, 8\]"),
-        ((64,), r"wrong shape: \[64\], expected \[8, 8\]"),
-        ((8, 8, 1), r"wrong shape: \[8, 8, 1\], expected \[8, 8\]"),
+        ((8, 9), r"wrong shape: expected \[8, 8\], got \[8, 9\]"),
+        ((9, 8), r"wrong shape: expected \[8, 8\], got \[9, 8\]"),
+        ((64,), r"wrong shape: expected \[8, 8\], got \[64\]"),
+        ((8, 8, 1), r"wrong shape: expected \[8, 8\], got \[8, 8, 1\]"),
     ],
 )
-def test_a_wrong_shape_says_what_was_found_and_what_is_expected(
+def test_a_wrong_shape_is_reported_with_the_expected_one(
     shape: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=message) as caught:
@@ -118,34 +128,35 @@ def test_a_wrong_shape_says_what_was_found_and_what_is_expected(
     assert caught.value.tensor == "a"
 
 
-def test_a_tensor_of_a_foreign_type_is_refused_only_when_it_is_needed() -> None:
+def test_an_unsupported_dtype_is_rejected_only_if_the_tensor_is_used() -> None:
     source = make_source({"a": ("F8_E4M3", (8, 8)), "b": ("f32", (8, 8))})
 
     make_plan([matrix("x", 8, 8, "b")], source)
     with pytest.raises(
-        ModelLoadError, match="type is F8_E4M3, expected f32, f16 or bf16"
+        ModelLoadError, match="wrong dtype: expected f32, f16 or bf16, got F8_E4M3"
     ) as caught:
         make_plan([matrix("x", 8, 8, "a")], source)
 
     assert caught.value.tensor == "a"
 
 
-def test_parts_that_do_not_add_up_are_all_named() -> None:
+def test_a_wrong_sum_of_rows_is_reported_with_all_sources() -> None:
     source = make_source({"q": ("f32", (4, 8)), "k": ("f32", (3, 8))})
 
     with pytest.raises(
-        ModelLoadError, match=r"q \[4, 8\], k \[3, 8\] make 7 rows of x, expected 8"
+        ModelLoadError, match=r"expected 8 rows of x, got 7 from q \[4, 8\], k \[3, 8\]"
     ):
         make_plan([matrix("x", 8, 8, "q", "k")], source)
 
 
-def test_quantised_tensors_are_found_by_the_name_of_the_parameter() -> None:
+def test_quantized_tensors_are_found_by_the_mlc_name() -> None:
     source = make_source({"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f16", (4, 2))}, is_mlc=True)
 
     (planned,) = make_plan([matrix("x", 4, 40, "y.weight")], source).params
 
-    (piece,) = planned.slices
-    assert (piece.type, piece.rows, piece.offset, piece.scale_offset) == ("q4", 4, 0, 1000)
+    (source_slice,) = planned.slices
+    fields = (source_slice.type, source_slice.rows, source_slice.offset, source_slice.scale_offset)
+    assert fields == ("q4", 4, 0, 1000)
 
 
 @pytest.mark.parametrize(
@@ -155,23 +166,23 @@ def test_quantised_tensors_are_found_by_the_name_of_the_parameter() -> None:
         ({}, "tensor is missing", "x.weight"),
         (
             {"x.q_weight": ("u32", (4, 7)), "x.q_scale": ("f16", (4, 2))},
-            r"wrong shape: \[4, 7\], expected \[4, 8\]",
+            r"wrong shape: expected \[4, 8\], got \[4, 7\]",
             "x.q_weight",
         ),
         (
             {"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f16", (2, 4))},
-            r"wrong shape: \[2, 4\], expected \[4, 2\]",
+            r"wrong shape: expected \[4, 2\], got \[2, 4\]",
             "x.q_scale",
         ),
         (
             {"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f32", (4, 2))},
-            "type is f32, expected f16",
+            "wrong dtype: expected f16, got f32",
             "x.q_scale",
         ),
-        ({"x.weight": ("u32", (4, 40))}, "type is u32, expected f32, f16 or bf16", "x.weight"),
+        ({"x.weight": ("u32", (4, 40))}, "expected f32, f16 or bf16, got u32", "x.weight"),
     ],
 )
-def test_wrong_quantised_tensors_are_refused(
+def test_invalid_quantized_tensors_are_rejected(
     tensors: dict[str, tuple[str, tuple[int, ...]]], message: str, tensor: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=message) as caught:
@@ -180,38 +191,38 @@ def test_wrong_quantised_tensors_are_refused(
     assert caught.value.tensor == tensor
 
 
-def test_quantised_weights_cannot_serve_an_unquantised_library() -> None:
+def test_quantized_weights_are_rejected_for_an_unquantized_library() -> None:
     source = make_source({"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f16", (4, 2))}, is_mlc=True)
 
-    with pytest.raises(ModelLoadError, match="quantised to 4 bits, expected bf16"):
-        make_plan([Param("x", "matrix", "bf16", (4, 40), ())], source)
+    with pytest.raises(ModelLoadError, match="expected bf16 weights, got 4-bit weights"):
+        make_plan([PackedParameter("x", "matrix", "bf16", (4, 40), ())], source)
 
 
-def experts(*sources: str) -> Param:
-    return Param("x", "matrix", "q4", (12, 40), sources, whole="all")
+def experts(*sources: str) -> PackedParameter:
+    return PackedParameter("x", "matrix", "q4", (12, 40), sources, fused_source="all")
 
 
-def test_one_tensor_for_all_parts_takes_their_place() -> None:
+def test_a_fused_tensor_is_preferred_to_its_parts() -> None:
     parts = dict.fromkeys(("a", "b"), ("f32", (6, 40)))
     source = make_source({"all": ("bf16", (3, 4, 40)), **parts})
 
-    (whole,) = make_plan([experts("a", "b")], source).params
-    (apart,) = make_plan([experts("a", "b")], make_source(parts)).params
+    (fused,) = make_plan([experts("a", "b")], source).params
+    (separate,) = make_plan([experts("a", "b")], make_source(parts)).params
 
-    assert [(piece.offset, piece.rows, piece.type) for piece in whole.slices] == [(0, 12, "bf16")]
-    assert [piece.rows for piece in apart.slices] == [6, 6]
+    assert [(s.offset, s.rows, s.type) for s in fused.slices] == [(0, 12, "bf16")]
+    assert [s.rows for s in separate.slices] == [6, 6]
 
 
-def test_quantised_rows_may_be_several_axes() -> None:
+def test_rows_of_quantized_experts_may_span_several_axes() -> None:
     tensors = {"x.q_weight": ("u32", (3, 4, 8)), "x.q_scale": ("f16", (3, 4, 2))}
 
     (planned,) = make_plan([experts()], make_source(tensors, is_mlc=True)).params
 
-    assert [(piece.type, piece.rows) for piece in planned.slices] == [("q4", 12)]
+    assert [(s.type, s.rows) for s in planned.slices] == [("q4", 12)]
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 4), (2, 4, 40), (12, 1, 41)])
-def test_several_axes_of_another_size_are_refused(shape: tuple[int, ...]) -> None:
+def test_several_axes_of_the_wrong_size_are_rejected(shape: tuple[int, ...]) -> None:
     with pytest.raises(ModelLoadError, match="wrong shape") as caught:
         make_plan([experts("a")], make_source({"all": ("f32", shape)}))
 

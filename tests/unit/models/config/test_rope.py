@@ -1,4 +1,4 @@
-"""Rotations are those of transformers, and a fault of their settings is reported by its field."""
+"""RoPE matches transformers, and an invalid setting is reported with its field."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PAIR_FACTORS = {
 
 
 @dataclass(frozen=True)
-class Rotation:
+class RopeCase:
     name: str
     base: str
     changes: dict[str, Any]
     frequencies: list[float]
-    amplitude: float
+    attention_factor: float
 
 
-# What transformers 5.23 computes for 512 positions and heads of 16.
-ROTATIONS = [
-    Rotation(
+# Computed by transformers 5.23 for 512 positions and heads of 16 dimensions.
+ROPE_CASES = [
+    RopeCase(
         "yarn",
         "llama",
         {
@@ -55,8 +55,8 @@ ROTATIONS = [
         ],
         1.138629436111989,
     ),
-    Rotation(
-        "yarn_of_deepseek",
+    RopeCase(
+        "yarn_with_mscale",
         "llama",
         {
             "rope_parameters": {
@@ -82,7 +82,7 @@ ROTATIONS = [
         ],
         1.0879546075066122,
     ),
-    Rotation(
+    RopeCase(
         "yarn_not_truncated",
         "llama",
         {
@@ -107,7 +107,7 @@ ROTATIONS = [
         ],
         1.25,
     ),
-    Rotation(
+    RopeCase(
         "longrope",
         "phi3",
         {
@@ -129,8 +129,8 @@ ROTATIONS = [
         ],
         1.224744871391589,
     ),
-    Rotation(
-        "longrope_within",
+    RopeCase(
+        "longrope_within_original_context",
         "phi3",
         {
             "rope_parameters": {
@@ -152,7 +152,7 @@ ROTATIONS = [
         ],
         1.1055415967851334,
     ),
-    Rotation(
+    RopeCase(
         "partial",
         "phi3",
         {
@@ -165,7 +165,7 @@ ROTATIONS = [
         [1.0, 0.10000000149011612, 0.009999999776482582, 0.0010000000474974513],
         1.0,
     ),
-    Rotation(
+    RopeCase(
         "dynamic",
         "llama",
         {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}},
@@ -182,48 +182,49 @@ ROTATIONS = [
         1.0,
     ),
 ]
-LONGROPE = next(one.changes for one in ROTATIONS if one.name == "longrope")
+LONGROPE = next(case.changes for case in ROPE_CASES if case.name == "longrope")
 LONG_SETTINGS = LONGROPE["rope_parameters"]
 
 
 def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
-    own = {k: v for k, v in TINY_CONFIGS[base].items() if not k.startswith("rope_")}
-    (directory / "config.json").write_text(json.dumps(own | SIZES | changes))
+    values = {k: v for k, v in TINY_CONFIGS[base].items() if not k.startswith("rope_")}
+    (directory / "config.json").write_text(json.dumps(values | SIZES | changes))
     config = read_description(directory).config
     assert isinstance(config, DecoderConfig)
     return config
 
 
-@pytest.mark.parametrize("rotation", ROTATIONS, ids=lambda one: one.name)
-def test_rotations_are_those_of_transformers(tmp_path: Path, rotation: Rotation) -> None:
-    rope = _read(tmp_path, rotation.base, rotation.changes).rope
+@pytest.mark.parametrize("case", ROPE_CASES, ids=lambda case: case.name)
+def test_rope_matches_transformers(tmp_path: Path, case: RopeCase) -> None:
+    rope = _read(tmp_path, case.base, case.changes).rope
 
-    assert rope.inverse_frequencies(16) == pytest.approx(rotation.frequencies, rel=4e-7)
-    assert rope.amplitude == pytest.approx(rotation.amplitude)
+    assert rope.inverse_frequencies(16) == pytest.approx(case.frequencies, rel=4e-7)
+    assert rope.attention_factor == pytest.approx(case.attention_factor)
 
 
-@pytest.mark.parametrize("rotation", ROTATIONS, ids=lambda one: one.name)
-def test_a_job_carries_the_rotation_to_the_compiler(tmp_path: Path, rotation: Rotation) -> None:
-    job = CompileJob(
-        config=_read(tmp_path, rotation.base, rotation.changes), quantization="q4f16_1"
-    )
+@pytest.mark.parametrize("case", ROPE_CASES, ids=lambda case: case.name)
+def test_rope_survives_the_json_round_trip_of_a_job(tmp_path: Path, case: RopeCase) -> None:
+    job = CompileJob(config=_read(tmp_path, case.base, case.changes), quantization="q4f16_1")
 
     assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
 
 
-@pytest.mark.parametrize("kind", ["su", "yarn"])
-def test_the_first_names_of_longrope_mean_it(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("rope_type", ["su", "yarn"])
+def test_early_names_of_longrope_are_accepted(tmp_path: Path, rope_type: str) -> None:
     expected = _read(tmp_path, "phi3", LONGROPE)
     outer = {"rope_theta": 1e4, "partial_rotary_factor": 0.75}
-    old = {"rope_scaling": {"type": kind, **PAIR_FACTORS}, "original_max_position_embeddings": 64}
+    early = {
+        "rope_scaling": {"type": rope_type, **PAIR_FACTORS},
+        "original_max_position_embeddings": 64,
+    }
 
-    assert _read(tmp_path, "phi3", outer | old) == expected
+    assert _read(tmp_path, "phi3", outer | early) == expected
 
 
 @pytest.mark.parametrize(
     ("tokens", "is_long"), [(None, True), (512, True), (65, True), (64, False)]
 )
-def test_the_longest_sequence_decides_which_factors_are_taken(
+def test_max_sequence_length_selects_short_or_long_factors(
     tmp_path: Path, tokens: int | None, is_long: bool
 ) -> None:
     config = _read(tmp_path, "phi3", LONGROPE)
@@ -235,10 +236,10 @@ def test_the_longest_sequence_decides_which_factors_are_taken(
     assert rope.inverse_frequencies(16) == pytest.approx(
         [frequency / factor for frequency, factor in zip(plain, factors, strict=True)]
     )
-    assert rope.amplitude == config.rope.amplitude
+    assert rope.attention_factor == config.rope.attention_factor
 
 
-def test_a_longer_sequence_does_not_stretch_a_model_of_a_short_context(tmp_path: Path) -> None:
+def test_max_sequence_length_beyond_the_context_changes_nothing(tmp_path: Path) -> None:
     config = _read(tmp_path, "phi3", LONGROPE | {"original_max_position_embeddings": 512})
 
     assert config.within(4096) == config
@@ -247,37 +248,37 @@ def test_a_longer_sequence_does_not_stretch_a_model_of_a_short_context(tmp_path:
 @pytest.mark.parametrize(
     ("base", "changes", "field", "problem"),
     [
-        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor", "not supported"),
-        ("phi3", {"partial_rotary_factor": 0.1}, "partial_rotary_factor", "of 16 dimensions"),
-        ("phi3", {"partial_rotary_factor": 1.5}, "partial_rotary_factor", "of 16 dimensions"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor", "must be 1.0, got 0.5"),
+        ("phi3", {"partial_rotary_factor": 0.1}, "partial_rotary_factor", "16 dimensions, got 0.1"),
+        ("phi3", {"partial_rotary_factor": 1.5}, "partial_rotary_factor", "16 dimensions, got 1.5"),
         (
             "phi3",
             {"rope_parameters": LONG_SETTINGS | {"short_factor": [1.0]}},
             "rope_parameters.short_factor",
-            "1 numbers for 6 pairs",
+            "must have 6 numbers, .* got 1",
         ),
         (
             "phi3",
             {"rope_parameters": LONG_SETTINGS | {"long_factor": [1.0, "2"]}},
             "rope_parameters.long_factor",
-            "not a list of positive numbers",
+            "must be a list of positive numbers",
         ),
         (
             "llama",
             {"rope_scaling": {"type": "longrope", "factor": 2.0}},
             "rope_scaling.type",
-            "'longrope'",
+            'is "longrope", which requires "long_factor"',
         ),
         ("llama", {"rope_scaling": {"type": "yarn"}}, "rope_scaling.factor", "is missing"),
         (
             "llama",
             {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "context_window_size": 1024},
             "rope_scaling.type",
-            "beyond max_position_embeddings",
+            "above max_position_embeddings",
         ),
     ],
 )
-def test_a_fault_names_its_field(
+def test_an_invalid_rope_setting_is_reported_with_its_field(
     tmp_path: Path, base: str, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:

@@ -1,4 +1,4 @@
-"""A config is read as transformers reads it, and a fault is reported with its file and field."""
+"""Configs are read as transformers reads them; an invalid one is reported with file and field."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
-# What transformers 5.23 computes for heads of 32.
+# Computed by transformers 5.23 for heads of 32 dimensions.
 FREQUENCIES: dict[str, tuple[dict[str, Any], list[float]]] = {
     "default": (
         {"rope_type": "default", "rope_theta": 1e6},
@@ -106,7 +106,7 @@ def _read(
     return config
 
 
-def test_reading_configs_imports_no_tvm() -> None:
+def test_reading_configs_does_not_import_tvm() -> None:
     code = "import sys, aiomlc.compiler, aiomlc.models; assert 'tvm' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -120,15 +120,15 @@ def test_the_readme_lists_every_decoder() -> None:
     assert missing == []
 
 
-def test_every_tiny_config_is_of_a_known_type() -> None:
-    tiny = {one["model_type"] for one in TINY_CONFIGS.values()}
+def test_every_decoder_type_has_a_tiny_config() -> None:
+    tiny = {config["model_type"] for config in TINY_CONFIGS.values()}
 
-    # BERT is no decoder, and Gemma 3's is that of its text.
+    # BERT is an encoder; gemma3 has the decoder of gemma3_text.
     assert set(MODEL_TYPES) == tiny | {"bert", "gemma3"}
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
-def test_the_weight_map_names_every_tensor_once(tmp_path: Path, architecture: str) -> None:
+def test_decoder_parameters_use_every_tensor_once(tmp_path: Path, architecture: str) -> None:
     config = _read(tmp_path, {}, base=architecture)
     weights = tiny_weights(architecture)
     parameters = decoder_parameters(config)
@@ -141,7 +141,7 @@ def test_the_weight_map_names_every_tensor_once(tmp_path: Path, architecture: st
         assert parameter.shape == (rows, *weights[parameter.sources[0]].shape[1:])
 
 
-def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
+def test_parameters_have_mlc_names(tmp_path: Path) -> None:
     names = {p.mlc_name for p in decoder_parameters(_read(tmp_path, {}, base="phi3"))}
 
     assert {name for name in names if ".h.1." not in name} == {
@@ -157,18 +157,16 @@ def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", FREQUENCIES)
-@pytest.mark.parametrize("form", ["rope_parameters", "rope_scaling"])
-def test_inverse_frequencies_are_those_of_transformers(
-    tmp_path: Path, kind: str, form: str
-) -> None:
-    settings, expected = FREQUENCIES[kind]
-    old = {k: v for k, v in settings.items() if k != "rope_theta"}
+@pytest.mark.parametrize("rope_type", FREQUENCIES)
+@pytest.mark.parametrize("field", ["rope_parameters", "rope_scaling"])
+def test_inverse_frequencies_match_transformers(tmp_path: Path, rope_type: str, field: str) -> None:
+    settings, expected = FREQUENCIES[rope_type]
+    scaling = {k: v for k, v in settings.items() if k != "rope_theta"}
     changes: dict[str, Any] = (
         {"rope_parameters": settings}
-        if form == "rope_parameters"
+        if field == "rope_parameters"
         else {
-            "rope_scaling": old if kind != "default" else None,
+            "rope_scaling": scaling if rope_type != "default" else None,
             "rope_theta": settings["rope_theta"],
         }
     )
@@ -178,7 +176,7 @@ def test_inverse_frequencies_are_those_of_transformers(
     assert config.rope.inverse_frequencies(32) == pytest.approx(expected, rel=4e-7)
 
 
-def test_a_type_key_names_the_scaling_too(tmp_path: Path) -> None:
+def test_rope_scaling_may_use_the_key_type(tmp_path: Path) -> None:
     changes = {"rope_scaling": {"type": "linear", "factor": 2.0}}
 
     config = _read(tmp_path, changes, without=("rope_parameters",))
@@ -186,7 +184,7 @@ def test_a_type_key_names_the_scaling_too(tmp_path: Path) -> None:
     assert config.rope == RopeConfig("linear", 10000.0, 2.0)
 
 
-def test_an_mlc_config_means_the_same_as_the_one_it_was_made_from(tmp_path: Path) -> None:
+def test_an_mlc_config_equals_the_hugging_face_config_it_was_converted_from(tmp_path: Path) -> None:
     expected = _read(tmp_path, {}, base="qwen2")
     inner = {k: v for k, v in TINY_CONFIGS["qwen2"].items() if k != "max_position_embeddings"}
     theta = inner.pop("rope_theta")
@@ -208,7 +206,7 @@ def test_an_mlc_config_means_the_same_as_the_one_it_was_made_from(tmp_path: Path
 
 def test_families_differ_in_biases_and_norms(tmp_path: Path) -> None:
     def switches(config: DecoderConfig) -> tuple[bool, bool, bool]:
-        return config.qkv_bias, config.output_bias, config.qk_norm
+        return config.traits.qkv_bias, config.traits.output_bias, config.traits.qk_norm
 
     assert switches(_read(tmp_path, {})) == (False, False, False)
     assert switches(_read(tmp_path, {"attention_bias": True})) == (True, True, False)
@@ -216,14 +214,14 @@ def test_families_differ_in_biases_and_norms(tmp_path: Path) -> None:
     assert switches(_read(tmp_path, {}, base="qwen3")) == (False, False, True)
 
 
-def test_granite_counts_its_residual_stream_in_updates(tmp_path: Path) -> None:
+def test_granite_scales_the_embedding_instead_of_the_updates(tmp_path: Path) -> None:
     config = _read(tmp_path, {"residual_multiplier": 0.5, "logits_scaling": 8}, base="granite")
 
-    assert (config.embedding_scale, config.rms_norm_eps) == (24.0, 4e-5)
+    assert (config.embedding_scale, config.norm_eps) == (24.0, 4e-5)
     assert (config.attention_scale, config.logit_scale) == (0.1, 0.125)
 
 
-def test_a_head_size_that_is_not_given_is_an_even_share(tmp_path: Path) -> None:
+def test_missing_head_dim_is_derived_or_the_family_default(tmp_path: Path) -> None:
     assert _read(tmp_path, {}, without=("head_dim",)).head_dim == 16
     assert _read(tmp_path, {}, base="qwen3", without=("head_dim",)).head_dim == 128
 
@@ -234,7 +232,7 @@ def test_a_head_size_that_is_not_given_is_an_even_share(tmp_path: Path) -> None:
         ("mistral", {"sliding_window": 100}, (100, 100)),
         ("mistral", {"sliding_window": None}, ()),
         ("mistral", {"sliding_window": -1}, ()),
-        ("mistral", {"sliding_window": 512}, ()),  # As long as the context.
+        ("mistral", {"sliding_window": 512}, ()),  # Equal to the context length.
         ("llama", {"sliding_window": 100}, ()),
         ("llama", {"sliding_window_size": 100}, (100, 100, 100)),
         ("mistral", {"sliding_window": 100, "sliding_window_size": -1}, ()),
@@ -257,7 +255,7 @@ def test_a_head_size_that_is_not_given_is_an_even_share(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_windows_are_those_of_transformers_and_leave_the_context_alone(
+def test_windows_match_transformers_and_keep_the_context_length(
     tmp_path: Path, base: str, changes: dict[str, Any], windows: tuple[int, ...]
 ) -> None:
     config = _read(tmp_path, changes, base=base)
@@ -266,17 +264,17 @@ def test_windows_are_those_of_transformers_and_leave_the_context_alone(
     assert config.context_window_size == 512
 
 
-def test_attention_sinks_belong_to_windows(tmp_path: Path) -> None:
-    with_sinks = {"attention_sink_size": 4}
+def test_attention_sinks_require_a_window(tmp_path: Path) -> None:
+    sinks = {"attention_sink_size": 4}
 
     assert _read(tmp_path, {"sliding_window": 100}, base="mistral").attention_sinks == 0
-    windowed = _read(tmp_path, with_sinks | {"sliding_window": 100}, base="mistral")
+    windowed = _read(tmp_path, sinks | {"sliding_window": 100}, base="mistral")
     assert windowed.attention_sinks == 4
-    assert _read(tmp_path, with_sinks, base="mistral").attention_sinks == 0
+    assert _read(tmp_path, sinks, base="mistral").attention_sinks == 0
 
 
 @pytest.mark.parametrize(("trained", "context"), [(None, 32768), (2048, 2048)])
-def test_a_window_without_an_end_of_the_context_gets_one(
+def test_unlimited_context_with_a_window_gets_a_limit(
     tmp_path: Path, trained: int | None, context: int
 ) -> None:
     changes = {
@@ -303,7 +301,7 @@ def test_a_window_without_an_end_of_the_context_gets_one(
         ("qwen2_window", 30, -1, ((0, 30), 0)),
     ],
 )
-def test_other_windows_take_the_place_of_a_models_own(
+def test_with_window_replaces_the_windows_of_the_model(
     tmp_path: Path,
     architecture: str,
     size: int | None,
@@ -318,35 +316,43 @@ def test_other_windows_take_the_place_of_a_models_own(
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"model_type": "mamba"}, "model_type", "supported: " + ", ".join(MODEL_TYPES)),
+        ({"model_type": "mamba"}, "model_type", ", ".join(f'"{name}"' for name in MODEL_TYPES)),
         ({"model_type": None}, "model_type", "is missing"),
         ({"hidden_size": None}, "hidden_size", "is missing"),
-        ({"hidden_size": "64"}, "hidden_size", "not an integer"),
-        ({"hidden_size": True}, "hidden_size", "not an integer"),
-        ({"vocab_size": 0}, "vocab_size", "below 1"),
-        ({"rms_norm_eps": -1}, "rms_norm_eps", "not a positive number"),
-        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings", "not true or false"),
-        ({"num_key_value_heads": 3}, "num_key_value_heads", "no divisor of 4"),
-        ({"head_dim": 15}, "head_dim", "odd"),
-        ({"head_dim": None, "hidden_size": 66}, "num_attention_heads", "no divisor of 66"),
-        ({"hidden_act": "gelu"}, "hidden_act", "supported: silu"),
-        ({"mlp_bias": 1}, "mlp_bias", "not true or false"),
-        ({"sliding_window_size": -2}, "sliding_window_size", "below -1"),
-        ({"attention_sink_size": "4", "sliding_window_size": 9}, "attention_sink_size", "integer"),
-        ({"context_window_size": -1}, "context_window_size", "below 1"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised already"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "not supported"),
-        ({"rope_parameters": []}, "rope_parameters", "not an object"),
-        ({"rope_parameters": {"rope_type": "mrope"}}, "rope_parameters.rope_type", "'mrope'"),
+        ({"hidden_size": "64"}, "hidden_size", 'must be an integer, got "64"'),
+        ({"hidden_size": True}, "hidden_size", "must be an integer, got true"),
+        ({"vocab_size": 0}, "vocab_size", "must be >= 1, got 0"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps", "must be a positive number, got -1"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings", 'must be true or false, got "yes"'),
+        ({"num_key_value_heads": 3}, "num_key_value_heads", r"num_attention_heads \(4\), got 3"),
+        ({"head_dim": 15}, "head_dim", "must be even, got 15"),
+        (
+            {"head_dim": None, "hidden_size": 66},
+            "num_attention_heads",
+            r"must divide hidden_size \(66\), got 4",
+        ),
+        ({"hidden_act": "gelu"}, "hidden_act", 'must be "silu", got "gelu"'),
+        ({"mlp_bias": 1}, "mlp_bias", "must be true or false, got 1"),
+        ({"sliding_window_size": -2}, "sliding_window_size", "must be >= -1, got -2"),
+        (
+            {"attention_sink_size": "4", "sliding_window_size": 9},
+            "attention_sink_size",
+            'must be an integer, got "4"',
+        ),
+        ({"context_window_size": -1}, "context_window_size", "must be >= 1, got -1"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config", "weights are quantized"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "must be 1.0, got 0.5"),
+        ({"rope_parameters": []}, "rope_parameters", r"must be an object, got \[\]"),
+        ({"rope_parameters": {"rope_type": "mrope"}}, "rope_parameters.rope_type", 'got "mrope"'),
         ({"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor", "is missing"),
         (
             {"rope_parameters": LLAMA3 | {"high_freq_factor": 1.0}},
             "rope_parameters.high_freq_factor",
-            "not above",
+            r"must be > low_freq_factor \(1.0\), got 1.0",
         ),
     ],
 )
-def test_a_fault_names_its_file_and_field(
+def test_an_invalid_field_is_reported_with_its_file(
     tmp_path: Path, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:
@@ -358,7 +364,7 @@ def test_a_fault_names_its_file_and_field(
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[]"])
-def test_a_config_that_is_no_object_names_the_file(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_json_object_is_reported(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.json").write_bytes(content)
 
     with pytest.raises(ModelLoadError, match=r"config\.json") as caught:
@@ -367,7 +373,7 @@ def test_a_config_that_is_no_object_names_the_file(tmp_path: Path, content: byte
     assert caught.value.path == tmp_path / "config.json"
 
 
-def test_a_directory_without_a_config_is_named(tmp_path: Path) -> None:
+def test_a_directory_without_a_config_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="neither") as caught:
         read_description(tmp_path)
 

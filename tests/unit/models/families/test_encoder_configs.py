@@ -1,4 +1,4 @@
-"""What an encoder's config means, and which faults are named."""
+"""Configs of encoders, and the reports of invalid fields."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EXPECTED = EncoderConfig(
 )
 
 
-def test_hugging_faces_config(tmp_path: Path) -> None:
+def test_a_hugging_face_config_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(ENCODER_CONFIG))
 
     assert read_description(tmp_path).config == EXPECTED
 
 
-def test_mlcs_config(tmp_path: Path) -> None:
+def test_an_mlc_config_is_read(tmp_path: Path) -> None:
     inner = {k: v for k, v in ENCODER_CONFIG.items() if k != "max_position_embeddings"}
     content = {
         "model_type": "bert",
@@ -46,13 +46,13 @@ def test_mlcs_config(tmp_path: Path) -> None:
     assert (description.config, description.quantization) == (EXPECTED, "q0f32")
 
 
-def test_a_job_survives_the_way_to_the_compiler() -> None:
+def test_a_job_survives_the_json_round_trip() -> None:
     job = CompileJob(config=EXPECTED, quantization="q0f32")
 
     assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
 
 
-def test_every_tensor_of_the_model_belongs_to_one_parameter() -> None:
+def test_encoder_parameters_use_every_tensor_once() -> None:
     sources = [source for p in encoder_parameters(EXPECTED) for source in p.sources]
 
     assert len(sources) == len(set(sources))
@@ -62,15 +62,19 @@ def test_every_tensor_of_the_model_belongs_to_one_parameter() -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"hidden_act": "gelu_new"}, "hidden_act", "supported: gelu"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type", "absolute"),
-        ({"is_decoder": True}, "is_decoder", "only encoders"),
-        ({"num_attention_heads": 5}, "num_attention_heads", "no divisor of 48"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config", "quantised already"),
+        ({"hidden_act": "gelu_new"}, "hidden_act", 'must be "gelu", got "gelu_new"'),
+        (
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type",
+            'must be "absolute", got "relative_key"',
+        ),
+        ({"is_decoder": True}, "is_decoder", "must be false, got true"),
+        ({"num_attention_heads": 5}, "num_attention_heads", r"hidden_size \(48\), got 5"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config", "weights are quantized"),
         ({"hidden_size": None}, "hidden_size", "is missing"),
     ],
 )
-def test_a_fault_names_its_file_and_field(
+def test_an_invalid_field_is_reported_with_its_file(
     tmp_path: Path, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(ENCODER_CONFIG | changes))

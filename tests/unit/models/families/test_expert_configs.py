@@ -1,4 +1,4 @@
-"""Configs of mixtures of experts are read as transformers reads them."""
+"""Configs of mixture-of-experts models are read as transformers reads them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _read(directory: Path, base: str, **changes: Any) -> DecoderConfig:  # noqa:
     return config
 
 
-def test_a_mixture_is_read_with_the_layers_that_are_none(tmp_path: Path) -> None:
+def test_an_experts_config_lists_its_dense_layers(tmp_path: Path) -> None:
     config = _read(tmp_path, "qwen3_moe")
 
     assert config.experts == ExpertsConfig(
         count=9, per_token=3, intermediate_size=96, normalize=True, dense_layers=(1,)
     )
-    assert config.qk_norm
+    assert config.traits.qk_norm
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_mixture_is_read_with_the_layers_that_are_none(tmp_path: Path) -> None
         ({"mlp_only_layers": [1], "decoder_sparse_step": 2}, (0, 1, 2)),
     ],
 )
-def test_ordinary_layers_are_named_or_counted(
+def test_dense_layers_are_listed_or_derived_from_the_sparse_step(
     tmp_path: Path, changes: dict[str, Any], dense: tuple[int, ...]
 ) -> None:
     experts = _read(tmp_path, "qwen3_moe", **changes).experts
@@ -49,20 +49,20 @@ def test_ordinary_layers_are_named_or_counted(
     assert experts.dense_layers == dense
 
 
-def test_weights_are_scaled_to_one_only_where_a_config_says_so(tmp_path: Path) -> None:
+def test_expert_weights_are_normalized_only_if_the_config_asks_for_it(tmp_path: Path) -> None:
     experts = _read(tmp_path, "qwen3_moe", norm_topk_prob=None).experts
 
     assert experts is not None
     assert not experts.normalize
 
 
-def test_the_number_of_experts_has_two_names(tmp_path: Path) -> None:
+def test_the_number_of_experts_is_read_from_either_field(tmp_path: Path) -> None:
     config = _read(tmp_path, "qwen3_moe", num_experts=None, num_local_experts=9)
 
     assert config == _read(tmp_path, "qwen3_moe")
 
 
-def test_all_layers_have_a_window_or_none(tmp_path: Path) -> None:
+def test_qwen3_moe_has_a_window_in_all_layers_or_in_none(tmp_path: Path) -> None:
     window = {"sliding_window": 64, "max_window_layers": 1}
 
     assert _read(tmp_path, "qwen3_moe", **window).windows == ()
@@ -70,14 +70,14 @@ def test_all_layers_have_a_window_or_none(tmp_path: Path) -> None:
     assert slides.windows == (64, 64, 64)
 
 
-def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
+def test_parameters_have_mlc_names(tmp_path: Path) -> None:
     parameters = {p.mlc_name: p for p in decoder_parameters(_read(tmp_path, "qwen3_moe"))}
 
     router = parameters["model.layers.0.mlp.gate"]
     gate_up = parameters["model.layers.0.mlp.moe_gate_up_proj"]
     down = parameters["model.layers.0.mlp.moe_down_proj"]
-    assert (router.shape, router.exact) == ((9, 64), True)
-    assert (gate_up.shape, gate_up.exact) == ((9 * 2 * 96, 64), False)
+    assert (router.shape, router.keep_float32) == ((9, 64), True)
+    assert (gate_up.shape, gate_up.keep_float32) == ((9 * 2 * 96, 64), False)
     assert down.shape == (9 * 64, 96)
     assert gate_up.sources[1:3] == (
         "model.layers.0.mlp.experts.0.up_proj.weight",
@@ -86,7 +86,7 @@ def test_parameters_have_the_names_of_mlc(tmp_path: Path) -> None:
     assert "model.layers.1.mlp.gate_up_proj" in parameters
 
 
-def test_mixtral_has_names_of_its_own(tmp_path: Path) -> None:
+def test_mixtral_has_its_own_tensor_names(tmp_path: Path) -> None:
     parameters = {p.mlc_name: p for p in decoder_parameters(_read(tmp_path, "mixtral"))}
 
     at = "model.layers.1"
@@ -97,12 +97,12 @@ def test_mixtral_has_names_of_its_own(tmp_path: Path) -> None:
         f"{at}.block_sparse_moe.experts.1.w1.weight",
     )
     assert parameters[f"{at}.moe.e2"].sources[0] == f"{at}.block_sparse_moe.experts.0.w2.weight"
-    # Newer tools write these.
-    assert parameters[f"{at}.moe.gate"].whole == f"{at}.mlp.gate.weight"
-    assert parameters[f"{at}.moe.e2"].whole == f"{at}.mlp.experts.down_proj"
+    # Names in newer checkpoints.
+    assert parameters[f"{at}.moe.gate"].fused_source == f"{at}.mlp.gate.weight"
+    assert parameters[f"{at}.moe.e2"].fused_source == f"{at}.mlp.experts.down_proj"
 
 
-def test_families_differ_in_weights_norms_and_windows(tmp_path: Path) -> None:
+def test_mixtral_and_olmoe_differ_in_normalization_and_windows(tmp_path: Path) -> None:
     mixtral, olmoe = _read(tmp_path, "mixtral"), _read(tmp_path, "olmoe")
 
     assert mixtral.experts == ExpertsConfig(
@@ -112,14 +112,14 @@ def test_families_differ_in_weights_norms_and_windows(tmp_path: Path) -> None:
     assert olmoe.experts == ExpertsConfig(
         count=12, per_token=4, intermediate_size=32, normalize=False
     )
-    assert olmoe.qk_norm_full_width
+    assert olmoe.traits.qk_norm_full_width
 
 
-def test_an_expert_for_all_tokens_stands_beside_the_others(tmp_path: Path) -> None:
+def test_qwen2_moe_has_a_shared_expert(tmp_path: Path) -> None:
     config = _read(tmp_path, "qwen2_moe")
     parameters = {p.mlc_name: p for p in decoder_parameters(config)}
 
-    assert config.qkv_bias
+    assert config.traits.qkv_bias
     assert config.experts == ExpertsConfig(
         count=7,
         per_token=3,
@@ -130,33 +130,35 @@ def test_an_expert_for_all_tokens_stands_beside_the_others(tmp_path: Path) -> No
     )
     gate_up = parameters["model.layers.1.mlp.shared_expert.gate_up_proj"]
     gate = parameters["model.layers.1.mlp.shared_expert_gate"]
-    assert (gate_up.shape, gate_up.exact) == ((2 * 96, 64), False)
-    assert (gate.shape, gate.exact) == ((1, 64), True)
+    assert (gate_up.shape, gate_up.keep_float32) == ((2 * 96, 64), False)
+    assert (gate.shape, gate.keep_float32) == ((1, 64), True)
 
 
-def test_windows_of_qwen2_moe_need_the_kinds_of_layers(tmp_path: Path) -> None:
+def test_windows_of_qwen2_moe_require_layer_types(tmp_path: Path) -> None:
     window = {"use_sliding_window": True, "sliding_window": 64}
     types = ["full_attention", "sliding_attention"] * 2
 
     assert _read(tmp_path, "qwen2_moe", **window, layer_types=types).windows == (0, 64, 0, 64)
-    with pytest.raises(ModelLoadError, match="without layer_types") as caught:
+    with pytest.raises(
+        ModelLoadError, match="must be false without layer_types, got true"
+    ) as caught:
         _read(tmp_path, "qwen2_moe", **window)
 
     assert caught.value.field == "use_sliding_window"
 
 
-def test_the_base_of_mixtrals_rotation_is_large_where_a_config_names_none(tmp_path: Path) -> None:
+def test_mixtral_has_its_own_default_rope_theta(tmp_path: Path) -> None:
     assert _read(tmp_path, "mixtral", rope_theta=None).rope.theta == 1e6
 
 
-def test_a_job_survives_the_trip_through_json(tmp_path: Path) -> None:
+def test_a_job_survives_the_json_round_trip(tmp_path: Path) -> None:
     job = CompileJob(config=_read(tmp_path, "qwen3_moe"), quantization="q4f16_1")
 
     assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job
 
 
-def test_clipped_queries_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match="is set, which is not supported") as caught:
+def test_clip_qkv_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"must be null: .* not supported") as caught:
         _read(tmp_path, "olmoe", clip_qkv=8.0)
 
     assert caught.value.field == "clip_qkv"
@@ -167,16 +169,20 @@ def test_clipped_queries_are_refused(tmp_path: Path) -> None:
     [
         ({"num_experts": None}, "num_local_experts", "is missing"),
         ({"num_experts_per_tok": None}, "num_experts_per_tok", "is missing"),
-        ({"num_experts_per_tok": 10}, "num_experts_per_tok", "is 10, there are 9 experts"),
-        ({"moe_intermediate_size": 100}, "moe_intermediate_size", "not a multiple of 16"),
-        ({"hidden_size": 72}, "hidden_size", "not a multiple of 16"),
-        ({"mlp_only_layers": 1}, "mlp_only_layers", "not a list of integers"),
-        ({"mlp_only_layers": [True]}, "mlp_only_layers", "not a list of integers"),
-        ({"decoder_sparse_step": 0}, "decoder_sparse_step", "below 1"),
-        ({"norm_topk_prob": 1}, "norm_topk_prob", "not true or false"),
+        (
+            {"num_experts_per_tok": 10},
+            "num_experts_per_tok",
+            r"must be <= num_experts \(9\), got 10",
+        ),
+        ({"moe_intermediate_size": 100}, "moe_intermediate_size", "a multiple of 16, got 100"),
+        ({"hidden_size": 72}, "hidden_size", "must be a multiple of 16, got 72"),
+        ({"mlp_only_layers": 1}, "mlp_only_layers", "must be a list of integers, got 1"),
+        ({"mlp_only_layers": [True]}, "mlp_only_layers", r"a list of integers, got \[true\]"),
+        ({"decoder_sparse_step": 0}, "decoder_sparse_step", "must be >= 1, got 0"),
+        ({"norm_topk_prob": 1}, "norm_topk_prob", "must be true or false, got 1"),
     ],
 )
-def test_a_fault_names_its_field(
+def test_an_invalid_field_is_reported(
     tmp_path: Path, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:

@@ -1,4 +1,4 @@
-"""The configs of the Gemma families mean what transformers takes them for."""
+"""Configs of the Gemma families are read as transformers reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from aiomlc.compiler import CompileJob
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, RopeConfig, decoder_parameters, read_description
-from aiomlc.models.graph.rope_tables import rotations_of
+from aiomlc.models.graph.rope_table import rope_table
 from tests.model.tiny_models import TINY_CONFIGS
 
 
@@ -32,31 +32,32 @@ def test_gemma_scales_its_embedding_and_adds_one_to_every_norm(tmp_path: Path) -
     assert config.embedding_scale == math.sqrt(64)
     assert config.head_dim == 256
     assert config.tie_word_embeddings
-    added = {p.name: p.added for p in decoder_parameters(config) if p.added}
-    assert set(added.values()) == {1.0}
-    assert len(added) == 2 * config.num_hidden_layers + 1
-    assert all(name.endswith("norm.weight") for name in added)
+    parameters = decoder_parameters(config)
+    offsets = {p.name: p.weight_offset for p in parameters if p.weight_offset}
+    assert set(offsets.values()) == {1.0}
+    assert len(offsets) == 2 * config.num_hidden_layers + 1
+    assert all(name.endswith("norm.weight") for name in offsets)
 
 
 @pytest.mark.parametrize(
     "changes",
     [{}, {"hidden_act": "gelu"}, {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": None}],
 )
-def test_every_name_of_gemmas_activation_is_the_same(
+def test_every_name_of_the_gemma_activation_means_gelu_tanh(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     assert _read(tmp_path, changes) == _read(tmp_path, {})
-    assert _read(tmp_path, changes).activation == "gelu_tanh"
+    assert _read(tmp_path, changes).traits.activation == "gelu_tanh"
 
 
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"hidden_activation": "silu"}, "hidden_activation", "supported: gelu_pytorch_tanh"),
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention", "not supported"),
+        ({"hidden_activation": "silu"}, "hidden_activation", 'must be "gelu_pytorch_tanh"'),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention", "must be false"),
     ],
 )
-def test_what_gemma_cannot_be_is_refused_by_name(
+def test_an_unsupported_gemma_field_is_reported(
     tmp_path: Path, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:
@@ -65,14 +66,14 @@ def test_what_gemma_cannot_be_is_refused_by_name(
     assert caught.value.field == field
 
 
-def test_gemma2_has_soft_caps_and_windows_in_every_second_layer(tmp_path: Path) -> None:
+def test_gemma2_has_softcapping_and_windows_in_every_second_layer(tmp_path: Path) -> None:
     caps = ("attn_logit_softcapping", "final_logit_softcapping")
     config = _read(tmp_path, {"num_hidden_layers": 4}, base="gemma2", without=caps)
 
     assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (50.0, 30.0)
     assert config.attention_scale == 24**-0.5
     assert config.windows == (20, 0, 20, 0)
-    assert config.norms == "around"
+    assert config.traits.norm_placement == "sandwich"
     capless = _read(tmp_path, dict.fromkeys(caps), base="gemma2")
     assert (capless.attn_logit_softcapping, capless.final_logit_softcapping) == (0.0, 0.0)
 
@@ -89,13 +90,13 @@ def test_gemma2_has_soft_caps_and_windows_in_every_second_layer(tmp_path: Path) 
         ({"max_position_embeddings": 8192, "sliding_window": 4096}, (4096, 0, 4096)),
     ],
 )
-def test_windows_are_where_a_gemma_config_says(
+def test_gemma2_windows_follow_the_config(
     tmp_path: Path, changes: dict[str, Any], windows: tuple[int, ...]
 ) -> None:
     assert _read(tmp_path, changes, base="gemma2").windows == windows
 
 
-def test_a_gemma2_config_without_a_window_has_that_of_transformers(tmp_path: Path) -> None:
+def test_gemma2_config_without_a_window_has_the_default_of_transformers(tmp_path: Path) -> None:
     config = _read(
         tmp_path, {"max_position_embeddings": 8192}, base="gemma2", without=("sliding_window",)
     )
@@ -107,38 +108,39 @@ LOCAL = RopeConfig(theta=300.0)
 GLOBAL = RopeConfig("linear", 20000.0, 8.0)
 
 
-def test_gemma3_layers_with_a_window_turn_by_a_base_of_their_own(tmp_path: Path) -> None:
+def test_gemma3_layers_with_a_window_have_their_own_rope(tmp_path: Path) -> None:
     config = _read(tmp_path, {}, base="gemma3_text")
 
     assert config.windows == (20, 0, 20)
     assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
     assert config.rope == GLOBAL
     assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (0.0, 0.0)
-    assert config.qk_norm
+    assert config.traits.qk_norm
 
 
-def test_gemma3_ropes_are_read_as_transformers_5_writes_them(tmp_path: Path) -> None:
-    kinds = {
+def test_gemma3_reads_the_rope_format_of_transformers_5(tmp_path: Path) -> None:
+    per_layer_type = {
         "full_attention": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 8.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
     }
     old = ("rope_theta", "rope_local_base_freq", "rope_scaling")
 
-    config = _read(tmp_path, {"rope_parameters": kinds}, base="gemma3_text", without=old)
+    changes = {"rope_parameters": per_layer_type}
+    config = _read(tmp_path, changes, base="gemma3_text", without=old)
 
     assert config == _read(tmp_path, {}, base="gemma3_text")
     plain = _read(tmp_path, {}, base="gemma3_text", without=old)
     assert plain.layer_ropes[:2] == (RopeConfig(theta=10000.0), RopeConfig(theta=1000000.0))
 
 
-def test_a_window_that_hides_nothing_leaves_a_layer_its_rotation(tmp_path: Path) -> None:
+def test_a_window_as_long_as_the_context_keeps_the_local_rope(tmp_path: Path) -> None:
     config = _read(tmp_path, {"sliding_window": 512}, base="gemma3_text")
 
     assert config.windows == ()
     assert config.layer_ropes == (LOCAL, GLOBAL, LOCAL)
 
 
-def test_gemma3_is_its_text_config_and_what_transformers_fills_in(tmp_path: Path) -> None:
+def test_gemma3_reads_its_text_config_with_the_defaults_of_transformers(tmp_path: Path) -> None:
     text = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
     values = {"model_type": "gemma3", "vision_config": {"hidden_size": 7}, "text_config": text}
     (tmp_path / "config.json").write_text(json.dumps(values))
@@ -153,15 +155,15 @@ def test_gemma3_is_its_text_config_and_what_transformers_fills_in(tmp_path: Path
     assert decoder_parameters(config)[0].sources == ("language_model.model.embed_tokens.weight",)
 
 
-def test_rotations_of_all_layers_are_one_row_of_numbers(tmp_path: Path) -> None:
-    rotations = rotations_of(_read(tmp_path, {}, base="gemma3_text"))
+def test_rope_table_stores_each_distinct_rope_once(tmp_path: Path) -> None:
+    table = rope_table(_read(tmp_path, {}, base="gemma3_text"))
 
-    assert rotations.parts == ((0, 17), (17, 17), (0, 17))
-    assert rotations.numbers[:17] == (*LOCAL.inverse_frequencies(32), 1.0)
-    assert rotations.numbers[17:] == (*GLOBAL.inverse_frequencies(32), 1.0)
+    assert table.layer_slices == ((0, 17), (17, 17), (0, 17))
+    assert table.values[:17] == (*LOCAL.inverse_frequencies(32), 1.0)
+    assert table.values[17:] == (*GLOBAL.inverse_frequencies(32), 1.0)
 
 
-def test_a_job_crosses_the_process_border_whole(tmp_path: Path) -> None:
+def test_a_job_survives_the_json_round_trip(tmp_path: Path) -> None:
     job = CompileJob(config=_read(tmp_path, {}, base="gemma3_text"), quantization="q0f32")
 
     assert CompileJob.from_json(json.loads(json.dumps(job.as_json()))) == job

@@ -1,4 +1,4 @@
-"""Configs of the families with layer norms are read as transformers and upstream read them."""
+"""Configs of the families with LayerNorm are read as transformers and MLC LLM read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
 from tests.model.tiny_models import TINY_CONFIGS
 
-# Upstream's names of the parameters of a first layer and of what is around the layers.
+# MLC's names of the parameters of the first layer and outside of the layers.
 MLC_NAMES: dict[str, set[str]] = {
     "gpt_neox": {
         "gpt_neox.embed_in",
@@ -92,7 +92,7 @@ def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
 
 
 @pytest.mark.parametrize("base", MLC_NAMES)
-def test_parameters_have_upstreams_names(tmp_path: Path, base: str) -> None:
+def test_parameters_have_mlc_names(tmp_path: Path, base: str) -> None:
     config = _read(tmp_path, base, {})
 
     names = {parameter.mlc_name for parameter in decoder_parameters(config)}
@@ -100,7 +100,7 @@ def test_parameters_have_upstreams_names(tmp_path: Path, base: str) -> None:
     assert {name for name in names if ".1." not in name} == MLC_NAMES[base]
 
 
-def test_starcoder2_without_biases_keeps_those_of_its_norms(tmp_path: Path) -> None:
+def test_starcoder2_without_use_bias_keeps_the_biases_of_its_norms(tmp_path: Path) -> None:
     config = _read(tmp_path, "starcoder2", {"use_bias": False})
 
     biases = {p.name for p in decoder_parameters(config) if p.name.endswith("bias")}
@@ -109,7 +109,7 @@ def test_starcoder2_without_biases_keeps_those_of_its_norms(tmp_path: Path) -> N
     assert len(biases) == 2 * 2 + 1
 
 
-def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) -> None:
+def test_starcoder2_is_tied_except_in_mlc_directories(tmp_path: Path) -> None:
     config = _read(tmp_path, "starcoder2", {"tie_word_embeddings": None})
     outer = {
         "model_type": "starcoder2",
@@ -118,11 +118,11 @@ def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) 
         "model_config": TINY_CONFIGS["starcoder2"] | {"tie_word_embeddings": None},
     }
     (tmp_path / "mlc-chat-config.json").write_text(json.dumps(outer))
-    upstreams = read_description(tmp_path).config
+    mlc_config = read_description(tmp_path).config
 
     assert config.tie_word_embeddings
-    assert isinstance(upstreams, DecoderConfig)
-    assert not upstreams.tie_word_embeddings
+    assert isinstance(mlc_config, DecoderConfig)
+    assert not mlc_config.tie_word_embeddings
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_starcoder2_is_tied_unless_upstream_wrote_the_directory(tmp_path: Path) 
         ("stablelm", {"partial_rotary_factor": 0.5}, 8),
     ],
 )
-def test_a_part_of_each_head_turns(
+def test_partial_rotation_rotates_a_fraction_of_each_head(
     tmp_path: Path, base: str, changes: dict[str, Any], pairs: int
 ) -> None:
     config = _read(tmp_path, base, changes)
@@ -149,7 +149,7 @@ def test_a_part_of_each_head_turns(
     assert len(config.rope.inverse_frequencies(config.head_dim)) == pairs
 
 
-def test_coheres_defaults_are_those_of_transformers(tmp_path: Path) -> None:
+def test_cohere_has_the_defaults_of_transformers(tmp_path: Path) -> None:
     absent = {"logit_scale": None, "rope_theta": None, "tie_word_embeddings": None}
 
     config = _read(tmp_path, "cohere", absent | {"attention_bias": None})
@@ -169,29 +169,29 @@ def test_coheres_defaults_are_those_of_transformers(tmp_path: Path) -> None:
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 40000.0}}, 40000.0),
     ],
 )
-def test_gpt_neox_has_its_own_name_of_the_rotations_base(
+def test_gpt_neox_reads_rope_theta_from_its_own_field_or_the_common_ones(
     tmp_path: Path, changes: dict[str, Any], theta: float
 ) -> None:
     assert _read(tmp_path, "gpt_neox", changes).rope.theta == theta
 
 
 @pytest.mark.parametrize(
-    ("base", "norms"),
+    ("base", "norm_placement"),
     [
-        ("starcoder2", "before"),
+        ("starcoder2", "pre"),
         ("gpt_neox", "parallel"),
-        ("gpt_neox_serial", "before"),
-        ("phi", "shared"),
-        ("cohere", "shared"),
-        ("nemotron", "before"),
-        ("stablelm", "before"),
-        ("stablelm_parallel", "shared"),
+        ("gpt_neox_serial", "pre"),
+        ("phi", "parallel_shared"),
+        ("cohere", "parallel_shared"),
+        ("nemotron", "pre"),
+        ("stablelm", "pre"),
+        ("stablelm_parallel", "parallel_shared"),
     ],
 )
-def test_attention_and_feed_forward_stand_as_in_transformers(
-    tmp_path: Path, base: str, norms: str
+def test_norm_placement_matches_transformers(
+    tmp_path: Path, base: str, norm_placement: str
 ) -> None:
-    assert _read(tmp_path, base, {}).norms == norms
+    assert _read(tmp_path, base, {}).traits.norm_placement == norm_placement
 
 
 @pytest.mark.parametrize(
@@ -201,37 +201,37 @@ def test_attention_and_feed_forward_stand_as_in_transformers(
         ("gpt_neox", "gelu_fast", "gelu_tanh"),
         ("gpt_neox", None, "gelu"),
         ("phi", None, "gelu_tanh"),
-        ("nemotron", None, "relu_square"),
-        ("nemotron", "relu2", "relu_square"),
+        ("nemotron", None, "squared_relu"),
+        ("nemotron", "relu2", "squared_relu"),
         ("starcoder2", "gelu_new", "gelu_tanh"),
         ("starcoder2", None, "gelu_tanh"),
     ],
 )
-def test_activations_are_those_of_transformers(
+def test_activations_match_transformers(
     tmp_path: Path, base: str, name: str | None, activation: str
 ) -> None:
-    assert _read(tmp_path, base, {"hidden_act": name}).activation == activation
+    assert _read(tmp_path, base, {"hidden_act": name}).traits.activation == activation
 
 
 @pytest.mark.parametrize(
     ("base", "changes", "field", "problem"),
     [
-        ("cohere", {"use_qk_norm": True}, "use_qk_norm", "not supported"),
-        ("cohere", {"context_window_size": 512}, "model_type", "in MLC's form"),
-        ("nemotron", {"context_window_size": 512}, "model_type", "in MLC's form"),
-        ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct", "above 1"),
-        ("gpt_neox", {"hidden_act": "relu"}, "hidden_act", "supported: gelu"),
-        ("phi", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
-        ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings", "not supported"),
-        ("stablelm", {"qk_layernorm": True}, "qk_layernorm", "not supported"),
-        ("stablelm", {"hidden_act": "gelu"}, "hidden_act", "supported: silu"),
-        ("stablelm", {"partial_rotary_factor": 0.01}, "partial_rotary_factor", "of 32 dimensions"),
-        ("starcoder2", {"hidden_act": "silu"}, "hidden_act", "supported: gelu, gelu_new"),
-        ("starcoder2", {"use_bias": 1}, "use_bias", "not true or false"),
-        ("starcoder2", {"norm_epsilon": 0}, "norm_epsilon", "not a positive number"),
+        ("cohere", {"use_qk_norm": True}, "use_qk_norm", "must be false, got true"),
+        ("cohere", {"context_window_size": 512}, "model_type", "not supported in MLC format"),
+        ("nemotron", {"context_window_size": 512}, "model_type", "not supported in MLC format"),
+        ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct", "must be <= 1, got 1.5"),
+        ("gpt_neox", {"hidden_act": "relu"}, "hidden_act", 'one of "gelu", .*, got "relu"'),
+        ("phi", {"qk_layernorm": True}, "qk_layernorm", "must be false, got true"),
+        ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings", "must be false, got true"),
+        ("stablelm", {"qk_layernorm": True}, "qk_layernorm", "must be false, got true"),
+        ("stablelm", {"hidden_act": "gelu"}, "hidden_act", 'must be "silu", got "gelu"'),
+        ("stablelm", {"partial_rotary_factor": 0.01}, "partial_rotary_factor", "32 dimensions"),
+        ("starcoder2", {"hidden_act": "silu"}, "hidden_act", 'one of "gelu", "gelu_new"'),
+        ("starcoder2", {"use_bias": 1}, "use_bias", "must be true or false, got 1"),
+        ("starcoder2", {"norm_epsilon": 0}, "norm_epsilon", "must be a positive number, got 0"),
     ],
 )
-def test_a_fault_names_its_field(
+def test_an_invalid_field_is_reported(
     tmp_path: Path, base: str, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:

@@ -1,4 +1,4 @@
-"""Which layers of SmolLM 3 turn is what transformers takes a config for."""
+"""SmolLM 3 has RoPE in the same layers as in transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _read(directory: Path, changes: dict[str, Any]) -> DecoderConfig:
 
 
 @pytest.mark.parametrize(
-    ("changes", "turns"),
+    ("changes", "rotates"),
     [
         ({}, [True, False, True]),
         ({"no_rope_layer_interval": None}, [True, True, True]),
@@ -29,23 +29,25 @@ def _read(directory: Path, changes: dict[str, Any]) -> DecoderConfig:
         ({"no_rope_layers": [0, 1, 1, 0]}, [False, True, True]),
     ],
 )
-def test_layers_turn_or_not(tmp_path: Path, changes: dict[str, Any], turns: list[bool]) -> None:
+def test_some_layers_have_no_rope(
+    tmp_path: Path, changes: dict[str, Any], rotates: list[bool]
+) -> None:
     config = _read(tmp_path, changes)
 
-    assert config.layer_ropes == tuple(config.rope if one else None for one in turns)
+    assert config.layer_ropes == tuple(config.rope if is_rotary else None for is_rotary in rotates)
     assert config.rope == RopeConfig(theta=10000.0)
 
 
 @pytest.mark.parametrize(
     ("changes", "field", "problem"),
     [
-        ({"no_rope_layers": [1, 0]}, "no_rope_layers", "has 2 layers"),
-        ({"no_rope_layers": [1, 0, "x"]}, "no_rope_layers", "not a list of integers"),
-        ({"no_rope_layer_interval": 0}, "no_rope_layer_interval", "below 1"),
-        ({"use_sliding_window": True}, "use_sliding_window", "not supported"),
+        ({"no_rope_layers": [1, 0]}, "no_rope_layers", r"\(3\) entries, got 2"),
+        ({"no_rope_layers": [1, 0, "x"]}, "no_rope_layers", "must be a list of integers"),
+        ({"no_rope_layer_interval": 0}, "no_rope_layer_interval", "must be >= 1, got 0"),
+        ({"use_sliding_window": True}, "use_sliding_window", "must be false, got true"),
     ],
 )
-def test_what_smollm3_cannot_be_is_refused_by_name(
+def test_an_invalid_field_is_reported(
     tmp_path: Path, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:

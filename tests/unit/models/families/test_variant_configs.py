@@ -1,4 +1,4 @@
-"""Families that are Llama by other names say what they are not."""
+"""Configs of families that differ little from Llama."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def _read(directory: Path, base: str, changes: dict[str, Any]) -> DecoderConfig:
 def test_families_differ_in_their_biases(tmp_path: Path) -> None:
     def biases(base: str, **changes: object) -> tuple[bool, bool, bool]:
         config = _read(tmp_path, base, changes)
-        return config.qkv_bias, config.output_bias, config.mlp_bias
+        traits = config.traits
+        return traits.qkv_bias, traits.output_bias, traits.mlp_bias
 
     assert biases("internlm3") == (True, True, True)
     other_names = {"attention_bias": None, "mlp_bias": None}
@@ -35,14 +36,14 @@ def test_families_differ_in_their_biases(tmp_path: Path) -> None:
     assert biases("seed_oss", attention_out_bias=True) == (True, True, False)
 
 
-def test_families_have_rotations_of_their_own(tmp_path: Path) -> None:
+def test_families_have_their_own_default_rope_theta(tmp_path: Path) -> None:
     def theta(base: str) -> float:
         return _read(tmp_path, base, {"rope_theta": None}).rope.theta
 
     assert (theta("llama_bias"), theta("helium"), theta("ernie4_5")) == (1e4, 1e5, 5e5)
 
 
-def test_exaone_4_turns_only_where_it_has_a_window_if_it_has_any(tmp_path: Path) -> None:
+def test_exaone4_with_windows_has_rope_only_in_windowed_layers(tmp_path: Path) -> None:
     config = _read(tmp_path, "exaone4_window", {})
 
     assert config.windows == (20, 0, 20)
@@ -50,32 +51,32 @@ def test_exaone_4_turns_only_where_it_has_a_window_if_it_has_any(tmp_path: Path)
     assert _read(tmp_path, "exaone4", {}).layer_ropes == ()
 
 
-def test_pairs_that_do_not_turn_fill_a_head(tmp_path: Path) -> None:
+def test_glm_pads_frequencies_to_the_head_dim(tmp_path: Path) -> None:
     frequencies = _read(tmp_path, "glm", {}).rope.inverse_frequencies(32)
 
     assert frequencies == pytest.approx([1e4 ** (-i / 8) for i in range(8)] + [0.0] * 8)
 
 
-def test_both_forms_of_olmo_3_mean_the_same(tmp_path: Path) -> None:
+def test_both_rope_formats_of_olmo3_are_equivalent(tmp_path: Path) -> None:
     scaling = TINY_CONFIGS["olmo3"]["rope_scaling"]
-    kinds = {
+    per_layer_type = {
         "full_attention": scaling | {"rope_theta": 500000.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
     }
     old = _read(tmp_path, "olmo3", {})
 
-    new = {"rope_scaling": None, "rope_theta": None, "rope_parameters": kinds}
+    new = {"rope_scaling": None, "rope_theta": None, "rope_parameters": per_layer_type}
 
     assert _read(tmp_path, "olmo3", new) == old
     assert old.windows == (20, 0, 20)
     local, full, _ = old.layer_ropes
     assert full == old.rope
     assert local is not None
-    assert (local.rope_type, local.theta, local.amplitude) == ("default", 500000.0, 1.0)
-    assert (old.rope.rope_type, old.rope.amplitude) == ("yarn", 1.2)
+    assert (local.rope_type, local.theta, local.attention_factor) == ("default", 500000.0, 1.0)
+    assert (old.rope.rope_type, old.rope.attention_factor) == ("yarn", 1.2)
 
 
-def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) -> None:
+def test_granite4_reads_the_intermediate_size_of_its_shared_mlp(tmp_path: Path) -> None:
     config = _read(tmp_path, "granitemoehybrid", {"layer_types": ["attention", "attention"]})
 
     assert config.intermediate_size == 160
@@ -89,30 +90,30 @@ def test_granite_4_has_the_inner_size_of_the_layer_that_is_left(tmp_path: Path) 
             "exaone4",
             {"sliding_window": 64, "sliding_window_pattern": "LG", "layer_types": None},
             "sliding_window_pattern",
-            "not an integer",
+            'must be an integer, got "LG"',
         ),
         (
             "glm4",
             {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
             "rope_parameters",
-            "a part of each head",
+            "attention factor of 1.0 with partial rotation",
         ),
-        ("granitemoehybrid", {"layer_types": ["attention", "mamba"]}, "layer_types", "'mamba'"),
+        ("granitemoehybrid", {"layer_types": ["attention", "mamba"]}, "layer_types", 'got "mamba"'),
         ("granitemoehybrid", {"layer_types": None}, "layer_types", "is missing"),
-        ("granitemoehybrid", {"num_local_experts": 4}, "num_local_experts", "supported: 0"),
+        ("granitemoehybrid", {"num_local_experts": 4}, "num_local_experts", "must be 0, got 4"),
         (
             "granitemoehybrid",
             {"position_embedding_type": "nope"},
             "position_embedding_type",
-            "supported: rope",
+            'must be "rope", got "nope"',
         ),
-        ("internlm3", {"bias": False}, "bias", "differs from qkv_bias"),
-        ("phi3", {"attention_bias": True}, "attention_bias", "not supported"),
-        ("phi3", {"lm_head_bias": True}, "lm_head_bias", "not supported"),
-        ("granite", {"residual_multiplier": 0}, "residual_multiplier", "not a positive number"),
+        ("internlm3", {"bias": False}, "bias", r"must equal qkv_bias \(true\), got false"),
+        ("phi3", {"attention_bias": True}, "attention_bias", "must be false, got true"),
+        ("phi3", {"lm_head_bias": True}, "lm_head_bias", "must be false, got true"),
+        ("granite", {"residual_multiplier": 0}, "residual_multiplier", "a positive number, got 0"),
     ],
 )
-def test_a_fault_names_its_field(
+def test_an_invalid_field_is_reported(
     tmp_path: Path, base: str, changes: dict[str, Any], field: str, problem: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=problem) as caught:

@@ -1,4 +1,4 @@
-"""Rows that a Hugging Face directory has in another order are read in ours."""
+"""Rows that a Hugging Face directory stores in another order are read in the graph's order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.models.parameters.parameter import RowOrder, source_runs
 from aiomlc.weights.formats.source import Source, SourceTensor
-from aiomlc.weights.plan import Param, Slice, make_plan
+from aiomlc.weights.plan import Slice, make_plan
 
 FILE = Path("/model/a.safetensors")
 SIZES = st.integers(1, 5)
@@ -25,21 +26,23 @@ def _source(*sizes: int, is_mlc: bool = False) -> Source:
 
 
 @given(st.tuples(SIZES, SIZES, SIZES, SIZES), st.integers(0, 7))
-def test_runs_are_a_transposition_and_what_is_behind_it(order: RowOrder, rest: int) -> None:
+def test_source_runs_are_a_transposition_and_the_remaining_rows(
+    order: RowOrder, remaining: int
+) -> None:
     a, b, c, d = order
     swapped = np.arange(a * b * c * d).reshape(a, c, b, d).transpose(0, 2, 1, 3).reshape(-1)
-    expected = [*swapped.tolist(), *range(a * b * c * d, a * b * c * d + rest)]
+    expected = [*swapped.tolist(), *range(a * b * c * d, a * b * c * d + remaining)]
 
-    runs = source_runs(order, a * b * c * d + rest)
+    runs = source_runs(order, a * b * c * d + remaining)
 
     assert [row for start, rows in runs for row in range(start, start + rows)] == expected
 
 
-def test_runs_are_found_in_their_sources() -> None:
+def test_runs_are_found_in_several_sources() -> None:
     sources = ("t0.weight", "t1.weight")
-    param = Param("x", "matrix", "q4", (6, 8), sources, order=(2, 2, 1, 1))
+    parameter = PackedParameter("x", "matrix", "q4", (6, 8), sources, row_order=(2, 2, 1, 1))
 
-    (planned,) = make_plan([param], _source(2, 4)).params
+    (planned,) = make_plan([parameter], _source(2, 4)).params
 
     row = 8 * 2
     assert planned.slices == (
@@ -51,9 +54,11 @@ def test_runs_are_found_in_their_sources() -> None:
     )
 
 
-def test_the_order_is_that_of_hugging_face_alone() -> None:
-    param = Param("t0", "matrix", "bf16", (4, 8), ("t0.weight",), order=(1, 2, 2, 1))
+def test_the_row_order_does_not_apply_to_mlc_directories() -> None:
+    parameter = PackedParameter(
+        "t0", "matrix", "bf16", (4, 8), ("t0.weight",), row_order=(1, 2, 2, 1)
+    )
 
-    (planned,) = make_plan([param], _source(4, is_mlc=True)).params
+    (planned,) = make_plan([parameter], _source(4, is_mlc=True)).params
 
     assert planned.slices == (Slice(0, 0, 4, "bf16"),)

@@ -1,0 +1,331 @@
+"""The layers of the CPU backend, each of which calls a native kernel."""
+
+from __future__ import annotations
+
+__all__ = (
+    "KERNEL_PREFIX",
+    "CpuAdd",
+    "CpuAttention",
+    "CpuEmbedding",
+    "CpuGatedMul",
+    "CpuGatherRows",
+    "CpuGelu",
+    "CpuLayerNorm",
+    "CpuLinear",
+    "CpuMoE",
+    "CpuQKNorm",
+    "CpuRMSNorm",
+    "CpuScale",
+    "CpuSoftCap",
+    "CpuSquaredReLU",
+    "call_kernel",
+)
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax
+from tvm.relax.frontend import nn
+
+from aiomlc.compiler.quantization import Quantization, fuses_feed_forward
+from aiomlc.models.graph.layers import (
+    Add,
+    CacheAttention,
+    Embedding,
+    GatedMul,
+    GatherRows,
+    Gelu,
+    LayerNorm,
+    Linear,
+    QKNorm,
+    RMSNorm,
+    Scale,
+    SoftCap,
+    SquaredReLU,
+)
+from aiomlc.models.graph.moe import MoE
+from aiomlc.models.parameters.packed_layout import MatrixFormat, packed_bytes
+
+KERNEL_PREFIX = "aiomlc.cpu."
+
+
+def call_kernel(name: str, inputs: Sequence[object], shape: Sequence[Any], dtype: str) -> nn.Tensor:
+    """Return the output of a call to a kernel.
+
+    Args:
+        name: The kernel's name without its prefix.
+        inputs: Tensors and scalars.
+        shape: The output's shape.
+        dtype: The output's dtype.
+    """
+    out = relax.TensorType(tuple(shape), dtype)
+    call = relax.call_dps_packed(KERNEL_PREFIX + name, [_expr(x) for x in inputs], out_ty=out)
+    return nn.Tensor(_expr=relax.BlockBuilder.current().emit(call))
+
+
+def _call_with_sum(
+    name: str, inputs: Sequence[object], out: relax.TensorType, total: relax.TensorType
+) -> tuple[nn.Tensor, nn.Tensor]:
+    """Return both outputs of a call to a fused kernel: its result, and the sum it normalized."""
+    exprs = [_expr(value) for value in inputs]
+    call = relax.call_dps_packed(KERNEL_PREFIX + name, exprs, out_ty=[out, total])
+    builder = relax.BlockBuilder.current()
+    outputs = builder.emit(call)
+    fields = [builder.emit(relax.TupleGetItem(outputs, i)) for i in (0, 1)]
+    return nn.Tensor(_expr=fields[0]), nn.Tensor(_expr=fields[1])
+
+
+def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
+    if isinstance(value, nn.Tensor):
+        return value._expr
+
+    return relax.prim_value(value)
+
+
+class CpuLinear(nn.Module):  # type: ignore[misc]
+    """A matrix product, with or without bias."""
+
+    def __init__(self, layer: Linear, quantization: Quantization) -> None:
+        super().__init__()
+        self.format: MatrixFormat = "f32" if layer.keep_float32 else quantization.matrix_format
+        self.outputs = layer.outputs
+        self.out_dtype = layer.out_dtype
+        size = packed_bytes(self.format, layer.outputs, layer.inputs)
+        self.weight = nn.Parameter((size,), "uint8")
+        self.bias = layer.bias
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        shape = (*x.shape[:-1], self.outputs)
+        if self.bias is None:
+            return call_kernel(f"linear_{self.format}", [x, self.weight], shape, self.out_dtype)
+
+        inputs = [x, self.weight, self.bias]
+        return call_kernel(f"linear_bias_{self.format}", inputs, shape, self.out_dtype)
+
+
+class CpuEmbedding(nn.Module):  # type: ignore[misc]
+    """An embedding lookup, and the tied output head."""
+
+    def __init__(self, layer: Embedding, quantization: Quantization) -> None:
+        super().__init__()
+        self.format = quantization.matrix_format
+        self.vocab_size = layer.vocab_size
+        self.hidden_size = layer.hidden_size
+        size = packed_bytes(self.format, layer.vocab_size, layer.hidden_size)
+        self.weight = nn.Parameter((size,), "uint8")
+
+    def forward(self, ids: nn.Tensor) -> nn.Tensor:
+        shape = (ids.shape[0], self.hidden_size)
+        return call_kernel(f"embed_{self.format}", [ids, self.weight], shape, "float32")
+
+    def project(self, x: nn.Tensor) -> nn.Tensor:
+        shape = (*x.shape[:-1], self.vocab_size)
+        return call_kernel(f"linear_{self.format}", [x, self.weight], shape, "float32")
+
+
+class CpuRMSNorm(nn.Module):  # type: ignore[misc]
+    """RMS normalization, fused with a sum and with a q4 matrix."""
+
+    def __init__(self, layer: RMSNorm) -> None:
+        super().__init__()
+        self.eps = layer.eps
+        self.weight = layer.weight
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("rms_norm", [x, self.weight, self.eps], x.shape, "float32")
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        out = relax.TensorType(x.shape, "float32")
+        return _call_with_sum("add_rms_norm", [x, residual, self.weight, self.eps], out, out)
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: CpuLinear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        if linear.format != "q4":
+            x, total = self.add(x, residual)
+            return linear(x), total
+
+        out = relax.TensorType((x.shape[0], linear.outputs), linear.out_dtype)
+        inputs = [x, residual, self.weight, self.eps, linear.weight]
+        name = "add_norm_linear_q4"
+        if linear.bias is not None:
+            inputs.append(linear.bias)
+            name = "add_norm_linear_bias_q4"
+        return _call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
+
+
+class CpuLayerNorm(nn.Module):  # type: ignore[misc]
+    """Layer normalization, fused with a sum."""
+
+    def __init__(self, layer: LayerNorm) -> None:
+        super().__init__()
+        self.kernel = "layer_norm" if layer.bias is None else "layer_norm_bias"
+        self.eps = layer.eps
+        self.weight = layer.weight
+        self.bias = layer.bias
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel(self.kernel, [x, *self._settings()], x.shape, "float32")
+
+    def add(self, x: nn.Tensor, residual: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+        out = relax.TensorType(x.shape, "float32")
+        inputs = [x, residual, *self._settings()]
+        return _call_with_sum(f"add_{self.kernel}", inputs, out, out)
+
+    def add_linear(
+        self, x: nn.Tensor, residual: nn.Tensor, linear: CpuLinear
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        x, total = self.add(x, residual)
+        return linear(x), total
+
+    def _settings(self) -> list[object]:
+        biases = [] if self.bias is None else [self.bias]
+        return [self.weight, *biases, self.eps]
+
+
+class CpuQKNorm(nn.Module):  # type: ignore[misc]
+    """RMS normalization of queries and keys."""
+
+    def __init__(self, layer: QKNorm) -> None:
+        super().__init__()
+        self.settings = (layer.eps, layer.num_q_heads, layer.num_kv_heads)
+        self.out_dtype = layer.out_dtype
+
+    def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
+        inputs = [qkv, q_weight, k_weight, *self.settings]
+        return call_kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
+
+
+class CpuGatedMul(nn.Module):  # type: ignore[misc]
+    """The activation of a gated MLP, or the whole MLP in one call."""
+
+    def __init__(self, layer: GatedMul) -> None:
+        super().__init__()
+        self.activation = layer.activation
+
+    def forward(self, gate_up: nn.Tensor) -> nn.Tensor:
+        shape = (*gate_up.shape[:-1], int(gate_up.shape[-1]) // 2)
+        return call_kernel(f"{self.activation}_mul", [gate_up], shape, "float32")
+
+    def fused_mlp(
+        self,
+        x: nn.Tensor,
+        residual: nn.Tensor,
+        norm: CpuRMSNorm | CpuLayerNorm,
+        gate_up: CpuLinear,
+        down: CpuLinear,
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        inner = gate_up.outputs // 2
+        has_bias = gate_up.bias is not None or down.bias is not None
+        is_layer_norm = isinstance(norm, CpuLayerNorm)
+        if has_bias or is_layer_norm or not fuses_feed_forward(gate_up.format, inner):
+            x, total = norm.add_linear(x, residual, gate_up)
+            return down(self.forward(x)), total
+
+        out = relax.TensorType(x.shape, "float32")
+        inputs = [x, residual, norm.weight, norm.eps, gate_up.weight, inner, down.weight]
+        return _call_with_sum(f"add_norm_feed_forward_{self.activation}_q4", inputs, out, out)
+
+
+class CpuScale(nn.Module):  # type: ignore[misc]
+    """Multiplication by a factor."""
+
+    def __init__(self, layer: Scale) -> None:
+        super().__init__()
+        self.factor = layer.factor
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("scale", [x, self.factor], x.shape, "float32")
+
+
+class CpuGelu(nn.Module):  # type: ignore[misc]
+    """GELU, exact or approximated."""
+
+    def __init__(self, layer: Gelu) -> None:
+        super().__init__()
+        self.kind = layer.kind
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel(self.kind, [x], x.shape, "float32")
+
+
+class CpuSquaredReLU(nn.Module):  # type: ignore[misc]
+    """Squared ReLU."""
+
+    def __init__(self, _: SquaredReLU) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("relu_square", [x], x.shape, "float32")
+
+
+class CpuAdd(nn.Module):  # type: ignore[misc]
+    """A sum."""
+
+    def __init__(self, _: Add) -> None:
+        super().__init__()
+
+    def forward(self, a: nn.Tensor, b: nn.Tensor) -> nn.Tensor:
+        return call_kernel("add", [a, b], a.shape, "float32")
+
+
+class CpuMoE(nn.Module):  # type: ignore[misc]
+    """A mixture of experts."""
+
+    def __init__(self, layer: MoE) -> None:
+        super().__init__()
+        self.inner = layer.inner
+        self.routing = (layer.per_token, int(layer.normalize))
+
+    def forward(
+        self,
+        x: nn.Tensor,
+        router: CpuLinear,
+        gate_up: CpuLinear,
+        down: CpuLinear,
+        shared: tuple[nn.Tensor, nn.Tensor] | None,
+    ) -> nn.Tensor:
+        inputs = [x, router(x), gate_up.weight, self.inner, down.weight, *self.routing]
+        name = "mix_experts" if shared is None else "mix_experts_shared"
+        inputs += shared or ()
+        return call_kernel(f"{name}_{gate_up.format}", inputs, x.shape, "float32")
+
+
+class CpuSoftCap(nn.Module):  # type: ignore[misc]
+    """Softcapping."""
+
+    def __init__(self, layer: SoftCap) -> None:
+        super().__init__()
+        self.cap = layer.cap
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return call_kernel("soft_cap", [x, self.cap], x.shape, "float32")
+
+
+class CpuGatherRows(nn.Module):  # type: ignore[misc]
+    """Row selection."""
+
+    def __init__(self, _: GatherRows) -> None:
+        super().__init__()
+
+    def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
+        size = x.shape[-1]
+        gathered = call_kernel(
+            "take_rows", [x.reshape(1, x.shape[0], size), rows], (1, rows.shape[0], size), "float32"
+        )
+        return gathered.reshape(rows.shape[0], size)
+
+
+class CpuAttention(nn.Module):  # type: ignore[misc]
+    """Attention with settings that TVM's cache does not support: a window, softcapping, per-layer
+    RoPE or an 8-bit KV cache."""
+
+    def __init__(self, layer: CacheAttention, name: str) -> None:
+        super().__init__()
+        self.layer = layer
+        self.name = KERNEL_PREFIX + name
+
+    def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
+        spec = self.layer.spec
+        settings = (spec.window, spec.sinks, spec.soft_cap, *spec.rope_slice)
+        return self.layer.call(self.name, qkv, kv, *settings)

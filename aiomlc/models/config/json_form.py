@@ -1,0 +1,13 @@
+"""JSON form of configs and parameter records."""
+
+from __future__ import annotations
+
+__all__ = ("lists_to_tuples",)
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def lists_to_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` with every list replaced by a tuple, as frozen dataclasses hold them."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}

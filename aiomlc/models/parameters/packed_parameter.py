@@ -1,0 +1,66 @@
+"""A parameter of a compiled library, as the library's metadata lists it."""
+
+from __future__ import annotations
+
+__all__ = ("PackedParameter",)
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from aiomlc.models.config.json_form import lists_to_tuples
+from aiomlc.models.parameters.packed_layout import MatrixFormat, packed_bytes
+from aiomlc.models.parameters.parameter import Parameter, RowOrder
+
+
+@dataclass(frozen=True, slots=True)
+class PackedParameter:
+    """A parameter in its packed format, and the tensors it is converted from."""
+
+    name: str  #: In an MLC directory.
+    kind: Literal["matrix", "vector"]
+    format: MatrixFormat  #: `f32` for a vector.
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]  #: Tensors of a Hugging Face directory, stacked on axis 0.
+    #: Added to every element (RMSNorm offset); 0 for MLC directories, which already include it.
+    weight_offset: float = 0.0
+    row_order: RowOrder | None = None  #: Row order in a Hugging Face directory, if it differs.
+    #: Single tensor that some Hugging Face directories have in place of all `sources`. Its rows may
+    #: span several axes.
+    fused_source: str = ""
+    mlc_parts: tuple[str, ...] = ()  #: Parameters that an MLC directory has in place of `name`.
+
+    @classmethod
+    def from_parameter(cls, parameter: Parameter, matrix_format: MatrixFormat) -> Self:
+        """Return `parameter` in a library whose matrices have `matrix_format`."""
+        is_quantized = parameter.kind == "matrix" and not parameter.keep_float32
+        return cls(
+            name=parameter.mlc_name or parameter.name,
+            kind=parameter.kind,
+            format=matrix_format if is_quantized else "f32",
+            shape=parameter.shape,
+            sources=parameter.sources,
+            weight_offset=parameter.weight_offset,
+            row_order=parameter.row_order,
+            fused_source=parameter.fused_source,
+            mlc_parts=parameter.mlc_parts,
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `as_json` returned."""
+        return cls(**lists_to_tuples(values))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the parameter as JSON values."""
+        return asdict(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in the packed file."""
+        if self.kind == "vector":
+            return math.prod(self.shape) * 4
+
+        rows, columns = self.shape
+        return packed_bytes(self.format, rows, columns)
