@@ -1,4 +1,4 @@
-"""Where the library caches what it makes of models."""
+"""The directory of the caches for compiled libraries and packed weights."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _STALE_SECONDS = 24 * 3600
 
 
 def cache_home() -> Path:
-    """The directory of every cache: `$AIOMLC_HOME`, or `aiomlc` in the platform's own."""
-    if chosen := os.environ.get("AIOMLC_HOME"):
-        return Path(chosen).expanduser()
+    """Return `$AIOMLC_HOME` or, if it is not set, `aiomlc` in the user's cache directory."""
+    if home := os.environ.get("AIOMLC_HOME"):
+        return Path(home).expanduser()
 
     return user_cache_path("aiomlc", appauthor=False)
 
 
 def purge_stale_entries(directory: Path) -> None:
-    """Remove what killed processes left in a cache directory: hidden entries older than a day."""
+    """Remove hidden entries older than a day, the leftovers of killed processes, from a cache."""
     oldest = time.time() - _STALE_SECONDS
     for entry in directory.glob(".*"):
         try:
             is_stale = entry.stat().st_mtime < oldest
         except FileNotFoundError:
-            continue  # Finished just now.
+            continue  # Its process has just finished.
 
         if is_stale:
             shutil.rmtree(entry, ignore_errors=True)

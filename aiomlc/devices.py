@@ -13,27 +13,27 @@ _NAMES: dict[str, DeviceName] = {"auto": "cpu", "cpu": "cpu", "cpu:0": "cpu"}
 
 
 class DeviceObject(Protocol):
-    """A device as `tvm.cpu()` makes it; its `str()` is its name."""
+    """A device object such as `tvm.cpu()`; its `str()` is the device's name."""
 
     def dlpack_device_type(self) -> int:
-        """Return DLPack's number of the kind of device."""
+        """Return the DLPack device type."""
 
 
 Device = str | DeviceObject
 
 
 def parse_device(device: Device) -> DeviceName:
-    """Return the device that an argument names; `auto` is the best that is supported.
+    """Return the name of a device; `auto` selects the best supported one.
 
     Raises:
-        BadRequestError: no such device, or one that is not supported.
+        BadRequestError: If the device is unknown or not supported; `param` is `device`.
     """
     is_object = callable(getattr(device, "dlpack_device_type", None))
     name = _NAMES.get(str(device)) if is_object or isinstance(device, str) else None
     if name is None:
         value = str(device) if is_object else device
         raise BadRequestError(
-            f"device {value!r} is not supported yet: use 'auto' or 'cpu'", param="device"
+            f"device {value!r} is not supported: use 'auto' or 'cpu'", param="device"
         )
 
     return name

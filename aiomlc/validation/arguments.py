@@ -1,4 +1,4 @@
-"""Arguments that are no fields of a request: of the types they have to be, or refused by name."""
+"""Type checks of arguments that are not fields of a request; every error names the argument."""
 
 from __future__ import annotations
 
@@ -20,53 +20,53 @@ from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import NOT_UTF8, is_utf8
 
 
-def check_type(name: str, value: object, types: type | tuple[type, ...], what: str) -> None:
-    """Refuse what is of other types; `what` says what those are.
+def check_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
+    """Require an instance of `types`, which the message calls `expected`.
 
     Raises:
-        BadRequestError: it is; `param` is `name`.
+        BadRequestError: If `value` has another type; `param` is `name`.
     """
     if not isinstance(value, types):
-        raise wrong_type(name, value, what)
+        raise wrong_type(name, value, expected)
 
 
 def check_str(name: str, value: object) -> None:
-    """Refuse what is no text.
+    """Require a string that can be encoded as UTF-8.
 
     Raises:
-        BadRequestError: it is none; `param` is `name`.
+        BadRequestError: If `value` is not such a string; `param` is `name`.
     """
     if not isinstance(value, str):
-        raise wrong_type(name, value, "a text")
+        raise wrong_type(name, value, "a string")
 
     if not is_utf8(value):
         raise BadRequestError(f"{name}: {NOT_UTF8}", param=name)
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither true nor false.
+    """Require True or False.
 
     Raises:
-        BadRequestError: it is neither; `param` is `name`.
+        BadRequestError: If `value` is neither; `param` is `name`.
     """
     check_type(name, value, bool, "True or False")
 
 
 def check_callable(name: str, value: object) -> None:
-    """Refuse what cannot be called, unless it is None.
+    """Require a callable, or None.
 
     Raises:
-        BadRequestError: it cannot; `param` is `name`.
+        BadRequestError: If `value` is neither; `param` is `name`.
     """
     if value is not None and not callable(value):
-        raise wrong_type(name, value, "a function")
+        raise wrong_type(name, value, "callable")
 
 
 def check_path(name: str, value: object) -> None:
-    """Refuse what is no path, unless it is None.
+    """Require a path, or None.
 
     Raises:
-        BadRequestError: it is none; `param` is `name`.
+        BadRequestError: If `value` is neither; `param` is `name`.
     """
     if value is not None and not (
         isinstance(value, (str, PathLike)) and isinstance(fspath(value), str)
@@ -75,10 +75,10 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Refuse what is no length of time, unless it is None; one without an end is one.
+    """Require a non-negative number of seconds (infinity allowed), or None.
 
     Raises:
-        BadRequestError: it is none; `param` is `name`.
+        BadRequestError: If `value` is neither; `param` is `name`.
     """
     if value is None:
         return
@@ -86,26 +86,34 @@ def check_seconds(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise wrong_type(name, value, "a number of seconds")
 
-    if not value >= 0:  # Also what is no number.
-        raise BadRequestError(f"{name} is {value}, not from 0", param=name)
+    if not value >= 0:  # NaN also fails this comparison.
+        raise BadRequestError(f"{name} must be >= 0, got {value}", param=name)
 
 
 def check_token_ids(name: str, value: object, vocab_size: int | None = None) -> None:
-    """Refuse what is no sequence of token ids, or has one that is none of the vocabulary's.
+    """Require a sequence of token ids, all within the vocabulary if its size is given.
 
     Raises:
-        BadRequestError: it is, or it has; `param` is `name`.
+        BadRequestError: If `value` is not a sequence of integers or an id is out of range; `param`
+            is `name`.
     """
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
         raise wrong_type(name, value, "a list of token ids")
 
     if any(type(token_id) is not int for token_id in value):
-        raise BadRequestError(f"{name} has something that is no token id", param=name)
+        raise BadRequestError(f"{name} must contain only integer token ids", param=name)
 
     if vocab_size is not None and value and not 0 <= min(value) <= max(value) < vocab_size:
-        raise BadRequestError(f"{name}: a token id is not in [0, {vocab_size})", param=name)
+        raise BadRequestError(f"{name} must contain token ids in [0, {vocab_size})", param=name)
 
 
-def wrong_type(name: str, value: object, what: str) -> BadRequestError:
-    """The error of an argument that is not what it has to be."""
-    return BadRequestError(f"{name} is of type {type(value).__name__}, not {what}", param=name)
+def wrong_type(name: str, value: object, expected: str) -> BadRequestError:
+    """Return the error for an argument of the wrong type.
+
+    Args:
+        name: The argument.
+        value: Its value.
+        expected: What it must be: `a string`, `a list of token ids`.
+    """
+    actual = "None" if value is None else type(value).__name__
+    return BadRequestError(f"{name} must be {expected}, got {actual}", param=name)

@@ -1,4 +1,4 @@
-"""What callers hand in: text that has a UTF-8 form, and lists and objects that end somewhere."""
+"""Checks of JSON-like values from callers: valid UTF-8, limited nesting, limited integers."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-# Whatever reads a value (pydantic, json, Jinja, llguidance) calls itself once per level or more.
+# The readers of a value (pydantic, json, Jinja, llguidance) recurse at least once per level.
 _MAX_DEPTH = 100
 _TOO_DEEP = f"is nested deeper than {_MAX_DEPTH} levels"
-_ENDLESS_BITS = 10_000  # Python refuses to write out what has thousands of digits.
-_TOO_LONG = f"is a number of more than {_ENDLESS_BITS} bits"
-NOT_UTF8 = "has half of a surrogate pair, which is no character"
+_MAX_INT_BITS = 10_000  # Python does not convert integers with thousands of digits to strings.
+_TOO_LONG = f"is an integer of more than {_MAX_INT_BITS} bits"
+NOT_UTF8 = "contains a lone surrogate, which cannot be encoded as UTF-8"
 
-_MAX_BITS = 128  # Of a number in a message.
-_PLAIN = frozenset({bool, bytes, float, int, type(None)})
+_MAX_PRINTED_BITS = 128
+_SCALAR_TYPES = frozenset({bool, bytes, float, int, type(None)})
 
 
 class InvalidValue(NamedTuple):
-    """Why a value is refused, and where in it: `[0].content`, or "" for the value itself."""
+    """The reason why a value is invalid, and its location: `[0].content`, or "" for the value."""
 
     path: str
     reason: str
 
-    def below(self, step: str) -> InvalidValue:
-        """The same fault, from one level further up. What is too deep is so as a whole."""
+    def prefixed(self, step: str) -> InvalidValue:
+        """Return the same for the enclosing value; excessive nesting has no further location."""
         return self if self.reason == _TOO_DEEP else InvalidValue(step + self.path, self.reason)
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text has a UTF-8 form, as tokenizers and JSON need one."""
+    """Return whether a string can be encoded as UTF-8, as tokenizers and JSON require."""
     if text.isascii():
         return True
 
@@ -50,25 +50,25 @@ def _bounds(numbers: Collection[Any]) -> tuple[object, object]:
     return min(numbers), max(numbers)
 
 
-def _is_endless(value: object) -> bool:
-    return isinstance(value, int) and value.bit_length() > _ENDLESS_BITS
+def _is_too_long(value: object) -> bool:
+    return isinstance(value, int) and value.bit_length() > _MAX_INT_BITS
 
 
 def short_repr(value: object) -> str:
-    """A value for a message: as it is written, but for numbers that fill a page."""
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+    """Return `str(value)` for a message, or the size of a very large integer."""
+    if isinstance(value, int) and value.bit_length() > _MAX_PRINTED_BITS:
         return f"a number of {value.bit_length()} bits"
 
     return str(value)
 
 
 def find_invalid(value: object, depth: int = 0) -> InvalidValue | None:
-    """The first thing that no request may have; None if there is nothing of the kind.
+    """Return the first invalid part of a value, or None if the value is valid.
 
-    It looks into mappings, lists and pydantic's models, and at nothing else.
+    Only mappings, lists, sets and pydantic models are searched.
     """
-    if type(value) in _PLAIN:
-        return InvalidValue("", _TOO_LONG) if _is_endless(value) else None
+    if type(value) in _SCALAR_TYPES:
+        return InvalidValue("", _TOO_LONG) if _is_too_long(value) else None
 
     if isinstance(value, str):
         return None if is_utf8(value) else InvalidValue("", NOT_UTF8)
@@ -80,19 +80,20 @@ def find_invalid(value: object, depth: int = 0) -> InvalidValue | None:
         return InvalidValue("", _TOO_DEEP)
 
     if isinstance(value, Mapping):
-        return _in_object(value, depth)
+        return _find_in_mapping(value, depth)
 
     if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return _in_list(value, depth)
+        return _find_in_collection(value, depth)
 
     return None
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
-    """The value of a JSON text.
+    """Return the value of a JSON document.
 
     Raises:
-        ValueError: it is none, or has what no request may have; the message begins with a verb.
+        ValueError: If the text is not JSON or its value is invalid. The message is a predicate,
+            such as `is not JSON: ...`.
     """
     try:
         value = json.loads(text)
@@ -101,30 +102,30 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
 
-    if fault := find_invalid(value):
-        raise ValueError(fault.reason)
+    if invalid := find_invalid(value):
+        raise ValueError(invalid.reason)
 
     return value
 
 
-def _in_object(fields: Mapping[Any, object], depth: int) -> InvalidValue | None:
+def _find_in_mapping(fields: Mapping[Any, object], depth: int) -> InvalidValue | None:
     for name, value in fields.items():
         if isinstance(name, str) and not is_utf8(name):
-            return InvalidValue("", f"has a name that {NOT_UTF8}")
+            return InvalidValue("", f"has a key that {NOT_UTF8}")
 
-        if fault := find_invalid(value, depth + 1):
-            return fault.below(f".{short_repr(name)}")
+        if invalid := find_invalid(value, depth + 1):
+            return invalid.prefixed(f".{short_repr(name)}")
 
     return None
 
 
-def _in_list(values: Collection[object], depth: int) -> InvalidValue | None:
-    # As token ids are, which may be many.
-    if set(map(type, values)) == {int} and not any(map(_is_endless, _bounds(values))):
+def _find_in_collection(values: Collection[object], depth: int) -> InvalidValue | None:
+    # Fast path for token ids, of which there may be many.
+    if set(map(type, values)) == {int} and not any(map(_is_too_long, _bounds(values))):
         return None
 
     for index, value in enumerate(values):
-        if fault := find_invalid(value, depth + 1):
-            return fault.below(f"[{index}]")
+        if invalid := find_invalid(value, depth + 1):
+            return invalid.prefixed(f"[{index}]")
 
     return None

@@ -1,4 +1,4 @@
-"""Where caches lie, and what is removed from them."""
+"""The cache directory, and the removal of stale entries."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import pytest
 from aiomlc.cache_dir import cache_home, purge_stale_entries
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_selects_the_cache_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AIOMLC_HOME", "/somewhere")
 
     assert cache_home() == Path("/somewhere")
 
 
-def test_else_the_cache_is_in_the_platforms_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_in_the_users_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIOMLC_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
 
     assert cache_home() == Path("/xdg/aiomlc")
 
 
-def test_what_killed_processes_left_goes_after_a_day(tmp_path: Path) -> None:
+def test_leftovers_of_killed_processes_are_removed_after_a_day(tmp_path: Path) -> None:
     for name in (".staged-old", ".staged-new", "entry"):
         (tmp_path / name).mkdir()
     for name in (".staged-old", "entry"):

@@ -1,4 +1,4 @@
-"""The device of a constructor: a name, or an object of TVM's."""
+"""The device of an engine: a name or a device object of TVM."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CPU = tvm_ffi.device("cpu", 0)
 @pytest.mark.parametrize(
     ("device", "name"), [("auto", "cpu"), ("cpu", "cpu"), ("cpu:0", "cpu"), (CPU, "cpu")]
 )
-def test_a_device_of_tvms_means_what_its_name_does(device: Device, name: str) -> None:
+def test_device_names_and_objects_are_parsed(device: Device, name: str) -> None:
     assert parse_device(device) == name
 
 
 @pytest.mark.parametrize(
-    ("device", "shown"),
+    ("device", "printed"),
     [
         ("cpu:1", "'cpu:1'"),
         (tvm_ffi.device("cuda", 0), "'cuda:0'"),
@@ -36,8 +36,8 @@ def test_a_device_of_tvms_means_what_its_name_does(device: Device, name: str) ->
         (1, "1"),
     ],
 )
-def test_any_other_is_refused_by_its_name(device: Device, shown: str) -> None:
-    with pytest.raises(BadRequestError, match=f"device {shown} is not supported") as caught:
+def test_an_unsupported_device_is_rejected(device: Device, printed: str) -> None:
+    with pytest.raises(BadRequestError, match=f"device {printed} is not supported") as caught:
         parse_device(device)
 
     assert caught.value.param == "device"
@@ -45,5 +45,7 @@ def test_any_other_is_refused_by_its_name(device: Device, shown: str) -> None:
 
 @pytest.mark.parametrize("engine_class", ENGINES)
 @pytest.mark.parametrize("device", ["cpu:0", CPU])
-def test_every_engine_takes_it(engine_class: type[MLCEngine], device: Device) -> None:
+def test_every_engine_accepts_device_names_and_objects(
+    engine_class: type[MLCEngine], device: Device
+) -> None:
     engine_class(device=device, loader=fake_loader()).terminate()
