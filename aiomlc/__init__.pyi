@@ -19,6 +19,7 @@ from .runtime.templates.conversation import Conversation as Conversation
 from .runtime.templates.registry import (
     register_conversation_template as register_conversation_template,
 )
+from .runtime.templates.tool_prompt import FunctionForm as FunctionForm
 from .runtime.templates.tool_prompt import ToolPromptFormat as ToolPromptFormat
 
 # isort: split

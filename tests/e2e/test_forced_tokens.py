@@ -37,11 +37,11 @@ def test_no_text_is_lost(text: str) -> None:
     tokenizer = bundled()
     pairs = tokenizer.byte_pairs()
     assert pairs is not None
-    pieces = tokenizer.pieces
+    vocabulary = tokenizer.vocab_bytes
 
     tokens = encode_by_pairs(pairs, text.encode())
 
-    assert b"".join(pieces[token] for token in tokens) == text.encode()
+    assert b"".join(vocabulary[token] for token in tokens) == text.encode()
 
 
 @given(st.text())
@@ -49,11 +49,11 @@ def test_no_text_is_lost_with_pieces_of_words(text: str) -> None:
     tokenizer = Tokenizer(kinds.sentence_piece())
     pairs = tokenizer.byte_pairs()
     assert pairs is not None
-    pieces = tokenizer.pieces
+    vocabulary = tokenizer.vocab_bytes
 
     tokens = encode_by_pairs(pairs, text.encode())
 
-    assert b"".join(pieces[token] for token in tokens) == text.encode()
+    assert b"".join(vocabulary[token] for token in tokens) == text.encode()
 
 
 def test_other_tokenizers_have_no_pairs() -> None:

@@ -1,4 +1,4 @@
-"""What llguidance itself says of a text under a grammar."""
+"""Matching of text against a grammar by llguidance itself."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from llguidance import LLMatcher, LLTokenizer
 
 from aiomlc.runtime.grammar.grammar import Grammar
 
-SPECIAL = 0xFF  #: A token that no text has.
+SPECIAL = 0xFF  #: A token that does not occur in text.
 
 
 def allows(grammar: Grammar, text: str | bytes) -> bool:
-    """Whether `text` is a whole answer; bytes are its tokens."""
-    answer = text.encode() if isinstance(text, str) else text
+    """Whether the grammar accepts `text` as a complete output. Each byte is a token."""
+    tokens = text.encode() if isinstance(text, str) else text
     matcher = LLMatcher(LLTokenizer("byte"), _source(grammar))
     assert not matcher.get_error(), matcher.get_error()
-    consumed: int = matcher.try_consume_tokens(list(answer))
-    return consumed == len(answer) and bool(matcher.is_accepting())
+    consumed: int = matcher.try_consume_tokens(list(tokens))
+    return consumed == len(tokens) and bool(matcher.is_accepting())
 
 
 def _source(grammar: Grammar) -> str:

@@ -18,8 +18,8 @@ from aiomlc.api.protocol.response_format import (
 )
 from aiomlc.api.protocol.tools import FunctionDefinition
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar.composition import reasoning_then
-from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, tagged_grammar
+from aiomlc.runtime.grammar.composition import prepend_reasoning
+from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, structural_tag_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.tool_grammar import tool_grammar
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
@@ -61,7 +61,7 @@ def allow_reasoning_before(answer: OutputGrammar, model: LoadedModel) -> OutputG
     if answer.grammar is None or marks is None:
         return answer
 
-    grammar = reasoning_then(answer.grammar, marks.end, model.tokenizer.special_id)
+    grammar = prepend_reasoning(answer.grammar, marks.end_marker, model.tokenizer.special_token_id)
     return answer._replace(grammar=grammar)
 
 
@@ -90,10 +90,10 @@ def _tagged(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
             param = f"response_format.structures[{number}].begin"
             raise BadRequestError(f"{param}: no trigger begins it", param=param)
 
-    return tagged_grammar(
+    return structural_tag_grammar(
         [(item.begin, item.schema_, item.end) for item in response.structures],
         response.triggers,
-        model.tokenizer.special_id,
+        model.tokenizer.special_token_id,
     )
 
 
@@ -114,9 +114,9 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
         return tool_grammar(
             _schemas(functions, all_strict=must_call),
             model.tool_format,
-            model.tokenizer.special_id,
+            model.tokenizer.special_token_id,
             must_call=must_call,
-            may_repeat=request.parallel_tool_calls is not False,
+            allow_parallel=request.parallel_tool_calls is not False,
         )
     except BadRequestError as error:
         if error.param != "tool_choice" or request.tool_choice not in (None, "auto"):
@@ -136,10 +136,10 @@ def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedMode
         return tool_grammar(
             _schemas(functions, all_strict=False),
             model.tool_format,
-            model.tokenizer.special_id,
+            model.tokenizer.special_token_id,
             must_call=True,
-            may_repeat=request.parallel_tool_calls is not False,
-            otherwise=answer,
+            allow_parallel=request.parallel_tool_calls is not False,
+            alternative=answer,
         )
     except BadRequestError as error:
         raise BadRequestError(
@@ -150,7 +150,10 @@ def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedMode
 def _check_triggers(request: ChatCompletionRequest, begin: str, model: LoadedModel) -> None:
     """Refuse structures that the mark of calls would begin, where it is text: no call could be."""
     form = request.response_format
-    if not isinstance(form, StructuralTagFormat) or model.tokenizer.special_id(begin) is not None:
+    if (
+        not isinstance(form, StructuralTagFormat)
+        or model.tokenizer.special_token_id(begin) is not None
+    ):
         return
 
     for number, trigger in enumerate(form.triggers):

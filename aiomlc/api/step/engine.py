@@ -343,7 +343,7 @@ class SyncMLCEngine:
                 param="response_format",
             )
 
-        return self._model.grammars.compile_now(grammar)
+        return self._model.grammars.compile_blocking(grammar)
 
     def _advance(self) -> bool:
         has_stepped = self._core.step()

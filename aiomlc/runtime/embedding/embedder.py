@@ -1,7 +1,7 @@
-"""Texts of concurrent requests become vectors, many in one forward pass.
+"""Batched embedding: the inputs of concurrent requests share forward passes of the encoder.
 
-There is no task that gathers: whoever finds the encoder idle runs it for all who wait, as far as
-the budget goes. A caller that leaves takes its own texts along and nobody else's.
+There is no batching task. A caller that finds the encoder idle runs it on the inputs of all
+waiting callers, up to the token budget. A cancelled caller withdraws only its own inputs.
 """
 
 from __future__ import annotations
@@ -27,37 +27,39 @@ if TYPE_CHECKING:
 
 
 class _Request:
-    """The texts of one caller, and the vectors of those that are done."""
+    """The inputs of one caller, and the vectors computed so far."""
 
-    def __init__(self, texts: Sequence[Sequence[int]], pooling: Pooling) -> None:
-        self.texts = texts
+    def __init__(self, inputs: Sequence[Sequence[int]], pooling: Pooling) -> None:
+        self.inputs = inputs
         self.pooling = pooling
-        self.vectors: list[NDArray[np.float32] | None] = [None] * len(texts)
-        self.todo = deque(range(len(texts)))
-        self.left = len(texts)
+        self.vectors: list[NDArray[np.float32] | None] = [None] * len(inputs)
+        self.queue = deque(range(len(inputs)))  # Indices of inputs that are in no batch yet.
+        self.num_pending = len(inputs)  # Inputs without a vector.
 
 
 class _Row(NamedTuple):
+    """One input of a batch."""
+
     request: _Request
-    place: int
+    position: int  # In `request.inputs`.
 
 
 @final
 class Embedder:
-    """One encoder for concurrent callers. It belongs to one event loop.
+    """One encoder shared by concurrent callers. It belongs to one event loop.
 
     Args:
-        encoder: Runs in a worker thread, one batch at a time.
-        tokenizer: Turns texts into ids.
-        model_name: What answers call the model.
-        max_tokens: Of one text.
-        vocab_size: Token ids are below this.
-        hidden_size: Elements of a vector.
-        pooling: The model's own.
-        batch_tokens: Tokens of one forward pass; a longer text runs alone.
+        encoder: The encoder, which runs in a worker thread, one batch at a time.
+        tokenizer: The tokenizer of text inputs.
+        model_name: The name of the model in responses.
+        max_tokens: The maximum number of tokens of an input.
+        vocab_size: The exclusive upper bound of token ids.
+        hidden_size: The number of elements of a vector.
+        pooling: The default pooling of the model.
+        batch_tokens: The maximum number of tokens of a forward pass; a longer input runs alone.
     """
 
-    def __init__(  # noqa: PLR0913 - each is said once, by the loader.
+    def __init__(  # noqa: PLR0913 - only the loader calls it.
         self,
         encoder: Encoder,
         tokenizer: EncoderTokenizer,
@@ -75,18 +77,18 @@ class Embedder:
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.pooling = pooling
-        self.num_tokens: int = 0  #: Embedded so far.
+        self.num_tokens: int = 0  #: Tokens embedded so far.
         self.num_batches: int = 0
-        self.seconds: float = 0.0  #: That the encoder ran.
+        self.seconds: float = 0.0  #: The total time of forward passes.
         self._encoder: Encoder | None = encoder
         self._batch_tokens = batch_tokens
         self._waiting: deque[_Request] = deque()
-        self._turn = Lock()
-        self._thread = CapacityLimiter(1)
+        self._batch_lock = Lock()
+        self._thread_limiter = CapacityLimiter(1)
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have texts which are not done."""
+        """The number of requests with unfinished inputs."""
         return len(self._waiting)
 
     def __repr__(self) -> str:
@@ -94,25 +96,25 @@ class Embedder:
         return f"<Embedder {self.model_name!r} {state}, {len(self._waiting)} requests>"
 
     async def embed(
-        self, texts: Sequence[Sequence[int]], pooling: Pooling
+        self, inputs: Sequence[Sequence[int]], pooling: Pooling
     ) -> list[NDArray[np.float32]]:
-        """The pooled vector of each text, float32 `[hidden]`, not normalised.
+        """Return the pooled vector of each input: float32 `[hidden]`, not normalized.
 
         Args:
-            texts: Token ids in range, 1 to `max_tokens` for each text.
-            pooling: How the tokens' vectors become one.
+            inputs: The token ids of each input: 1 to `max_tokens` ids less than `vocab_size`.
+            pooling: The pooling of hidden states.
 
         Raises:
-            EngineClosedError: the embedder was closed before all texts were done.
-            RequestFailedError: the encoder failed.
+            EngineClosedError: If the embedder was closed before all inputs were embedded.
+            RequestFailedError: If the encoder failed.
         """
         await checkpoint()
-        request = _Request(texts, pooling)
+        request = _Request(inputs, pooling)
         self._waiting.append(request)
         try:
-            while request.left:
-                async with self._turn:
-                    if request.left:
+            while request.num_pending:
+                async with self._batch_lock:
+                    if request.num_pending:
                         await self._run_batch()
         finally:
             if request in self._waiting:
@@ -121,7 +123,7 @@ class Embedder:
         return [vector for vector in request.vectors if vector is not None]
 
     def close(self) -> None:
-        """Give the encoder up; callers that wait get `EngineClosedError`. From any thread."""
+        """Release the encoder; waiting callers get `EngineClosedError`. Thread-safe."""
         self._encoder = None
 
     async def _run_batch(self) -> None:
@@ -129,41 +131,43 @@ class Embedder:
         if encoder is None:
             raise EngineClosedError("the engine was terminated")
 
-        rows = self._take()
-        began = time.perf_counter()
+        rows = self._next_batch()
+        start = time.perf_counter()
         try:
-            vectors = await to_thread.run_sync(_forward, encoder, rows, limiter=self._thread)
+            vectors = await to_thread.run_sync(
+                _forward, encoder, rows, limiter=self._thread_limiter
+            )
         except BaseException as error:
             for row in reversed(rows):
-                row.request.todo.appendleft(row.place)
+                row.request.queue.appendleft(row.position)
             if not isinstance(error, Exception) or isinstance(error, AiomlcError):
                 raise
 
             raise RequestFailedError(f"the encoder failed: {error}") from error
 
-        self.seconds += time.perf_counter() - began
+        self.seconds += time.perf_counter() - start
         self.num_batches += 1
         for row, vector in zip(rows, vectors, strict=True):
-            self.num_tokens += len(row.request.texts[row.place])
-            row.request.vectors[row.place] = vector
-            row.request.left -= 1
+            self.num_tokens += len(row.request.inputs[row.position])
+            row.request.vectors[row.position] = vector
+            row.request.num_pending -= 1
 
-    def _take(self) -> list[_Row]:
-        """The next texts, one of each request in turn, as many as the budget allows."""
+    def _next_batch(self) -> list[_Row]:
+        """Return the inputs of the next batch: round-robin over requests, up to the budget."""
         rows: list[_Row] = []
-        room = self._batch_tokens
-        idle = 0  # Requests in a row that had nothing to give.
-        while idle < len(self._waiting):
+        budget = self._batch_tokens
+        num_skipped = 0  # Consecutive requests whose queue was empty.
+        while num_skipped < len(self._waiting):
             request = self._waiting[0]
-            if request.todo:
-                room -= len(request.texts[request.todo[0]])
-                if rows and room < 0:
+            if request.queue:
+                budget -= len(request.inputs[request.queue[0]])
+                if rows and budget < 0:
                     break
 
-                rows.append(_Row(request, request.todo.popleft()))
-                idle = 0
+                rows.append(_Row(request, request.queue.popleft()))
+                num_skipped = 0
             else:
-                idle += 1
+                num_skipped += 1
 
             self._waiting.rotate(-1)
 
@@ -171,12 +175,12 @@ class Embedder:
 
 
 def _forward(encoder: Encoder, rows: Sequence[_Row]) -> list[NDArray[np.float32]]:
-    texts = [row.request.texts[row.place] for row in rows]
-    states = encoder.forward(texts)
+    inputs = [row.request.inputs[row.position] for row in rows]
+    states = encoder.forward(inputs)
     vectors = []
-    begin = 0
-    for text, row in zip(texts, rows, strict=True):
-        vectors.append(pool(states[begin : begin + len(text)], row.request.pooling))
-        begin += len(text)
+    start = 0
+    for token_ids, row in zip(inputs, rows, strict=True):
+        vectors.append(pool(states[start : start + len(token_ids)], row.request.pooling))
+        start += len(token_ids)
 
     return vectors

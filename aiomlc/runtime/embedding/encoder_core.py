@@ -1,4 +1,4 @@
-"""What stands for the native core where an encoder is served: it has no sequences to step."""
+"""A core without sequences, which ties an encoder to an engine."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from aiomlc.sampling_params import SequenceOptions
 
 @final
 class EncoderCore:
-    """Ties an encoder's life to that of the engine it is served by.
+    """A core that ends its encoder together with the engine.
 
-    The engine opens, stops and closes it like any core; texts go to the `Embedder` itself.
+    The engine opens, stops and closes it like any core. Inputs go to the `Embedder` directly.
     """
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
         self._stopped = threading.Event()
         self.wake_fd: int
-        self.wake_fd, writer = os.pipe()  # Nothing is ever written: there are no records.
+        self.wake_fd, writer = os.pipe()  # Never written, since there are no records.
         weakref.finalize(self, _close_all, self.wake_fd, writer)
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
-        """Refuse a prompt.
+        """Reject a prompt.
 
         Raises:
-            BadRequestError: always: an encoder generates nothing.
+            BadRequestError: Always, since an encoder does not generate text.
         """
-        raise BadRequestError("the model is an encoder: it has embeddings only", param="model")
+        raise BadRequestError(
+            "the model is an encoder, which only supports embeddings", param="model"
+        )
 
     def cancel(self, sequence_id: int) -> None:
         """Do nothing: there are no sequences."""
@@ -52,7 +54,7 @@ class EncoderCore:
         """Do nothing: there are no sequences."""
 
     def reset(self) -> None:
-        """Do nothing: nothing is kept."""
+        """Do nothing: there is no state to reset."""
 
     def run(self) -> None:
         """Wait until `stop` is called."""
@@ -63,26 +65,26 @@ class EncoderCore:
         self._stopped.set()
 
     def close(self) -> None:
-        """End the embedder; a batch that runs is finished."""
+        """Close the embedder; a running batch is finished."""
         self._embedder.close()
 
     def release(self) -> None:
-        """Do nothing more than `close` did."""
+        """Do nothing: `close` has released the encoder."""
 
     def step(self) -> bool:
-        """False: there is never anything to do."""
+        """Return False: there are no sequences to step."""
         return False
 
     def drain(self) -> list[Record]:
-        """Nothing."""
+        """Return no records."""
         return []
 
     def failure(self) -> str:
-        """Empty: a failed batch is its callers' error."""
+        """Return an empty string: a failed batch is reported to its callers only."""
         return ""
 
     def statistics(self) -> CoreStatistics:
-        """What was embedded: texts' tokens as those of prompts, batches as steps, no pages."""
+        """Return the counters: embedded tokens as prompt tokens, batches as steps, no pages."""
         embedder = self._embedder
         return CoreStatistics(
             num_running=0,
@@ -102,10 +104,10 @@ class EncoderCore:
         )
 
     def enable_trace(self) -> None:
-        """Do nothing: there are no sequences to tell of."""
+        """Do nothing: there are no sequences."""
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
-        """No events."""
+        """Return no events."""
         return 0, []
 
 

@@ -1,4 +1,4 @@
-"""An encoder's `tokenizer.json`: text to ids with the model's special tokens around it."""
+"""The tokenizer of an encoder, which adds the model's special tokens to each text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from aiomlc.errors import ModelLoadError
 
 @final
 class EncoderTokenizer:
-    """Encode texts for an encoder. Thread-safe.
+    """The tokenizer of an encoder. Thread-safe.
 
     Args:
-        text: What a `tokenizer.json` holds.
-        max_tokens: Of one text, special tokens included, when it is cut.
+        config: The contents of a `tokenizer.json` (Hugging Face).
+        max_tokens: The length of truncated inputs, special tokens included.
 
     Raises:
-        ModelLoadError: the text is not a tokenizer.
+        ModelLoadError: If `config` is not a valid tokenizer.
     """
 
-    def __init__(self, text: str, max_tokens: int) -> None:
+    def __init__(self, config: str, max_tokens: int) -> None:
         self.max_tokens = max_tokens
-        self._text = text
+        self._config = config
         self._backend = self._parse()
         self._backend.no_truncation()
 
@@ -36,36 +36,39 @@ class EncoderTokenizer:
         """Read a `tokenizer.json`.
 
         Raises:
-            ModelLoadError: the file is missing or not a tokenizer.
+            ModelLoadError: If the file is missing or not a valid tokenizer.
         """
         try:
             return cls(path.read_text(encoding="utf-8"), max_tokens)
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelLoadError(f"the tokenizer cannot be read: {error}", path=path) from error
+            raise ModelLoadError(f"cannot read the tokenizer {path}: {error}", path=path) from error
         except ModelLoadError as error:
             raise ModelLoadError(f"{path}: {error}", path=path) from error
 
     @property
     def vocab_size(self) -> int:
-        """One more than the highest token id."""
+        """The highest token id plus 1."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str, *, truncate: bool = False) -> list[int]:
-        """The ids of a text; cut to `max_tokens` on demand, its closing token kept."""
-        backend = self._truncating if truncate else self._backend
+        """Return the token ids of a text, with the model's special tokens around it.
+
+        If `truncate` is set, the text is truncated so that there are at most `max_tokens` ids.
+        """
+        backend = self._truncating_backend if truncate else self._backend
         return backend.encode(text).ids
 
     @functools.cached_property
-    def _truncating(self) -> tokenizers.Tokenizer:
+    def _truncating_backend(self) -> tokenizers.Tokenizer:
         backend = self._parse()
         backend.enable_truncation(self.max_tokens)
         return backend
 
     def _parse(self) -> tokenizers.Tokenizer:
         try:
-            backend = tokenizers.Tokenizer.from_str(self._text)
+            backend = tokenizers.Tokenizer.from_str(self._config)
         except Exception as error:  # The extension raises nothing narrower.
-            raise ModelLoadError(f"not a tokenizer: {error}") from error
+            raise ModelLoadError(f"invalid tokenizer.json: {error}") from error
 
         backend.no_padding()
         return backend

@@ -1,8 +1,8 @@
-"""One vector for a text: how the vectors of its tokens become it."""
+"""Pooling of an encoder's hidden states to one vector, and its configuration."""
 
 from __future__ import annotations
 
-__all__ = ("Pooling", "SentenceConfig", "pool", "read_sentence_config", "unit_length")
+__all__ = ("Pooling", "SentenceConfig", "l2_normalize", "pool", "read_sentence_config")
 
 import json
 from dataclasses import dataclass
@@ -23,18 +23,19 @@ _MODES: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
 }
+_JSON_TYPES: dict[type[Any], str] = {dict: "object", list: "array"}
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceConfig:
-    """What sentence-transformers' files in a model directory say."""
+    """The sentence-transformers configuration of a model directory."""
 
     pooling: Pooling = "mean"
-    max_tokens: int | None = None  #: Of one text; None is as many as the model has positions.
+    max_tokens: int | None = None  #: The maximum input length; None for the model's own maximum.
 
 
 def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
-    """`[tokens, hidden]` -> `[hidden]`."""
+    """Return the pooled vector (`[hidden]`) of hidden states (`[tokens, hidden]`)."""
     match pooling:
         case "mean":
             pooled = states.mean(axis=0, dtype=np.float64)
@@ -43,32 +44,37 @@ def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
         case "last":
             pooled = states[-1]
 
-    vector: NDArray[np.float32] = pooled.astype(np.float32)  # A copy, so the states can go.
+    vector: NDArray[np.float32] = pooled.astype(
+        np.float32
+    )  # A copy, which does not keep `states` alive.
     return vector
 
 
-def unit_length(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vector divided by its Euclidean length; one of zeros stays."""
+def l2_normalize(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vector divided by its L2 norm; a zero vector is returned unchanged."""
     wide = vector.astype(np.float64)
-    length = np.sqrt(np.dot(wide, wide))
-    unit: NDArray[np.float32] = (wide / (length or 1.0)).astype(np.float32)
+    norm = np.sqrt(np.dot(wide, wide))
+    unit: NDArray[np.float32] = (wide / (norm or 1.0)).astype(np.float32)
     return unit
 
 
 def read_sentence_config(directory: Path) -> SentenceConfig:
-    """Read `modules.json`, the pooling it names and `sentence_bert_config.json`.
+    """Read the sentence-transformers configuration of a model directory.
 
-    A directory without them is pooled by the mean, as sentence-transformers does.
+    It consists of `modules.json`, the pooling configuration that this file names and
+    `sentence_bert_config.json`. Without these files the pooling is "mean", as in
+    sentence-transformers.
 
     Raises:
-        ModelLoadError: a file is not what it should be, or asks for what is not supported.
+        ModelLoadError: If a file is invalid or requires an unsupported module or pooling.
     """
-    limits = _read(directory / "sentence_bert_config.json", dict) or {}
-    max_tokens = limits.get("max_seq_length")
+    path = directory / "sentence_bert_config.json"
+    max_tokens = (_read_json(path, dict) or {}).get("max_seq_length")
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-        path = directory / "sentence_bert_config.json"
         raise ModelLoadError(
-            f"{path}: max_seq_length is {max_tokens!r}", path=path, field="max_seq_length"
+            f"{path}: max_seq_length must be a positive integer, got {max_tokens!r}",
+            path=path,
+            field="max_seq_length",
         )
 
     return SentenceConfig(_pooling(directory), max_tokens)
@@ -77,13 +83,14 @@ def read_sentence_config(directory: Path) -> SentenceConfig:
 def _pooling(directory: Path) -> Pooling:
     path = directory / "modules.json"
     pooling: Pooling = "mean"
-    for module in _read(path, list) or ():
+    for module in _read_json(path, list) or ():
         kind = str(module.get("type")).rpartition(".")[2] if isinstance(module, dict) else "?"
         if kind == "Pooling":
             pooling = _pooling_mode(directory / str(module.get("path")) / "config.json")
         elif kind not in ("Transformer", "Normalize"):
             raise ModelLoadError(
-                f"{path}: module {kind!r} is not supported; known: Transformer, Pooling, Normalize",
+                f"{path}: module {kind!r} is not supported; supported: Transformer, Pooling, "
+                "Normalize",
                 path=path,
             )
 
@@ -91,42 +98,41 @@ def _pooling(directory: Path) -> Pooling:
 
 
 def _pooling_mode(path: Path) -> Pooling:
-    config = _read(path, dict)
+    config = _read_json(path, dict)
     if config is None:
         raise ModelLoadError(f"{path} is missing", path=path)
 
-    named = config.get("pooling_mode")  # As newer releases write it.
-    modes = (
-        [named] if isinstance(named, str) else [_mode(name) for name in config if _on(config, name)]
-    )
-    known: tuple[Pooling, ...] = get_args(Pooling)
-    if len(modes) != 1 or modes[0] not in known:
+    mode = config.get("pooling_mode")  # Newer releases write one string in place of flags.
+    modes = [mode] if isinstance(mode, str) else _enabled_modes(config)
+    supported: tuple[Pooling, ...] = get_args(Pooling)
+    if len(modes) != 1 or modes[0] not in supported:
         raise ModelLoadError(
-            f"{path}: pooling is {'+'.join(modes) or 'none'}; supported: one of {', '.join(known)}",
+            f"{path}: pooling {'+'.join(modes) or 'none'} is not supported; supported: one of "
+            f"{', '.join(supported)}",
             path=path,
         )
 
-    return known[known.index(modes[0])]
+    return supported[supported.index(modes[0])]
 
 
-def _on(config: dict[str, Any], name: str) -> bool:
-    return name.startswith("pooling_mode_") and config[name] is True
+def _enabled_modes(config: dict[str, Any]) -> list[str]:
+    return [
+        _MODES.get(name, name.removeprefix("pooling_mode_"))
+        for name, is_enabled in config.items()
+        if name.startswith("pooling_mode_") and is_enabled is True
+    ]
 
 
-def _mode(name: str) -> str:
-    return _MODES.get(name, name.removeprefix("pooling_mode_"))
-
-
-def _read(path: Path, kind: type[Any]) -> Any:  # noqa: ANN401 - JSON.
-    """The JSON value of that type in a file; None when there is no such file."""
+def _read_json(path: Path, kind: type[Any]) -> Any:  # noqa: ANN401 - JSON.
+    """Return the JSON value of a file, which must have this type; None if there is no file."""
     try:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} cannot be read: {error}", path=path) from error
+        raise ModelLoadError(f"cannot read {path}: {error}", path=path) from error
 
     if not isinstance(value, kind):
-        raise ModelLoadError(f"{path} holds no JSON {kind.__name__}", path=path)
+        raise ModelLoadError(f"{path}: expected a JSON {_JSON_TYPES[kind]}", path=path)
 
     return value

@@ -1,4 +1,4 @@
-"""What an answer must be: grammars, compiled beside the event loop and each only once."""
+"""Grammars that constrain completions, and a cache of their compiled forms."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = (
     "GrammarCompiler",
     "json_grammar",
     "lark_json",
-    "lark_text",
-    "tagged_grammar",
+    "lark_literal",
+    "structural_tag_grammar",
 )
 
 import json
@@ -21,60 +21,68 @@ from typing import Any, Literal, Protocol, final
 
 from anyio import to_thread
 
-# Of compiled grammars; one takes from some kilobytes to a few megabytes.
+# The maximum number of compiled grammars; one takes between some kilobytes and a few megabytes.
 _CACHE_SIZE = 64
-# How JSON is laid out. With one layout only, most of what is not a value is forced.
+# The layout of JSON. With a fixed layout, most tokens outside of values are forced.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The texts that are allowed, in a language of llguidance's."""
+    """A grammar in one of llguidance's grammar languages."""
 
     kind: Literal["json_schema", "regex", "lark", "llguidance"]
     source: str
 
 
 class GrammarCompiler(Protocol):
-    """Compile for one vocabulary; blocks."""
+    """A compiler of grammars for one vocabulary."""
 
     def compile(self, grammar: Grammar) -> object:
-        """What `SequenceOptions.grammar` takes.
+        """Return the compiled grammar, for `SequenceOptions.grammar`. Blocks.
 
         Raises:
-            GrammarError: it is no grammar, or uses what is not supported.
+            GrammarError: If the grammar is invalid or uses an unsupported feature.
         """
 
 
 @final
 class GrammarCache:
-    """The compiled grammars of one model. May be shared by event loops."""
+    """A least-recently-used cache of one model's compiled grammars, usable by all event loops.
 
-    def __init__(self, open_compiler: Callable[[], GrammarCompiler]) -> None:
-        """`open_compiler` is called with the first grammar, in a worker thread."""
-        self._open_compiler = open_compiler
+    Args:
+        create_compiler: Returns the compiler; called for the first grammar, in the thread that
+            compiles it.
+    """
+
+    def __init__(self, create_compiler: Callable[[], GrammarCompiler]) -> None:
+        self._create_compiler = create_compiler
         self._compiler: GrammarCompiler | None = None
-        self._opening = Lock()
+        self._compiler_lock = Lock()
         self._compiled: OrderedDict[Grammar, object] = OrderedDict()
 
     async def compile(self, grammar: Grammar) -> object:
-        """The compiled form, for `SequenceOptions.grammar`.
+        """Return the compiled grammar, for `SequenceOptions.grammar`; compile in a worker thread.
 
         Raises:
-            GrammarError: it is no grammar, or uses what is not supported.
+            GrammarError: If the grammar is invalid or uses an unsupported feature.
         """
         compiled = self._compiled.get(grammar)
         if compiled is None:
             compiled = await to_thread.run_sync(self._compile, grammar, abandon_on_cancel=True)
 
-        return self._keep(grammar, compiled)
+        return self._cache(grammar, compiled)
 
-    def compile_now(self, grammar: Grammar) -> object:
-        """As `compile`, in the calling thread, for callers without an event loop."""
+    def compile_blocking(self, grammar: Grammar) -> object:
+        """Return the compiled grammar like `compile`, but compile in the calling thread.
+
+        Raises:
+            GrammarError: If the grammar is invalid or uses an unsupported feature.
+        """
         compiled = self._compiled.get(grammar)
-        return self._keep(grammar, self._compile(grammar) if compiled is None else compiled)
+        return self._cache(grammar, self._compile(grammar) if compiled is None else compiled)
 
-    def _keep(self, grammar: Grammar, compiled: object) -> object:
+    def _cache(self, grammar: Grammar, compiled: object) -> object:
         self._compiled[grammar] = compiled
         self._compiled.move_to_end(grammar)
         while len(self._compiled) > _CACHE_SIZE:
@@ -83,57 +91,63 @@ class GrammarCache:
         return compiled
 
     def _compile(self, grammar: Grammar) -> object:
-        with self._opening:
+        with self._compiler_lock:
             if self._compiler is None:
-                self._compiler = self._open_compiler()
+                self._compiler = self._create_compiler()
 
         return self._compiler.compile(grammar)
 
 
 def json_grammar(schema: Mapping[str, Any]) -> Grammar:
-    """JSON that a schema describes, on one line, in the order of the schema's properties."""
+    """Return the grammar of JSON that matches a schema.
+
+    The JSON is on one line, with the properties in the order of the schema.
+    """
     return Grammar("json_schema", json.dumps(_with_layout(schema)))
 
 
 def lark_json(schema: Mapping[str, Any]) -> str:
-    """JSON that a schema describes, as a part of a rule."""
+    """Return a Lark expression for JSON that matches a schema."""
     return "%json " + json.dumps(_with_layout(schema))
 
 
-def lark_text(text: str, token_id: int | None = None) -> str:
-    """A fixed text as a part of a rule; by its token where that is a special one."""
+def lark_literal(text: str, token_id: int | None = None) -> str:
+    """Return a Lark expression for fixed text, or for a special token if `token_id` is given."""
     if token_id is not None:
         return f"<[{token_id}]>"
 
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def tagged_grammar(
+def structural_tag_grammar(
     structures: Sequence[tuple[str, Mapping[str, Any], str]],
     triggers: Sequence[str],
-    special_id: Callable[[str], int | None],
+    special_token_id: Callable[[str], int | None],
 ) -> Grammar:
-    """Any text, in which a trigger begins one of the structures.
+    """Return the grammar of text in which each trigger must start one of the structures.
 
     Args:
-        structures: What begins each, the schema of its JSON, and what ends it.
-        triggers: Beginnings of what begins the structures; every one of those has one.
-        special_id: The id of a special token by its text; such a token is matched as a whole.
+        structures: The start tag, the JSON schema of the content and the end tag of each.
+        triggers: Prefixes of the start tags. Every start tag must have one of them.
+        special_token_id: Returns the id of a special token by its text, or None. A trigger that
+            is a special token is matched as that token.
     """
     rules = ["start: (" + " | ".join(f"tag_{i}" for i in range(len(triggers))) + ")* rest"]
     rules += ["rest: TEXT", r"TEXT: /(.|\n)*/"]
     for number, trigger in enumerate(triggers):
         bodies = " | ".join(
-            " ".join((lark_text(begin.removeprefix(trigger)), lark_json(schema), lark_text(end)))
-            for begin, schema, end in structures
-            if begin.startswith(trigger)
+            " ".join(
+                (lark_literal(start.removeprefix(trigger)), lark_json(schema), lark_literal(end))
+            )
+            for start, schema, end in structures
+            if start.startswith(trigger)
         )
-        token_id = special_id(trigger)
+        token_id = special_token_id(trigger)
         if token_id is None:
-            rules.append(f"head_{number}[lazy]: TEXT {lark_text(trigger)}")
+            rules.append(f"head_{number}[lazy]: TEXT {lark_literal(trigger)}")
             head = f"head_{number}"
         else:
-            head = f"TEXT {lark_text(trigger, token_id)}"
+            head = f"TEXT {lark_literal(trigger, token_id)}"
 
         rules.append(f"tag_{number}: {head} ({bodies})")
 

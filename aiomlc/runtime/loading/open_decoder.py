@@ -42,7 +42,7 @@ from aiomlc.runtime.native.faults import Faults
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
 from aiomlc.runtime.native.library import load_native, physical_cores
 from aiomlc.runtime.native.model import NativeModel
-from aiomlc.runtime.output_formats.response_template import find_answer_formats
+from aiomlc.runtime.output_formats.response_template import find_output_formats
 from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.weights import PackedWeights, map_weights, prepare_weights
@@ -246,12 +246,12 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     template = load_prompt_template(directory.path, opened.vocab_size)
     chat_stop_token_ids = template_stop_ids(template, tokenizer)
     ends = sorted({*stop_token_ids, *chat_stop_token_ids})
-    formats = find_answer_formats(
+    formats = find_output_formats(
         None if template is None else template.source,
         directory.response_template(),
         lambda text: tokenizer.token_id(text) in ends,
     )
-    marks = [mark for found in formats if found is not None for mark in found.marks]
+    marks = [mark for found in formats if found is not None for mark in found.markers]
     if opened.draft_directory is not None:
         _check_tokenizer(tokenizer, opened.draft_directory)
 

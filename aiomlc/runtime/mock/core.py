@@ -1,54 +1,46 @@
-"""A core without a model: it says what a script says."""
+"""A core without a model, which generates scripted replies."""
 
 from __future__ import annotations
 
 __all__ = ("FakeCore",)
 
-import math
-import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn, final
 
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineOverloadedError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record, TokenLogprob
-from aiomlc.runtime.engine.logits_processors import LogitsProcessors
-from aiomlc.runtime.engine.trace import EventKind, TraceEvent
+from aiomlc.runtime.engine.trace import TraceEvent
+from aiomlc.runtime.mock.outbox import RecordOutbox, StepTrace
+from aiomlc.runtime.mock.scripted_sequence import ScriptedSequence
 from aiomlc.sampling_params import SequenceOptions
 
 _TOTAL_PAGES = 64
-_VOCAB_SIZE = 256  # Token i is byte i.
 _REASONS = (None, "stop", "length", "abort", "error", "timeout")
-
-
-@dataclass(slots=True)
-class _Sequence:
-    reply: str
-    options: SequenceOptions
-    num_prompt: int
-    num_done: int = 0
 
 
 @final
 class FakeCore:
-    """A core that answers from a script, one character per token and step.
+    """A core that generates scripted replies, one character for each token and step.
 
-    It keeps the contract of the native core: a thread of its own runs it, and a file descriptor
-    is readable while records wait. The n-th request gets the n-th reply, over and over; each
-    live sequence holds one page. No option changes what the script says; log-probabilities, if
-    asked for, are made up: each token had one half, its successors a quarter, an eighth and so on.
-    Logits processors are called, with zeros, and change nothing unless they raise.
+    It has the contract of the native core: the engine runs it in a worker thread, and a file
+    descriptor is readable while records wait. The n-th request gets the n-th reply; after the
+    last reply the first follows again. Each live sequence holds one page.
+
+    Sampling options do not change the reply. Requested log-probabilities are invented: every
+    token has probability 1/2, its successors 1/4, 1/8 and so on. Logits processors are called
+    with zeros and have no effect unless they raise.
 
     Args:
-        replies: What the sequences say; or a function of a prompt's ids.
-        hand_stepped: `run` takes only the steps that `allow` grants, so that a test decides when
-            the engine moves.
-        failures: By sequence id (the first is 1): the message that request fails with, alone.
-        timeouts: By sequence id: the limit of its own that ends it after one character.
-        max_live: Sequences that may live at once; one more is refused.
-        dies_at_step: The step, from 1, at which the whole engine fails.
+        replies: The replies, or a function that returns the reply to a prompt's token ids.
+        hand_stepped: Whether `run` takes only the steps that `allow` grants, so that a test
+            controls the engine.
+        failures: Error messages by sequence id (the first id is 1). Such a sequence fails at its
+            first step.
+        timeouts: Names of time limits by sequence id. Such a sequence times out after one
+            character.
+        max_live: The maximum number of live sequences; more are rejected. None for no limit.
+        dies_at_step: The number of the step (from 1) at which the engine fails; None for never.
     """
 
     def __init__(
@@ -61,83 +53,87 @@ class FakeCore:
         max_live: int | None = None,
         dies_at_step: int | None = None,
     ) -> None:
-        self.prompts: list[list[int]] = []
-        self.options: list[SequenceOptions] = []
-        self.cancelled: list[int] = []  #: Every id that `cancel` was called with.
-        self.paused: list[int] = []  #: Every id that `pause` was called with.
-        self.resumed: list[int] = []  #: Every id that `resume` was called with.
-        self.pinned: set[int] = set()  #: Sequences that ended well and were to be pinned.
-        self.is_running: bool = False  #: A thread is inside `run`.
+        self.prompts: list[list[int]] = []  #: The token ids of every submitted prompt.
+        self.options: list[SequenceOptions] = []  #: The options of every submitted prompt.
+        self.cancelled: list[int] = []  #: The ids passed to `cancel`.
+        self.paused: list[int] = []  #: The ids passed to `pause`.
+        self.resumed: list[int] = []  #: The ids passed to `resume`.
+        self.pinned: set[int] = set()  #: Pinned sequences that finished with "stop" or "length".
+        self.is_running: bool = False  #: Whether a thread is inside `run`.
         self.is_closed: bool = False
         self.is_released: bool = False
         self._replies = replies
         self._failures = dict(failures or {})
         self._timeouts = dict(timeouts or {})
         self._max_live = max_live
-        self._held: set[int] = set()  # Paused.
         self._dies_at_step = dies_at_step
         self._grants = 0 if hand_stepped else None
         self._changed = threading.Condition()
-        self._live: dict[int, _Sequence] = {}
-        self._doomed: set[int] = set()
-        self._outbox: list[Record] = []
-        self._stopping = False
+        self._live: dict[int, ScriptedSequence] = {}
+        self._suspended: set[int] = set()  # Paused sequences.
+        self._cancelling: set[int] = set()  # Cancelled sequences that end at the next step.
+        self._is_stopping = False
         self._failure = ""
         self._steps = 0
         self._prompt_tokens = 0
         self._completion_tokens = 0
-        self._trace: list[TraceEvent] | None = None
-        self.wake_fd: int
-        self.wake_fd, self._wake_writer = os.pipe()
-        weakref.finalize(self, _close_all, self.wake_fd, self._wake_writer)
+        self._trace = StepTrace()
+        self._outbox = RecordOutbox()
+        self.wake_fd: int = self._outbox.wake_fd
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
-        """Queue a prompt; returns the id of its sequence."""
+        """Queue a prompt and return the id of its sequence.
+
+        Raises:
+            EngineClosedError: If the core is closed.
+            EngineOverloadedError: If `max_live` sequences are live.
+        """
         with self._changed:
             if self.is_closed:
                 raise EngineClosedError("the core is closed")
 
             if self._max_live is not None and len(self._live) >= self._max_live:
-                raise EngineOverloadedError(f"{self._max_live} sequences run or wait")
+                raise EngineOverloadedError(
+                    f"{self._max_live} sequences are running or waiting, which is the limit"
+                )
 
             self.prompts.append(list(prompt_ids))
             self.options.append(options)
             sequence_id = len(self.prompts)
-            self._live[sequence_id] = _Sequence(
-                self._reply(sequence_id, prompt_ids), options, len(prompt_ids)
-            )
-            self._record("submitted", sequence_id, len(prompt_ids))
+            reply = self._reply(sequence_id, prompt_ids)
+            self._live[sequence_id] = ScriptedSequence(prompt_ids, options, reply)
+            self._trace.record("submitted", sequence_id, len(prompt_ids))
             self._changed.notify_all()
             return sequence_id
 
     def cancel(self, sequence_id: int) -> None:
-        """End a sequence at the next step; an unknown id does nothing."""
+        """End a sequence at the next step; an unknown id is ignored."""
         with self._changed:
             self.cancelled.append(sequence_id)
             if sequence_id in self._live:
-                self._doomed.add(sequence_id)
+                self._cancelling.add(sequence_id)
                 self._changed.notify_all()
 
     def pause(self, sequence_id: int) -> None:
-        """Give a sequence no more characters until `resume`."""
+        """Generate no more characters of a sequence until `resume`."""
         with self._changed:
             self.paused.append(sequence_id)
-            self._held.add(sequence_id)
+            self._suspended.add(sequence_id)
 
     def resume(self, sequence_id: int) -> None:
-        """Let a paused sequence go on."""
+        """Continue a paused sequence."""
         with self._changed:
             self.resumed.append(sequence_id)
-            self._held.discard(sequence_id)
+            self._suspended.discard(sequence_id)
             self._changed.notify_all()
 
     def unpin(self, sequence_id: int) -> None:
-        """Let go of a pinned sequence; an unknown id does nothing."""
+        """Release a pinned sequence; an unknown id is ignored."""
         with self._changed:
             self.pinned.discard(sequence_id)
 
     def reset(self) -> None:
-        """Forget what is pinned and set the counters to 0."""
+        """Release all pinned sequences and reset the counters to 0."""
         with self._changed:
             self.pinned.clear()
             self._steps = self._prompt_tokens = self._completion_tokens = 0
@@ -156,9 +152,9 @@ class FakeCore:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Make `run` return after the step it is in."""
+        """Make `run` return after the current step."""
         with self._changed:
-            self._stopping = True
+            self._is_stopping = True
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -168,43 +164,42 @@ class FakeCore:
             self._live.clear()
 
     def release(self) -> None:
-        """Nothing to free before the double itself is collected."""
+        """Record the call; the descriptor stays open while this object exists."""
         self.is_released = True
 
     def step(self) -> bool:
-        """Give every live sequence one character; false when there is none."""
+        """Generate one character of every live sequence; return False if there is none."""
         with self._changed:
-            moving = [number for number in self._live if number not in self._held | self._doomed]
-            moving += [number for number in self._live if number in self._doomed]
-            if not moving:
+            active = [
+                sequence_id
+                for sequence_id in self._live
+                if sequence_id not in self._suspended or sequence_id in self._cancelling
+            ]
+            if not active:
                 return False
 
             self._steps += 1
             if self._steps == self._dies_at_step:
-                self._die()
+                self._fail()
 
             rows = len(self._live)
-            records = [self._advance(sequence_id) for sequence_id in sorted(moving)]
+            records = [self._advance(sequence_id) for sequence_id in active]
             free_pages = _TOTAL_PAGES - len(self._live)
-            self._record("step", -1, rows, 0, rows, len(self._live), 0, free_pages)
-            self._post(records)
+            self._trace.record("step", -1, rows, 0, rows, len(self._live), 0, free_pages)
+            self._outbox.post(records)
             return True
 
     def drain(self) -> list[Record]:
-        """Everything since the last call."""
+        """Return all records since the last call."""
         with self._changed:
-            if self._outbox:
-                os.read(self.wake_fd, 1)
-
-            records, self._outbox = self._outbox, []
-            return records
+            return self._outbox.drain()
 
     def failure(self) -> str:
-        """Why the engine is dead; empty while it is not."""
+        """Return why the engine failed; empty while it has not."""
         return self._failure
 
     def statistics(self) -> CoreStatistics:
-        """A snapshot of the counters."""
+        """Return a snapshot of the counters."""
         with self._changed:
             return CoreStatistics(
                 num_running=len(self._live),
@@ -227,13 +222,12 @@ class FakeCore:
     def enable_trace(self) -> None:
         """Record submissions, ends and steps from now on. The clock counts events."""
         with self._changed:
-            self._trace = self._trace or []
+            self._trace.enable()
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
-        """The recorded events from a number on, and the number of the first of them."""
+        """Return the events from number `start`, and the number of the first of them."""
         with self._changed:
-            events = self._trace or []
-            return min(start, len(events)), events[start:]
+            return self._trace.read(start)
 
     def allow(self, num_steps: int) -> None:
         """Grant steps to a hand-stepped core."""
@@ -243,7 +237,7 @@ class FakeCore:
             self._changed.notify_all()
 
     def wait_until_stopped(self, timeout: float = 5) -> bool:
-        """Block until no thread is inside `run`; false if that takes longer than `timeout`."""
+        """Wait until no thread is inside `run`; return False after `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self.is_running, timeout)
 
@@ -255,8 +249,8 @@ class FakeCore:
 
     def _wait_for_work(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._can_step())
-            if self._stopping:
+            self._changed.wait_for(lambda: self._is_stopping or self._can_step())
+            if self._is_stopping:
                 return False
 
             if self._grants:
@@ -265,39 +259,36 @@ class FakeCore:
             return True
 
     def _can_step(self) -> bool:
-        # Cancelling needs no grant: the native core does it between steps, too.
-        if self._live.keys() <= self._held and not self._doomed:
+        if self._live.keys() <= self._suspended and not self._cancelling:
             return False
 
-        return self._grants is None or self._grants > 0 or self._is_doomed()
-
-    def _is_doomed(self) -> bool:
-        return self._doomed.issuperset(self._live)
+        # Cancellation needs no grant, since the native core also cancels between steps.
+        is_granted = self._grants is None or self._grants > 0
+        return is_granted or self._cancelling.issuperset(self._live)
 
     def _advance(self, sequence_id: int) -> Record:
+        """Generate the next character of a sequence; remove the sequence if that ends it."""
         sequence = self._live[sequence_id]
         text, finish_reason, error = "", None, self._failures.get(sequence_id)
-        prompt: tuple[TokenLogprob, ...] = ()
-        if sequence_id in self._doomed:
+        prompt_logprobs: tuple[TokenLogprob, ...] = ()
+        if sequence_id in self._cancelling:
             finish_reason, error = "abort", None
         elif error is not None:
             finish_reason = "error"
-        elif not self._process(sequence_id, sequence):
+        elif not sequence.run_logits_processors():
             finish_reason, error = "error", "a logits processor failed"
-        elif sequence.num_done == 1 and sequence_id in self._timeouts:
+        elif sequence.num_generated == 1 and sequence_id in self._timeouts:
             finish_reason, error = "timeout", self._timeouts[sequence_id]
         else:
-            prompt = self._prompt_logprobs(sequence_id, sequence)
-            text, finish_reason = self._next_character(sequence)
+            if sequence.num_generated == 0:
+                self._prompt_tokens += len(sequence.prompt_ids)
+
+            prompt_logprobs = sequence.prompt_logprobs()
+            text, finish_reason = sequence.next_token()
+            self._completion_tokens += len(text)
 
         if finish_reason is not None:
-            del self._live[sequence_id]
-            if sequence.options.is_pinned and finish_reason in ("stop", "length"):
-                self.pinned.add(sequence_id)
-
-            self._doomed.discard(sequence_id)
-            reason = _REASONS.index(finish_reason)
-            self._record("ended", sequence_id, reason, sequence.num_done)
+            self._end(sequence_id, finish_reason)
 
         return Record(
             sequence_id,
@@ -305,70 +296,23 @@ class FakeCore:
             tuple(map(ord, text)),
             finish_reason,
             error,
-            sequence.num_prompt,
-            sequence.num_done,
-            logprobs=self._logprobs(sequence, text),
-            prompt_logprobs=prompt,
+            len(sequence.prompt_ids),
+            sequence.num_generated,
+            logprobs=sequence.logprobs(text),
+            prompt_logprobs=prompt_logprobs,
         )
 
-    def _record(self, kind: EventKind, sequence_id: int, *values: int) -> None:
-        if self._trace is not None:
-            self._trace.append(TraceEvent(kind, sequence_id, 1000 * len(self._trace), 0, values))
+    def _end(self, sequence_id: int, finish_reason: str) -> None:
+        sequence = self._live.pop(sequence_id)
+        if sequence.options.is_pinned and finish_reason in ("stop", "length"):
+            self.pinned.add(sequence_id)
 
-    def _logprobs(self, sequence: _Sequence, text: str) -> tuple[TokenLogprob, ...]:
-        num_top = sequence.options.top_logprobs
-        return () if num_top is None else tuple(_made_up(ord(each), num_top) for each in text)
+        self._cancelling.discard(sequence_id)
+        reason = _REASONS.index(finish_reason)
+        self._trace.record("ended", sequence_id, reason, sequence.num_generated)
 
-    def _process(self, sequence_id: int, sequence: _Sequence) -> bool:
-        processors = sequence.options.logits_processors
-        if not isinstance(processors, LogitsProcessors):
-            return True
-
-        import numpy as np
-
-        said = map(ord, sequence.reply[: sequence.num_done])
-        token_ids = (*self.prompts[sequence_id - 1], *said)
-        return processors.run(token_ids, np.zeros(_VOCAB_SIZE, np.float32))
-
-    def _prompt_logprobs(self, sequence_id: int, sequence: _Sequence) -> tuple[TokenLogprob, ...]:
-        num_top = sequence.options.prompt_logprobs
-        if num_top is None or sequence.num_done > 0:
-            return ()
-
-        return tuple(_made_up(each, num_top) for each in self.prompts[sequence_id - 1][1:])
-
-    def _die(self) -> NoReturn:
-        self._failure = "the script says so"
+    def _fail(self) -> NoReturn:
+        self._failure = "scripted failure"
         self._failures = dict.fromkeys(self._live, self._failure)
-        self._post([self._advance(sequence_id) for sequence_id in list(self._live)])
+        self._outbox.post([self._advance(sequence_id) for sequence_id in list(self._live)])
         raise EngineDeadError(self._failure)
-
-    def _next_character(self, sequence: _Sequence) -> tuple[str, str | None]:
-        if sequence.num_done == 0:
-            self._prompt_tokens += sequence.num_prompt
-
-        if sequence.num_done >= len(sequence.reply):
-            return "", "stop"
-
-        text = sequence.reply[sequence.num_done]
-        sequence.num_done += 1
-        self._completion_tokens += 1
-        limit = sequence.options.max_tokens
-        return text, "length" if limit is not None and sequence.num_done >= limit else None
-
-    def _post(self, records: list[Record]) -> None:
-        if not self._outbox:
-            os.write(self._wake_writer, b"!")
-
-        self._outbox += records
-
-
-def _made_up(token_id: int, num_top: int) -> TokenLogprob:
-    half = math.log(0.5)
-    top = tuple(((token_id + index) % _VOCAB_SIZE, half * (index + 1)) for index in range(num_top))
-    return TokenLogprob(token_id, half, top)
-
-
-def _close_all(*descriptors: int) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

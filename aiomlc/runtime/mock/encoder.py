@@ -1,4 +1,4 @@
-"""An encoder without a model: a token's vector is its number, its place and a one."""
+"""An encoder without a model, whose hidden states reveal its inputs."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ _MAX_TOKENS = 16
 
 @final
 class FakeEncoder:
-    """An encoder whose answers can be told from its inputs.
-
-    The states of a text of n tokens are n rows `[token id, position, 1]`.
+    """An encoder whose hidden state of a token is `[token id, position, 1]`.
 
     Args:
-        hand_stepped: A batch waits for a call of `allow`, so that a test decides when it ends.
-        failure: What the next batch raises.
+        hand_stepped: Whether each batch waits for a call of `allow`, so that a test controls
+            when it ends.
+        failure: The exception that the next batch raises, or None.
     """
 
     def __init__(self, *, hand_stepped: bool = False, failure: Exception | None = None) -> None:
-        self.batches: list[list[list[int]]] = []  #: The texts of each forward pass.
+        self.batches: list[list[list[int]]] = []  #: The inputs of each forward pass.
         self.failure = failure
         self._gate = threading.Semaphore(0) if hand_stepped else None
-        self._begun = threading.Condition()
+        self._batch_started = threading.Condition()
 
-    def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """float32 `[tokens of all texts, 3]`."""
-        with self._begun:
-            self.batches.append([list(text) for text in texts])
-            self._begun.notify_all()
+    def forward(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the hidden states of all inputs: float32 `[total tokens, 3]`."""
+        with self._batch_started:
+            self.batches.append([list(token_ids) for token_ids in inputs])
+            self._batch_started.notify_all()
 
         if self._gate is not None:
             self._gate.acquire()
@@ -54,22 +53,26 @@ class FakeEncoder:
         if failure is not None:
             raise failure
 
-        rows = [(token, place, 1) for text in texts for place, token in enumerate(text)]
+        rows = [
+            (token_id, position, 1)
+            for token_ids in inputs
+            for position, token_id in enumerate(token_ids)
+        ]
         return np.array(rows, np.float32)
 
     def allow(self, batches: int = 1) -> None:
-        """Let so many batches end."""
+        """Let this many batches end."""
         if self._gate is not None:
             self._gate.release(batches)
 
     def wait_for_batches(self, count: int) -> None:
-        """Block until so many batches have begun."""
-        with self._begun:
-            self._begun.wait_for(lambda: len(self.batches) >= count)
+        """Wait until this many batches have started."""
+        with self._batch_started:
+            self._batch_started.wait_for(lambda: len(self.batches) >= count)
 
 
 def fake_encoder(encoder: FakeEncoder, *, batch_tokens: int = 64) -> LoadedEncoder:
-    """A loaded encoder around a double: letters for tokens, none special, at most 16 of them."""
+    """Return a loaded encoder with letters as tokens and at most 16 tokens for each input."""
     letters = {chr(ord("a") + index): index for index in range(26)}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="a"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")

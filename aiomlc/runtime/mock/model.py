@@ -1,4 +1,4 @@
-"""A model that needs no files: bytes for tokens, and a core that needs no model."""
+"""Models without files, whose tokens are bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHATML = (
 
 
 def fake_model(core: Core, *, context_window: int = 1024, model_name: str = "fake") -> LoadedModel:
-    """A loaded model around a core: bytes for tokens, ChatML for a template, Hermes' tools."""
+    """Return a loaded model with this core, a ChatML template and Hermes' tool-call format."""
     return LoadedModel(
         core=core,
         tokenizer=_byte_tokenizer(),
@@ -40,16 +40,17 @@ def fake_model(core: Core, *, context_window: int = 1024, model_name: str = "fak
 
 
 def echo_model() -> LoadedModel:
-    """The model `mock://echo`, which answers every prompt with that prompt."""
+    """Return the model `mock://echo`, whose reply to every prompt is the prompt itself."""
     return fake_model(FakeCore(_byte_tokenizer().decode), model_name=ECHO)
 
 
 def _byte_tokenizer() -> Tokenizer:
-    # Printable bytes stand for themselves, the others for characters above, in order.
+    # GPT-2's byte-level alphabet: a printable byte is its own character; the remaining bytes are
+    # the characters from 256 on, in order.
     alphabet = set(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    others = iter(sorted(character for character in alphabet if ord(character) > 255))
+    substitutes = iter(sorted(character for character in alphabet if ord(character) > 255))
     vocabulary = {
-        (chr(byte) if chr(byte) in alphabet else next(others)): byte for byte in range(256)
+        (chr(byte) if chr(byte) in alphabet else next(substitutes)): byte for byte in range(256)
     }
     backend = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,8 +1,12 @@
-"""The response template of a tokenizer's configuration, as our formats of calls and thoughts."""
+"""Translation of a tokenizer's `response_template` to our tool-call and reasoning formats.
+
+The template is transformers' description of how to parse a model's output; see
+`transformers.utils.chat_parsing`.
+"""
 
 from __future__ import annotations
 
-__all__ = ("AnswerFormats", "find_answer_formats", "read_response_template")
+__all__ = ("OutputFormats", "find_output_formats", "parse_response_template")
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -11,165 +15,185 @@ from typing import Any, NamedTuple
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat, find_reasoning_format
 from aiomlc.runtime.output_formats.tool_format import ToolFormat, find_tool_format
 from aiomlc.runtime.output_formats.tool_syntax.json_calls import JsonCalls
-from aiomlc.runtime.output_formats.tool_syntax.region_content import RegionContent, read_content
+from aiomlc.runtime.output_formats.tool_syntax.region_content import (
+    RegionContent,
+    parse_content_type,
+)
 from aiomlc.runtime.output_formats.tool_syntax.templated_calls import (
     PLACEHOLDER,
     RegionEnd,
     TemplatedCalls,
 )
 
-_THOUGHTS = ("thinking", "reasoning_content", "reasoning")
-_END = "eos"  # Of the answer, which we learn from the engine.
-_KEYS = {
+_REASONING_FIELDS = ("thinking", "reasoning_content", "reasoning")
+_EOS = "eos"  # Names the end of the completion, which the engine reports.
+_SUPPORTED_KEYS = {
     *("open", "open_pattern", "close", "close_pattern", "content", "content_args"),
     *("repeats", "optional", "transform", "transform_each"),
 }
-_OPENAI = {"type": "function", "function": "{content}"}
-# The characters that a pattern repeats, chooses or takes as anything end the text it begins with.
+_OPENAI_CALL = {"type": "function", "function": "{content}"}
+# A literal character of a regular expression, not followed by a quantifier that may drop it.
 _LITERAL = re.compile(r"(?:\\\W|[^\\.^$*+?{}\[\]|()])(?![*?{])")
 
 
 IsEnd = Callable[[str], bool]
 
 
-def _is_never(text: str) -> bool:
+def _never_ends(text: str) -> bool:
     del text
     return False
 
 
-class AnswerFormats(NamedTuple):
-    """How an answer shows calls of tools and thoughts; None: not at all, or not as we know."""
+class OutputFormats(NamedTuple):
+    """The formats of tool calls and of reasoning; None if a model has none or an unknown one."""
 
     tool_format: ToolFormat | None
     reasoning_format: ReasoningFormat | None
 
 
-def find_answer_formats(
-    chat_template: str | None, response_template: object, is_end: IsEnd = _is_never
-) -> AnswerFormats:
-    """The formats that a model's chat template teaches, or else those of its response template.
+def find_output_formats(
+    chat_template: str | None, response_template: object, is_end: IsEnd = _never_ends
+) -> OutputFormats:
+    """Return the formats of the chat template, else those of the response template.
 
-    A form that the chat template shows is read as it comes and can be enforced, so it goes first;
-    but not where the response template has patterns for what only looks like a list of JSON.
+    A known format of the chat template takes precedence, since its arguments can be streamed and
+    its calls enforced. The exception is JSON between the same markers, if the response template
+    describes another syntax there.
+
+    Args:
+        chat_template: The text of the chat template.
+        response_template: The `response_template` of the tokenizer configuration.
+        is_end: Returns whether a string is a token that ends a completion.
     """
-    declared = read_response_template(response_template, is_end)
+    declared = parse_response_template(response_template, is_end)
     if chat_template is None:
         return declared
 
-    calls, told = find_tool_format(chat_template), declared.tool_format
-    if calls is None or (told is not None and _differ(calls, told)):
-        calls = told
+    tool_format = find_tool_format(chat_template)
+    if tool_format is None or (
+        declared.tool_format is not None and _contradicts(tool_format, declared.tool_format)
+    ):
+        tool_format = declared.tool_format
 
-    return AnswerFormats(calls, find_reasoning_format(chat_template) or declared.reasoning_format)
-
-
-def _differ(shown: ToolFormat, declared: ToolFormat) -> bool:
-    is_other_syntax = isinstance(shown.syntax, JsonCalls) != isinstance(declared.syntax, JsonCalls)
-    is_guess = isinstance(shown.syntax, JsonCalls) and is_other_syntax
-    return is_guess or not declared.start_marker.startswith(shown.start_marker)
+    return OutputFormats(
+        tool_format, find_reasoning_format(chat_template) or declared.reasoning_format
+    )
 
 
-def read_response_template(template: object, is_end: IsEnd = _is_never) -> AnswerFormats:
-    """What a template says of calls and thoughts; nothing, where it needs more than we know.
+def _contradicts(detected: ToolFormat, declared: ToolFormat) -> bool:
+    # JSON is what a chat template with no more specific signature is assumed to ask for.
+    is_json = isinstance(detected.syntax, JsonCalls)
+    is_other_syntax = is_json and not isinstance(declared.syntax, JsonCalls)
+    return is_other_syntax or not declared.start_marker.startswith(detected.start_marker)
+
+
+def parse_response_template(template: object, is_end: IsEnd = _never_ends) -> OutputFormats:
+    """Return the formats that a response template describes, as far as they are supported.
 
     Args:
-        is_end: Whether a text is a token that ends an answer, and is never seen in it.
+        template: The `response_template` of the tokenizer configuration.
+        is_end: Returns whether a string is a token that ends a completion. Such a token never
+            occurs in the text.
     """
     fields = template.get("fields") if isinstance(template, Mapping) else None
     if not isinstance(fields, Mapping) or not all(
-        isinstance(given, Mapping) for given in fields.values()
+        isinstance(field, Mapping) for field in fields.values()
     ):
-        return AnswerFormats(None, None)
+        return OutputFormats(None, None)
 
-    # An answer that has marks of its own is told apart in another way than ours.
+    # Our parsers take all text outside of reasoning and calls as content, so they cannot parse
+    # content that has its own markers.
     content = fields.get("content", {})
     if "open" in content or "open_pattern" in content:
-        return AnswerFormats(None, None)
+        return OutputFormats(None, None)
 
-    thoughts = next((fields[name] for name in _THOUGHTS if name in fields), None)
-    calls = fields.get("tool_calls")
-    return AnswerFormats(
-        None if calls is None else _tool_format(calls, is_end),
-        None if thoughts is None else _reasoning_format(thoughts),
+    reasoning = next((fields[name] for name in _REASONING_FIELDS if name in fields), None)
+    tool_calls = fields.get("tool_calls")
+    return OutputFormats(
+        None if tool_calls is None else _tool_format(tool_calls, is_end),
+        None if reasoning is None else _reasoning_format(reasoning),
     )
 
 
 def _reasoning_format(field: Mapping[str, Any]) -> ReasoningFormat | None:
-    match _texts(field.get("open")), _texts(field.get("close")):
-        case (begin,), (end,):
-            return ReasoningFormat(begin, end)
+    match _strings(field.get("open")), _strings(field.get("close")):
+        case (start_marker,), (end_marker,):
+            return ReasoningFormat(start_marker, end_marker)
         case _:
             return None
 
 
 def _tool_format(field: Mapping[str, Any], is_end: IsEnd) -> ToolFormat | None:
-    arguments = field.get("content_args") or {}
+    content_args = field.get("content_args") or {}
     has_two_ends = {"close", "close_pattern"} <= field.keys()
-    if field.keys() - _KEYS or has_two_ends or not isinstance(arguments, Mapping):
+    if field.keys() - _SUPPORTED_KEYS or has_two_ends or not isinstance(content_args, Mapping):
         return None
 
-    content = read_content(field.get("content", "text"), arguments)
-    if content is None or not _is_plain(field.get("transform")):
+    content = parse_content_type(field.get("content", "text"), content_args)
+    if content is None or not _has_whole_placeholders(field.get("transform")):
         return None
 
-    closes = tuple(text for text in _texts(field.get("close")) if not is_end(text))
-    begin = field.get("open")
-    if closes and isinstance(begin, str) and begin and _is_json_of_openai(field):
+    end_markers = tuple(text for text in _strings(field.get("close")) if not is_end(text))
+    start_marker = field.get("open")
+    if end_markers and isinstance(start_marker, str) and start_marker and _is_openai_json(field):
         syntax = JsonCalls()
-        return ToolFormat("response_template", begin, closes[0], syntax, (), separator="")
+        return ToolFormat(
+            "response_template", start_marker, end_markers[0], syntax, (), separator=""
+        )
 
-    return _by_patterns(field, closes, content)
-
-
-def _is_json_of_openai(field: Mapping[str, Any]) -> bool:
-    """Whether the calls are in the form whose arguments are streamed, and that is enforced."""
-    is_bare = field.get("transform") in (None, _OPENAI) and not field.get("transform_each")
-    return is_bare and field.get("content") == "json" and not field.get("content_args")
+    return _templated_format(field, end_markers, content)
 
 
-def _by_patterns(
-    field: Mapping[str, Any], closes: tuple[str, ...], content: RegionContent
+def _is_openai_json(field: Mapping[str, Any]) -> bool:
+    """Whether calls are OpenAI's JSON objects, which can be streamed and enforced."""
+    is_unchanged = field.get("transform") in (None, _OPENAI_CALL)
+    is_json = field.get("content") == "json" and not field.get("content_args")
+    return is_json and is_unchanged and not field.get("transform_each")
+
+
+def _templated_format(
+    field: Mapping[str, Any], end_markers: tuple[str, ...], content: RegionContent
 ) -> ToolFormat | None:
-    opening = _opening(field)
-    if opening is None or not opening[0]:
+    start = _region_start(field)
+    if start is None or not start[0]:
         return None
 
-    begin, pattern = opening
+    start_marker, start_pattern = start
     try:
-        end = _region_end(field, closes)
+        end = _region_end(field, end_markers)
     except (re.error, TypeError):
         return None
 
-    close = end.pattern.pattern if end is not None else ""
+    end_pattern = end.pattern.pattern if end is not None else ""
     syntax = TemplatedCalls(
-        begin,
-        pattern,
+        start_marker,
+        start_pattern,
         end,
         content,
         transform=field.get("transform"),
-        of_each=bool(field.get("transform_each")),
-        marks=(_unescaped(pattern.pattern), _unescaped(close), *content.marks),
+        transform_each=bool(field.get("transform_each")),
+        markers=(_unescape(start_pattern.pattern), _unescape(end_pattern), *content.markers),
     )
-    return ToolFormat("response_template", begin, "", syntax, ())
+    return ToolFormat("response_template", start_marker, "", syntax, ())
 
 
-def _opening(field: Mapping[str, Any]) -> tuple[str, re.Pattern[str]] | None:
-    """What every call begins with, and the pattern of a whole beginning."""
-    texts = _texts(field.get("open"))
-    if texts and "open_pattern" not in field:
-        ordered = sorted(texts, key=len, reverse=True)
-        return _shared_beginning(ordered), re.compile("|".join(map(re.escape, ordered)))
+def _region_start(field: Mapping[str, Any]) -> tuple[str, re.Pattern[str]] | None:
+    """Return the literal prefix of every region, and the pattern of a region's start."""
+    strings = _strings(field.get("open"))
+    if strings and "open_pattern" not in field:
+        ordered = sorted(strings, key=len, reverse=True)
+        return _common_prefix(ordered), re.compile("|".join(map(re.escape, ordered)))
 
     try:
         pattern = re.compile(field["open_pattern"].removeprefix(r"\s*"), re.DOTALL)
     except (re.error, AttributeError, KeyError, TypeError):
         return None
 
-    return _beginning(pattern.pattern), pattern
+    return _literal_prefix(pattern.pattern), pattern
 
 
-def _shared_beginning(texts: Collection[str]) -> str:
-    first, last = min(texts), max(texts)
+def _common_prefix(strings: Collection[str]) -> str:
+    first, last = min(strings), max(strings)
     for length, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
             return first[:length]
@@ -177,28 +201,29 @@ def _shared_beginning(texts: Collection[str]) -> str:
     return first
 
 
-def _region_end(field: Mapping[str, Any], closes: tuple[str, ...]) -> RegionEnd | None:
-    """What closes a region; None: the end of the answer alone."""
+def _region_end(field: Mapping[str, Any], end_markers: tuple[str, ...]) -> RegionEnd | None:
+    """Return the end of a region, or None if only the end of the completion ends it."""
     if "close_pattern" in field:
-        return RegionEnd(re.compile(field["close_pattern"], re.DOTALL), may_grow=True)
+        return RegionEnd(re.compile(field["close_pattern"], re.DOTALL), may_extend=True)
 
-    return RegionEnd.of_texts(closes) if closes else None
+    return RegionEnd.from_strings(end_markers) if end_markers else None
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    texts = value if isinstance(value, list) else [value]
+def _strings(value: object) -> tuple[str, ...]:
+    """Return the distinct strings of a string or a list, without the end of the completion."""
+    values = value if isinstance(value, list) else [value]
     return tuple(
-        dict.fromkeys(text for text in texts if isinstance(text, str) and text not in ("", _END))
+        dict.fromkeys(text for text in values if isinstance(text, str) and text not in ("", _EOS))
     )
 
 
-def _is_plain(transform: object) -> bool:
-    """Whether every placeholder is a whole string."""
+def _has_whole_placeholders(transform: object) -> bool:
+    """Whether every placeholder of a template is an entire string, not a part of one."""
     if isinstance(transform, Mapping):
-        return all(map(_is_plain, transform.values()))
+        return all(map(_has_whole_placeholders, transform.values()))
 
     if isinstance(transform, list):
-        return all(map(_is_plain, transform))
+        return all(map(_has_whole_placeholders, transform))
 
     if not isinstance(transform, str) or PLACEHOLDER.search(transform) is None:
         return True
@@ -206,19 +231,19 @@ def _is_plain(transform: object) -> bool:
     return PLACEHOLDER.fullmatch(transform) is not None
 
 
-def _beginning(pattern: str) -> str:
-    """The text that whatever matches begins with; empty where there may be several."""
+def _literal_prefix(pattern: str) -> str:
+    """Return the text that every match starts with; empty if there are alternatives."""
     if "|" in re.sub(r"\\.|\(.*\)", "", pattern):
         return ""
 
-    parts = []
-    at = 0
-    while (literal := _LITERAL.match(pattern, at)) is not None:
-        parts.append(literal[0].removeprefix("\\"))
-        at = literal.end()
+    characters = []
+    position = 0
+    while (literal := _LITERAL.match(pattern, position)) is not None:
+        characters.append(literal[0].removeprefix("\\"))
+        position = literal.end()
 
-    return "".join(parts)
+    return "".join(characters)
 
 
-def _unescaped(pattern: str) -> str:
+def _unescape(pattern: str) -> str:
     return re.sub(r"\\(\W)", r"\1", pattern)

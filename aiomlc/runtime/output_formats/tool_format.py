@@ -1,6 +1,6 @@
-"""The forms in which models write calls of tools: data, by which one parser reads them all."""
+"""The tool-call formats of model families, as data for one parser and one grammar builder."""
 
-# ruff: noqa: RUF001 - DeepSeek's marks look like ASCII.
+# ruff: noqa: RUF001 - DeepSeek's markers contain characters that look like ASCII.
 
 from __future__ import annotations
 
@@ -17,43 +17,48 @@ from aiomlc.runtime.output_formats.tool_syntax.tagged_calls import TaggedCalls
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """Calls in a syntax, between two marks.
+    """A tool-call syntax and the markers around it.
 
-    The format of a model is the first whose `signature` are all in its chat template and whose
-    `excludes` are not.
+    A model uses the first format of `TOOL_FORMATS` whose `signature` strings all occur in the
+    model's chat template and none of whose `excludes` strings do.
     """
 
     name: str
     start_marker: str
-    end_marker: str  #: Empty: the calls last to the end of the answer.
+    end_marker: str  #: Empty if the calls extend to the end of the completion.
     syntax: ToolSyntax
     signature: tuple[str, ...]
     excludes: tuple[str, ...] = ()
-    separator: str | None = None  #: Between calls with marks of their own; None: there is one pair.
-    marker_optional: bool = False  #: An answer may also begin with a call, without the mark.
+    #: Text between calls that each have their own markers; None if all calls share one pair.
+    separator: str | None = None
+    #: Whether a completion may also start with a call that lacks the start marker.
+    marker_optional: bool = False
     id_prefix: str = "call_"
-    id_length: int = 24  #: Characters after the prefix.
+    id_length: int = 24  #: Number of characters after `id_prefix`.
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """The marks, which the text must show even where the vocabulary calls them special."""
+    def markers(self) -> tuple[str, ...]:
+        """Strings that detokenization must keep even if they are special tokens."""
         return tuple(
-            mark for mark in (self.start_marker, self.end_marker, *self.syntax.marks) if mark
+            marker
+            for marker in (self.start_marker, self.end_marker, *self.syntax.markers)
+            if marker
         )
 
 
-# DeepSeek's.
+# DeepSeek's markers of a single call.
 _CALL_BEGIN = "<｜tool▁call▁begin｜>"
 _CALL_END = "<｜tool▁call▁end｜>"
 _SEPARATOR = "<｜tool▁sep｜>"
 
 TOOL_FORMATS = (
-    # Hermes, Qwen 2.5 and 3, and the bundled model. Others put XML between the same marks.
+    # Hermes, Qwen 2.5, Qwen 3 and the bundled model. Excluded are formats with XML between the
+    # same markers.
     ToolFormat(
         name="hermes",
         start_marker="<tool_call>",
         end_marker="</tool_call>",
-        syntax=JsonCalls(before="\n", after="\n"),
+        syntax=JsonCalls(prefix="\n", suffix="\n"),
         signature=("<tool_call>",),
         excludes=("<function=", "<arg_key>"),
         separator="\n",
@@ -63,15 +68,15 @@ TOOL_FORMATS = (
         start_marker="<tool_call>",
         end_marker="</tool_call>",
         syntax=TaggedCalls(
-            opens="<function=",
+            call_prefix="<function=",
             name_end=">",
-            key_begin="<parameter=",
+            key_start="<parameter=",
             key_end=">",
             value_end="</parameter>",
-            closes="</function>",
+            call_suffix="</function>",
             padding="\n",
-            before="\n",
-            after="\n",
+            prefix="\n",
+            suffix="\n",
         ),
         signature=("<tool_call>", "<function=", "<parameter="),
         separator="\n",
@@ -81,32 +86,32 @@ TOOL_FORMATS = (
         start_marker="<tool_call>",
         end_marker="</tool_call>",
         syntax=TaggedCalls(
-            key_begin="<arg_key>",
+            key_start="<arg_key>",
             key_end="</arg_key>",
-            value_begin="<arg_value>",
+            value_start="<arg_value>",
             value_end="</arg_value>",
-            marks=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+            markers=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
         ),
         signature=("<tool_call>", "<arg_key>"),
         separator="\n",
     ),
-    # Mistral's first form, a JSON list; its template refuses ids of another length.
+    # Mistral's first format, a JSON list. Its template rejects ids of any other length.
     ToolFormat(
         name="mistral",
         start_marker="[TOOL_CALLS]",
         end_marker="",
-        syntax=JsonCalls(between="[,]", before=" [", separator=", ", after="]"),
+        syntax=JsonCalls(delimiters="[,]", prefix=" [", separator=", ", suffix="]"),
         signature=("[TOOL_CALLS]",),
         excludes=("[ARGS]", "[CALL_ID]"),
         id_prefix="",
         id_length=9,
     ),
-    # Mistral's later forms, with the mark before every call.
+    # Mistral's later formats, with the start marker before every call.
     ToolFormat(
         name="mistral_named",
         start_marker="[TOOL_CALLS]",
         end_marker="",
-        syntax=NamedJsonCalls("[ARGS]", id_mark="[CALL_ID]", marks=("[ARGS]", "[CALL_ID]")),
+        syntax=NamedJsonCalls("[ARGS]", id_marker="[CALL_ID]", markers=("[ARGS]", "[CALL_ID]")),
         signature=("[TOOL_CALLS]", "[ARGS]"),
         separator="",
         id_prefix="",
@@ -116,22 +121,23 @@ TOOL_FORMATS = (
         name="llama3",
         start_marker="<|python_tag|>",
         end_marker="",
-        syntax=JsonCalls(between=";", separator="; ", arguments_key="parameters"),
+        syntax=JsonCalls(delimiters=";", separator="; ", arguments_key="parameters"),
         signature=('{"name": function name, "parameters":',),
         marker_optional=True,
     ),
-    # LFM 2, whose template shows the marks of tools only, and 2.5, which shows those of calls.
+    # The template of LFM 2 contains only the markers of the tool list, that of LFM 2.5 those of
+    # the calls.
     *(
         ToolFormat(
             name=name,
             start_marker="<|tool_call_start|>",
             end_marker="<|tool_call_end|>",
             syntax=PythonicCalls(),
-            signature=(mark,),
+            signature=(marker,),
         )
-        for name, mark in (("lfm2", "<|tool_list_start|>"), ("lfm2.5", "<|tool_call_start|>"))
+        for name, marker in (("lfm2", "<|tool_list_start|>"), ("lfm2.5", "<|tool_call_start|>"))
     ),
-    # Llama 3.2 and 4 and ToolACE, where the template asks for it.
+    # Llama 3.2, Llama 4 and ToolACE, if the template asks for this format.
     ToolFormat(
         name="pythonic",
         start_marker="<|python_start|>",
@@ -140,7 +146,7 @@ TOOL_FORMATS = (
         signature=("[func_name1(",),
         marker_optional=True,
     ),
-    # Gorilla's, where the mark that tells of functions also begins each call.
+    # Gorilla, whose prompts introduce the list of functions with the same marker.
     ToolFormat(
         name="gorilla",
         start_marker="<<function>>",
@@ -156,12 +162,12 @@ TOOL_FORMATS = (
         end_marker="<｜tool▁calls▁end｜>",
         syntax=NamedJsonCalls(
             "\n```json\n",
-            opens=f"{_CALL_BEGIN}function{_SEPARATOR}",
+            call_prefix=f"{_CALL_BEGIN}function{_SEPARATOR}",
             arguments_end="\n```",
-            closes=_CALL_END,
+            call_suffix=_CALL_END,
             separator="\n",
-            repeats=True,
-            marks=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
+            allows_multiple=True,
+            markers=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
         ),
         signature=("<｜tool▁calls▁begin｜>", "```json"),
     ),
@@ -171,10 +177,10 @@ TOOL_FORMATS = (
         end_marker="<｜tool▁calls▁end｜>",
         syntax=NamedJsonCalls(
             _SEPARATOR,
-            opens=_CALL_BEGIN,
-            closes=_CALL_END,
-            repeats=True,
-            marks=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
+            call_prefix=_CALL_BEGIN,
+            call_suffix=_CALL_END,
+            allows_multiple=True,
+            markers=(_CALL_BEGIN, _CALL_END, _SEPARATOR),
         ),
         signature=("<｜tool▁calls▁begin｜>", _SEPARATOR),
         excludes=("```json",),
@@ -183,7 +189,7 @@ TOOL_FORMATS = (
 
 
 def find_tool_format(template_source: str) -> ToolFormat | None:
-    """The form that a chat template teaches; None if it is none of ours."""
+    """Return the format that a chat template teaches, or None if the template has no known one."""
     for tool_format in TOOL_FORMATS:
         if all(text in template_source for text in tool_format.signature) and not any(
             text in template_source for text in tool_format.excludes

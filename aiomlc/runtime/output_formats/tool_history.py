@@ -1,8 +1,8 @@
-"""The calls of tools in a history: as mappings, and as the text that a model writes."""
+"""Conversion of the tool calls in a chat history: to mappings, and to a model's own format."""
 
 from __future__ import annotations
 
-__all__ = ("with_arguments", "write_tool_calls")
+__all__ = ("render_tool_calls", "with_parsed_arguments")
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import HistoryCall
 from aiomlc.validation.json_values import read_json
 
 
-def with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool call whose arguments are the mapping that templates expect, not its JSON text.
+def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a tool call with its JSON arguments parsed, as chat templates expect.
 
     Raises:
-        BadRequestError: the arguments are not JSON.
+        BadRequestError: If the arguments are not valid JSON.
     """
     function = dict(call.get("function") or {})
     arguments = function.get("arguments")
@@ -26,27 +26,27 @@ def with_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
             function["arguments"] = read_json(arguments or "{}")
         except ValueError as error:
             raise BadRequestError(
-                f"messages: the text of the arguments of a tool call {error}", param="messages"
+                f"messages: the 'arguments' string of a tool call {error}", param="messages"
             ) from error
 
     return {**call, "function": function}
 
 
-def write_tool_calls(tool_format: ToolFormat, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Calls as a model of that form writes them.
+def render_tool_calls(tool_format: ToolFormat, calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return tool calls as the text that a model with this format generates.
 
     Raises:
-        BadRequestError: the arguments of a call are no JSON object.
+        BadRequestError: If the arguments of a call are not a JSON object.
     """
-    functions = [with_arguments(call)["function"] for call in calls]
+    functions = [with_parsed_arguments(call)["function"] for call in calls]
     for function in functions:
         if not isinstance(function["arguments"], Mapping):
             raise BadRequestError(
-                "messages: the text of the arguments of a tool call is no JSON object",
+                "messages: the 'arguments' of a tool call must be a JSON object",
                 param="messages",
             )
 
-    past = [HistoryCall(function["name"], function["arguments"]) for function in functions]
-    begin, end = tool_format.start_marker, tool_format.end_marker
-    bodies = tool_format.syntax.write(past)
-    return (tool_format.separator or "").join(f"{begin}{body}{end}" for body in bodies)
+    history = [HistoryCall(function["name"], function["arguments"]) for function in functions]
+    start, end = tool_format.start_marker, tool_format.end_marker
+    bodies = tool_format.syntax.render(history)
+    return (tool_format.separator or "").join(f"{start}{body}{end}" for body in bodies)

@@ -1,4 +1,4 @@
-"""MLC's conversation templates: a prompt's parts as JSON, put together without a language."""
+"""MLC LLM's conversation templates, which define the parts of a prompt as data."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pydantic import (
 
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
-from aiomlc.runtime.output_formats.tool_history import write_tool_calls
+from aiomlc.runtime.output_formats.tool_history import render_tool_calls
 from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, ToolPromptFormat
 
 _SYSTEM = "{system_message}"
-_END_OF_THOUGHTS = "</think>"
+_END_OF_REASONING = "</think>"
 _logger = logging.getLogger("aiomlc")
 _ROLE_TEMPLATES = {
     "user": "{user_message}",
@@ -36,11 +36,11 @@ _ROLE_TEMPLATES = {
 }
 
 _TokenId = Annotated[int, Field(strict=True, ge=0)]
-# Part of a prompt; None is a place of the functions.
-_Piece = str | None
+# A segment of a prompt; None stands for `{function_string}`.
+_Segment = str | None
 
 
-def _joined_text(content: object) -> object:
+def _join_text_parts(content: object) -> object:
     if not isinstance(content, list | tuple):
         return content
 
@@ -49,64 +49,68 @@ def _joined_text(content: object) -> object:
 
 def _part_text(part: object) -> str:
     if not isinstance(part, Mapping) or part.get("type") != "text":
-        raise ValueError("a content part that is no text is not supported")
+        raise ValueError("only content parts of type 'text' are supported")
 
     if not isinstance(text := part.get("text"), str):
-        raise ValueError("a text part has no text")
+        raise ValueError("the 'text' of a content part must be a string")
 
     return text
 
 
-_Content = Annotated[StrictStr | None, BeforeValidator(_joined_text)]
+_Content = Annotated[StrictStr | None, BeforeValidator(_join_text_parts)]
 
 
 @final
 class Conversation(BaseModel):
-    """How messages become a prompt, in the form of MLC's `conv_template`. Immutable.
+    """A chat template in the schema of MLC LLM's `conv_template`. Immutable.
 
-    A prompt is the system template, then for each message its role, `role_content_sep`, its
-    content within the role's template, and a separator; then the assistant's role and
-    `role_empty_sep`, after which the answer begins.
+    A prompt starts with the system template. For each message follow the text of its role,
+    `role_content_sep`, its content within the role's template, and a separator. The prompt ends
+    with the text of the assistant's role and `role_empty_sep`.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     name: StrictStr | None = None
     system_template: StrictStr = _SYSTEM
-    system_message: StrictStr = ""  #: Where a chat has none of its own.
-    system_prefix_token_ids: tuple[_TokenId, ...] | None = None  #: Before the prompt.
-    add_role_after_system_message: StrictBool = True  #: False: the first message has no role.
-    roles: dict[StrictStr, StrictStr]  #: What opens a message, by `user`, `assistant`, `tool`.
+    system_message: StrictStr = ""  #: The default system message.
+    system_prefix_token_ids: tuple[_TokenId, ...] | None = None  #: Tokens before the prompt.
+    #: Whether the first message after the system message starts with the text of its role.
+    add_role_after_system_message: StrictBool = True
+    roles: dict[StrictStr, StrictStr]  #: The text before a message, by `user`, `assistant`, `tool`.
     role_templates: Annotated[dict[StrictStr, StrictStr], Field(validate_default=True)] = {}
-    #: Role and content, before those of every chat. None as content opens an answer.
+    #: Role and content of messages before those of every request. If the content is None,
+    #: `role_empty_sep` follows the role.
     messages: tuple[tuple[StrictStr, _Content], ...] = ()
-    seps: tuple[StrictStr, ...]  #: After every message; of two the second is the assistant's.
+    #: The separators after messages: one for all, or the second for those of the assistant.
+    seps: tuple[StrictStr, ...]
     role_content_sep: StrictStr = ""
     role_empty_sep: StrictStr = ""
     stop_str: tuple[Annotated[str, Field(strict=True, min_length=1)], ...] = ()
     stop_token_ids: tuple[_TokenId, ...] = ()
-    strip_reasoning_in_history: StrictBool = False  #: Answers before the last question only.
-    function_string: StrictStr = ""  #: Where a chat offers no tools.
-    use_function_calling: StrictBool = False  #: State of MLC's; kept, and of no effect.
-    tool_prompt_format: ToolPromptFormat | None = (
-        None  #: Ours; None is a JSON list of the functions.
-    )
-    #: Ours: where there is nothing to say in it, `system_template` is left out.
+    #: Whether to omit the reasoning of assistant messages before the last user message.
+    strip_reasoning_in_history: StrictBool = False
+    function_string: StrictStr = ""  #: Replaces `{function_string}` if a request has no tools.
+    use_function_calling: StrictBool = False  #: Ignored; runtime state of MLC LLM.
+    #: The text that describes tools; None for a JSON list. An extension of MLC LLM's schema.
+    tool_prompt_format: ToolPromptFormat | None = None
+    #: Whether to omit `system_template` if there is neither a system message nor a description of
+    #: tools in it. An extension of MLC LLM's schema.
     bare_without_system: StrictBool | None = None
 
     @field_validator("role_templates")
     @classmethod
-    def _with_defaults(cls, templates: dict[str, str]) -> dict[str, str]:
+    def _add_default_role_templates(cls, templates: dict[str, str]) -> dict[str, str]:
         templates = {**_ROLE_TEMPLATES, **templates}
         for role, template in templates.items():
             if _placeholder(role) not in template:
-                raise ValueError(f"the template of {role!r} has no {_placeholder(role)}")
+                raise ValueError(f"the template of role {role!r} must contain {_placeholder(role)}")
 
         return templates
 
     @field_validator("seps")
     @classmethod
-    def _one_or_two(cls, seps: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_seps(cls, seps: tuple[str, ...]) -> tuple[str, ...]:
         if len(seps) not in (1, 2):
             raise ValueError("seps should have size 1 or 2.")
 
@@ -114,18 +118,18 @@ class Conversation(BaseModel):
 
     @field_validator("roles")
     @classmethod
-    def _with_both(cls, roles: dict[str, str]) -> dict[str, str]:
+    def _check_roles(cls, roles: dict[str, str]) -> dict[str, str]:
         for role in ("user", "assistant"):
             if role not in roles:
-                raise ValueError(f"there is no role {role!r}")
+                raise ValueError(f"roles must contain {role!r}")
 
         return roles
 
     @model_validator(mode="after")
-    def _knows_its_roles(self) -> Self:
+    def _check_message_roles(self) -> Self:
         for role, _ in self.messages:
             if role not in self.roles:
-                raise ValueError(f"messages have the role {role!r}, which roles does not")
+                raise ValueError(f"messages contain the role {role!r}, which is missing in roles")
 
         return self
 
@@ -137,17 +141,22 @@ class Conversation(BaseModel):
         path: str | PathLike[str] | None = None,
         field: str = "conv_template",
     ) -> Self:
-        """Validate the JSON object that `to_json_dict` makes; `path` and `field` say where it is.
+        """Validate a JSON object in MLC LLM's schema, such as one made by `to_json_dict`.
 
-        Fields that we do not know are logged and ignored, as upstream ignores them.
+        Unknown fields are ignored, as in MLC LLM, but logged.
+
+        Args:
+            fields: The JSON object.
+            path: The file that contains the object, for errors and the log.
+            field: The field that contains the object, for errors and the log.
 
         Raises:
-            ModelLoadError: a field is missing or wrong; the error names it.
+            ModelLoadError: If a field is missing or invalid; the error names it.
         """
         unknown = [name for name in fields if name not in cls.model_fields]
         if unknown:
             where = field if path is None else f"{path}: {field}"
-            _logger.warning("%s: unknown fields are ignored: %s", where, ", ".join(unknown))
+            _logger.warning("%s: ignoring unknown fields: %s", where, ", ".join(unknown))
 
         try:
             return cls.model_validate(
@@ -162,20 +171,27 @@ class Conversation(BaseModel):
             ) from error
 
     def to_json_dict(self) -> dict[str, Any]:
-        """The JSON object of this template; what is None is left out."""
+        """Return the JSON object of this template, without fields that are None."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
     def source(self) -> str:
-        """The texts of the template, in which the forms of calls and thoughts are looked for."""
-        marks = _END_OF_THOUGHTS if self.strip_reasoning_in_history else ""
-        form = self.tool_prompt_format or ToolPromptFormat()
-        texts = (self.system_template, *self.roles.values(), *self.role_templates.values())
-        told = (form.template, form.signature)
-        return "\n".join((*texts, *told, self.role_empty_sep, marks))
+        """The text in which the tool-call and reasoning formats of the template are detected."""
+        tool_prompt = self.tool_prompt_format or ToolPromptFormat()
+        return "\n".join(
+            (
+                self.system_template,
+                *self.roles.values(),
+                *self.role_templates.values(),
+                tool_prompt.template,
+                tool_prompt.signature,
+                self.role_empty_sep,
+                _END_OF_REASONING if self.strip_reasoning_in_history else "",
+            )
+        )
 
-    def takes(self, name: str) -> bool:
-        """Whether the template knows a variable: this kind has none."""
+    def has_variable(self, name: str) -> bool:
+        """Return False: a conversation template has no variables."""
         return False
 
     def render(
@@ -187,63 +203,70 @@ class Conversation(BaseModel):
         continue_final_message: bool = False,
         **variables: object,
     ) -> str:
-        """The prompt of `messages`, without `system_prefix_token_ids`.
+        """Return the prompt of a chat, without `system_prefix_token_ids`.
 
-        One to be continued ends with the last message's content. A system message replaces the
-        template's own and is the first.
+        Args:
+            messages: The messages in OpenAI's format. A system message must be the first; it
+                replaces the template's default.
+            tools: The offered tools in OpenAI's format.
+            add_generation_prompt: Whether the prompt ends with the start of an assistant message.
+            continue_final_message: Whether the prompt ends with the content of the last message.
+            **variables: Not supported by conversation templates.
 
         Raises:
-            BadRequestError: the template has no place for a message, its calls, tools or variables.
+            BadRequestError: If the template does not support a message, a tool call, tools or
+                variables.
         """
         if variables:
             raise BadRequestError(
-                f"the model's conversation template takes no variables: {sorted(variables)}",
+                f"the model's conversation template has no variables, got {sorted(variables)}",
                 param="chat_template_kwargs",
             )
 
-        system, turns = self._split(messages)
+        system, turns = self._split_system(messages)
         template = self.system_template
         if self.bare_without_system and not system and not (tools and FUNCTIONS in template):
             template = ""
 
-        pieces = _filled(template, _SYSTEM, system)
-        without_role = pieces != [""] and not self.add_role_after_system_message
+        segments = _fill(template, _SYSTEM, system)
+        omit_first_role = segments != [""] and not self.add_role_after_system_message
         turns = [*self.messages, *turns]
         for position, (role, content) in enumerate(turns):
-            is_cut = continue_final_message and position == len(turns) - 1
-            pieces += self._turn(role, content, position > 0 or not without_role, is_cut)
+            is_continued = continue_final_message and position == len(turns) - 1
+            has_role = position > 0 or not omit_first_role
+            segments += self._render_turn(role, content, has_role, is_continued)
 
         if add_generation_prompt and not continue_final_message:
-            pieces += self._turn("assistant", None, has_role=True)
+            segments += self._render_turn("assistant", None, has_role=True)
 
-        return self._with_functions(pieces, tools)
+        return self._insert_functions(segments, tools)
 
-    def _split(
+    def _split_system(
         self, messages: Sequence[Mapping[str, Any]]
     ) -> tuple[str, list[tuple[str, str | None]]]:
-        """The system message, and the role and content of the others."""
+        """Return the system message, and the role and content of all other messages."""
         system = self.system_message
         if messages and _role(messages[0]) == "system":
             system = messages[0]["content"] or ""
             messages = messages[1:]
             if system and _SYSTEM not in self.system_template:
-                raise _refused("has no place for a system message")
+                raise _unsupported("does not support a system message")
 
-        questions = [n for n, message in enumerate(messages) if message["role"] == "user"]
-        last_question = questions[-1] if questions else 0
+        user_positions = [n for n, message in enumerate(messages) if message["role"] == "user"]
+        last_user = user_positions[-1] if user_positions else 0
         return system, [
-            (_role(message), self._content(message, is_past=position < last_question))
+            (_role(message), self._render_content(message, is_history=position < last_user))
             for position, message in enumerate(messages)
         ]
 
-    def _content(self, message: Mapping[str, Any], *, is_past: bool) -> str:
+    def _render_content(self, message: Mapping[str, Any], *, is_history: bool) -> str:
         content: str = message.get("content") or ""
         if message["role"] != "assistant":
             return content
 
-        if is_past and self.strip_reasoning_in_history:
-            _, mark, answer = content.rpartition(_END_OF_THOUGHTS)
-            content = answer.lstrip("\n") if mark else content
+        if is_history and self.strip_reasoning_in_history:
+            _, marker, answer = content.rpartition(_END_OF_REASONING)
+            content = answer.lstrip("\n") if marker else content
 
         calls = message.get("tool_calls")
         if not calls:
@@ -251,46 +274,49 @@ class Conversation(BaseModel):
 
         tool_format = find_tool_format(self.source)
         if tool_format is None:
-            raise _refused("shows no form of tool calls that we know")
+            raise _unsupported("has no known tool-call format")
 
-        written = write_tool_calls(tool_format, calls)
-        return f"{content}\n{written}" if content else written
+        rendered_calls = render_tool_calls(tool_format, calls)
+        return f"{content}\n{rendered_calls}" if content else rendered_calls
 
-    def _turn(
-        self, role: str, content: str | None, has_role: bool, is_cut: bool = False
-    ) -> list[_Piece]:
+    def _render_turn(
+        self, role: str, content: str | None, has_role: bool, is_continued: bool = False
+    ) -> list[_Segment]:
         if role not in self.roles:
-            raise _refused(f"has no role {role!r} after the beginning")
+            roles = ", ".join(self.roles)
+            raise _unsupported(
+                f"does not support the role {role!r}; roles after the system message: {roles}"
+            )
 
         if content is None:
-            return _filled(self.roles[role] + self.role_empty_sep)
+            return _fill(self.roles[role] + self.role_empty_sep)
 
-        opening = self.roles[role] + self.role_content_sep if has_role else ""
+        start = self.roles[role] + self.role_content_sep if has_role else ""
         placeholder = _placeholder(role)
         template = self.role_templates.get(role, placeholder)
-        if is_cut:
-            return [*_filled(opening + template.partition(placeholder)[0]), content]
+        if is_continued:
+            return [*_fill(start + template.partition(placeholder)[0]), content]
 
         separator = self.seps[-1] if role == "assistant" else self.seps[0]
-        return [*_filled(opening), *_filled(template, placeholder, content), separator]
+        return [*_fill(start), *_fill(template, placeholder, content), separator]
 
-    def _with_functions(
-        self, pieces: Sequence[_Piece], tools: Sequence[Mapping[str, Any]] | None
+    def _insert_functions(
+        self, segments: Sequence[_Segment], tools: Sequence[Mapping[str, Any]] | None
     ) -> str:
-        """The prompt, whose last place of functions has them and whose others are empty."""
-        places = [position for position, piece in enumerate(pieces) if piece is None]
+        """Join the segments, with the functions at the last `{function_string}` only."""
+        positions = [position for position, segment in enumerate(segments) if segment is None]
         functions = self.function_string
         if tools:
-            if not places:
-                raise _refused("has no place for tools", param="tools")
+            if not positions:
+                raise _unsupported("does not support tools", param="tools")
 
             functions = (self.tool_prompt_format or ToolPromptFormat()).render(tools)
 
-        filled = [piece or "" for piece in pieces]
-        if places:
-            filled[places[-1]] = functions
+        texts = [segment or "" for segment in segments]
+        if positions:
+            texts[positions[-1]] = functions
 
-        return "".join(filled)
+        return "".join(texts)
 
 
 def _placeholder(role: str) -> str:
@@ -302,14 +328,17 @@ def _role(message: Mapping[str, Any]) -> str:
     return "system" if role == "developer" else role
 
 
-def _filled(template: str, placeholder: str = "", content: str = "") -> list[_Piece]:
-    """A template with its content; what a content says is never taken for a placeholder."""
-    pieces: list[_Piece] = []
+def _fill(template: str, placeholder: str = "", content: str = "") -> list[_Segment]:
+    """Return the segments of a template with its content.
+
+    The template is split first, so that `{function_string}` within the content stays text.
+    """
+    segments: list[_Segment] = []
     for text in template.split(FUNCTIONS):
-        pieces += [text.replace(placeholder, content) if placeholder else text, None]
+        segments += [text.replace(placeholder, content) if placeholder else text, None]
 
-    return pieces[:-1]
+    return segments[:-1]
 
 
-def _refused(reason: str, param: str = "messages") -> BadRequestError:
+def _unsupported(reason: str, param: str = "messages") -> BadRequestError:
     return BadRequestError(f"the model's conversation template {reason}", param=param)

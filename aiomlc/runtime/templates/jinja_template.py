@@ -1,4 +1,4 @@
-"""A model's own chat template: Jinja in a sandbox, in the environment that its authors test in."""
+"""A model's Jinja chat template, in a sandbox and in the environment of transformers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from aiomlc.errors import BadRequestError, ModelLoadError
-from aiomlc.runtime.output_formats.tool_history import with_arguments
+from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
-# Marks the end of a text within a prompt; no template changes letters of this kind.
-_CUT_HERE = "\ue000\ue001\ue000"
-# What the code of a template can raise when it meets a value its author did not think of.
+# Marks the end of the final message's content within a prompt; private-use characters, which
+# templates do not change.
+_END_OF_CONTENT = "\ue000\ue001\ue000"
+# The exceptions that a template can raise for a value that its author did not expect.
 _TEMPLATE_FAILURES = (
     jinja2.TemplateError,
     ArithmeticError,
@@ -38,9 +39,17 @@ _TEMPLATE_FAILURES = (
 
 @final
 class ChatTemplate:
-    """Turn a conversation into the prompt its model was trained on. Thread-safe."""
+    """A Jinja chat template, which renders messages to a prompt. Thread-safe.
 
-    # What only a conversation template has.
+    Args:
+        source: The text of the template.
+        special_tokens: The texts of special tokens by variable name, such as `bos_token`.
+
+    Raises:
+        ModelLoadError: If the template is invalid.
+    """
+
+    # Only conversation templates define these.
     system_prefix_token_ids: ClassVar[tuple[int, ...] | None] = None
     stop_str: ClassVar[tuple[str, ...]] = ()
     stop_token_ids: ClassVar[tuple[int, ...]] = ()
@@ -52,22 +61,22 @@ class ChatTemplate:
             self._variables = meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise ModelLoadError(
-                f"the chat template is not valid: {error}", field="chat_template"
+                f"invalid chat template: {error}", field="chat_template"
             ) from error
 
         self.source = source
         self._special_tokens = dict(special_tokens or {})
-        self._knows_developer = "developer" in source
+        self._supports_developer = "developer" in source
 
     @classmethod
     def load(cls, directory: Path) -> Self | None:
-        """The template of a model directory; None if it has none.
+        """Return the template of a model directory, or None if it has none.
 
-        It is `chat_template.jinja`, else the field of `tokenizer_config.json`, which also names
-        the special tokens.
+        The template is `chat_template.jinja`, else the field `chat_template` of
+        `tokenizer_config.json`. This file also defines the special tokens.
 
         Raises:
-            ModelLoadError: a file is unreadable or the template is not valid.
+            ModelLoadError: If a file cannot be read or the template is invalid.
         """
         config_path = directory / "tokenizer_config.json"
         template_path = directory / "chat_template.jinja"
@@ -76,7 +85,7 @@ class ChatTemplate:
             source = template_path.read_text("utf-8") if template_path.is_file() else None
         except (OSError, ValueError) as error:
             raise ModelLoadError(
-                f"the chat template cannot be read: {error}", path=directory, field="chat_template"
+                f"cannot read the chat template: {error}", path=directory, field="chat_template"
             ) from error
 
         if source is None:
@@ -84,8 +93,8 @@ class ChatTemplate:
 
         return None if source is None else cls(source, _special_tokens(config))
 
-    def takes(self, name: str) -> bool:
-        """Whether the template knows a variable."""
+    def has_variable(self, name: str) -> bool:
+        """Whether the template reads a variable of this name."""
         return name in self._variables
 
     def render(
@@ -97,44 +106,51 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: object,
     ) -> str:
-        """The prompt of `messages`; one to be continued ends with the last message's content.
+        """Return the prompt of a chat.
+
+        Args:
+            messages: The messages in OpenAI's format.
+            tools: The offered tools in OpenAI's format.
+            add_generation_prompt: Whether the prompt ends with the start of an assistant message.
+            continue_final_message: Whether the prompt ends with the content of the last message.
+            **variables: Values for variables of the template.
 
         Raises:
-            BadRequestError: the template refuses the conversation, or fails on it.
+            BadRequestError: If the template rejects the messages or fails.
         """
         if continue_final_message:
             last = messages[-1]
-            messages = [*messages[:-1], {**last, "content": f"{last['content']}{_CUT_HERE}"}]
+            messages = [*messages[:-1], {**last, "content": f"{last['content']}{_END_OF_CONTENT}"}]
 
         context = {
             **self._special_tokens,
             **variables,
-            "messages": [self._message(message) for message in messages],
+            "messages": [self._template_message(message) for message in messages],
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            prompt = self._template.render(_plain(context))
+            prompt = self._template.render(_to_plain_json(context))
         except _TEMPLATE_FAILURES as error:
             raise BadRequestError(
-                f"the model's chat template refuses the messages: {error}", param="messages"
+                f"the model's chat template rejected the messages: {error}", param="messages"
             ) from error
 
-        return _cut(prompt) if continue_final_message else prompt
+        return _truncate(prompt) if continue_final_message else prompt
 
-    def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _template_message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         message = dict(message)
-        if message.get("role") == "developer" and not self._knows_developer:
+        if message.get("role") == "developer" and not self._supports_developer:
             message["role"] = "system"
 
         if calls := message.get("tool_calls"):
-            message["tool_calls"] = [with_arguments(call) for call in calls]
+            message["tool_calls"] = [with_parsed_arguments(call) for call in calls]
 
         return message
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}`: marks what the assistant said, for training; here only its body."""
+    """The tag `{% generation %}`, which marks assistant output for training. Renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja declares it so.
 
@@ -145,22 +161,22 @@ class _GenerationTag(Extension):
 
 
 class _RestrictedNamespace(Namespace):
-    """A namespace without private names, which are doors out of the sandbox."""
+    """A namespace without private names, which could be used to escape the sandbox."""
 
     def __init__(self, *args: Any, **values: Any) -> None:  # noqa: ANN401 - as `dict`.
         super().__init__(_restricted_dict(*args, **values))
 
     def __setitem__(self, name: str, value: object) -> None:
-        _refuse_private(name)
+        _reject_private(name)
         super().__setitem__(name, value)
 
 
-def _cut(prompt: str) -> str:
-    """The prompt up to where the content of its last message ends."""
-    prompt, mark, _ = prompt.rpartition(_CUT_HERE)
-    if not mark:
+def _truncate(prompt: str) -> str:
+    """Return the prompt up to the end of the last message's content."""
+    prompt, marker, _ = prompt.rpartition(_END_OF_CONTENT)
+    if not marker:
         raise BadRequestError(
-            "the model's chat template does not show the final message as it is",
+            "the model's chat template does not contain the final message verbatim",
             param="continue_final_message",
         )
 
@@ -186,12 +202,12 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _restricted_dict(*args: Any, **values: Any) -> dict[Any, Any]:  # noqa: ANN401 - as `dict`.
     result = dict(*args, **values)
     for name in result:
-        _refuse_private(name)
+        _reject_private(name)
 
     return result
 
 
-def _refuse_private(name: object) -> None:
+def _reject_private(name: object) -> None:
     if isinstance(name, str) and name.startswith("_"):
         raise SecurityError(f"the name {name!r} is private")
 
@@ -203,7 +219,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    # Jinja's own filter escapes for HTML, which no model was trained on.
+    # Jinja's own filter escapes HTML, which the prompts of training data do not contain.
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -221,8 +237,8 @@ def _strftime_now(format: str) -> str:  # noqa: A002 - templates may pass it by 
     return datetime.now().strftime(format)
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type.
-    """Rebuild a value from plain JSON types, so that a template can reach no other object."""
+def _to_plain_json(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type.
+    """Copy a value to plain JSON types, so that a template cannot reach any other object."""
     if value is None or isinstance(value, bool):
         return value
 
@@ -231,19 +247,19 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type.
             return kind(value)
 
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): _to_plain_json(inner) for key, inner in value.items()}
 
     if isinstance(value, Sequence):
-        return [_plain(inner) for inner in value]
+        return [_to_plain_json(inner) for inner in value]
 
-    raise BadRequestError(f"a {type(value).__name__} is not a JSON value", param="messages")
+    raise BadRequestError(f"expected a JSON value, got {type(value).__name__}", param="messages")
 
 
 def _default_template(field: object) -> str | None:
     if isinstance(field, str):
         return field
 
-    if isinstance(field, list):  # Named templates; the others are for special uses.
+    if isinstance(field, list):  # Named templates for different uses.
         named = {entry.get("name"): entry.get("template") for entry in field}
         return named.get("default")
 

@@ -1,4 +1,4 @@
-"""What turns messages into a prompt, of whichever kind, and where a model's own is found."""
+"""The interface of both kinds of chat templates, and the lookup of a model's template."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class PromptTemplate(Protocol):
 
     @property
     def source(self) -> str:
-        """Its text, in which the forms of calls and thoughts are looked for."""
+        """The text in which the tool-call and reasoning formats of the template are detected."""
 
     @property
     def system_prefix_token_ids(self) -> tuple[int, ...] | None:
-        """What comes before the tokens of the prompt."""
+        """Tokens before those of the prompt."""
 
     @property
     def stop_str(self) -> tuple[str, ...]:
-        """Texts that end an answer."""
+        """Strings that end a completion."""
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Tokens that end an answer, besides the model's own."""
+        """Tokens that end a completion, in addition to the model's own."""
 
-    def takes(self, name: str) -> bool:
-        """Whether the template knows a variable."""
+    def has_variable(self, name: str) -> bool:
+        """Whether the template reads a variable of this name."""
 
     def render(
         self,
@@ -49,21 +49,32 @@ class PromptTemplate(Protocol):
         continue_final_message: bool = False,
         **variables: object,
     ) -> str:
-        """The prompt of `messages`; one to be continued ends with the last message's content.
+        """Return the prompt of a chat.
+
+        Args:
+            messages: The messages in OpenAI's format.
+            tools: The offered tools in OpenAI's format.
+            add_generation_prompt: Whether the prompt ends with the start of an assistant message.
+            continue_final_message: Whether the prompt ends with the content of the last message.
+            **variables: Values for variables of the template.
 
         Raises:
-            BadRequestError: the template refuses the conversation, or fails on it.
+            BadRequestError: If the template rejects the messages or fails.
         """
 
 
 def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | None:
-    """The template of a model directory; None if it has none.
+    """Return the chat template of a model directory, or None if it has none.
 
-    It is the Jinja template, else the `conv_template` of `mlc-chat-config.json`: an object, or
-    the name of a registered one.
+    The template is the Jinja template, else the `conv_template` of `mlc-chat-config.json`: an
+    object, or the name of a registered template.
+
+    Args:
+        directory: The model directory.
+        vocab_size: The exclusive upper bound of `system_prefix_token_ids`.
 
     Raises:
-        ModelLoadError: a file is unreadable, or the template is not valid or not known.
+        ModelLoadError: If a file cannot be read, or the template is invalid or unknown.
     """
     template = ChatTemplate.load(directory)
     if template is not None:
@@ -73,12 +84,12 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
     if not path.is_file():
         return None
 
-    conversation = _conversation(path)
+    conversation = _load_conversation(path)
     for token_id in (conversation and conversation.system_prefix_token_ids) or ():
         if token_id >= vocab_size:
             field = "conv_template.system_prefix_token_ids"
             raise ModelLoadError(
-                f"{path}: {field} has token {token_id}, the model has {vocab_size} tokens",
+                f"{path}: {field} contains token id {token_id}, which is not in [0, {vocab_size})",
                 path=path,
                 field=field,
             )
@@ -87,24 +98,24 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
 
 
 def template_stop_ids(template: PromptTemplate | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The tokens that end an answer of a chat, besides the model's own.
+    """Return the tokens that end a chat completion, in addition to the model's own.
 
-    The stop strings that are special tokens are among them: special tokens are no text, in which
-    a stop string could be found.
+    These include the stop strings that are special tokens. Special tokens are not part of the
+    text, so such a stop string could not be found there.
     """
     if template is None:
         return ()
 
-    of_strings = (tokenizer.special_id(text) for text in template.stop_str)
-    ids = {*template.stop_token_ids, *(found for found in of_strings if found is not None)}
+    special_ids = map(tokenizer.special_token_id, template.stop_str)
+    ids = {*template.stop_token_ids, *(each for each in special_ids if each is not None)}
     return tuple(sorted(ids))
 
 
-def _conversation(path: Path) -> Conversation | None:
+def _load_conversation(path: Path) -> Conversation | None:
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise ModelLoadError(f"{path} cannot be read: {error}", path=path) from error
+        raise ModelLoadError(f"cannot read {path}: {error}", path=path) from error
 
     value = config.get("conv_template") if isinstance(config, dict) else None
     if value is None:
@@ -115,7 +126,7 @@ def _conversation(path: Path) -> Conversation | None:
 
     if not isinstance(value, dict):
         raise ModelLoadError(
-            f"{path}: conv_template is neither an object nor a name",
+            f"{path}: conv_template must be an object or the name of a template",
             path=path,
             field="conv_template",
         )

@@ -1,37 +1,52 @@
-"""Conversation templates by their names: those of common models, and a program's own."""
+"""Conversation templates by name: the built-in ones and those that a program registers."""
 
 from __future__ import annotations
 
-__all__ = ("CONVERSATIONS", "get_conversation_template", "register_conversation_template")
+__all__ = (
+    "builtin_conversations",
+    "get_conversation_template",
+    "register_conversation_template",
+)
 
 import difflib
+import functools
+import json
+from collections.abc import Mapping
+from importlib import resources
 from os import PathLike
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.runtime.templates.common_conversations import COMMON_CONVERSATIONS
 from aiomlc.runtime.templates.conversation import Conversation
-from aiomlc.runtime.templates.marked_conversations import MARKED_CONVERSATIONS
-from aiomlc.runtime.templates.worded_conversations import WORDED_CONVERSATIONS
 from aiomlc.validation.arguments import check_flag, check_type
 
-CONVERSATIONS = (*COMMON_CONVERSATIONS, *MARKED_CONVERSATIONS, *WORDED_CONVERSATIONS)
-_registered = {conversation.name: conversation for conversation in CONVERSATIONS}
+_registered: dict[str, Conversation] = {}  # By the program; these override the built-in ones.
+
+
+@functools.cache
+def builtin_conversations() -> Mapping[str, Conversation]:
+    """Return the built-in conversation templates by name, from `conversations.json`."""
+    text = resources.files(__package__).joinpath("conversations.json").read_text("utf-8")
+    templates = map(Conversation.model_validate, json.loads(text))
+    return {template.name or "": template for template in templates}
 
 
 def register_conversation_template(conversation: Conversation, *, override: bool = False) -> None:
-    """Give a template to the models whose `conv_template` is its name.
+    """Register a template for models whose `conv_template` is the template's name.
 
     Raises:
-        BadRequestError: it is no template.
-        ValueError: it has no name, or one that is taken and not to be overridden.
+        BadRequestError: If `conversation` is not a Conversation.
+        ValueError: If it has no name, or the name is already registered and `override` is False.
     """
     check_type("conversation", conversation, Conversation, "a Conversation")
     check_flag("override", override)
     if not conversation.name:
-        raise ValueError("the conversation template has no name")
+        raise ValueError("the conversation template must have a name")
 
-    if conversation.name in _registered and not override:
-        raise ValueError(f"there is a conversation template {conversation.name!r} already")
+    if _find(conversation.name) is not None and not override:
+        raise ValueError(
+            f"the conversation template {conversation.name!r} is already registered; pass "
+            "override=True to replace it"
+        )
 
     _registered[conversation.name] = conversation
 
@@ -42,21 +57,32 @@ def get_conversation_template(
     path: str | PathLike[str] | None = None,
     field: str = "conv_template",
 ) -> Conversation:
-    """The template of that name; `path` and `field` say where the name is written.
+    """Return the template of that name.
+
+    Args:
+        name: The name of a built-in or registered template.
+        path: The file that contains the name, for the error.
+        field: The field that contains the name, for the error.
 
     Raises:
-        ModelLoadError: there is none; the message has the names most like it.
+        ModelLoadError: If the name is unknown; the message lists similar names.
     """
-    if (conversation := _registered.get(name)) is not None:
+    if (conversation := _find(name)) is not None:
         return conversation
 
-    names = sorted(filter(None, _registered))
+    names = sorted({*builtin_conversations(), *_registered})
     by_lower = {known.lower(): known for known in names}
-    near = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, cutoff=0.5)]
-    hint = f"near it: {', '.join(near)}" if near else f"known: {', '.join(names)}"
+    similar = [
+        by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, cutoff=0.5)
+    ]
+    hint = f"similar: {', '.join(similar)}" if similar else f"known: {', '.join(names)}"
     raise ModelLoadError(
-        f"{'' if path is None else f'{path}: '}{field}: there is no conversation template "
+        f"{'' if path is None else f'{path}: '}{field}: unknown conversation template "
         f"{name!r} ({hint})",
         path=path,
         field=field,
     )
+
+
+def _find(name: str) -> Conversation | None:
+    return _registered.get(name) or builtin_conversations().get(name)

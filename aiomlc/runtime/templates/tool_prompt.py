@@ -1,8 +1,8 @@
-"""How a conversation template tells of the functions that a chat offers."""
+"""The description of the offered functions within a conversation template."""
 
 from __future__ import annotations
 
-__all__ = ("FUNCTIONS", "ToolPromptFormat")
+__all__ = ("FUNCTIONS", "FunctionForm", "ToolPromptFormat")
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,37 +15,41 @@ FUNCTIONS = "{function_string}"
 
 @final
 class ToolPromptFormat(BaseModel):
-    """What a place of functions becomes where a chat offers some. Immutable.
+    """The text that replaces `{function_string}` if a request offers functions. Immutable.
 
-    Ours: MLC's own templates put a JSON list of functions there, and nothing around it.
+    An extension of MLC LLM's schema, in which the text is always a JSON list of the functions.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
-    template: StrictStr = FUNCTIONS  #: What is said around them.
-    full_tools: StrictBool = False  #: With the `type` of each tool, as Jinja templates see it.
-    separator: StrictStr | None = None  #: Between JSON objects; None: they are one JSON list.
-    indent: Annotated[int, Field(strict=True, ge=0)] | None = None  #: Of the JSON.
-    signature: StrictStr = ""  #: Marks of calls that no prompt has; by them their form is found.
+    template: StrictStr = FUNCTIONS  #: The text around the functions.
+    full_tools: StrictBool = False  #: Whether each function is an OpenAI tool, with its `type`.
+    separator: StrictStr | None = None  #: Between JSON objects; None for one JSON list.
+    indent: Annotated[int, Field(strict=True, ge=0)] | None = None  #: Indentation of the JSON.
+    #: Additional text for the lookup of the tool-call format. It is not part of any prompt.
+    signature: StrictStr = ""
 
     @field_validator("template")
     @classmethod
-    def _has_a_place(cls, template: str) -> str:
+    def _check_placeholder(cls, template: str) -> str:
         if FUNCTIONS not in template:
-            raise ValueError(f"the template has no {FUNCTIONS}")
+            raise ValueError(f"the template must contain {FUNCTIONS}")
 
         return template
 
     def render(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """The text that tells of the tools, which are in OpenAI's form."""
+        """Return the description of OpenAI tools."""
         functions = [tool if self.full_tools else tool["function"] for tool in tools]
         if self.separator is None:
-            text = self._json(functions)
+            text = self._to_json(functions)
         else:
-            text = self.separator.join(map(self._json, functions))
+            text = self.separator.join(map(self._to_json, functions))
 
         before, _, after = self.template.partition(FUNCTIONS)
         return before + text + after
 
-    def _json(self, value: object) -> str:
+    def _to_json(self, value: object) -> str:
         return json.dumps(value, ensure_ascii=False, indent=self.indent)
+
+
+FunctionForm = ToolPromptFormat  # The name in earlier releases, which programs may import.

@@ -1,4 +1,4 @@
-"""How a model is told to fill a gap, by tokens that models trained for it have."""
+"""Fill-in-the-middle (FIM) prompts for models whose vocabulary has the tokens for them."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from dataclasses import dataclass
 
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
-# What stands before the text, before what follows the gap, and before what fills it.
-_MARKS = (
+# The tokens before the prefix, the suffix and the middle.
+_FIM_TOKENS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen 2.5 Coder
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder
     ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # Code Llama
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001 - DeepSeek Coder
 )
-_ENDS = ("▁<EOT>", "<|endoftext|>", "<EOT>")
+_END_TOKENS = ("▁<EOT>", "<|endoftext|>", "<EOT>")
 
 
 @dataclass(frozen=True, slots=True)
 class FimTokens:
-    """The ids of the three marks, and of those that end what fills the gap."""
+    """The ids of a vocabulary's FIM tokens."""
 
-    before_prefix: int
-    before_suffix: int
-    before_middle: int
-    ends: tuple[int, ...]
+    prefix_id: int
+    suffix_id: int
+    middle_id: int
+    end_ids: tuple[int, ...]  #: Tokens that end the middle.
 
     def prompt(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:
-        """The prompt whose completion goes between the two."""
-        return [self.before_prefix, *prefix, self.before_suffix, *suffix, self.before_middle]
+        """Return the prompt whose completion is the text between prefix and suffix."""
+        return [self.prefix_id, *prefix, self.suffix_id, *suffix, self.middle_id]
 
 
 def find_fim_tokens(tokenizer: Tokenizer) -> FimTokens | None:
-    """The marks in a vocabulary; None if it has none that we know."""
-    for marks in _MARKS:
-        ids = _known(tokenizer, marks)
-        if len(ids) == len(marks):
-            prefix, suffix, middle = ids
-            return FimTokens(prefix, suffix, middle, ids + _known(tokenizer, _ENDS))
+    """Return the FIM tokens of a vocabulary, or None if it has none."""
+    for tokens in _FIM_TOKENS:
+        ids = _find_ids(tokenizer, tokens)
+        if len(ids) == len(tokens):
+            prefix_id, suffix_id, middle_id = ids
+            end_ids = ids + _find_ids(tokenizer, _END_TOKENS)
+            return FimTokens(prefix_id, suffix_id, middle_id, end_ids)
 
     return None
 
 
-def _known(tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[int, ...]:
+def _find_ids(tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[int, ...]:
     ids = map(tokenizer.token_id, tokens)
     return tuple(token_id for token_id in ids if token_id is not None)

@@ -1,4 +1,4 @@
-"""Token ids to text, as they come, for programs that keep the ids themselves."""
+"""Incremental detokenization for programs that handle token ids themselves."""
 
 from __future__ import annotations
 
@@ -16,40 +16,44 @@ from aiomlc.validation.json_values import short_repr
 
 @final
 class TextStreamer:
-    """The text of one growing sequence. Half a character waits for its other half.
+    """An incremental detokenizer of one sequence, which holds back incomplete characters.
+
+    Args:
+        tokenizer: The tokenizer of an engine.
 
     Raises:
-        BadRequestError: the argument is no tokenizer.
+        BadRequestError: If `tokenizer` is not a Tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         check_type("tokenizer", tokenizer, Tokenizer, "a Tokenizer")
-        self._pieces = tokenizer.pieces
+        self._vocab_bytes = tokenizer.vocab_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._is_finished = False
 
     def put(self, token_ids: Sequence[int]) -> str:
-        """The text that these tokens complete.
+        """Append tokens and return the text that they complete.
 
         Raises:
-            BadRequestError: the text was finished, or an id is not one of the vocabulary.
+            BadRequestError: If `finish` was called before, or a token id is out of range.
         """
         if self._is_finished:
             raise BadRequestError("`put` is not expected to be invoked after finish.")
 
         check_token_ids("token_ids", token_ids)
-        return self._decoder.decode(b"".join(map(self._piece, token_ids)))
+        return self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
 
     def finish(self) -> str:
-        """What is left; a character that never got its other half is U+FFFD."""
+        """Return the remaining text; an incomplete character is replaced by U+FFFD."""
         self._is_finished = True
         return self._decoder.decode(b"", final=True)
 
-    def _piece(self, token_id: int) -> bytes:
-        if not 0 <= token_id < len(self._pieces):
+    def _token_bytes(self, token_id: int) -> bytes:
+        if not 0 <= token_id < len(self._vocab_bytes):
             raise BadRequestError(
-                f"token_ids: token id {short_repr(token_id)} is not one of {len(self._pieces)}",
+                f"token_ids: token id {short_repr(token_id)} is not in "
+                f"[0, {len(self._vocab_bytes)})",
                 param="token_ids",
             )
 
-        return self._pieces[token_id]
+        return self._vocab_bytes[token_id]

@@ -1,4 +1,4 @@
-"""A model's `tokenizer.json`: text to ids, and the bytes of every token for the native core."""
+"""The tokenizer of a model, and the bytes of its tokens for the native core."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
 from aiomlc.validation.arguments import check_str, check_token_ids
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# These act on a whole text, not on a token: joined bytes need none of them.
-_WHOLE_TEXT_DECODERS = ("Fuse", "Strip")
+# These decoders act on the decoded text, not on single tokens, so `token_bytes` ignores them.
+_TEXT_DECODERS = ("Fuse", "Strip")
 
 _TokenBytes = Callable[[str], bytes]
 
 
 @final
 class Tokenizer:
-    """Encode prompts and describe the vocabulary. Thread-safe."""
+    """The tokenizer of a `tokenizer.json` (Hugging Face). Thread-safe.
+
+    Args:
+        backend: The tokenizer of the `tokenizers` package; truncation and padding are disabled.
+
+    Raises:
+        ModelLoadError: If the decoder cannot decode token by token.
+    """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
@@ -35,22 +42,24 @@ class Tokenizer:
         self._backend.no_padding()
         self._to_bytes = _token_decoder(json.loads(backend.to_str())["decoder"])
         added = backend.get_added_tokens_decoder()
-        self._special_ids = frozenset(number for number, token in added.items() if token.special)
+        self._special_ids = frozenset(
+            token_id for token_id, token in added.items() if token.special
+        )
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
         """Read a `tokenizer.json`.
 
         Raises:
-            ModelNotFoundError: there is no such file.
-            ModelLoadError: the file is not a tokenizer that can be streamed.
+            ModelNotFoundError: If the file does not exist.
+            ModelLoadError: If the file is not a tokenizer that can decode token by token.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise ModelNotFoundError(f"cannot find the tokenizer {path}", path=path) from error
         except (OSError, UnicodeDecodeError) as error:
-            raise ModelLoadError(f"the tokenizer cannot be read: {error}", path=path) from error
+            raise ModelLoadError(f"cannot read the tokenizer {path}: {error}", path=path) from error
 
         try:
             return cls.from_json(text)
@@ -59,33 +68,35 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Build from the text of a `tokenizer.json`.
+        """Build a tokenizer from the contents of a `tokenizer.json`.
 
         Raises:
-            ModelLoadError: the text is not a tokenizer that can be streamed.
+            ModelLoadError: If the text is not a tokenizer that can decode token by token.
         """
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # The extension raises nothing narrower.
-            raise ModelLoadError(f"not a tokenizer: {error}") from error
+            raise ModelLoadError(f"invalid tokenizer.json: {error}") from error
 
         return cls(backend)
 
     @property
     def vocab_size(self) -> int:
-        """One more than the highest token id; a model may have more rows than that."""
+        """The highest token id plus 1. The embedding matrix of a model may have more rows."""
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @functools.cached_property
-    def pieces(self) -> list[bytes]:
-        """`token_bytes()`, computed once."""
+    def vocab_bytes(self) -> list[bytes]:
+        """The cached result of `token_bytes()`."""
         return self.token_bytes()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; special tokens are those it spells out, none are added.
+        """Return the token ids of a text.
+
+        Special tokens that the text contains are encoded as such; none are added.
 
         Raises:
-            BadRequestError: it is no text, or has half of a surrogate pair.
+            BadRequestError: If `text` is not a string or contains a lone surrogate.
         """
         try:
             return self._backend.encode(text, add_special_tokens=False).ids
@@ -94,10 +105,10 @@ class Tokenizer:
             raise
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of `token_ids`, without special tokens.
+        """Return the text of tokens, without special tokens.
 
         Raises:
-            BadRequestError: they are no token ids.
+            BadRequestError: If `token_ids` are not valid token ids.
         """
         try:
             return self._backend.decode(list(token_ids), skip_special_tokens=True)
@@ -106,26 +117,30 @@ class Tokenizer:
             raise
 
     def token_id(self, token: str) -> int | None:
-        """The id of a token as the vocabulary spells it."""
+        """Return the id of a token, written as in the vocabulary; None if there is none."""
         return self._backend.token_to_id(token)
 
     def token_bytes(
         self, vocab_size: int | None = None, *, visible: Collection[str] = ()
     ) -> list[bytes]:
-        """What each id adds to a text, by id: empty for special tokens and for ids without one.
+        """Return the text that each token id stands for, as bytes.
 
-        Special tokens that stand in one of the texts `visible` are text all the same.
+        The concatenated bytes of a completion's tokens are its UTF-8 text. A leading space is
+        kept, which `decode` of a SentencePiece model drops, since the text continues a prompt.
 
-        The bytes of a completion's tokens, joined, are its UTF-8 text. A leading space stays,
-        which `decode` of a SentencePiece model drops: here the text continues a prompt.
+        Args:
+            vocab_size: The length of the result; by default that of the vocabulary.
+            visible: Strings whose special tokens count as text. All other special tokens are
+                empty.
 
         Raises:
-            ModelLoadError: `vocab_size` is below the highest token id.
+            ModelLoadError: If `vocab_size` is less than that of the vocabulary.
         """
         size = self.vocab_size
         if vocab_size is not None and vocab_size < size:
             raise ModelLoadError(
-                f"the tokenizer has {size} tokens, the model {vocab_size}", field="vocab_size"
+                f"the tokenizer has {size} tokens, but the model only {vocab_size}",
+                field="vocab_size",
             )
 
         added = self._backend.get_added_tokens_decoder()
@@ -141,13 +156,16 @@ class Tokenizer:
 
         return table
 
-    def special_id(self, text: str) -> int | None:
-        """The id of a special token by its text; None if there is no such."""
+    def special_token_id(self, text: str) -> int | None:
+        """Return the id of the special token with this text, or None if there is none."""
         token_id = self.token_id(text)
         return token_id if token_id in self._special_ids else None
 
     def grammar_bytes(self, vocab_size: int) -> list[bytes]:
-        """As `token_bytes`, but a special token is 0xFF, which no text has, and its name."""
+        """Return the table of `token_bytes` as llguidance expects it.
+
+        A special token is the byte 0xFF, which does not occur in UTF-8, and its name.
+        """
         table = self.token_bytes(vocab_size)
         for token_id in self._special_ids:
             table[token_id] = b"\xff" + (self._backend.id_to_token(token_id) or "").encode()
@@ -155,43 +173,47 @@ class Tokenizer:
         return table
 
     def byte_pairs(self) -> BytePairs | None:
-        """How text is cut into tokens; None where it is not by merging bytes or characters."""
-        description = json.loads(self._backend.to_str())
+        """Return the tables of the byte-pair encoding; None if the tokenizer has another model."""
+        config = json.loads(self._backend.to_str())
         return read_byte_pairs(
-            description["model"], self._to_bytes, by_character=self._to_bytes is not _byte_level
+            config["model"], self._to_bytes, by_character=self._to_bytes is not _byte_level
         )
 
     def describe(self, token_id: int) -> tuple[str, bytes | None]:
-        """One token for a reader, and the bytes it adds to a text.
+        """Return a printable form of a token, and the bytes of its text.
 
-        A special token adds none and is written as the vocabulary spells it; an id without a
-        token is empty. Bytes that are no whole characters are written as U+FFFD.
+        A special token is written as in the vocabulary and has no bytes (None); an id without a
+        token is empty. Incomplete characters are written as U+FFFD.
         """
         token = self._backend.id_to_token(token_id)
         if token is None or token_id in self._special_ids:
             return token or "", None
 
-        added = self._to_bytes(token)
-        return added.decode(errors="replace"), added
+        text = self._to_bytes(token)
+        return text.decode(errors="replace"), text
 
 
 def _token_decoder(decoder: dict[str, Any] | None) -> _TokenBytes:
-    """The part of a tokenizer's decoder that acts on one token, as one function."""
+    """Return the function that decodes a single token to bytes.
+
+    Raises:
+        ModelLoadError: If the decoder is neither byte-level nor that of SentencePiece.
+    """
     steps = [] if decoder is None else decoder.get("decoders", [decoder])
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
         return _byte_level
 
-    spaces = [step for step in steps if step["type"] in {"Metaspace", "Replace"}]
-    known = {"Metaspace", "Replace", "ByteFallback", *_WHOLE_TEXT_DECODERS}
-    if not spaces or not known.issuperset(kinds):
+    replacements = [step for step in steps if step["type"] in {"Metaspace", "Replace"}]
+    supported = {"Metaspace", "Replace", "ByteFallback", *_TEXT_DECODERS}
+    if not replacements or not supported.issuperset(kinds):
         raise ModelLoadError(
-            f"the tokenizer's decoder {kinds} is not supported: only byte-level and "
-            "SentencePiece vocabularies can be streamed",
+            f"the tokenizer's decoder {kinds} is not supported; supported: byte-level and "
+            "SentencePiece decoders",
             field="decoder",
         )
 
-    return _sentence_piece([_replacement(step) for step in spaces], "ByteFallback" in kinds)
+    return _sentence_piece([_replacement(step) for step in replacements], "ByteFallback" in kinds)
 
 
 def _replacement(step: dict[str, Any]) -> tuple[str, str]:
@@ -201,8 +223,8 @@ def _replacement(step: dict[str, Any]) -> tuple[str, str]:
     pattern = step["pattern"].get("String")
     if pattern is None:
         raise ModelLoadError(
-            f"the tokenizer's decoder replaces the pattern {step['pattern']}: only plain strings "
-            "are supported",
+            f"the tokenizer's decoder replaces the pattern {step['pattern']}, which is not "
+            "supported; supported: plain strings",
             field="decoder",
         )
 
@@ -225,17 +247,17 @@ def _sentence_piece(replacements: list[tuple[str, str]], byte_fallback: bool) ->
 
 def _byte_level(token: str) -> bytes:
     try:
-        return bytes(_BYTE_OF[character] for character in token)
+        return bytes(_BYTE_OF_CHARACTER[character] for character in token)
     except KeyError:
-        return token.encode()  # An added token: its text as it is.
+        return token.encode()  # An added token, which is plain text.
 
 
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's alphabet: a printable character stands for each byte."""
+def _byte_level_alphabet() -> dict[str, int]:
+    """Return the bytes of GPT-2's byte-level characters, a printable one for each byte."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(byte): byte for byte in printable}
     others = (byte for byte in range(256) if byte not in set(printable))
     return table | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
-_BYTE_OF = _byte_of_character()
+_BYTE_OF_CHARACTER = _byte_level_alphabet()

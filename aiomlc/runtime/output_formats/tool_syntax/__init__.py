@@ -1,1 +1,1 @@
-"""What models write for a call of a tool: one file for each way to write it."""
+"""The syntaxes in which models write tool calls, one module for each."""

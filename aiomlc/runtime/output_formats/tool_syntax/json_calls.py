@@ -1,4 +1,4 @@
-"""Calls as JSON objects with `name` and `arguments` (or `parameters`)."""
+"""Tool calls as JSON objects with the keys `name` and `arguments` (or `parameters`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from aiomlc.runtime.grammar.grammar import lark_json, lark_text
+from aiomlc.runtime.grammar.grammar import lark_json, lark_literal
 from aiomlc.runtime.output_formats.tool_syntax.json_object import ObjectScanner
 from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     Call,
@@ -18,120 +18,121 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     CompleteCalls,
     HistoryCall,
     NotACall,
+    ParseStep,
     PartialCall,
-    Reading,
     ToolSchema,
-    write_arguments,
+    dump_arguments,
 )
 
-# The order in which models write a call: from here its arguments can be passed on as they come.
+# The key order of well-formed calls: after this header the arguments can be streamed.
 _HEADER = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]+)"\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
 
 
 @dataclass(frozen=True, slots=True)
 class JsonCalls:
-    """`{"name": "f", "arguments": {...}}`; the fields say how a grammar lays it out."""
+    """`{"name": "f", "arguments": {...}}`; the string fields define the generated layout."""
 
-    between: str = ""
-    before: str = ""
-    separator: str = ""  #: Empty: every call has marks of its own.
-    after: str = ""
+    delimiters: str = ""
+    prefix: str = ""  #: Between the start marker and the first call.
+    separator: str = ""  #: Between calls; empty if every call has its own markers.
+    suffix: str = ""  #: Between the last call and the end marker.
     arguments_key: str = "arguments"
 
     @property
-    def opens(self) -> str:
-        """See `ToolSyntax`."""
+    def call_prefix(self) -> str:
         return "{"
 
     @property
-    def repeats(self) -> bool:
-        """See `ToolSyntax`."""
+    def allows_multiple(self) -> bool:
         return True
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """See `ToolSyntax`."""
+    def markers(self) -> tuple[str, ...]:
         return ()
 
-    def open_call(self, at: int, place: CallContext) -> _CallParser:
-        """See `ToolSyntax`."""
-        return _CallParser(at, place)
+    def create_parser(self, position: int, context: CallContext) -> _CallParser:
+        return _CallParser(position, context)
 
-    def rules(
-        self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
+    def grammar_rules(
+        self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        """See `ToolSyntax`."""
-        rules = [rule for number, tool in enumerate(tools) for rule in self._of_tool(number, tool)]
+        rules = [
+            rule for number, tool in enumerate(tools) for rule in self._tool_rules(number, tool)
+        ]
         rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
-        repeats = may_repeat and self.separator
-        more = f"({write(self.separator)} object)*" if repeats else ""
-        rules.append(f"body: {write(self.before)} object {more} {write(self.after)}")
+        is_list = allow_parallel and self.separator
+        more = f"({literal(self.separator)} object)*" if is_list else ""
+        rules.append(f"body: {literal(self.prefix)} object {more} {literal(self.suffix)}")
         return rules
 
-    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
-        """See `ToolSyntax`."""
+    def render(self, calls: Sequence[HistoryCall]) -> list[str]:
         objects = [
             json.dumps({"name": name, self.arguments_key: arguments}, ensure_ascii=False)
             for name, arguments in calls
         ]
         bodies = [self.separator.join(objects)] if self.separator else objects
-        return [f"{self.before}{body}{self.after}" for body in bodies]
+        return [f"{self.prefix}{body}{self.suffix}" for body in bodies]
 
-    def _of_tool(self, number: int, tool: ToolSchema) -> list[str]:
-        # The name is text of its own, so that references within the parameters stay what they are.
-        head = f'{{"name": {json.dumps(tool.name)}, "{self.arguments_key}": '
+    def _tool_rules(self, number: int, tool: ToolSchema) -> list[str]:
+        # The header is not part of the schema, so that references within it stay valid.
+        header = f'{{"name": {json.dumps(tool.name)}, "{self.arguments_key}": '
         return [
             f"arguments_{number}: {lark_json(tool.parameters)}",
-            f'object_{number}: {lark_text(head)} arguments_{number} "}}"',
+            f'object_{number}: {lark_literal(header)} arguments_{number} "}}"',
         ]
 
 
 @final
 class _CallParser:
-    def __init__(self, at: int, place: CallContext) -> None:
-        self._at = at
-        self._place = place
-        self._scanner = ObjectScanner(position=at)
+    def __init__(self, position: int, context: CallContext) -> None:
+        self._position = position
+        self._context = context
+        self._scanner = ObjectScanner(position=position)
 
-    def read(self, text: str) -> Reading | None:
-        header = _HEADER.match(text, self._at)
+    def parse(self, text: str) -> ParseStep | None:
+        header = _HEADER.match(text, self._position)
         if header is not None:
-            return PartialCall(header[1], header.end(), _Tail(self._place.end_mark).find_end)
+            find_call_end = _TailScanner(self._context.end_marker).find_end
+            return PartialCall(header[1], header.end(), find_call_end)
 
         end = self._scanner.find_end(text)
         if end is None:
             return None
 
-        call = _read_call(text[self._at : end], lenient=self._place.is_marked)
+        call = _parse_call(
+            text[self._position : end], arguments_optional=self._context.has_start_marker
+        )
         return NotACall(end) if call is None else CompleteCalls((call,), end)
 
 
 @final
-class _Tail:
-    """What follows the arguments within the object, up to its brace or a mark without one."""
+class _TailScanner:
+    """Scanner for the end of a call after its arguments.
 
-    def __init__(self, end_mark: str) -> None:
-        self._end_mark = end_mark
+    The call ends after its closing brace, or at the end marker if the brace is missing.
+    """
+
+    def __init__(self, end_marker: str) -> None:
+        self._end_marker = end_marker
         self._scanner = ObjectScanner(depth=1)
 
     def find_end(self, text: str) -> int | None:
         end = self._scanner.find_end(text)
-        marked = text.find(self._end_mark) if self._end_mark else -1
-        return marked if marked >= 0 and (end is None or marked < end) else end
+        marker = text.find(self._end_marker) if self._end_marker else -1
+        return marker if marker >= 0 and (end is None or marker < end) else end
 
 
-def _read_call(text: str, *, lenient: bool) -> Call | None:
-    """A call's name and its arguments as JSON; None if the object is no call."""
+def _parse_call(text: str, *, arguments_optional: bool) -> Call | None:
+    """Return the call that a JSON object describes, or None if it does not describe one."""
     try:
         call = json.loads(text)
     except (ValueError, RecursionError):
         return None
 
     name = call.get("name")
-    missing: dict[str, Any] | None = (
-        {} if lenient else None
-    )  # A function without parameters needs no arguments.
-    arguments = call.get("arguments", call.get("parameters", missing))
+    # A function without parameters needs no arguments.
+    default: dict[str, Any] | None = {} if arguments_optional else None
+    arguments = call.get("arguments", call.get("parameters", default))
     if not isinstance(name, str) or not name:
         return None
 
@@ -139,6 +140,6 @@ def _read_call(text: str, *, lenient: bool) -> Call | None:
         return Call(name, arguments)
 
     try:
-        return Call(name, write_arguments(arguments)) if isinstance(arguments, dict) else None
+        return Call(name, dump_arguments(arguments)) if isinstance(arguments, dict) else None
     except ValueError:
         return None

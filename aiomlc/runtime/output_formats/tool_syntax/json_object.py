@@ -1,4 +1,4 @@
-"""Where a JSON object ends, in a text that grows."""
+"""Detection of the end of a JSON object in streamed text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from typing import final
 
 @final
 class ObjectScanner:
-    """Find where a JSON object ends; each character is looked at once."""
+    """Incremental scanner for the end of a JSON object; it visits each character once.
+
+    Args:
+        position: The index at which scanning starts.
+        depth: The number of objects and arrays that are already open at this index.
+    """
 
     def __init__(self, *, position: int = 0, depth: int = 0) -> None:
-        self.position: int = position
+        self.position: int = position  #: The index of the next character to scan.
         self._depth = depth
         self._in_string = False
         self._is_escaped = False
 
     def find_end(self, text: str) -> int | None:
-        """The position behind the object's last brace; None while that is to come."""
+        """Return the index after the object's last brace, or None while the object is open."""
         for position in range(self.position, len(text)):
             if self._closes(text[position]):
                 return position + 1

@@ -1,4 +1,4 @@
-"""Calls as a name and a JSON object, with marks around both."""
+"""Tool calls as a function name and a JSON object, separated by markers."""
 
 from __future__ import annotations
 
@@ -15,105 +15,110 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     CallContext,
     HistoryCall,
     NotACall,
+    ParseStep,
     PartialCall,
-    Reading,
     ToolSchema,
 )
 
-# The bound keeps a text that never ends a name from being looked at again and again.
+# The length limit bounds the rescanning of text in which a name never ends.
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 _SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedJsonCalls:
-    """A name, a mark, a JSON object."""
+    """`name <marker> {...}`, optionally with a call id between the name and the arguments."""
 
-    arguments_mark: str  #: Between the name and the arguments.
-    opens: str = ""
-    arguments_end: str = ""  #: Stands between the arguments and `closes`; is not asked for.
-    closes: str = ""
-    id_mark: str = ""  #: Empty: calls have no id; otherwise it may follow the name, behind this.
+    arguments_marker: str  #: Between the name (or the id) and the arguments.
+    call_prefix: str = ""
+    arguments_end: str = ""  #: Between the arguments and `call_suffix`; optional when parsing.
+    call_suffix: str = ""
+    id_marker: str = ""  #: Between the name and an optional call id; empty if there are no ids.
     separator: str = ""
-    repeats: bool = False
-    marks: tuple[str, ...] = ()
+    allows_multiple: bool = False
+    markers: tuple[str, ...] = ()
 
     @property
-    def between(self) -> str:
-        """See `ToolSyntax`."""
+    def delimiters(self) -> str:
         return ""
 
-    def open_call(self, at: int, place: CallContext) -> _CallParser:
-        """See `ToolSyntax`."""
-        return _CallParser(self, at, place)
+    def create_parser(self, position: int, context: CallContext) -> _CallParser:
+        return _CallParser(self, position, context)
 
-    def rules(
-        self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
+    def grammar_rules(
+        self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        """See `ToolSyntax`."""
         rules = []
         for number, tool in enumerate(tools):
             rules.append(f"arguments_{number}: {lark_json(tool.parameters)}")
-            head = f"{write(self.opens + tool.name)} call_id {write(self.arguments_mark)}"
-            tail = write(self.arguments_end + self.closes)
+            head = f"{literal(self.call_prefix + tool.name)} call_id"
+            head += f" {literal(self.arguments_marker)}"
+            tail = literal(self.arguments_end + self.call_suffix)
             rules.append(f"object_{number}: {head} arguments_{number} {tail}")
 
         rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
-        id_rule = f"({write(self.id_mark)} /[a-zA-Z0-9]{{9}}/)?" if self.id_mark else '""'
-        more = f"({write(self.separator)} object)*" if may_repeat and self.repeats else ""
+        id_rule = f"({literal(self.id_marker)} /[a-zA-Z0-9]{{9}}/)?" if self.id_marker else '""'
+        is_list = allow_parallel and self.allows_multiple
+        more = f"({literal(self.separator)} object)*" if is_list else ""
         return [*rules, f"call_id: {id_rule}", f"body: object {more}"]
 
-    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
-        """See `ToolSyntax`."""
-        before, behind = self.arguments_mark, self.arguments_end + self.closes
+    def render(self, calls: Sequence[HistoryCall]) -> list[str]:
+        before, after = self.arguments_marker, self.arguments_end + self.call_suffix
         bodies = [
-            f"{self.opens}{name}{before}{json.dumps(arguments, ensure_ascii=False)}{behind}"
+            f"{self.call_prefix}{name}{before}{json.dumps(arguments, ensure_ascii=False)}{after}"
             for name, arguments in calls
         ]
-        return [self.separator.join(bodies)] if self.repeats else bodies
+        return [self.separator.join(bodies)] if self.allows_multiple else bodies
 
 
 @final
 class _CallParser:
-    def __init__(self, syntax: NamedJsonCalls, at: int, place: CallContext) -> None:
+    def __init__(self, syntax: NamedJsonCalls, position: int, context: CallContext) -> None:
         self._syntax = syntax
-        self._at = at + len(syntax.opens)
-        self._place = place
+        self._position = position + len(syntax.call_prefix)
+        self._context = context
 
-    def read(self, text: str) -> Reading | None:
-        name = _NAME.match(text, self._at)
+    def parse(self, text: str) -> ParseStep | None:
+        name = _NAME.match(text, self._position)
         if name is None:
-            return None if self._at == len(text) else NotACall(self._at)
+            return None if self._position == len(text) else NotACall(self._position)
 
-        at = name.end()
+        position = name.end()
         call_id = None
-        id_mark = self._syntax.id_mark
-        if id_mark and text.startswith(id_mark, at):
-            call_id = _NAME.match(text, at + len(id_mark))
-            at = call_id.end() if call_id else at + len(id_mark)
+        id_marker = self._syntax.id_marker
+        if id_marker and text.startswith(id_marker, position):
+            position += len(id_marker)
+            call_id = _NAME.match(text, position)
+            position = call_id.end() if call_id else position
 
-        mark = self._syntax.arguments_mark
-        if not text.startswith(mark, at):
-            may_come = any(wanted.startswith(text[at:]) for wanted in (mark, id_mark))
-            return None if may_come else NotACall(at)
+        arguments_marker = self._syntax.arguments_marker
+        if not text.startswith(arguments_marker, position):
+            is_incomplete = any(
+                marker.startswith(text[position:]) for marker in (arguments_marker, id_marker)
+            )
+            return None if is_incomplete else NotACall(position)
 
-        space = _SPACE.match(text, at + len(mark))
-        assert space is not None, "it matches nothing, too"
+        space = _SPACE.match(text, position + len(arguments_marker))
+        assert space is not None, "the pattern also matches the empty string"
         if space.end() == len(text):
             return None
 
         if text[space.end()] != "{":
             return NotACall(space.end())
 
-        return PartialCall(name[0], space.end(), self._find_end, call_id and call_id[0])
+        return PartialCall(name[0], space.end(), self._find_call_end, call_id and call_id[0])
 
-    def _find_end(self, text: str) -> int | None:
-        """The end of what closes the call, or where the next one begins without it."""
+    def _find_call_end(self, text: str) -> int | None:
+        """Return the index after `call_suffix`.
+
+        If the suffix is missing, the call ends at the next call or at the end marker.
+        """
         syntax = self._syntax
-        if not syntax.closes:
+        if not syntax.call_suffix:
             return 0
 
-        found = [(text.find(syntax.closes), len(syntax.closes))]
-        found += [(text.find(mark), 0) for mark in (syntax.opens, self._place.end_mark) if mark]
-        first = min((item for item in found if item[0] >= 0), default=None)
+        ends = [(text.find(syntax.call_suffix), len(syntax.call_suffix))]
+        terminators = (syntax.call_prefix, self._context.end_marker)
+        ends += [(text.find(marker), 0) for marker in terminators if marker]
+        first = min((end for end in ends if end[0] >= 0), default=None)
         return first and sum(first)

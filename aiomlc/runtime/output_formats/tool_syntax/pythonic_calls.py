@@ -1,4 +1,4 @@
-"""Calls as a list of Python's calls, with literals as arguments."""
+"""Tool calls as a list of Python calls with literal keyword arguments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     CompleteCalls,
     HistoryCall,
     NotACall,
-    Reading,
+    ParseStep,
     ToolSchema,
-    write_arguments,
+    dump_arguments,
 )
 
 _HEAD = re.compile(r"\s*[^\W\d][\w.]{0,127}\s*\(")
-_HALF_A_HEAD = re.compile(r"\s*([^\W\d][\w.]{0,127}\s*)?")
+_INCOMPLETE_HEAD = re.compile(r"\s*([^\W\d][\w.]{0,127}\s*)?")
 _KEYWORDS = "|".join(kwlist)
 _STRING_OR_KEYWORD = re.compile(
     rf"""\b(?P<keyword>{_KEYWORDS})(?=\s*=)|"""
@@ -35,103 +35,96 @@ _STRING_OR_KEYWORD = re.compile(
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|(.))|\n", re.DOTALL)
 _KNOWN_ESCAPES = frozenset("\n\\'\"abfnrtvxNuU")
 _ESCAPED_KEYWORD = "__keyword__"
-_NAMES_OF_JSON = {"true": True, "false": False, "null": None}
+_JSON_CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 @dataclass(frozen=True, slots=True)
 class PythonicCalls:
-    """`[f(a=1, b="x"), g()]`, or one call without the brackets."""
+    """`[f(a=1, b="x"), g()]`, or a single call without the brackets."""
 
-    is_list: bool = True
+    is_list: bool = True  #: Whether the calls are enclosed in brackets.
 
     @property
-    def opens(self) -> str:
-        """See `ToolSyntax`."""
+    def call_prefix(self) -> str:
         return "[" if self.is_list else ""
 
     @property
-    def between(self) -> str:
-        """See `ToolSyntax`."""
+    def delimiters(self) -> str:
         return ""
 
     @property
-    def repeats(self) -> bool:
-        """See `ToolSyntax`."""
+    def allows_multiple(self) -> bool:
         return False
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """See `ToolSyntax`."""
+    def markers(self) -> tuple[str, ...]:
         return ()
 
-    def open_call(self, at: int, place: CallContext) -> _PythonicReader:
-        """See `ToolSyntax`."""
-        del place
-        return _PythonicReader(at, is_list=self.is_list)
+    def create_parser(self, position: int, context: CallContext) -> _CallParser:
+        del context
+        return _CallParser(position, is_list=self.is_list)
 
-    def rules(
-        self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
+    def grammar_rules(
+        self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        """See `ToolSyntax`."""
         rules = []
         for number, tool in enumerate(tools):
-            call, more = PythonicRules(f"c{number}", tool, write).call()
-            rules += [*more, f"object_{number}: {call}"]
+            call, call_rules = PythonicRules(f"c{number}", tool, literal).call()
+            rules += [*call_rules, f"object_{number}: {call}"]
 
         rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
         if not self.is_list:
             return [*rules, "body: object"]
 
-        others = '(", " object)*' if may_repeat else ""
-        return [*rules, f'body: "[" object {others} "]"']
+        more = '(", " object)*' if allow_parallel else ""
+        return [*rules, f'body: "[" object {more} "]"']
 
-    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
-        """See `ToolSyntax`."""
-        written = [
+    def render(self, calls: Sequence[HistoryCall]) -> list[str]:
+        rendered = [
             f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
             for name, arguments in calls
         ]
-        return [f"[{', '.join(written)}]"] if self.is_list else written
+        return [f"[{', '.join(rendered)}]"] if self.is_list else rendered
 
 
 @final
-class _PythonicReader:
-    def __init__(self, at: int, *, is_list: bool) -> None:
-        self._at = at
+class _CallParser:
+    def __init__(self, position: int, *, is_list: bool) -> None:
+        self._position = position
         self._is_list = is_list
         self._scanner: _BracketScanner | None = None
 
-    def read(self, text: str) -> Reading | None:
+    def parse(self, text: str) -> ParseStep | None:
         if self._scanner is None:
-            inside = self._at + self._is_list
-            head = _HEAD.match(text, inside)
+            start = self._position + self._is_list  # After the opening bracket of a list.
+            head = _HEAD.match(text, start)
             if head is None:
-                return None if _HALF_A_HEAD.fullmatch(text, inside) else NotACall(inside)
+                return None if _INCOMPLETE_HEAD.fullmatch(text, start) else NotACall(start)
 
-            self._scanner = _BracketScanner(self._at if self._is_list else head.end() - 1)
+            self._scanner = _BracketScanner(self._position if self._is_list else head.end() - 1)
 
         end = self._scanner.find_end(text)
         if end is None:
             return None
 
-        region = text[self._at : end]
-        calls = _read_calls(region if self._is_list else f"[{region}]")
+        source = text[self._position : end]
+        calls = _parse_calls(source if self._is_list else f"[{source}]")
         return NotACall(end) if calls is None else CompleteCalls(calls, end)
 
 
 @final
 class _BracketScanner:
-    """Find where a bracket of Python's is closed, in a text that grows."""
+    """Incremental scanner for the end of a bracketed Python expression."""
 
     def __init__(self, position: int) -> None:
         self._position = position
         self._depth = 0
-        self._quote = ""  # What ends the string that is open.
+        self._quote = ""  # The closing quote of the current string; empty outside of strings.
 
     def find_end(self, text: str) -> int | None:
-        """The position behind the bracket that closes the first; None while that is to come."""
+        """Return the index after the closing bracket, or None while the bracket is open."""
         while self._position < len(text):
-            length = self._read_string(text) if self._quote else self._read_code(text)
+            length = self._scan_string(text) if self._quote else self._scan_code(text)
             self._position += length
             if not length:
                 return None
@@ -141,12 +134,13 @@ class _BracketScanner:
 
         return None
 
-    def _read_code(self, text: str) -> int:
+    def _scan_code(self, text: str) -> int:
+        """Return the number of characters scanned outside of a string; 0 if undecided."""
         character = text[self._position]
         if character in "\"'":
             start = text[self._position : self._position + 3]
             if start in (character, character * 2) and self._position + len(start) == len(text):
-                return 0  # Three of them would be one quote.
+                return 0  # It may become a triple quote.
 
             self._quote = character * 3 if start == character * 3 else character
             return len(self._quote)
@@ -154,7 +148,8 @@ class _BracketScanner:
         self._depth += (character in "[({") - (character in "])}")
         return 1
 
-    def _read_string(self, text: str) -> int:
+    def _scan_string(self, text: str) -> int:
+        """Return the number of characters scanned within a string; 0 if undecided."""
         rest = text[self._position : self._position + 3]
         if rest.startswith("\\"):
             return 2 if len(rest) > 1 else 0
@@ -167,28 +162,28 @@ class _BracketScanner:
         return 0 if len(rest) < len(self._quote) and self._quote.startswith(rest) else 1
 
 
-def _read_calls(text: str) -> tuple[Call, ...] | None:
-    """The calls of a list; None if it holds anything else."""
+def _parse_calls(text: str) -> tuple[Call, ...] | None:
+    """Return the calls of a list, or None if the text is anything else."""
     try:
         tree = ast.parse(_STRING_OR_KEYWORD.sub(_repair, text), mode="eval")
-        listed = _NamesOfJson().visit(tree).body
-        return tuple(_read_call(item) for item in listed.elts)
+        body = _JsonConstants().visit(tree).body
+        return tuple(_parse_call(item) for item in body.elts)
     except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError, MemoryError):
         return None
 
 
-def _read_call(node: ast.expr) -> Call:
+def _parse_call(node: ast.expr) -> Call:
     if not isinstance(node, ast.Call) or node.args:
-        raise ValueError("an argument without a name")
+        raise ValueError("expected a call with keyword arguments only")
 
     arguments = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise ValueError("arguments without names")
+            raise ValueError("`**` arguments are not supported")
 
         arguments[keyword.arg.removeprefix(_ESCAPED_KEYWORD)] = ast.literal_eval(keyword.value)
 
-    return Call(_dotted_name(node.func), write_arguments(arguments))
+    return Call(_dotted_name(node.func), dump_arguments(arguments))
 
 
 def _dotted_name(node: ast.expr) -> str:
@@ -198,37 +193,38 @@ def _dotted_name(node: ast.expr) -> str:
         case ast.Attribute(value, name):
             return f"{_dotted_name(value)}.{name}"
         case _:
-            raise ValueError("what is called has no name")
+            raise ValueError("expected a call of a dotted name")
 
 
-class _NamesOfJson(ast.NodeTransformer):
-    """Models that know JSON write its names of constants too."""
+class _JsonConstants(ast.NodeTransformer):
+    """Replacement of `true`, `false` and `null`, which models also generate, by constants."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in _NAMES_OF_JSON:
+        if node.id not in _JSON_CONSTANTS:
             return node
 
-        return ast.copy_location(ast.Constant(_NAMES_OF_JSON[node.id]), node)
+        return ast.copy_location(ast.Constant(_JSON_CONSTANTS[node.id]), node)
 
 
-def _repair(found: re.Match[str]) -> str:
-    """What models take for Python and Python does not.
+def _repair(match: re.Match[str]) -> str:
+    """Return valid Python for a construct that models generate but Python rejects.
 
-    Arguments may be named as keywords are. Escapes that Python does not know are backslashes, as
-    it reads them with a warning. Strings may last longer than a line.
+    An argument name that is a Python keyword gets a prefix. The backslash of an unknown escape
+    sequence is escaped, which Python would only do with a warning. A line break within a
+    single-quoted string becomes an escape sequence.
     """
-    if found["keyword"]:
-        return _ESCAPED_KEYWORD + found["keyword"]
+    if match["keyword"]:
+        return _ESCAPED_KEYWORD + match["keyword"]
 
-    prefix, quote = found["prefix"] or "", found["quote"]
+    prefix, quote = match["prefix"] or "", match["quote"]
     if "r" in prefix.lower():
-        return found[0]
+        return match[0]
 
-    def repair(escape: re.Match[str]) -> str:
+    def repair_escape(escape: re.Match[str]) -> str:
         if escape[0] == "\n":
             return "\n" if len(quote) == 3 else "\\n"
 
         is_known = int(escape[1], 8) < 0o400 if escape[1] else escape[2] in _KNOWN_ESCAPES
         return escape[0] if is_known else "\\" + escape[0]
 
-    return f"{prefix}{quote}{_ESCAPE.sub(repair, found['body'])}{quote}"
+    return f"{prefix}{quote}{_ESCAPE.sub(repair_escape, match['body'])}{quote}"

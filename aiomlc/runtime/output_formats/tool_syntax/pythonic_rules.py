@@ -1,4 +1,4 @@
-"""The grammar of Python's calls, from the schemas of their functions."""
+"""Grammar rules of Python calls, built from the JSON schemas of the functions."""
 
 from __future__ import annotations
 
@@ -16,47 +16,61 @@ from aiomlc.runtime.output_formats.tool_syntax.typed_value import (
     with_definitions,
 )
 
-_WORDS = {"boolean": ("True", "False"), "null": ("None",)}
-_MAX_DEPTH = 8  # Of references, which may be circular.
+_CONSTANTS = {"boolean": ("True", "False"), "null": ("None",)}
+_MAX_DEPTH = 8  # The maximum depth of references, which may be circular.
 
 
 @final
 class PythonicRules:
-    """The rules of one function's call.
+    """The Lark rules of a call of one function.
 
-    Values are JSON, which Python reads alike but for three names: these are Python's, unless they
-    stand within a list or an object.
+    Values are JSON, which differs from Python only in the names of three constants. At the top
+    level these are Python's names (`True`, `False`, `None`), within a list or an object JSON's.
+
+    Args:
+        prefix: The prefix of all rule names.
+        tool: The function.
+        literal: Converts fixed text to a Lark expression.
     """
 
-    def __init__(self, prefix: str, tool: ToolSchema, write: Callable[[str], str]) -> None:
+    def __init__(self, prefix: str, tool: ToolSchema, literal: Callable[[str], str]) -> None:
         self._prefix = prefix
         self._tool = tool
         self._root = tool.parameters
-        self._write = write
+        self._literal = literal
         self._rules: list[str] = []
 
     def call(self) -> tuple[str, list[str]]:
-        """The call as a part of a rule, and the rules it refers to.
+        """Return the call as a Lark expression, and the rules that the expression refers to.
 
         Raises:
-            BadRequestError: Python has no such call, or the schema is not one of arguments alone.
+            BadRequestError: If a name is not a Python identifier, or the schema has unsupported
+                keywords.
         """
         unknown = self._root.keys() - ROOT_KEYWORDS
         if unknown:
-            raise self._error(", ".join(sorted(unknown)))
+            raise self._error(f"unsupported keywords in the schema: {', '.join(sorted(unknown))}")
 
         if not all(part.isidentifier() for part in self._tool.name.split(".")):
-            raise self._error("its name")
+            raise self._error("the function name is not a dotted Python identifier")
 
         required = list(self._root.get("required", ()))
         properties = {**self._root.get("properties", {})}
         properties.update((key, {}) for key in required if key not in properties)
-        is_free = not properties and self._root.get("additionalProperties") is not False
-        arguments = self._free() if is_free else self._chain(properties, set(required))
-        return f"{self._write(self._tool.name + '(')} {arguments} {self._write(')')}", self._rules
+        if not properties and self._root.get("additionalProperties") is not False:
+            arguments = self._any_arguments()
+        else:
+            arguments = self._chain(properties, set(required))
+
+        head, tail = self._literal(f"{self._tool.name}("), self._literal(")")
+        return f"{head} {arguments} {tail}", self._rules
 
     def _chain(self, properties: dict[str, Any], required: set[str]) -> str:
-        """Arguments in their order; a comma depends on whether one stands before it."""
+        """Return the rule of all arguments, in the order of the properties.
+
+        Each argument has two rules: without a comma before it, for the first argument of a call,
+        and with one.
+        """
         tails = dict.fromkeys((True, False), f"{self._prefix}_end")
         self._rules.append(f'{self._prefix}_end: ""')
         for number, (key, schema) in reversed(list(enumerate(properties.items()))):
@@ -64,25 +78,25 @@ class PythonicRules:
                 continue
 
             if not key.isidentifier():
-                raise self._error(repr(key))
+                raise self._error(f"the parameter {key!r} is not a Python identifier")
 
             value = " | ".join(self._values(schema))
-            self._rules.append(f"{self._prefix}_{number}: {self._write(key + '=')} ({value})")
+            self._rules.append(f"{self._prefix}_{number}: {self._literal(key + '=')} ({value})")
             tails = {
-                is_first: self._link(number, tails, is_first=is_first, may_miss=key not in required)
+                is_first: self._link(number, tails, is_first=is_first, optional=key not in required)
                 for is_first in (True, False)
             }
 
         return tails[True]
 
-    def _link(self, number: int, tails: dict[bool, str], *, is_first: bool, may_miss: bool) -> str:
+    def _link(self, number: int, tails: dict[bool, str], *, is_first: bool, optional: bool) -> str:
         name = f"{self._prefix}_{number}_{'first' if is_first else 'next'}"
         comma = "" if is_first else '", "'
-        missing = f" | {tails[is_first]}" if may_miss else ""
-        self._rules.append(f"{name}: {comma} {self._prefix}_{number} {tails[False]}{missing}")
+        omitted = f" | {tails[is_first]}" if optional else ""
+        self._rules.append(f"{name}: {comma} {self._prefix}_{number} {tails[False]}{omitted}")
         return name
 
-    def _free(self) -> str:
+    def _any_arguments(self) -> str:
         key = f"KEY_{self._prefix.upper()}"
         self._rules.append(f"{key}: /[a-zA-Z_][a-zA-Z0-9_]*/")
         self._rules.append(f'{self._prefix}_any: {key} "=" {self._json({})}')
@@ -93,7 +107,7 @@ class PythonicRules:
             case {"enum": _} | {"const": _}:
                 yield self._json(schema)
             case {"type": "boolean" | "null" as name}:
-                yield from map(self._write, _WORDS[name])
+                yield from map(self._literal, _CONSTANTS[name])
             case {"type": [*names]}:
                 for name in names:
                     yield from self._values({**schema, "type": name}, depth)
@@ -110,9 +124,9 @@ class PythonicRules:
         self._rules.append(f"{rule}: {lark_json(with_definitions(schema, self._root))}")
         return rule
 
-    def _error(self, what: str) -> BadRequestError:
+    def _error(self, reason: str) -> BadRequestError:
         return BadRequestError(
-            f"tool_choice: calls of {self._tool.name!r} cannot be enforced in this model's form, "
-            f"which is Python's: {what}",
+            f"tool_choice: calls of {self._tool.name!r} cannot be enforced in this model's "
+            f"tool-call format (Python calls): {reason}",
             param="tool_choice",
         )

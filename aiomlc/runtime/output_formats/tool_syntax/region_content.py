@@ -1,8 +1,8 @@
-"""What stands in a region of a response template: text, JSON and its dialects, tags, lines."""
+"""Parsers of the content of a response-template region: text, JSON dialects, tags and lines."""
 
 from __future__ import annotations
 
-__all__ = ("RegionContent", "ValueReader", "read_content")
+__all__ = ("RegionContent", "ValueConverter", "parse_content_type")
 
 import json
 import re
@@ -10,44 +10,43 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-#: From an argument's name and its text to its value, by the schema of the function; None where
-#: that does not say.
-ValueReader = Callable[[str, str], "tuple[object] | None"]
+#: Converts an argument's name and text to its value by the function's JSON schema. The value is
+#: wrapped in a tuple; None if the schema does not specify a type.
+ValueConverter = Callable[[str, str], "tuple[object] | None"]
 _KEY = re.compile(r"(?<=[{,])(\w+):")
 _TRUE = ("true", "1")
-_ASIDE = "\x01\x02"
+_STASH_START, _STASH_END = "\x01", "\x02"
+_STASHED = re.compile("\x01(\\d+)\x02")
 
 
 class RegionContent(Protocol):
-    """A way to write a value."""
+    """The syntax of a value."""
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """Texts within, among which may be special tokens."""
+    def markers(self) -> tuple[str, ...]:
+        """Strings within the content, which may contain special tokens."""
 
-    def read(self, text: str, typed: ValueReader) -> Any:  # noqa: ANN401 - JSON.
-        """The value.
+    def parse(self, text: str, convert: ValueConverter) -> Any:  # noqa: ANN401 - JSON.
+        """Return the value of a text.
 
         Raises:
-            ValueError: there is none.
+            ValueError: If the text does not have this syntax.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A text, or one number or truth value."""
+    """Text, a number or a Boolean."""
 
     kind: str = "text"
     strip: bool = True
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """See `RegionContent`."""
+    def markers(self) -> tuple[str, ...]:
         return ()
 
-    def read(self, text: str, typed: ValueReader) -> object:
-        """See `RegionContent`."""
-        del typed
+    def parse(self, text: str, convert: ValueConverter) -> object:
+        del convert
         text = text.strip() if self.strip else text
         match self.kind:
             case "int":
@@ -62,77 +61,74 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON, or what models write for it."""
+    """JSON or a dialect of it."""
 
-    string_marks: tuple[tuple[str, str], ...] = ()  #: Around strings, instead of quotes.
-    has_bare_keys: bool = False  #: The names of fields have no quotes.
-    may_be_text: bool = False  #: What is no JSON is a text.
+    string_delimiters: tuple[tuple[str, str], ...] = ()  #: Start and end, in place of quotes.
+    unquoted_keys: bool = False
+    allow_text: bool = False  #: Whether invalid JSON is taken as text.
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """See `RegionContent`."""
-        return tuple(mark for pair in self.string_marks for mark in pair)
+    def markers(self) -> tuple[str, ...]:
+        return tuple(marker for pair in self.string_delimiters for marker in pair)
 
-    def read(self, text: str, typed: ValueReader) -> Any:  # noqa: ANN401 - JSON.
-        """See `RegionContent`."""
-        del typed
+    def parse(self, text: str, convert: ValueConverter) -> Any:  # noqa: ANN401 - JSON.
+        del convert
         try:
-            return json.loads(self._as_json(text))
+            return json.loads(self._to_json(text))
         except ValueError:
-            if self.may_be_text:
+            if self.allow_text:
                 return text.strip()
 
             raise
 
-    def _as_json(self, text: str) -> str:
-        """The same in JSON's own form. Marks are looked for outside of what others enclose."""
-        if not self.string_marks:
-            return _KEY.sub(r'"\1":', text) if self.has_bare_keys else text
+    def _to_json(self, text: str) -> str:
+        """Convert the dialect to JSON. A delimiter within a string of other delimiters is text."""
+        if not self.string_delimiters:
+            return _KEY.sub(r'"\1":', text) if self.unquoted_keys else text
 
         strings = re.compile(
             "|".join(
-                f"{re.escape(begin)}(.*?){re.escape(end)}" for begin, end in self.string_marks
+                f"{re.escape(start)}(.*?){re.escape(end)}" for start, end in self.string_delimiters
             ),
             re.DOTALL,
         )
-        if any(mark in text for mark in _ASIDE):
-            raise ValueError("control characters are not JSON")
+        if _STASH_START in text or _STASH_END in text:
+            raise ValueError("control characters are not valid JSON")
 
-        # A string stands aside while names get their quotes: it may look like one of them.
-        kept: list[str] = []
+        # Strings are stashed while keys are quoted, since a string may contain what looks like a
+        # key.
+        stash: list[str] = []
 
-        def put_aside(found: re.Match[str]) -> str:
-            kept.append(next(group for group in found.groups() if group is not None))
-            return f"{_ASIDE[0]}{len(kept) - 1}{_ASIDE[1]}"
+        def stash_string(match: re.Match[str]) -> str:
+            stash.append(next(group for group in match.groups() if group is not None))
+            return f"{_STASH_START}{len(stash) - 1}{_STASH_END}"
 
-        text = strings.sub(put_aside, text)
-        text = _KEY.sub(r'"\1":', text) if self.has_bare_keys else text
-        return re.sub("\x01(\\d+)\x02", lambda found: json.dumps(kept[int(found[1])]), text)
+        text = strings.sub(stash_string, text)
+        text = _KEY.sub(r'"\1":', text) if self.unquoted_keys else text
+        return _STASHED.sub(lambda match: json.dumps(stash[int(match[1])]), text)
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """Fields, each in a tag; a pattern has the groups `key` and `value`."""
+    """Fields in tags."""
 
-    pattern: re.Pattern[str]
-    value: RegionContent | None = None  #: None is the text as it stands.
-    merges: bool = False  #: Of a field that is there twice, both values in a list.
+    pattern: re.Pattern[str]  #: Of one tag, with the groups `key` and `value`.
+    value: RegionContent | None = None  #: The syntax of values; None for text as it is.
+    merge_duplicates: bool = False  #: Whether the values of a repeated key become a list.
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """See `RegionContent`."""
-        own = re.sub(r"\\(\W)", r"\1", self.pattern.pattern)
-        return (own, *(self.value.marks if self.value is not None else ()))
+    def markers(self) -> tuple[str, ...]:
+        pattern = re.sub(r"\\(\W)", r"\1", self.pattern.pattern)
+        return (pattern, *(self.value.markers if self.value is not None else ()))
 
-    def read(self, text: str, typed: ValueReader) -> dict[str, object]:
-        """See `RegionContent`."""
+    def parse(self, text: str, convert: ValueConverter) -> dict[str, object]:
         fields: dict[str, object] = {}
         for tag in self.pattern.finditer(text):
             key = tag["key"]
-            value = _value(key, tag["value"] or "", self.value, typed)
-            if self.merges and key in fields:
-                before = fields[key]
-                value = [*(before if isinstance(before, list) else [before]), value]
+            value = _convert_value(key, tag["value"] or "", self.value, convert)
+            if self.merge_duplicates and key in fields:
+                previous = fields[key]
+                value = [*(previous if isinstance(previous, list) else [previous]), value]
 
             fields[key] = value
 
@@ -141,36 +137,42 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Fields, each on a line of its own."""
+    """Fields on separate lines."""
 
     line_end: str = "\n"
-    separator: str = ":"
-    value: RegionContent | None = None
+    separator: str = ":"  #: Between key and value.
+    value: RegionContent | None = None  #: The syntax of values; None for text as it is.
     strip: bool = True
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """See `RegionContent`."""
-        own = self.line_end, self.separator
-        return (*own, *(self.value.marks if self.value is not None else ()))
+    def markers(self) -> tuple[str, ...]:
+        return (
+            self.line_end,
+            self.separator,
+            *(self.value.markers if self.value is not None else ()),
+        )
 
-    def read(self, text: str, typed: ValueReader) -> dict[str, object]:
-        """See `RegionContent`."""
+    def parse(self, text: str, convert: ValueConverter) -> dict[str, object]:
         fields: dict[str, object] = {}
         for line in text.split(self.line_end):
-            key, mark, value = self._trimmed(line).partition(self.separator)
-            if mark:
-                key = self._trimmed(key)
-                fields[key] = _value(key, self._trimmed(value), self.value, typed)
+            key, separator, value = self._strip(line).partition(self.separator)
+            if separator:
+                key = self._strip(key)
+                fields[key] = _convert_value(key, self._strip(value), self.value, convert)
 
         return fields
 
-    def _trimmed(self, text: str) -> str:
+    def _strip(self, text: str) -> str:
         return text.strip() if self.strip else text
 
 
-def read_content(kind: object, arguments: Mapping[str, Any]) -> RegionContent | None:
-    """The content that a template describes; None if that is none we know."""
+def parse_content_type(kind: object, arguments: Mapping[str, Any]) -> RegionContent | None:
+    """Return the syntax that a response template names, or None if it is not supported.
+
+    Args:
+        kind: The name of the content type, such as "json".
+        arguments: The options of the content type.
+    """
     match kind:
         case "text" | "int" | "float" | "bool" if arguments.keys() <= {"strip"}:
             return Plain(str(kind), strip=bool(arguments.get("strip", True)))
@@ -191,18 +193,18 @@ def _json(arguments: Mapping[str, Any]) -> Json | None:
     if not isinstance(pairs, (list, tuple)):
         return None
 
-    marks: list[tuple[str, str]] = []
+    delimiters: list[tuple[str, str]] = []
     for pair in pairs:
         match pair:
-            case [str(begin), str(end)] if begin and end:
-                marks.append((begin, end))
+            case [str(start), str(end)] if start and end:
+                delimiters.append((start, end))
             case _:
                 return None
 
     return Json(
-        tuple(marks),
-        has_bare_keys=bool(arguments.get("unquoted_keys")),
-        may_be_text=bool(arguments.get("allow_non_json")),
+        tuple(delimiters),
+        unquoted_keys=bool(arguments.get("unquoted_keys")),
+        allow_text=bool(arguments.get("allow_non_json")),
     )
 
 
@@ -212,38 +214,44 @@ def _tags(arguments: Mapping[str, Any]) -> Tags | None:
     except (re.error, KeyError, TypeError):
         return None
 
-    value, is_known = _value_content(arguments)
-    if not is_known or not {"key", "value"} <= pattern.groupindex.keys():
+    value, is_supported = _value_syntax(arguments)
+    if not is_supported or not {"key", "value"} <= pattern.groupindex.keys():
         return None
 
-    return Tags(pattern, value, merges=bool(arguments.get("merge_duplicates")))
+    return Tags(pattern, value, merge_duplicates=bool(arguments.get("merge_duplicates")))
 
 
 def _lines(arguments: Mapping[str, Any]) -> Lines | None:
     line_end, separator = arguments.get("line_sep", "\n"), arguments.get("kv_sep", ":")
-    value, is_known = _value_content(arguments)
+    value, is_supported = _value_syntax(arguments)
     is_text = isinstance(line_end, str) and isinstance(separator, str)
-    if not is_known or not is_text or not line_end or not separator:
+    if not is_supported or not is_text or not line_end or not separator:
         return None
 
     return Lines(line_end, separator, value, strip=bool(arguments.get("strip", True)))
 
 
-def _value_content(arguments: Mapping[str, Any]) -> tuple[RegionContent | None, bool]:
-    """The content of a field's value, and whether we know it."""
-    given = arguments.get("value_parser")
-    if given is None:
+def _value_syntax(arguments: Mapping[str, Any]) -> tuple[RegionContent | None, bool]:
+    """Return the syntax of field values (None for text), and whether it is supported."""
+    value_parser = arguments.get("value_parser")
+    if value_parser is None:
         return None, True
 
-    if not isinstance(given, Mapping) or not isinstance(given.get("args", {}), Mapping):
+    if not isinstance(value_parser, Mapping):
         return None, False
 
-    content = read_content(given.get("name", "text"), given.get("args", {}))
+    options = value_parser.get("args", {})
+    if not isinstance(options, Mapping):
+        return None, False
+
+    content = parse_content_type(value_parser.get("name", "text"), options)
     return content, content is not None
 
 
-def _value(key: str, text: str, content: RegionContent | None, typed: ValueReader) -> object:
-    if (found := typed(key, text)) is not None:
-        return found[0]
+def _convert_value(
+    key: str, text: str, content: RegionContent | None, convert: ValueConverter
+) -> object:
+    if (converted := convert(key, text)) is not None:
+        return converted[0]
 
-    return text if content is None else content.read(text, typed)
+    return text if content is None else content.parse(text, convert)

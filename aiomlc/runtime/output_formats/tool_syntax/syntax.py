@@ -1,4 +1,4 @@
-"""What a way to write calls of tools offers to the parser and to the grammar."""
+"""The interface between a tool-call syntax, the streaming parser and the grammar builder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = (
     "FinalizableParser",
     "HistoryCall",
     "NotACall",
+    "ParseStep",
     "PartialCall",
-    "Reading",
     "ToolSchema",
     "ToolSyntax",
-    "write_arguments",
+    "dump_arguments",
 )
 
 import json
@@ -23,123 +23,130 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class ToolSchema(NamedTuple):
-    """A function, and the JSON schema of its arguments."""
+    """The name of a function and the JSON schema of its arguments."""
 
     name: str
     parameters: Mapping[str, Any]
 
 
 class Call(NamedTuple):
-    """A call that is complete."""
+    """A complete tool call."""
 
     name: str
     arguments: str  #: JSON.
 
 
 class PartialCall(NamedTuple):
-    """A call whose arguments, a JSON object, begin at `end`."""
+    """A call whose arguments, a JSON object that is still incomplete, start at index `end`."""
 
     name: str
     end: int
-    find_call_end: Callable[[str], int | None]  #: Where ends what follows them, as it grows.
-    call_id: str | None = None  #: None: the model gave it none.
+    #: Takes the text after the arguments so far. Return the index where the call ends in this
+    #: text, or None while the call is incomplete.
+    find_call_end: Callable[[str], int | None]
+    call_id: str | None = None  #: None if the model did not generate an id.
 
 
 class HistoryCall(NamedTuple):
-    """A call of a history."""
+    """A tool call of the chat history."""
 
     name: str
     arguments: Mapping[str, Any]
 
 
 class CompleteCalls(NamedTuple):
-    """Calls that end at `end`."""
+    """Complete calls; the text after them starts at index `end`."""
 
     calls: tuple[Call, ...]
     end: int
 
 
 class NotACall(NamedTuple):
-    """What stands before `end` is no call."""
+    """The text before index `end` is not a call."""
 
     end: int
 
 
-Reading = PartialCall | CompleteCalls | NotACall
+ParseStep = PartialCall | CompleteCalls | NotACall
 
 
 class CallContext(NamedTuple):
-    """Where a call stands."""
+    """What a parser needs to know about the surroundings of a call."""
 
-    end_mark: str  #: Of the format; may be empty.
-    is_marked: bool  #: Behind the format's first mark.
-    parameters: Mapping[str, Mapping[str, Any]]  #: The schema of each function's arguments.
+    end_marker: str  #: The end marker of the tool format; may be empty.
+    has_start_marker: bool  #: Whether the start marker of the tool format precedes the call.
+    parameters: Mapping[str, Mapping[str, Any]]  #: JSON schemas of arguments by function name.
 
 
 class CallParser(Protocol):
-    """Reads one call, or one list of them."""
+    """Incremental parser of one call, or of one list of calls."""
 
-    def read(self, text: str) -> Reading | None:
-        """What stands there; None while that is open. `text` is that of the last time and more."""
+    def parse(self, text: str) -> ParseStep | None:
+        """Parse the text so far; return None while it is undecided.
+
+        Each call passes the text of the previous call, possibly extended.
+        """
 
 
 @runtime_checkable
 class FinalizableParser(CallParser, Protocol):
-    """Reads what the end of the answer may close, too."""
+    """A parser of calls that the end of the completion may terminate."""
 
-    def read_end(self, text: str) -> Reading:
-        """What stands there, now that nothing more comes."""
+    def finalize(self, text: str) -> ParseStep:
+        """Parse the text at the end of the completion."""
 
 
 class ToolSyntax(Protocol):
-    """A way to write calls between the marks of a format."""
+    """The syntax of the calls between the markers of a tool format."""
 
     @property
-    def opens(self) -> str:
-        """What a call begins with; empty: with its name."""
+    def call_prefix(self) -> str:
+        """The text that starts every call; empty if a call starts with the function's name."""
 
     @property
-    def between(self) -> str:
-        """Characters, besides whitespace, that may stand around calls."""
+    def delimiters(self) -> str:
+        """Characters that are skipped around calls, in addition to whitespace."""
 
     @property
-    def repeats(self) -> bool:
-        """Several calls may stand between the same marks, and are read one by one."""
+    def allows_multiple(self) -> bool:
+        """Whether several calls, parsed one by one, may share a pair of markers."""
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """Text within calls that a vocabulary may count among its special tokens."""
+    def markers(self) -> tuple[str, ...]:
+        """Strings within calls that may be special tokens of a vocabulary."""
 
-    def open_call(self, at: int, place: CallContext) -> CallParser:
-        """What reads the call that begins at `at`."""
+    def create_parser(self, position: int, context: CallContext) -> CallParser:
+        """Return a parser of the call that starts at index `position` of the text."""
 
-    def rules(
-        self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
+    def grammar_rules(
+        self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        """Rules of Lark, `body` among them: what stands between the marks.
+        """Return Lark rules, among them `body`: the text between the markers.
 
         Args:
-            write: Fixed text as a part of a rule.
+            tools: The functions that may be called.
+            literal: Converts fixed text to a Lark expression.
+            allow_parallel: Whether there may be more than one call.
 
         Raises:
-            BadRequestError: they cannot be told by a grammar.
+            BadRequestError: If the syntax or a schema cannot be expressed as a grammar.
         """
 
-    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
-        """The calls as a model writes them; each text stands between marks of its own."""
+    def render(self, calls: Sequence[HistoryCall]) -> list[str]:
+        """Return calls as the model generates them, one string for each pair of markers."""
 
 
-def write_arguments(arguments: Mapping[str, Any]) -> str:
-    """Arguments as JSON.
+def dump_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as JSON.
 
     Raises:
-        ValueError: a number is not finite.
-        TypeError: a value is none of JSON's.
+        ValueError: If a number is not finite.
+        TypeError: If a value has no JSON form.
     """
     text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # Half of a surrogate pair, which has no UTF-8.
+    except UnicodeEncodeError:  # A lone surrogate, which UTF-8 cannot encode.
         return json.dumps(arguments, allow_nan=False)
 
     return text

@@ -1,4 +1,4 @@
-"""Calls whose arguments are tagged one by one, with bare text as their values."""
+"""Tool calls in which each argument has tags and an unquoted value."""
 
 from __future__ import annotations
 
@@ -16,192 +16,198 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     CompleteCalls,
     HistoryCall,
     NotACall,
-    Reading,
+    ParseStep,
     ToolSchema,
-    write_arguments,
+    dump_arguments,
 )
 from aiomlc.runtime.output_formats.tool_syntax.tagged_rules import ArgumentLayout, TaggedRules
-from aiomlc.runtime.output_formats.tool_syntax.typed_value import read_value, schema_of
+from aiomlc.runtime.output_formats.tool_syntax.typed_value import parse_value, schema_of
 
-# The bounds keep a text that never ends a name from being looked at again and again.
+# The length limits bound the rescanning of text in which a name never ends.
 _NAME = re.compile(r"[\w.:/-]{0,128}")
 _KEY = re.compile(r"[^<>\n]{0,128}")
 _SPACE = re.compile(r"\s*")
 
-Steps = Generator[None, None, Any]
+# A coroutine that yields whenever it needs more text.
+_Steps = Generator[None, None, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedCalls:
-    """A name, and a tag for the key and the value of each argument."""
+    """A function name, then tags around the key and the value of each argument."""
 
-    key_begin: str
+    key_start: str
     key_end: str
     value_end: str
-    opens: str = ""
+    call_prefix: str = ""
     name_end: str = ""
-    value_begin: str = ""  #: Empty: the value follows the key.
-    closes: str = ""  #: Empty: the mark of the format closes the call.
-    padding: str = ""  #: Stands on both sides of a value, and is no part of it.
-    before: str = ""
-    after: str = ""
-    marks: tuple[str, ...] = ()
+    value_start: str = ""  #: Empty if the value directly follows the key.
+    call_suffix: str = ""  #: Empty if the end marker of the tool format ends the call.
+    padding: str = ""  #: Text before and after a value that is not part of the value.
+    prefix: str = ""  #: Between the start marker and the call.
+    suffix: str = ""  #: Between the call and the end marker.
+    markers: tuple[str, ...] = ()
 
     @property
-    def between(self) -> str:
-        """See `ToolSyntax`."""
+    def delimiters(self) -> str:
         return ""
 
     @property
-    def repeats(self) -> bool:
-        """See `ToolSyntax`."""
+    def allows_multiple(self) -> bool:
         return False
 
-    def open_call(self, at: int, place: CallContext) -> _CallParser:
-        """See `ToolSyntax`."""
-        return _CallParser(self, at + len(self.opens), place)
+    def create_parser(self, position: int, context: CallContext) -> _CallParser:
+        return _CallParser(self, position + len(self.call_prefix), context)
 
-    def rules(
-        self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
+    def grammar_rules(
+        self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        """See `ToolSyntax`."""
-        del may_repeat  # Each call has marks of its own.
+        del allow_parallel  # Each call has its own markers, so `tool_grammar` repeats the calls.
         layout = ArgumentLayout(
-            before_key=self.key_begin,
+            before_key=self.key_start,
             before_value=self.key_end
-            + (self.value_begin and "\n" + self.value_begin)
+            + (self.value_start and "\n" + self.value_start)
             + self.padding,
             after_json=self.padding + self.value_end,
             value_end=self.value_end,
-            behind="\n",
+            after_argument="\n",
         )
         rules = []
         for number, tool in enumerate(tools):
-            arguments, more = TaggedRules(f"c{number}", tool, layout, write).arguments()
-            head = write(f"{self.opens}{tool.name}{self.name_end}\n")
-            rules += [*more, f"object_{number}: {head} {arguments} {write(self.closes)}"]
+            builder = TaggedRules(f"c{number}", tool, layout, literal)
+            arguments, argument_rules = builder.arguments()
+            head = literal(f"{self.call_prefix}{tool.name}{self.name_end}\n")
+            call = f"{head} {arguments} {literal(self.call_suffix)}"
+            rules += [*argument_rules, f"object_{number}: {call}"]
 
         rules.append("object: " + " | ".join(f"object_{number}" for number in range(len(tools))))
-        return [*rules, f"body: {write(self.before)} object {write(self.after)}"]
+        return [*rules, f"body: {literal(self.prefix)} object {literal(self.suffix)}"]
 
-    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
-        """See `ToolSyntax`."""
+    def render(self, calls: Sequence[HistoryCall]) -> list[str]:
         bodies = []
         for name, arguments in calls:
-            given = "".join(map(self._written, arguments.items()))
-            head = f"{self.before}{self.opens}{name}{self.name_end}\n"
-            bodies.append(f"{head}{given}{self.closes}{self.after}")
+            rendered = "".join(map(self._render_argument, arguments.items()))
+            head = f"{self.prefix}{self.call_prefix}{name}{self.name_end}\n"
+            bodies.append(f"{head}{rendered}{self.call_suffix}{self.suffix}")
 
         return bodies
 
-    def _written(self, argument: tuple[str, object]) -> str:
+    def _render_argument(self, argument: tuple[str, object]) -> str:
         key, value = argument
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        value_begin = self.value_begin and f"\n{self.value_begin}"
-        head = f"{self.key_begin}{key}{self.key_end}{value_begin}{self.padding}"
+        value_start = self.value_start and f"\n{self.value_start}"
+        head = f"{self.key_start}{key}{self.key_end}{value_start}{self.padding}"
         return f"{head}{text}{self.padding}{self.value_end}\n"
 
 
 @final
 class _CallParser:
-    """Suspends wherever the text that is there does not decide, and goes on from there."""
+    """A generator-based parser, which suspends until there is enough text to decide."""
 
-    def __init__(self, syntax: TaggedCalls, at: int, place: CallContext) -> None:
+    def __init__(self, syntax: TaggedCalls, position: int, context: CallContext) -> None:
         self._syntax = syntax
-        self._place = place
-        self._closes = syntax.closes or place.end_mark
+        self._context = context
+        self._call_end = syntax.call_suffix or context.end_marker
         self._text = ""
-        self._at = at
-        self._steps = self._read_call()
+        self._position = position
+        self._steps = self._parse_call()
 
-    def read(self, text: str) -> Reading | None:
+    def parse(self, text: str) -> ParseStep | None:
         self._text = text
         try:
             next(self._steps)
         except StopIteration as stop:
-            reading: Reading = stop.value
-            return reading
+            step: ParseStep = stop.value
+            return step
 
         return None
 
-    def _read_call(self) -> Steps:
+    def _parse_call(self) -> _Steps:
         name = yield from self._match(_NAME)
-        if not name or not (yield from self._take(self._syntax.name_end)):
-            return NotACall(self._at)
+        if not name or not (yield from self._skip(self._syntax.name_end)):
+            return NotACall(self._position)
 
-        parameters = self._place.parameters.get(name, {})
+        parameters = self._context.parameters.get(name, {})
         arguments: dict[str, object] = {}
-        while (mark := (yield from self._next_mark())) == self._syntax.key_begin:
-            key = yield from self._read_key()
+        while (tag := (yield from self._next_tag())) == self._syntax.key_start:
+            key = yield from self._parse_key()
             if not key:
-                return NotACall(self._at)
+                return NotACall(self._position)
 
-            text = yield from self._read_value()
-            arguments[key] = read_value(text, schema_of(parameters, key), parameters)
+            text = yield from self._parse_unquoted_value()
+            arguments[key] = parse_value(text, schema_of(parameters, key), parameters)
 
-        if not mark:
-            return NotACall(self._at)
+        if not tag:
+            return NotACall(self._position)
 
-        # The mark of the format is for the parser to find.
-        end = self._at if self._syntax.closes else self._at - len(mark)
-        return CompleteCalls((Call(name, write_arguments(arguments)),), end)
+        # The end marker of the tool format is not part of the call.
+        end = self._position if self._syntax.call_suffix else self._position - len(tag)
+        return CompleteCalls((Call(name, dump_arguments(arguments)),), end)
 
-    def _next_mark(self) -> Steps:
+    def _next_tag(self) -> _Steps:
+        """Skip the tag that starts an argument or ends the call; return it, or "" for others."""
         yield from self._match(_SPACE)
-        for mark in (self._syntax.key_begin, self._closes):
-            if (yield from self._take(mark)):
-                return mark
+        for tag in (self._syntax.key_start, self._call_end):
+            if (yield from self._skip(tag)):
+                return tag
 
         return ""
 
-    def _read_key(self) -> Steps:
+    def _parse_key(self) -> _Steps:
+        """Return the key and skip the text up to the value; "" if the key is malformed."""
         key = yield from self._match(_KEY)
-        if not (yield from self._take(self._syntax.key_end)):
+        if not (yield from self._skip(self._syntax.key_end)):
             return ""
 
-        if self._syntax.value_begin:
+        if self._syntax.value_start:
             yield from self._match(_SPACE)
-            if not (yield from self._take(self._syntax.value_begin)):
+            if not (yield from self._skip(self._syntax.value_start)):
                 return ""
 
         return key.strip()
 
-    def _read_value(self) -> Steps:
-        """Up to the mark behind which the call goes on; others are part of the value."""
-        begin = self._at
+    def _parse_unquoted_value(self) -> _Steps:
+        """Return the text up to `value_end`.
+
+        An occurrence of `value_end` belongs to the value unless another argument or the end of
+        the call follows.
+        """
+        start = self._position
         while True:
             end = yield from self._find(self._syntax.value_end)
-            behind = self._at = end + len(self._syntax.value_end)
-            mark = yield from self._next_mark()
-            self._at = behind
-            if mark:
+            after_value = self._position = end + len(self._syntax.value_end)
+            tag = yield from self._next_tag()
+            self._position = after_value
+            if tag:
                 padding = self._syntax.padding
-                return self._text[begin:end].removeprefix(padding).removesuffix(padding)
+                return self._text[start:end].removeprefix(padding).removesuffix(padding)
 
-    def _match(self, pattern: re.Pattern[str]) -> Steps:
-        """What matches here, once it is followed by something."""
+    def _match(self, pattern: re.Pattern[str]) -> _Steps:
+        """Skip and return what the pattern matches, once more text follows the match."""
         while True:
-            found = pattern.match(self._text, self._at)
-            assert found is not None, "the patterns match nothing, too"
-            if found.end() < len(self._text):
-                self._at = found.end()
-                return found[0]
+            match = pattern.match(self._text, self._position)
+            assert match is not None, "the patterns also match the empty string"
+            if match.end() < len(self._text):
+                self._position = match.end()
+                return match[0]
 
             yield
 
-    def _take(self, mark: str) -> Steps:
-        """Step behind `mark` if it stands here."""
-        while len(self._text) < self._at + len(mark) and mark.startswith(self._text[self._at :]):
+    def _skip(self, tag: str) -> _Steps:
+        """Skip `tag` if it is next; return whether it was."""
+        while len(self._text) < self._position + len(tag) and tag.startswith(
+            self._text[self._position :]
+        ):
             yield
 
-        is_there = self._text.startswith(mark, self._at)
-        self._at += len(mark) if is_there else 0
-        return is_there
+        is_next = self._text.startswith(tag, self._position)
+        self._position += len(tag) if is_next else 0
+        return is_next
 
-    def _find(self, mark: str) -> Steps:
-        """Where `mark` next is."""
-        while (found := self._text.find(mark, self._at)) < 0:
-            self._at = max(self._at, len(self._text) - len(mark) + 1)
+    def _find(self, tag: str) -> _Steps:
+        """Return the index of the next occurrence of `tag`."""
+        while (index := self._text.find(tag, self._position)) < 0:
+            self._position = max(self._position, len(self._text) - len(tag) + 1)
             yield
 
-        return found
+        return index

@@ -1,4 +1,4 @@
-"""The grammar of arguments that are tagged one by one, from the schemas of their functions."""
+"""Grammar rules of tagged arguments, built from the JSON schemas of the functions."""
 
 from __future__ import annotations
 
@@ -18,51 +18,58 @@ from aiomlc.runtime.output_formats.tool_syntax.typed_value import (
     with_definitions,
 )
 
-_OF_BARE_TEXT = {
+# The schema keywords that can be enforced on unquoted strings.
+_STRING_KEYWORDS = {
     *("const", "default", "deprecated", "description", "enum", "examples", "title", "type"),
 }
-_NULL = "null"
 
 
 class ArgumentLayout(NamedTuple):
-    """Fixed texts around the key and the value of an argument."""
+    """The fixed text around the key and the value of an argument."""
 
     before_key: str
     before_value: str
-    after_json: str  #: Behind a value that says itself where it ends.
-    value_end: str  #: What no bare text contains.
-    behind: str
+    after_json: str  #: After a JSON value or a constant, whose end the grammar knows.
+    value_end: str  #: The end of an unquoted string, which cannot contain this text.
+    after_argument: str
 
 
 @final
 class TaggedRules:
-    """The rules of one function's arguments."""
+    """The Lark rules of the arguments of one function.
+
+    Args:
+        prefix: The prefix of all rule names.
+        tool: The function.
+        layout: The fixed text around keys and values.
+        literal: Converts fixed text to a Lark expression.
+    """
 
     def __init__(
-        self, prefix: str, tool: ToolSchema, layout: ArgumentLayout, write: Callable[[str], str]
+        self, prefix: str, tool: ToolSchema, layout: ArgumentLayout, literal: Callable[[str], str]
     ) -> None:
         self._prefix = prefix
         self._tool = tool
         self._root = tool.parameters
         self._layout = layout
-        self._write = write
+        self._literal = literal
         self._rules: list[str] = []
 
     def arguments(self) -> tuple[str, list[str]]:
-        """All arguments as a part of a rule, and the rules it refers to.
+        """Return all arguments as a Lark expression, and the rules that it refers to.
 
         Raises:
-            BadRequestError: the schema says what bare text cannot be held to.
+            BadRequestError: If the schema has keywords that cannot be enforced.
         """
         unknown = self._root.keys() - ROOT_KEYWORDS
         if unknown:
-            raise self._error(", ".join(sorted(unknown)))
+            raise self._error(f"unsupported keywords in the schema: {', '.join(sorted(unknown))}")
 
         required = list(self._root.get("required", ()))
         properties = {**self._root.get("properties", {})}
         properties.update((key, {}) for key in required if key not in properties)
         if not properties and self._root.get("additionalProperties") is not False:
-            return f"({self._free()})*", self._rules
+            return f"({self._any_argument()})*", self._rules
 
         parts = [
             f"({self._argument(key, schema)})" + ("" if key in required else "?")
@@ -72,36 +79,36 @@ class TaggedRules:
         return " ".join(parts), self._rules
 
     def _argument(self, key: str, schema: object) -> str:
-        layout, write = self._layout, self._write
-        head = write(f"{layout.before_key}{key}{layout.before_value}")
+        layout, literal = self._layout, self._literal
+        head = literal(f"{layout.before_key}{key}{layout.before_value}")
         choices = " | ".join(self._values(key, schema))
-        return f"{head} ({choices}) {write(layout.behind)}"
+        return f"{head} ({choices}) {literal(layout.after_argument)}"
 
-    def _free(self) -> str:
-        layout, write = self._layout, self._write
+    def _any_argument(self) -> str:
+        layout, literal = self._layout, self._literal
         key = f"KEY_{self._prefix.upper()}"
         self._rules.append(rf"{key}: /[^<>\s]{{1,64}}/")
-        head = f"{write(layout.before_key)} {key} {write(layout.before_value)}"
-        return f"{head} {self._bare_text()} {write(layout.behind)}"
+        head = f"{literal(layout.before_key)} {key} {literal(layout.before_value)}"
+        return f"{head} {self._unquoted_value()} {literal(layout.after_argument)}"
 
     def _values(self, key: str, schema: object) -> Iterator[str]:
-        """The forms of a value, each up to behind its end."""
+        """Yield the alternatives of a value, each with the text after it."""
         types = types_of(schema, self._root)
         if types is None or "string" not in types:
             yield self._json(schema)
             return
 
-        # Beside a string, what is read as anything else is null alone.
+        # If a string is allowed, the parser takes every value but null for a string.
         for choice in self._choices(schema):
             types = types_of(choice, self._root) or frozenset()
             values = choice.get("enum", [choice["const"]] if "const" in choice else None)
             if "null" in types and (values is None or None in values):
-                yield self._fixed(_NULL)
+                yield self._constant("null")
 
             if values is not None:
-                yield from (self._fixed(value) for value in values if isinstance(value, str))
+                yield from (self._constant(value) for value in values if isinstance(value, str))
             elif "string" in types:
-                yield self._free_string(key, choice)
+                yield self._string(key, choice)
 
     def _choices(self, schema: Any) -> Iterator[Schema]:  # noqa: ANN401 - any JSON.
         match schema:
@@ -113,31 +120,32 @@ class TaggedRules:
                 for choice in choices:
                     yield from self._choices(choice)
 
-    def _free_string(self, key: str, schema: Schema) -> str:
-        unknown = schema.keys() - _OF_BARE_TEXT
+    def _string(self, key: str, schema: Schema) -> str:
+        unknown = schema.keys() - _STRING_KEYWORDS
         if unknown:
-            raise self._error(f"{', '.join(sorted(unknown))} of {key!r}")
+            keywords = ", ".join(sorted(unknown))
+            raise self._error(f"unsupported keywords in the schema of {key!r}: {keywords}")
 
-        return self._bare_text()
+        return self._unquoted_value()
 
-    def _fixed(self, text: str) -> str:
-        return self._write(f"{text}{self._layout.after_json}")
+    def _constant(self, text: str) -> str:
+        return self._literal(f"{text}{self._layout.after_json}")
 
     def _json(self, schema: object) -> str:
         rule = f"{self._prefix}_json_{len(self._rules)}"
         self._rules.append(f"{rule}: {lark_json(with_definitions(schema, self._root))}")
-        return f"{rule} {self._write(self._layout.after_json)}"
+        return f"{rule} {self._literal(self._layout.after_json)}"
 
-    def _bare_text(self) -> str:
-        end = self._write(self._layout.value_end)
+    def _unquoted_value(self) -> str:
+        end = self._literal(self._layout.value_end)
         rule = f"{self._prefix}_text_{len(self._rules)}"
         attribute = "" if end.startswith("<[") else "[lazy]"
         self._rules.append(rf"{rule}{attribute}: /(.|\n)*/ {end}")
         return rule
 
-    def _error(self, what: str) -> BadRequestError:
+    def _error(self, reason: str) -> BadRequestError:
         return BadRequestError(
-            f"tool_choice: calls of {self._tool.name!r} cannot be enforced in this model's form, "
-            f"in which values are bare text: {what}",
+            f"tool_choice: calls of {self._tool.name!r} cannot be enforced in this model's "
+            f"tool-call format (unquoted values): {reason}",
             param="tool_choice",
         )

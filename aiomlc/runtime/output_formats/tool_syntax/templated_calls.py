@@ -1,4 +1,4 @@
-"""Calls as a model's own response template describes them, by patterns."""
+"""Tool calls as the `response_template` of a tokenizer configuration describes them."""
 
 from __future__ import annotations
 
@@ -17,149 +17,147 @@ from aiomlc.runtime.output_formats.tool_syntax.syntax import (
     CompleteCalls,
     HistoryCall,
     NotACall,
-    Reading,
+    ParseStep,
     ToolSchema,
-    write_arguments,
+    dump_arguments,
 )
-from aiomlc.runtime.output_formats.tool_syntax.typed_value import read_value, schema_of, types_of
+from aiomlc.runtime.output_formats.tool_syntax.typed_value import parse_value, schema_of, types_of
 
-#: A value by its name, or a field of one: `{content.name}`.
+#: A reference to a value by its name, or to one of its fields: `{content.name}`.
 PLACEHOLDER = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class RegionEnd:
-    """What closes a region; the end of the answer always does."""
+    """The pattern that ends a region. The end of the completion ends every region."""
 
     pattern: re.Pattern[str]
-    longest: int | None = None  #: Characters that may match; None: nobody knows.
-    may_grow: bool = False  #: What matches at the end of a text may match more of a longer one.
+    max_length: int | None = None  #: Characters that the pattern can match; None if unknown.
+    may_extend: bool = False  #: Whether more text may extend a match at the end of the text.
 
     @classmethod
-    def of_texts(cls, texts: Sequence[str]) -> RegionEnd:
-        """One of some texts: the first that is there, and the longest of those."""
-        ordered = sorted(texts, key=len, reverse=True)
-        grows = any(one != other and one.startswith(other) for one in texts for other in texts)
-        return cls(re.compile("|".join(map(re.escape, ordered))), len(ordered[0]), grows)
+    def from_strings(cls, strings: Sequence[str]) -> RegionEnd:
+        """Return the end by any of these strings: the first occurrence, the longest match there."""
+        ordered = sorted(strings, key=len, reverse=True)
+        may_extend = any(
+            one != other and one.startswith(other) for one in strings for other in strings
+        )
+        return cls(re.compile("|".join(map(re.escape, ordered))), len(ordered[0]), may_extend)
 
 
 @dataclass(frozen=True, slots=True)
 class TemplatedCalls:
-    """A region that a pattern opens, turned into calls by a template."""
+    """A region between patterns whose parsed content a template converts to calls."""
 
-    begin: str  #: What the pattern begins with; the mark of the format.
-    open_pattern: re.Pattern[str]  #: Its groups are values of the template.
-    end: RegionEnd | None  #: None: only the end of the answer closes it.
+    start_marker: str  #: The literal prefix of `start_pattern`: the tool format's start marker.
+    start_pattern: re.Pattern[str]  #: Its named groups are values for the template.
+    end: RegionEnd | None  #: None if only the end of the completion ends the region.
     content: RegionContent
-    transform: Any = None  #: JSON; `"{name}"` in it is a value. None: the content as it is.
-    of_each: bool = False  #: The content is a list, and the template is that of an item.
-    marks: tuple[str, ...] = ()
+    #: JSON with placeholders such as `"{name}"`; None to take the content as it is.
+    transform: Any = None
+    transform_each: bool = False  #: Whether the content is a list and `transform` is for its items.
+    markers: tuple[str, ...] = ()
 
     @property
-    def opens(self) -> str:
-        """See `ToolSyntax`."""
+    def call_prefix(self) -> str:
         return ""
 
     @property
-    def between(self) -> str:
-        """See `ToolSyntax`."""
+    def delimiters(self) -> str:
         return ""
 
     @property
-    def repeats(self) -> bool:
-        """See `ToolSyntax`."""
+    def allows_multiple(self) -> bool:
         return False
 
-    def open_call(self, at: int, place: CallContext) -> _RegionReader:
-        """See `ToolSyntax`."""
-        return _RegionReader(self, at, place)
+    def create_parser(self, position: int, context: CallContext) -> _RegionParser:
+        return _RegionParser(self, position, context)
 
-    def rules(
-        self, tools: Sequence[ToolSchema], write: Callable[[str], str], *, may_repeat: bool
+    def grammar_rules(
+        self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
     ) -> list[str]:
-        """See `ToolSyntax`."""
         raise BadRequestError(
-            "tool_choice: this model's calls are known by its response template alone, "
-            "which says how they are read and not how they are written",
+            "tool_choice: calls cannot be enforced for this model: its response template defines "
+            "how calls are parsed, not how they are written",
             param="tool_choice",
         )
 
-    def write(self, calls: Sequence[HistoryCall]) -> list[str]:
-        """See `ToolSyntax`."""
+    def render(self, calls: Sequence[HistoryCall]) -> list[str]:
         raise BadRequestError(
-            "messages: this model's response template does not say how calls are written",
+            "messages: tool calls in the history are not supported for this model: its response "
+            "template does not define how calls are written",
             param="messages",
         )
 
 
 @final
-class _RegionReader:
-    def __init__(self, syntax: TemplatedCalls, at: int, place: CallContext) -> None:
+class _RegionParser:
+    def __init__(self, syntax: TemplatedCalls, position: int, context: CallContext) -> None:
         self._syntax = syntax
-        self._place = place
-        self._begin: int | None = None
-        self._at = at
+        self._context = context
+        self._start: int | None = None
+        self._position = position
 
-    def read(self, text: str) -> Reading | None:
-        """See `CallParser`."""
-        if self._begin is None:  # Of the mark, behind which whitespace may stand.
-            self._begin = text.rindex(self._syntax.begin, 0, self._at)
+    def parse(self, text: str) -> ParseStep | None:
+        if self._start is None:
+            # The position is after the start marker and any whitespace.
+            self._start = text.rindex(self._syntax.start_marker, 0, self._position)
 
         end = self._syntax.end
-        close = None if end is None else end.pattern.search(text, self._at)
-        if close is not None and not (end and end.may_grow and close.end() == len(text)):
-            return self._read_region(text, close.start(), close.end())
+        match = None if end is None else end.pattern.search(text, self._position)
+        if match is not None and not (end and end.may_extend and match.end() == len(text)):
+            return self._parse_region(text, match.start(), match.end())
 
-        if close is None and end is not None and end.longest is not None:
-            self._at = max(self._at, len(text) - end.longest + 1)
+        if match is None and end is not None and end.max_length is not None:
+            self._position = max(self._position, len(text) - end.max_length + 1)
 
         return None
 
-    def read_end(self, text: str) -> Reading:
-        """See `FinalizableParser`."""
+    def finalize(self, text: str) -> ParseStep:
         end = self._syntax.end
-        close = None if end is None else end.pattern.search(text, self._at)
-        if close is not None:
-            return self._read_region(text, close.start(), close.end())
+        match = None if end is None else end.pattern.search(text, self._position)
+        if match is not None:
+            return self._parse_region(text, match.start(), match.end())
 
-        return self._read_region(text, len(text), len(text))
+        return self._parse_region(text, len(text), len(text))
 
-    def _read_region(self, text: str, close: int, end: int) -> Reading:
-        assert self._begin is not None, "set by read"
-        opening = self._syntax.open_pattern.match(text, self._begin, close)
-        if opening is None:  # The mark alone is no call: another may follow.
-            return NotACall(self._begin + len(self._syntax.begin))
+    def _parse_region(self, text: str, content_end: int, region_end: int) -> ParseStep:
+        assert self._start is not None, "set by parse"
+        match = self._syntax.start_pattern.match(text, self._start, content_end)
+        if match is None:  # Only the start marker is not a call; another marker may follow.
+            return NotACall(self._start + len(self._syntax.start_marker))
 
         try:
-            calls = tuple(self._calls(opening.groupdict(), text[opening.end() : close]))
+            calls = tuple(self._calls(match.groupdict(), text[match.end() : content_end]))
         except (KeyError, TypeError, ValueError, RecursionError):
-            return NotACall(end)
+            return NotACall(region_end)
 
-        return CompleteCalls(calls, end) if calls else NotACall(end)
+        return CompleteCalls(calls, region_end) if calls else NotACall(region_end)
 
     def _calls(self, captured: Mapping[str, Any], text: str) -> Iterator[Call]:
         syntax = self._syntax
-        parameters = self._place.parameters.get(str(captured.get("name")), {})
+        parameters = self._context.parameters.get(str(captured.get("name")), {})
 
-        def typed(key: str, value: str) -> tuple[object] | None:
+        def convert(key: str, value: str) -> tuple[object] | None:
             schema = schema_of(parameters, key)
-            is_known = types_of(schema, parameters) is not None
-            return (read_value(value, schema, parameters),) if is_known else None
+            is_typed = types_of(schema, parameters) is not None
+            return (parse_value(value, schema, parameters),) if is_typed else None
 
-        parsed = syntax.content.read(text, typed)
-        for item in parsed if syntax.of_each else [parsed]:
-            own = item if syntax.of_each and isinstance(item, Mapping) else {}
-            values = {**captured, **own, "content": item}
-            filled = item if syntax.transform is None else _fill(syntax.transform, values)
-            yield from _calls_of(filled)
+        content = syntax.content.parse(text, convert)
+        for item in content if syntax.transform_each else [content]:
+            fields = item if syntax.transform_each and isinstance(item, Mapping) else {}
+            values = {**captured, **fields, "content": item}
+            call = item if syntax.transform is None else _substitute(syntax.transform, values)
+            yield from _openai_calls(call)
 
 
-def _fill(template: object, values: Mapping[str, Any]) -> object:
+def _substitute(template: object, values: Mapping[str, Any]) -> object:
+    """Return a template with its placeholders replaced by values."""
     if isinstance(template, Mapping):
-        return {key: _fill(value, values) for key, value in template.items()}
+        return {key: _substitute(value, values) for key, value in template.items()}
 
     if isinstance(template, list):
-        return [_fill(value, values) for value in template]
+        return [_substitute(value, values) for value in template]
 
     placeholder = PLACEHOLDER.fullmatch(template) if isinstance(template, str) else None
     if placeholder is None:
@@ -172,25 +170,25 @@ def _fill(template: object, values: Mapping[str, Any]) -> object:
     return value
 
 
-def _calls_of(value: object) -> Iterator[Call]:
-    """OpenAI's calls: one or a list, with or without what stands around the function."""
+def _openai_calls(value: object) -> Iterator[Call]:
+    """Yield the calls of an OpenAI tool call, of its function alone, or of a list of either."""
     for item in value if isinstance(value, list) else [value]:
         if not isinstance(item, Mapping):
-            raise TypeError("a call is an object")
+            raise TypeError("a tool call must be an object")
 
         function = item.get("function", item)
         name, arguments = function["name"], function.get("arguments", {})
         if not isinstance(name, str) or not name:
-            raise ValueError("a call has a name")
+            raise ValueError("a tool call must have a name")
 
         if not isinstance(arguments, str):
-            arguments = write_arguments(_as_object(arguments))
+            arguments = dump_arguments(_require_object(arguments))
 
         yield Call(name, arguments)
 
 
-def _as_object(value: object) -> Mapping[str, Any]:
+def _require_object(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise TypeError("arguments are an object")
+        raise TypeError("the arguments of a tool call must be an object")
 
     return value

@@ -13,7 +13,7 @@ from aiomlc import AsyncMLCEngine, ChatCompletion
 from aiomlc.api.generation.structured_output import output_grammar
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.errors import BadRequestError, GrammarError
-from aiomlc.runtime.grammar.composition import reasoning_then
+from aiomlc.runtime.grammar.composition import prepend_reasoning
 from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache, json_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS, ToolFormat
@@ -234,7 +234,7 @@ def test_tools_that_are_not_among_the_allowed_cannot_be_called(tool_format: str)
     fields = {"tools": [ADD, STOP], "tool_choice": some("auto", "stop")}
     marked = {item.name: item for item in TOOL_FORMATS}[tool_format]
     bodies = {
-        name: marked.syntax.write([HistoryCall(name, {"a": 1} if name == "add" else {})])[0]
+        name: marked.syntax.render([HistoryCall(name, {"a": 1} if name == "add" else {})])[0]
         for name in ("add", "stop")
     }
 
@@ -301,7 +301,7 @@ def test_tools_beside_a_form_are_called_or_the_form_is_kept(
     right: str,
     wrong: str | None,
 ) -> None:
-    bodies = tool_format.syntax.write([HistoryCall("add", {"a": 1})])
+    bodies = tool_format.syntax.render([HistoryCall("add", {"a": 1})])
     call = f"{tool_format.start_marker}{bodies[0]}{tool_format.end_marker}"
     other = call.replace("add", "sub")
 
@@ -312,7 +312,7 @@ def test_tools_beside_a_form_are_called_or_the_form_is_kept(
     assert allows(grammar, right)
     assert not allows(grammar, other)
     assert wrong is None or not allows(grammar, wrong)
-    behind = reasoning_then(grammar, "</think>", lambda _: None)
+    behind = prepend_reasoning(grammar, "</think>", lambda _: None)
     assert allows(behind, f"Hm.</think>{call}")
     assert allows(behind, f"Hm.</think>{right}")
     assert not allows(behind, f"Hm.</think>{other}")

@@ -1,11 +1,11 @@
-"""What a grammar allows of which others are parts, asked of llguidance itself."""
+"""Composed grammars, checked with llguidance's own matcher."""
 
 from __future__ import annotations
 
 import pytest
 
-from aiomlc.runtime.grammar.composition import embed_grammar, reasoning_then
-from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, tagged_grammar
+from aiomlc.runtime.grammar.composition import embed_grammar, prepend_reasoning
+from aiomlc.runtime.grammar.grammar import Grammar, json_grammar, structural_tag_grammar
 from tests.unit.grammar_oracle import SPECIAL, allows
 
 OBJECT = {
@@ -14,8 +14,8 @@ OBJECT = {
     "required": ["a"],
     "additionalProperties": False,
 }
-TAGGED = tagged_grammar([("<f>", OBJECT, "</f>")], ["<f"], lambda _: None)
-INNER = embed_grammar(["start: /x/ @y"], "y", Grammar("regex", "y"))
+STRUCTURAL_TAG = structural_tag_grammar([("<f>", OBJECT, "</f>")], ["<f"], lambda _: None)
+NESTED = embed_grammar(["start: /x/ @y"], "y", Grammar("regex", "y"))
 ANSWERS = [
     (json_grammar(OBJECT), '{"a": 1}', '{"a": "b"}'),
     (json_grammar({"type": "array", "items": OBJECT}), '[{"a": 1}, {"a": 2}]', "{}"),
@@ -24,41 +24,41 @@ ANSWERS = [
     (Grammar("regex", ""), "", "a"),
     (Grammar("lark", 'start: word\nword: "a" | "b" word\n'), "bba", "bbb"),
     (Grammar("lark", 'start: "a" "b"\n%ignore /[ ]+/'), "a  b", "b a"),
-    (TAGGED, 'x <f>{"a": 1}</f> y', "x <f>{}</f> y"),
-    (INNER, "xy", "yx"),
+    (STRUCTURAL_TAG, 'x <f>{"a": 1}</f> y', "x <f>{}</f> y"),
+    (NESTED, "xy", "yx"),
 ]
 
 
-@pytest.mark.parametrize(("answer", "right", "wrong"), ANSWERS)
-def test_an_answer_behind_thoughts_is_what_its_grammar_says(
-    answer: Grammar, right: str, wrong: str
+@pytest.mark.parametrize(("answer", "valid", "invalid"), ANSWERS)
+def test_an_answer_after_reasoning_must_match_its_grammar(
+    answer: Grammar, valid: str, invalid: str
 ) -> None:
-    grammar = reasoning_then(answer, "</think>", lambda _: None)
+    grammar = prepend_reasoning(answer, "</think>", lambda _: None)
 
-    assert allows(answer, right)
-    assert not allows(answer, wrong)
-    for thought in ("", "\n", 'Let </thin me.\n{"a": "b"}', "é</"):
-        assert allows(grammar, f"{thought}</think>{right}")
-        assert not allows(grammar, f"{thought}</think>{wrong}")
-        assert not allows(grammar, thought)
+    assert allows(answer, valid)
+    assert not allows(answer, invalid)
+    for reasoning in ("", "\n", 'Let </thin me.\n{"a": "b"}', "é</"):
+        assert allows(grammar, f"{reasoning}</think>{valid}")
+        assert not allows(grammar, f"{reasoning}</think>{invalid}")
+        assert not allows(grammar, reasoning)
 
-    if right:
-        assert not allows(grammar, right)
+    if valid:
+        assert not allows(grammar, valid)
 
 
-@pytest.mark.parametrize(("answer", "right", "wrong"), ANSWERS)
-def test_a_mark_that_is_a_token_ends_thoughts_and_so_does_the_same_text(
-    answer: Grammar, right: str, wrong: str
+@pytest.mark.parametrize(("answer", "valid", "invalid"), ANSWERS)
+def test_a_special_token_and_the_same_text_both_end_the_reasoning(
+    answer: Grammar, valid: str, invalid: str
 ) -> None:
-    grammar = reasoning_then(answer, "</think>", lambda _: SPECIAL)
+    grammar = prepend_reasoning(answer, "</think>", lambda _: SPECIAL)
 
-    for mark in (bytes([SPECIAL]), b"</think>"):
-        assert allows(grammar, b"Hm.\n" + mark + right.encode())
-        assert allows(grammar, mark + right.encode())
-        assert not allows(grammar, b"Hm.\n" + mark + wrong.encode())
+    for marker in (bytes([SPECIAL]), b"</think>"):
+        assert allows(grammar, b"Hm.\n" + marker + valid.encode())
+        assert allows(grammar, marker + valid.encode())
+        assert not allows(grammar, b"Hm.\n" + marker + invalid.encode())
 
 
-def test_the_first_mark_ends_the_thoughts() -> None:
-    grammar = reasoning_then(Grammar("regex", "[ab]"), "</think>", lambda _: None)
+def test_the_first_end_marker_ends_the_reasoning() -> None:
+    grammar = prepend_reasoning(Grammar("regex", "[ab]"), "</think>", lambda _: None)
 
     assert not allows(grammar, "a</think>b</think>a")

@@ -1,4 +1,4 @@
-"""`mock://echo`: an engine without files, for programs that try their own code."""
+"""The model `mock://echo`, which needs no files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 PROMPT = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 
 
-async def test_the_answer_is_the_prompt() -> None:
+async def test_the_reply_is_the_prompt() -> None:
     async with AsyncMLCEngine(ECHO) as engine:
         chat = await engine.chat.completions.create(messages=HELLO)
         plain = await engine.completions.create(prompt="Höllo", max_tokens=3)
@@ -24,14 +24,14 @@ async def test_the_answer_is_the_prompt() -> None:
     assert (plain.choices[0].text, plain.choices[0].finish_reason) == ("Höl", "length")
 
 
-def test_every_engine_takes_it() -> None:
+def test_every_engine_supports_the_echo_model() -> None:
     with MLCEngine(ECHO) as blocking, JSONFFIEngine(ECHO) as json, SyncMLCEngine(ECHO) as steps:
-        whole = blocking.chat.completions.create(messages=HELLO)
+        response = blocking.chat.completions.create(messages=HELLO)
         chunks = json.chat.completions.create(messages=HELLO)
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
         generated, _ = steps.generate("Hello")
 
-    assert whole.choices[0].message.content == text == PROMPT
+    assert response.choices[0].message.content == text == PROMPT
     assert generated == [["Hello"]]
 
 
@@ -43,7 +43,7 @@ def test_every_engine_takes_it() -> None:
         {"engine_config": EngineConfig(model_lib=ECHO)},
     ],
 )
-def test_upstreams_library_that_echoes_is_the_model(arguments: dict[str, Any]) -> None:
+def test_the_echo_library_of_mlc_llm_selects_the_echo_model(arguments: dict[str, Any]) -> None:
     with MLCEngine(**arguments) as engine, SyncMLCEngine(**arguments) as steps:
         answer = engine.chat.completions.create(messages=HELLO)
         generated, _ = steps.generate("Hello")

@@ -1,4 +1,4 @@
-"""Response templates of tokenizers, as formats of calls and thoughts."""
+"""Translation of response templates to tool-call and reasoning formats."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.response_template import (
-    find_answer_formats,
-    read_response_template,
+    find_output_formats,
+    parse_response_template,
 )
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.output_formats.tool_grammar import tool_grammar
-from aiomlc.runtime.output_formats.tool_history import write_tool_calls
+from aiomlc.runtime.output_formats.tool_history import render_tool_calls
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
-from tests.unit.runtime.output_formats.tool_answer import Read
+from tests.unit.runtime.output_formats.parsed_output import ParsedOutput, split_text
 
 OPENAI = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
-SMALL = {
+HERMES_LIKE = {
     "open": "<call>",
     "close": "</call>",
     "repeats": True,
@@ -39,14 +39,14 @@ TAGGED = {
     },
     "transform": OPENAI,
 }
-NAMED = {
+NAME_IN_START = {
     "open_pattern": r"<\|call\|>to=functions\.(?P<name>\w+).*?<\|message\|>",
     "close": "<|done|>",
     "repeats": True,
     "content": "json",
     "transform": OPENAI,
 }
-LISTED = {
+CALL_LIST = {
     "open": "<|ACTION|>",
     "close": "<|END|>",
     "content": "json",
@@ -56,34 +56,34 @@ LISTED = {
         "function": {"name": "{tool_name}", "arguments": "{parameters}"},
     },
 }
-ENDED = {
+END_PATTERN = {
     "open_pattern": r"<call:(?P<name>\w+)>",
     "close_pattern": r"<end/?>\s*",
     "repeats": True,
     "content": "json",
     "transform": OPENAI,
 }
-SEVERAL = {
-    **SMALL,
+ALTERNATIVE_MARKERS = {
+    **HERMES_LIKE,
     "open": ["<call>", "<calling>"],
     "close": ["</call>", "</c>"],
     "content_args": {},
 }
-DIALECT = {
+JSON_DIALECT = {
     "open_pattern": r"<call>(?P<name>\w+)",
     "close": "eos",
     "content": "json",
     "content_args": {"unquoted_keys": True, "string_delims": [['<"', '">']]},
     "transform": OPENAI,
 }
-LINED = {
+KEY_VALUE_LINES = {
     "open_pattern": r"<call>(?P<name>\w+)",
     "close": "</call>",
     "content": "kv-lines",
     "content_args": {"value_parser": {"name": "json", "args": {"allow_non_json": True}}},
     "transform": OPENAI,
 }
-MERGED = {
+MERGED_DUPLICATES = {
     "open_pattern": r"<call><do=(?P<name>\w+)>",
     "close": "</call>",
     "content": "xml-inline",
@@ -94,7 +94,7 @@ MERGED = {
     },
     "transform": OPENAI,
 }
-PATHED = {
+FIELD_PATHS = {
     "open": "<call>",
     "close": "</call>",
     "content": "json",
@@ -103,29 +103,28 @@ PATHED = {
         "function": {"name": "{content.tool.name}", "arguments": "{content.of.args}"},
     },
 }
-LIST = [{"tool_name": "f", "parameters": {"a": 1}}, {"tool_name": "g", "parameters": {}}]
+CALLS = [{"tool_name": "f", "parameters": {"a": 1}}, {"tool_name": "g", "parameters": {}}]
 PARAMETERS = {"f": {"properties": {"text": {"type": "string"}}}}
 
 
-def format_of(calls: dict[str, Any]) -> ToolFormat:
-    found = read_response_template({"fields": {"tool_calls": calls}}).tool_format
-    assert found is not None
-    return found
+def parse_tool_format(calls: dict[str, Any]) -> ToolFormat:
+    tool_format = parse_response_template({"fields": {"tool_calls": calls}}).tool_format
+    assert tool_format is not None
+    return tool_format
 
 
-def read(answer: str, calls: dict[str, Any], size: int) -> Read:
-    parser = ToolCallParser(format_of(calls), PARAMETERS)
-    pieces = [answer[start : start + size] for start in range(0, len(answer), size)]
-    deltas = [delta for piece in pieces for delta in parser.put(piece)]
-    return Read([*deltas, *parser.finish(is_cut=False)])
+def parse_output(text: str, calls: dict[str, Any], chunk_size: int) -> ParsedOutput:
+    parser = ToolCallParser(parse_tool_format(calls), PARAMETERS)
+    deltas = [delta for chunk in split_text(text, [chunk_size]) for delta in parser.put(chunk)]
+    return ParsedOutput([*deltas, *parser.finish(is_truncated=False)])
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+@pytest.mark.parametrize("chunk_size", [1, 2, 5, 1000])
 @pytest.mark.parametrize(
-    ("calls", "answer", "content", "expected"),
+    ("calls", "text", "content", "expected"),
     [
         (
-            SMALL,
+            HERMES_LIKE,
             'Wait. <call>{"name": "f", "arguments": {"a": 1}}</call>\n<call>{"name": "g"}</call>',
             "Wait.",
             [("f", {"a": 1}), ("g", {})],
@@ -137,82 +136,82 @@ def read(answer: str, calls: dict[str, Any], size: int) -> Read:
             [("f", {"text": "5", "n": 5})],
         ),
         (
-            NAMED,
+            NAME_IN_START,
             '<|call|>to=functions.f x<|message|>{"a": 1}<|done|>',
             "",
             [("f", {"a": 1})],
         ),
         (
-            LISTED,
-            f"<|ACTION|>{json.dumps(LIST)}<|END|>",
+            CALL_LIST,
+            f"<|ACTION|>{json.dumps(CALLS)}<|END|>",
             "",
             [("f", {"a": 1}), ("g", {})],
         ),
-        (LISTED, '<|ACTION|>[{"name": "f"}]<|END|>', '<|ACTION|>[{"name": "f"}]<|END|>', []),
-        (NAMED, "<|call|>to=functions.f<|message|>{<|done|>", None, []),
-        (NAMED, "<|call|>to=functions.<|done|>", None, []),
-        (NAMED, '<|call|>to=functions.f<|message|>{"a": 1', None, []),
-        # The end of the answer closes what is open.
-        (NAMED, 'Ah. <|call|>to=functions.f<|message|>{"a": 1}', "Ah.", [("f", {"a": 1})]),
-        ({**SMALL, "close": "eos"}, '<call>{"name": "f"} ', "", [("f", {})]),
-        (ENDED, '<call:f>{"a": 1}<end> <call:g>{}', "", [("f", {"a": 1}), ("g", {})]),
-        (ENDED, '<call:f>{"a": 1}<end/>Done.', "Done.", [("f", {"a": 1})]),
+        (CALL_LIST, '<|ACTION|>[{"name": "f"}]<|END|>', '<|ACTION|>[{"name": "f"}]<|END|>', []),
+        (NAME_IN_START, "<|call|>to=functions.f<|message|>{<|done|>", None, []),
+        (NAME_IN_START, "<|call|>to=functions.<|done|>", None, []),
+        (NAME_IN_START, '<|call|>to=functions.f<|message|>{"a": 1', None, []),
+        # The end of the completion ends an open region.
+        (NAME_IN_START, 'Ah. <|call|>to=functions.f<|message|>{"a": 1}', "Ah.", [("f", {"a": 1})]),
+        ({**HERMES_LIKE, "close": "eos"}, '<call>{"name": "f"} ', "", [("f", {})]),
+        (END_PATTERN, '<call:f>{"a": 1}<end> <call:g>{}', "", [("f", {"a": 1}), ("g", {})]),
+        (END_PATTERN, '<call:f>{"a": 1}<end/>Done.', "Done.", [("f", {"a": 1})]),
         (
-            SEVERAL,
+            ALTERNATIVE_MARKERS,
             '<call>{"name": "f"}</call><calling>{"name": "g"}</c>',
             "",
             [("f", {}), ("g", {})],
         ),
-        (DIALECT, '<call>f{a:<"x: {b:1}">,b:[1]}', "", [("f", {"a": "x: {b:1}", "b": [1]})]),
-        (DIALECT, "<call>f{a:\x010\x02}", None, []),
+        (JSON_DIALECT, '<call>f{a:<"x: {b:1}">,b:[1]}', "", [("f", {"a": "x: {b:1}", "b": [1]})]),
+        (JSON_DIALECT, "<call>f{a:\x010\x02}", None, []),
         (
-            LINED,
+            KEY_VALUE_LINES,
             "<call>f\nname: it: 5\n\nn = 3\nn: 4\n</call>",
             "",
             [("f", {"name": "it: 5", "n": 4})],
         ),
         (
-            MERGED,
+            MERGED_DUPLICATES,
             "<call><do=f><a>1</a><b>x</b><a>2</a><a> y</a></call>",
             "",
             [("f", {"a": [1, 2, "y"], "b": "x"})],
         ),
         (
-            PATHED,
+            FIELD_PATHS,
             '<call>{"tool": {"name": "f"}, "of": {"args": {"a": 1}}}</call>',
             "",
             [("f", {"a": 1})],
         ),
-        (PATHED, '<call>{"tool": 5, "of": 6}</call>', None, []),
+        (FIELD_PATHS, '<call>{"tool": 5, "of": 6}</call>', None, []),
     ],
 )
-def test_calls_are_read_as_the_template_says(
+def test_calls_are_parsed_by_the_response_template(
     calls: dict[str, Any],
-    answer: str,
+    text: str,
     content: str | None,
     expected: list[tuple[str, dict[str, Any]]],
-    size: int,
+    chunk_size: int,
 ) -> None:
-    result = read(answer, calls, size)
+    result = parse_output(text, calls, chunk_size)
 
-    assert result.content == (answer if content is None else content)
+    assert result.content == (text if content is None else content)
     assert [(name, json.loads(arguments)) for name, arguments in result.calls] == expected
 
 
 @pytest.mark.parametrize(
     "calls",
     [
-        {**SMALL, "close_pattern": "</call>"},
-        {**ENDED, "close_pattern": "("},
-        {**SMALL, "content": "yaml"},
-        {**SMALL, "content_args": {"comments": True}},
-        {**SMALL, "content_args": {"string_delims": [["", ""]]}},
-        {**SMALL, "content_args": [1]},
-        {**SMALL, "transform": {"function": "a {content}"}},
-        {**SMALL, "open": ["<call>", "[call]"]},
-        {**LINED, "content_args": {"value_parser": {"name": "yaml"}}},
-        {**LINED, "content_args": {"line_sep": ""}},
-        {**SMALL, "join": "x"},
+        {**HERMES_LIKE, "close_pattern": "</call>"},
+        {**END_PATTERN, "close_pattern": "("},
+        {**HERMES_LIKE, "content": "yaml"},
+        {**HERMES_LIKE, "content_args": {"comments": True}},
+        {**HERMES_LIKE, "content_args": {"string_delims": [["", ""]]}},
+        {**HERMES_LIKE, "content_args": [1]},
+        {**HERMES_LIKE, "transform": {"function": "a {content}"}},
+        {**HERMES_LIKE, "open": ["<call>", "[call]"]},
+        {**KEY_VALUE_LINES, "content_args": {"value_parser": {"name": "yaml"}}},
+        {**KEY_VALUE_LINES, "content_args": {"line_sep": ""}},
+        {**HERMES_LIKE, "join": "x"},
         {**TAGGED, "content_args": {}},
         {**TAGGED, "content_args": {"tag_pattern": "("}},
         {**TAGGED, "content_args": {"tag_pattern": "a"}},
@@ -221,88 +220,94 @@ def test_calls_are_read_as_the_template_says(
         {**TAGGED, "open_pattern": 3},
     ],
 )
-def test_a_template_that_needs_more_is_left_alone(calls: dict[str, Any]) -> None:
-    assert read_response_template({"fields": {"tool_calls": calls}}).tool_format is None
+def test_an_unsupported_template_is_ignored(calls: dict[str, Any]) -> None:
+    assert parse_response_template({"fields": {"tool_calls": calls}}).tool_format is None
 
 
 @pytest.mark.parametrize("template", [None, "x", {}, {"fields": []}, {"fields": {"content": 1}}])
-def test_what_is_no_template_says_nothing(template: object) -> None:
-    assert find_answer_formats(None, template) == (None, None)
+def test_an_invalid_template_is_ignored(template: object) -> None:
+    assert find_output_formats(None, template) == (None, None)
 
 
-def test_the_end_of_an_answer_is_no_mark_of_a_call() -> None:
-    template = {"fields": {"tool_calls": {**NAMED, "close": ["<|done|>", "<|end|>"]}}}
+def test_a_token_that_ends_the_completion_is_not_a_marker() -> None:
+    template = {"fields": {"tool_calls": {**NAME_IN_START, "close": ["<|done|>", "<|end|>"]}}}
 
-    found = read_response_template(template, {"<|done|>"}.__contains__).tool_format
-    assert found is not None
-    assert "<|end|>" in found.marks
-    assert "<|done|>" not in found.marks
+    one_end = parse_response_template(template, {"<|done|>"}.__contains__).tool_format
+    assert one_end is not None
+    assert "<|end|>" in one_end.markers
+    assert "<|done|>" not in one_end.markers
     ends = {"<|done|>", "<|end|>"}
-    ended = read_response_template(template, ends.__contains__).tool_format
-    assert ended is not None
-    assert not ends & set(ended.marks)
+    two_ends = parse_response_template(template, ends.__contains__).tool_format
+    assert two_ends is not None
+    assert not ends & set(two_ends.markers)
 
 
-def test_a_call_that_the_token_limit_cut_is_dropped() -> None:
-    parser = ToolCallParser(format_of(NAMED), PARAMETERS)
+def test_an_incomplete_call_at_the_token_limit_is_dropped() -> None:
+    parser = ToolCallParser(parse_tool_format(NAME_IN_START), PARAMETERS)
     deltas = parser.put('Ah. <|call|>to=functions.f<|message|>{"a": 1}')
 
-    assert Read([*deltas, *parser.finish(is_cut=True)]).calls == []
+    assert ParsedOutput([*deltas, *parser.finish(is_truncated=True)]).calls == []
 
 
-def test_an_answer_in_marks_of_its_own_is_left_alone() -> None:
-    fields = {"tool_calls": SMALL, "content": {"open": "<answer>", "close": "</answer>"}}
+def test_content_with_its_own_markers_is_not_supported() -> None:
+    fields = {"tool_calls": HERMES_LIKE, "content": {"open": "<answer>", "close": "</answer>"}}
 
-    assert read_response_template({"fields": fields}) == (None, None)
+    assert parse_response_template({"fields": fields}) == (None, None)
 
 
-def test_thoughts_are_between_the_marks_of_the_template() -> None:
-    thoughts = {"open": "<|thought|>", "close": "<|answer|>", "content": "text"}
-    template = {"fields": {"thinking": thoughts, "content": {"content": "text"}}}
+def test_the_template_defines_the_markers_of_reasoning() -> None:
+    reasoning = {"open": "<|reason|>", "close": "<|answer|>", "content": "text"}
+    template = {"fields": {"thinking": reasoning, "content": {"content": "text"}}}
 
-    assert find_answer_formats("{{ messages }}", template) == (
+    assert find_output_formats("{{ messages }}", template) == (
         None,
-        ReasoningFormat("<|thought|>", "<|answer|>"),
+        ReasoningFormat("<|reason|>", "<|answer|>"),
     )
-    assert find_answer_formats("<think>", template)[1] == ReasoningFormat("<think>", "</think>")
+    assert find_output_formats("<think>", template)[1] == ReasoningFormat("<think>", "</think>")
 
 
-def test_what_the_chat_template_shows_goes_first() -> None:
-    same = {"fields": {"tool_calls": {**SMALL, "open": "<tool_call>"}}}
+def test_the_chat_template_takes_precedence_unless_it_contradicts() -> None:
+    same = {"fields": {"tool_calls": {**HERMES_LIKE, "open": "<tool_call>"}}}
     tagged = {**TAGGED, "open_pattern": r"\s*<tool_call>\s*<do=(?P<name>\w+)>"}
-    other = {"fields": {"tool_calls": SMALL}}
+    other = {"fields": {"tool_calls": HERMES_LIKE}}
 
     names = [
-        found.name if found is not None else None
-        for found, _ in (
-            find_answer_formats("<tool_call>", same),
-            find_answer_formats("<tool_call>", {"fields": {"tool_calls": tagged}}),
-            find_answer_formats("<tool_call>", other),
-            find_answer_formats("<tool_call>", None),
+        tool_format.name if tool_format is not None else None
+        for tool_format, _ in (
+            find_output_formats("<tool_call>", same),
+            find_output_formats("<tool_call>", {"fields": {"tool_calls": tagged}}),
+            find_output_formats("<tool_call>", other),
+            find_output_formats("<tool_call>", None),
         )
     ]
 
     assert names == ["hermes", "response_template", "response_template", "hermes"]
 
 
-def test_special_tokens_in_patterns_are_shown() -> None:
-    marks = format_of(NAMED).marks
+def test_the_markers_contain_the_special_tokens_of_patterns() -> None:
+    markers = parse_tool_format(NAME_IN_START).markers
 
-    assert all(any(token in mark for mark in marks) for token in ("<|call|>", "<|message|>"))
+    assert all(any(token in marker for marker in markers) for token in ("<|call|>", "<|message|>"))
 
 
-def test_json_between_marks_is_enforced_and_patterns_are_not() -> None:
+def test_json_calls_can_be_enforced_and_calls_by_patterns_cannot() -> None:
     tool = ToolSchema("f", {"type": "object"})
     call = {"function": {"name": "f", "arguments": "{}"}}
 
-    assert "<call>" in write_tool_calls(format_of(SMALL), [call])
+    assert "<call>" in render_tool_calls(parse_tool_format(HERMES_LIKE), [call])
     grammar = tool_grammar(
-        [tool], format_of(SMALL), lambda _: None, must_call=True, may_repeat=True
+        [tool], parse_tool_format(HERMES_LIKE), lambda _: None, must_call=True, allow_parallel=True
     )
     assert "<call>" in grammar.source
     with pytest.raises(BadRequestError) as caught:
-        tool_grammar([tool], format_of(NAMED), lambda _: None, must_call=True, may_repeat=True)
+        tool_grammar(
+            [tool],
+            parse_tool_format(NAME_IN_START),
+            lambda _: None,
+            must_call=True,
+            allow_parallel=True,
+        )
 
     assert caught.value.param == "tool_choice"
-    with pytest.raises(BadRequestError, match="how calls are written"):
-        write_tool_calls(format_of(NAMED), [call])
+    with pytest.raises(BadRequestError, match="does not define how calls are written"):
+        render_tool_calls(parse_tool_format(NAME_IN_START), [call])

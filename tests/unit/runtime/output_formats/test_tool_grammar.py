@@ -1,6 +1,6 @@
-"""What a grammar of calls lets a model say, asked of llguidance itself."""
+"""The grammars of tool calls, checked with llguidance's own matcher."""
 
-# ruff: noqa: RUF001 - DeepSeek's marks look like ASCII.
+# ruff: noqa: RUF001 - DeepSeek's markers contain characters that look like ASCII.
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from llguidance import LLMatcher, LLTokenizer
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.grammar.grammar import Grammar
-from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS
 from aiomlc.runtime.output_formats.tool_grammar import tool_grammar
 from aiomlc.runtime.output_formats.tool_syntax.syntax import ToolSchema
-from tests.unit.runtime.output_formats.tool_answer import Read, glm, qwen
+from tests.unit.runtime.output_formats.parsed_output import (
+    FORMATS,
+    ParsedOutput,
+    glm_call,
+    qwen_call,
+)
 
-FORMATS = {tool_format.name: tool_format for tool_format in TOOL_FORMATS}
 F = ToolSchema(
     "f",
     {
@@ -45,16 +48,18 @@ PARAMETERS: dict[str, Any] = {
     },
     "required": ["size"],
 }
-SAMPLED = b"""ab1"\'/<>[]{}(),\n =-:"]})<"""
-LONG = {"type": "string", "maxLength": 3}
+SAMPLED_CHARACTERS = b"""ab1"\'/<>[]{}(),\n =-:"]})<"""
+STRING = {"type": "string", "maxLength": 3}
 G = ToolSchema("g", {"type": "object", "properties": {}, "additionalProperties": False})
 
 
 def allows(
-    text: str, name: str, tools: Sequence[ToolSchema] = (F, G), *, must: bool, repeat: bool
+    text: str, name: str, tools: Sequence[ToolSchema] = (F, G), *, must: bool, parallel: bool
 ) -> bool:
-    """Whether `text` is a whole answer by the grammar; every mark is text here."""
-    grammar = tool_grammar(tools, FORMATS[name], lambda _: None, must_call=must, may_repeat=repeat)
+    """Whether the grammar accepts `text` as a complete output; no marker is a special token."""
+    grammar = tool_grammar(
+        tools, FORMATS[name], lambda _: None, must_call=must, allow_parallel=parallel
+    )
     tokenizer = LLTokenizer("byte")
     matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(grammar.source))
     assert not matcher.get_error()
@@ -68,8 +73,8 @@ V3_F = '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1
 V3_G = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>"
 V31_F = '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>'
 V31_G = "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
-QWEN_F = qwen("f", a="1", b="x\ny")
-GLM_F = glm("f", a="1", b="x\ny")
+QWEN_F = qwen_call("f", a="1", b="x\ny")
+GLM_F = glm_call("f", a="1", b="x\ny")
 CALLS = {
     "hermes": (
         HERMES_F,
@@ -87,8 +92,8 @@ CALLS = {
         '[TOOL_CALLS]f[ARGS]{"a": 1}',
         '[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}',
     ),
-    "qwen3_coder": (QWEN_F, f"{QWEN_F}\n{qwen('g')}"),
-    "glm4": (GLM_F, f"{GLM_F}\n{glm('g')}"),
+    "qwen3_coder": (QWEN_F, f"{QWEN_F}\n{qwen_call('g')}"),
+    "glm4": (GLM_F, f"{GLM_F}\n{glm_call('g')}"),
     "lfm2": (
         '<|tool_call_start|>[f(a=1, b="x")]<|tool_call_end|>',
         "<|tool_call_start|>[f(a=1), g()]<|tool_call_end|>",
@@ -107,107 +112,109 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_calls_of_the_tools_and_nothing_else_can_be_made(name: str) -> None:
+def test_a_required_call_is_a_valid_call_of_one_of_the_tools(name: str) -> None:
     one, two = CALLS[name]
 
-    assert allows(one, name, must=True, repeat=True)
-    assert allows(two, name, must=True, repeat=True)
-    assert allows(one, name, must=True, repeat=False)
-    assert not allows(two, name, must=True, repeat=False)
-    assert not allows(one, name, [G], must=True, repeat=True)
-    assert not allows(one.replace("1", '"x"'), name, must=True, repeat=True)
-    assert not allows("Hello.", name, must=True, repeat=True)
+    assert allows(one, name, must=True, parallel=True)
+    assert allows(two, name, must=True, parallel=True)
+    assert allows(one, name, must=True, parallel=False)
+    assert not allows(two, name, must=True, parallel=False)
+    assert not allows(one, name, [G], must=True, parallel=True)
+    assert not allows(one.replace("1", '"x"'), name, must=True, parallel=True)
+    assert not allows("Hello.", name, must=True, parallel=True)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_where_no_tool_must_be_called_text_may_stand_before_and_alone(name: str) -> None:
+def test_an_optional_call_may_follow_text_or_be_absent(name: str) -> None:
     one, two = CALLS[name]
-    before = "" if FORMATS[name].marker_optional else "Wait.\n"
+    prefix = "" if FORMATS[name].marker_optional else "Wait.\n"
 
-    assert allows("Hello.", name, must=False, repeat=True)
-    assert allows(before + one, name, must=False, repeat=True)
-    assert allows(before + two, name, must=False, repeat=True)
+    assert allows("Hello.", name, must=False, parallel=True)
+    assert allows(prefix + one, name, must=False, parallel=True)
+    assert allows(prefix + two, name, must=False, parallel=True)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_where_no_tool_must_be_called_no_other_can_be(name: str) -> None:
+def test_an_optional_call_is_of_one_of_the_tools(name: str) -> None:
     one, two = CALLS[name]
-    before = ["", "\n"] if FORMATS[name].marker_optional else ["", "\n", "Wait.\n"]
-    for text in before:
-        assert not allows(text + one, name, [G], must=False, repeat=True)
-        assert not allows(text + two, name, [G], must=False, repeat=True)
+    prefixes = ["", "\n"] if FORMATS[name].marker_optional else ["", "\n", "Wait.\n"]
+    for prefix in prefixes:
+        assert not allows(prefix + one, name, [G], must=False, parallel=True)
+        assert not allows(prefix + two, name, [G], must=False, parallel=True)
 
-    mark = FORMATS[name].start_marker
-    assert not allows(f"Wait. {mark}{one.removeprefix(mark)}", name, [G], must=False, repeat=True)
+    marker = FORMATS[name].start_marker
+    assert not allows(
+        f"Wait. {marker}{one.removeprefix(marker)}", name, [G], must=False, parallel=True
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_a_grammar_allows_is_read_as_calls(name: str) -> None:
+def test_the_parser_finds_the_calls_that_the_grammar_accepts(name: str) -> None:
     parser = ToolCallParser(FORMATS[name], {tool.name: tool.parameters for tool in (F, G)})
 
-    result = Read([*parser.put(CALLS[name][1]), *parser.finish(is_cut=False)])
+    result = ParsedOutput([*parser.put(CALLS[name][1]), *parser.finish(is_truncated=False)])
 
     assert result.content == ""
     assert [call[0] for call in result.calls] == ["f", "g"]
     assert json.loads(result.calls[0][1])["a"] == 1
 
 
-def sampled(grammar: Grammar, rng: random.Random) -> str:
-    """A random answer that a grammar allows; empty where none was found soon."""
+def sample_output(grammar: Grammar, rng: random.Random) -> str:
+    """Return a random output that a grammar accepts; empty if none was found within 600 bytes."""
     matcher = LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_lark(grammar.source))
-    answer = bytearray()
-    while len(answer) < 600:
+    output = bytearray()
+    while len(output) < 600:
         if matcher.is_accepting() and rng.random() < 0.5:
-            return answer.decode()
+            return output.decode()
 
-        tried = [*rng.choices(SAMPLED, k=20), *rng.sample(range(32, 127), 95)]
-        candidates = matcher.compute_ff_bytes()[:1] or tried
+        tries = [*rng.choices(SAMPLED_CHARACTERS, k=20), *rng.sample(range(32, 127), 95)]
+        candidates = matcher.compute_ff_bytes()[:1] or tries
         token = next((item for item in candidates if matcher.validate_tokens([item]) == 1), None)
         if token is None:
             break
 
         matcher.consume_token(token)
-        answer.append(token)
+        output.append(token)
 
     return ""
 
 
-@pytest.mark.parametrize("may_repeat", [True, False])
+@pytest.mark.parametrize("allow_parallel", [True, False])
 @pytest.mark.parametrize("name", FORMATS)
-def test_whatever_a_grammar_allows_is_read_as_calls_of_its_tools(
-    name: str, *, may_repeat: bool
+def test_the_parser_finds_valid_calls_in_whatever_the_grammar_accepts(
+    name: str, *, allow_parallel: bool
 ) -> None:
     rng = random.Random(1)
     tools = {tool.name: tool.parameters for tool in (F, G, ToolSchema("h", PARAMETERS))}
     schemas = [ToolSchema(*item) for item in tools.items()]
     grammar = tool_grammar(
-        schemas, FORMATS[name], lambda _: None, must_call=True, may_repeat=may_repeat
+        schemas, FORMATS[name], lambda _: None, must_call=True, allow_parallel=allow_parallel
     )
 
-    answers = list(filter(None, (sampled(grammar, rng) for _ in range(40))))
+    outputs = list(filter(None, (sample_output(grammar, rng) for _ in range(40))))
 
-    assert answers
-    for answer in answers:
+    assert outputs
+    for output in outputs:
         parser = ToolCallParser(FORMATS[name], tools)
-        result = Read([*parser.put(answer), *parser.finish(is_cut=False)])
+        result = ParsedOutput([*parser.put(output), *parser.finish(is_truncated=False)])
         assert result.content == ""
         assert result.calls
-        assert may_repeat or len(result.calls) == 1
+        assert allow_parallel or len(result.calls) == 1
         for function, arguments in result.calls:
             jsonschema.validate(json.loads(arguments), tools[function])
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_marks_that_are_tokens_are_asked_for_as_such(name: str) -> None:
-    marks = dict(zip(FORMATS[name].marks, range(100, 200), strict=False))
+def test_markers_that_are_special_tokens_are_matched_as_tokens(name: str) -> None:
+    token_ids = dict(zip(FORMATS[name].markers, range(100, 200), strict=False))
 
-    grammar = tool_grammar([F], FORMATS[name], marks.get, must_call=False, may_repeat=True)
+    grammar = tool_grammar([F], FORMATS[name], token_ids.get, must_call=False, allow_parallel=True)
 
-    assert not any(mark in grammar.source for mark in marks)
+    assert not any(marker in grammar.source for marker in token_ids)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "is_allowed"),
+    ("arguments", "is_accepted"),
     [
         ({"size": "[1, 2]"}, True),
         ({}, False),
@@ -226,21 +233,25 @@ def test_marks_that_are_tokens_are_asked_for_as_such(name: str) -> None:
         ({"size": "[]", "other": "1"}, False),
     ],
 )
-@pytest.mark.parametrize(("name", "write"), [("qwen3_coder", qwen), ("glm4", glm)])
-def test_bare_text_is_held_to_its_schema(
-    name: str, write: Callable[..., str], arguments: dict[str, str], *, is_allowed: bool
+@pytest.mark.parametrize(("name", "render_call"), [("qwen3_coder", qwen_call), ("glm4", glm_call)])
+def test_an_unquoted_value_must_match_its_schema(
+    name: str, render_call: Callable[..., str], arguments: dict[str, str], *, is_accepted: bool
 ) -> None:
     tool = ToolSchema("f", PARAMETERS)
 
-    assert allows(write("f", **arguments), name, [tool], must=True, repeat=True) is is_allowed
+    assert (
+        allows(render_call("f", **arguments), name, [tool], must=True, parallel=True) is is_accepted
+    )
 
 
-@pytest.mark.parametrize(("name", "write"), [("qwen3_coder", qwen), ("glm4", glm)])
-def test_where_no_schema_is_given_arguments_are_free(name: str, write: Callable[..., str]) -> None:
+@pytest.mark.parametrize(("name", "render_call"), [("qwen3_coder", qwen_call), ("glm4", glm_call)])
+def test_tagged_arguments_without_a_schema_are_unconstrained(
+    name: str, render_call: Callable[..., str]
+) -> None:
     tool = ToolSchema("f", {"type": "object"})
 
     for arguments in ({}, {"a": "1"}, {"a": "x\ny", "b": "[]"}):
-        assert allows(write("f", **arguments), name, [tool], must=True, repeat=True)
+        assert allows(render_call("f", **arguments), name, [tool], must=True, parallel=True)
 
 
 @pytest.mark.parametrize(
@@ -248,18 +259,24 @@ def test_where_no_schema_is_given_arguments_are_free(name: str, write: Callable[
     [
         {"type": "object", "anyOf": [{}]},
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "a+"}}},
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": LONG}},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/A"}},
+            "$defs": {"A": STRING},
+        },
     ],
 )
-def test_what_bare_text_cannot_be_held_to_is_refused(parameters: dict[str, Any]) -> None:
-    with pytest.raises(BadRequestError, match="bare text") as caught:
-        allows("", "qwen3_coder", [ToolSchema("f", parameters)], must=True, repeat=True)
+def test_a_schema_that_cannot_be_enforced_on_unquoted_values_is_rejected(
+    parameters: dict[str, Any],
+) -> None:
+    with pytest.raises(BadRequestError, match="unquoted values") as caught:
+        allows("", "qwen3_coder", [ToolSchema("f", parameters)], must=True, parallel=True)
 
     assert caught.value.param == "tool_choice"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "is_allowed"),
+    ("arguments", "is_accepted"),
     [
         ("size=[1, 2]", True),
         ("", False),
@@ -278,18 +295,18 @@ def test_what_bare_text_cannot_be_held_to_is_refused(parameters: dict[str, Any])
         ("size=[], other=1", False),
     ],
 )
-def test_arguments_of_pythons_are_held_to_their_schema(arguments: str, *, is_allowed: bool) -> None:
+def test_python_arguments_must_match_their_schema(arguments: str, *, is_accepted: bool) -> None:
     tool = ToolSchema("f", PARAMETERS)
     text = f"[f({arguments})]"
 
-    assert allows(text, "pythonic", [tool], must=True, repeat=True) is is_allowed
+    assert allows(text, "pythonic", [tool], must=True, parallel=True) is is_accepted
 
 
 @pytest.mark.parametrize("arguments", ["", "a=1", 'a="x", b=[{}]'])
-def test_where_no_schema_is_given_arguments_of_pythons_are_free(arguments: str) -> None:
+def test_python_arguments_without_a_schema_are_unconstrained(arguments: str) -> None:
     tool = ToolSchema("f", {"type": "object"})
 
-    assert allows(f"[f({arguments})]", "pythonic", [tool], must=True, repeat=True)
+    assert allows(f"[f({arguments})]", "pythonic", [tool], must=True, parallel=True)
 
 
 @pytest.mark.parametrize(
@@ -300,8 +317,8 @@ def test_where_no_schema_is_given_arguments_of_pythons_are_free(arguments: str) 
         ToolSchema("f", {"type": "object", "oneOf": [{}]}),
     ],
 )
-def test_what_is_no_call_of_pythons_is_refused(tool: ToolSchema) -> None:
-    with pytest.raises(BadRequestError, match="Python's") as caught:
-        allows("", "pythonic", [tool], must=True, repeat=True)
+def test_a_function_that_python_cannot_call_is_rejected(tool: ToolSchema) -> None:
+    with pytest.raises(BadRequestError, match="Python calls") as caught:
+        allows("", "pythonic", [tool], must=True, parallel=True)
 
     assert caught.value.param == "tool_choice"

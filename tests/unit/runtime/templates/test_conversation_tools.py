@@ -1,4 +1,4 @@
-"""Tools through conversation templates: told, called, answered, in the form of each family."""
+"""Tools with conversation templates: described, called and answered in each family's format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
 from aiomlc.runtime.templates.conversation import Conversation
-from aiomlc.runtime.templates.registry import CONVERSATIONS, get_conversation_template
+from aiomlc.runtime.templates.registry import builtin_conversations, get_conversation_template
 from aiomlc.testing import FakeCore, fake_model
 
 pytestmark = pytest.mark.timeout(20)
@@ -38,7 +38,7 @@ HERMES_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rom"}
 LLAMA_CALL = '{"name": "get_weather", "parameters": {"city": "Rom"}}'
 MINISTRAL_CALL = '[TOOL_CALLS]get_weather[ARGS]{"city": "Rom"}'
 
-# The chat above, with the two tools; the forms are those that the makers' documents show.
+# The prompts of the chat above with the two tools, as the documentation of each family shows them.
 QWEN = f"""\
 <|im_start|>system
 Be brief.
@@ -141,7 +141,7 @@ GORILLA = (
     f"{json.dumps(WEATHER['function'])}]\n<<question>>Rain?\n"
     f"### Response: {GORILLA_CALL}<|EOT|>### Instruction: sunny\n### Response: "
 )
-# By the template's name: the prompt, and a call as the model writes it.
+# By template name: the prompt, and a call as the model generates it.
 FAMILIES = {
     "qwen2": (QWEN, HERMES_CALL),
     "qwen3": (QWEN, HERMES_CALL),
@@ -152,15 +152,15 @@ FAMILIES = {
     "ministral3_reasoning": (MINISTRAL, MINISTRAL_CALL),
     "gorilla-openfunctions-v2": (GORILLA, GORILLA_CALL),
 }
-# Tells of functions, and its calls have no mark by which they could be found.
-UNMARKED = "gorilla"
+# Its prompt describes functions, but its tool-call format is unknown.
+UNKNOWN_FORMAT = "gorilla"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-async def test_tools_are_told_and_a_call_is_read_in_the_familys_form(name: str) -> None:
+async def test_tools_are_described_and_called_in_the_familys_format(name: str) -> None:
     template = get_conversation_template(name)
-    prompt, call = FAMILIES[name]
-    core = FakeCore([call])
+    prompt, reply = FAMILIES[name]
+    core = FakeCore([reply])
 
     async def load(model: object, **_: object) -> LoadedModel:
         tool_format = find_tool_format(template.source)
@@ -175,13 +175,13 @@ async def test_tools_are_told_and_a_call_is_read_in_the_familys_form(name: str) 
     assert bytes(core.prompts[0][len(prefix) :]).decode() == prompt
     choice = answer.choices[0]
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
-    (made,) = choice.message.tool_calls or []
-    assert made.function.name == "get_weather"
-    assert json.loads(made.function.arguments) == {"city": "Rom"}
+    (call,) = choice.message.tool_calls or []
+    assert call.function.name == "get_weather"
+    assert json.loads(call.function.arguments) == {"city": "Rom"}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_without_tools_nothing_is_told_of_any(name: str) -> None:
+def test_without_tools_the_prompt_does_not_describe_any(name: str) -> None:
     template = get_conversation_template(name)
     plain = template.model_copy(
         update={"system_template": template.system_template.replace("{function_string}", "")}
@@ -191,17 +191,17 @@ def test_without_tools_nothing_is_told_of_any(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [one.name for one in CONVERSATIONS if one.name not in {*FAMILIES, UNMARKED}]
+    "name", [name for name in builtin_conversations() if name not in {*FAMILIES, UNKNOWN_FORMAT}]
 )
-def test_tools_are_refused_where_a_model_knows_none(name: str) -> None:
-    with pytest.raises(BadRequestError, match="no place for tools") as caught:
+def test_tools_are_rejected_if_the_template_does_not_support_them(name: str) -> None:
+    with pytest.raises(BadRequestError, match="does not support tools") as caught:
         get_conversation_template(name).render([QUESTION], tools=[TIME])
 
     assert caught.value.param == "tools"
 
 
-def test_a_template_whose_calls_have_no_mark_tells_of_functions_alone() -> None:
-    template = get_conversation_template(UNMARKED)
+def test_a_template_without_a_known_tool_call_format_describes_functions() -> None:
+    template = get_conversation_template(UNKNOWN_FORMAT)
 
     assert template.render([SYSTEM, QUESTION], tools=[TIME]) == (
         f"Be brief. USER: <<question>> Rain? <<function>> [{json.dumps(TIME['function'])}]"
@@ -210,7 +210,7 @@ def test_a_template_whose_calls_have_no_mark_tells_of_functions_alone() -> None:
     assert find_tool_format(template.source) is None
 
 
-def test_a_system_message_is_never_taken_for_the_place_of_tools() -> None:
+def test_a_placeholder_in_the_system_message_is_not_replaced() -> None:
     system = {"role": "system", "content": "{function_string}"}
     prompt = get_conversation_template("qwen2").render([system, QUESTION], tools=[TIME])
 
@@ -218,11 +218,11 @@ def test_a_system_message_is_never_taken_for_the_place_of_tools() -> None:
     assert prompt.count(TIME_JSON) == 1
 
 
-def test_a_form_of_functions_has_a_place_for_them() -> None:
+def test_a_tool_prompt_format_must_contain_the_placeholder() -> None:
     fields = get_conversation_template("qwen2").to_json_dict()
     fields["tool_prompt_format"]["template"] = "# Tools"
 
-    with pytest.raises(ModelLoadError, match=r"has no \{function_string\}") as caught:
+    with pytest.raises(ModelLoadError, match=r"must contain \{function_string\}") as caught:
         Conversation.from_json_dict(fields)
 
     assert caught.value.field == "conv_template.tool_prompt_format.template"

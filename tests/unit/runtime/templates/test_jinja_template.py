@@ -1,4 +1,4 @@
-"""Chat templates: the environment their authors test in, and the sandbox around it."""
+"""Jinja chat templates: the environment of transformers, and the sandbox."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def render(source: str, *messages: dict[str, Any], **variables: Any) -> str:  # 
     return ChatTemplate(source).render(messages or [USER], **variables)
 
 
-def test_chatml() -> None:
+def test_chatml_is_rendered() -> None:
     prompt = render(CHATML, {"role": "system", "content": "Be brief."}, USER)
 
     assert prompt == (
@@ -36,19 +36,19 @@ def test_chatml() -> None:
     assert render(CHATML, add_generation_prompt=False).endswith("Hello<|im_end|>\n")
 
 
-def test_blocks_are_trimmed_as_in_the_reference_environment() -> None:
+def test_blocks_are_trimmed_as_in_transformers() -> None:
     source = "  {% for message in messages %}\n    {{ message.content }}\n  {% endfor %}\nend\n"
 
     assert render(source) == "    Hello\nend"
 
 
-def test_loop_controls_work() -> None:
+def test_loop_controls_are_supported() -> None:
     source = "{% for i in range(9) %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"
 
     assert render(source) == "012"
 
 
-def test_the_generation_tag_is_its_body() -> None:
+def test_the_generation_tag_renders_its_body() -> None:
     assert render("a{% generation %}b{{ messages[0].content }}{% endgeneration %}c") == "abHelloc"
 
 
@@ -63,7 +63,7 @@ def test_tojson_writes_plain_json() -> None:
     )
 
 
-def test_strftime_now_is_today() -> None:
+def test_strftime_now_formats_the_date() -> None:
     assert len(render("{{ strftime_now('%Y-%m-%d') }}")) == len("2026-01-01")
 
 
@@ -83,7 +83,7 @@ def test_special_tokens_and_variables_reach_the_template() -> None:
     assert template.render([USER], enable_thinking=False) == "<s>False"
 
 
-def test_what_the_template_refuses_is_a_bad_request() -> None:
+def test_an_exception_that_the_template_raises_is_a_bad_request() -> None:
     source = "{{ raise_exception('roles must alternate') }}"
 
     with pytest.raises(BadRequestError, match="roles must alternate") as caught:
@@ -123,49 +123,49 @@ def test_a_template_that_fails_is_a_bad_request(source: str) -> None:
         "{{ (''|attr('__class__')).x }}",
     ],
 )
-def test_the_sandbox_holds(source: str) -> None:
+def test_the_sandbox_blocks_private_and_mutating_access(source: str) -> None:
     with pytest.raises(BadRequestError):
         render(source)
 
 
-def test_a_template_sees_plain_values_only() -> None:
+def test_a_template_gets_plain_json_values_only() -> None:
     class Text(str):
         __slots__ = ("secret",)
 
     assert render("{{ messages[0].content }}", {"role": "user", "content": Text("x")}) == "x"
-    with pytest.raises(BadRequestError, match="a object is not a JSON value"):
+    with pytest.raises(BadRequestError, match="expected a JSON value, got object"):
         render("", {"role": "user", "content": object()})
 
 
-def test_the_arguments_of_tool_calls_are_mappings() -> None:
+def test_a_template_gets_the_arguments_of_tool_calls_as_mappings() -> None:
     call = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     source = "{{ messages[0].tool_calls[0].function.arguments.a }}"
 
     assert render(source, {"role": "assistant", "tool_calls": [call]}) == "1"
 
 
-def test_arguments_that_are_not_json_are_a_bad_request() -> None:
+def test_arguments_that_are_not_json_are_rejected() -> None:
     call = {"type": "function", "function": {"name": "add", "arguments": "{a"}}
 
-    with pytest.raises(BadRequestError, match="arguments of a tool call"):
+    with pytest.raises(BadRequestError, match="'arguments' string of a tool call"):
         render("", {"role": "assistant", "tool_calls": [call]})
 
 
-def test_developer_is_system_to_a_template_that_does_not_know_it() -> None:
+def test_a_developer_message_is_a_system_message_unless_the_template_supports_it() -> None:
     message = {"role": "developer", "content": "x"}
 
     assert render("{{ messages[0].role }}", message) == "system"
     assert render("{# developer #}{{ messages[0].role }}", message) == "developer"
 
 
-def test_a_template_with_a_syntax_error_does_not_load() -> None:
-    with pytest.raises(ModelLoadError, match="not valid") as caught:
+def test_a_template_with_a_syntax_error_is_rejected() -> None:
+    with pytest.raises(ModelLoadError, match="invalid chat template") as caught:
         ChatTemplate("{% if %}")
 
     assert caught.value.field == "chat_template"
 
 
-def test_the_template_of_a_directory(tmp_path: Path) -> None:
+def test_a_template_is_loaded_from_a_directory(tmp_path: Path) -> None:
     config = {"chat_template": "{{ bos_token }}A", "bos_token": {"content": "<s>"}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     from_config = ChatTemplate.load(tmp_path)
@@ -179,7 +179,7 @@ def test_the_template_of_a_directory(tmp_path: Path) -> None:
     assert from_file.render([USER]) == "<s>B"
 
 
-def test_the_default_of_named_templates_is_taken(tmp_path: Path) -> None:
+def test_the_default_of_several_named_templates_is_used(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
 
@@ -189,13 +189,13 @@ def test_the_default_of_named_templates_is_taken(tmp_path: Path) -> None:
     assert template.source == "D"
 
 
-def test_a_directory_without_a_template_has_none(tmp_path: Path) -> None:
+def test_a_directory_without_a_template_loads_none(tmp_path: Path) -> None:
     assert ChatTemplate.load(tmp_path) is None
     (tmp_path / "tokenizer_config.json").write_text("{}")
     assert ChatTemplate.load(tmp_path) is None
 
 
-def test_a_broken_tokenizer_config_is_named(tmp_path: Path) -> None:
+def test_an_invalid_tokenizer_config_is_reported_with_its_directory(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{")
 
     with pytest.raises(ModelLoadError) as caught:
@@ -204,7 +204,7 @@ def test_a_broken_tokenizer_config_is_named(tmp_path: Path) -> None:
     assert caught.value.path == tmp_path
 
 
-def test_a_message_to_be_continued_is_the_end_of_the_prompt() -> None:
+def test_a_prompt_ends_with_the_message_to_be_continued() -> None:
     messages = [USER, {"role": "assistant", "content": "im <|im "}]
     template = ChatTemplate(CHATML)
     trimming = ChatTemplate(CHATML.replace("message.content", "message.content | trim"))
@@ -214,7 +214,7 @@ def test_a_message_to_be_continued_is_the_end_of_the_prompt() -> None:
         assert prompt.endswith("<|im_end|>\n<|im_start|>assistant\nim <|im ")
 
 
-def test_a_template_that_hides_the_final_message_cannot_continue_it() -> None:
+def test_a_template_that_omits_the_final_message_cannot_continue_it() -> None:
     with pytest.raises(BadRequestError) as caught:
         render("nothing", {"role": "assistant", "content": "x"}, continue_final_message=True)
 

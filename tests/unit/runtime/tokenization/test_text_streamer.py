@@ -1,4 +1,4 @@
-"""Token ids to text, as they come."""
+"""Incremental detokenization with `TextStreamer`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ TOKENIZER = fake_model(FakeCore()).tokenizer
 
 
 @given(st.text(), st.integers(1, 4))
-def test_the_pieces_are_the_text_and_never_half_a_character(text: str, size: int) -> None:
+def test_the_chunks_are_the_text_without_incomplete_characters(text: str, chunk_size: int) -> None:
     streamer = TextStreamer(TOKENIZER)
     token_ids = TOKENIZER.encode(text)
 
-    pieces = [
-        streamer.put(token_ids[start : start + size]) for start in range(0, len(token_ids), size)
+    chunks = [
+        streamer.put(token_ids[start : start + chunk_size])
+        for start in range(0, len(token_ids), chunk_size)
     ]
 
-    assert "".join(pieces) + streamer.finish() == text
-    assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
+    assert "".join(chunks) + streamer.finish() == text
+    assert all("\ufffd" not in chunk for chunk in chunks) or "\ufffd" in text
 
 
-def test_a_character_without_its_other_half_is_marked_at_the_end() -> None:
+def test_an_incomplete_character_is_replaced_at_the_end() -> None:
     streamer = TextStreamer(TOKENIZER)
     half = TOKENIZER.encode("é")[:1]
 
@@ -34,7 +35,7 @@ def test_a_character_without_its_other_half_is_marked_at_the_end() -> None:
     assert streamer.finish() == "\ufffd"
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_put_after_finish_is_rejected() -> None:
     streamer = TextStreamer(TOKENIZER)
     streamer.finish()
 
@@ -42,6 +43,6 @@ def test_nothing_comes_after_the_end() -> None:
         streamer.put([1])
 
 
-def test_an_id_outside_the_vocabulary_is_refused() -> None:
+def test_a_token_id_outside_of_the_vocabulary_is_rejected() -> None:
     with pytest.raises(BadRequestError, match="token id 256"):
         TextStreamer(TOKENIZER).put([256])

@@ -1,4 +1,4 @@
-"""The tokenizer against `tokenizers`' own decoding: every kind of vocabulary we stream."""
+"""The tokenizer, compared with the decoding of the `tokenizers` package."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def byte_level() -> tokenizers.Tokenizer:
 
 
 def sentence_piece() -> tokenizers.Tokenizer:
-    """As llama 2's: ▁ for spaces, and a token for each byte."""
-    pieces = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces += ["▁", "▁the", "▁quick", *"abcdefghijklmnopqrstuvwxyzäöüß"]
+    """Return a tokenizer like that of Llama 2: ▁ for spaces, and byte fallback."""
+    tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokens += ["▁", "▁the", "▁quick", *"abcdefghijklmnopqrstuvwxyzäöüß"]
     backend = tokenizers.Tokenizer(
         models.BPE(
-            vocab={piece: index for index, piece in enumerate(pieces)},
+            vocab={token: index for index, token in enumerate(tokens)},
             merges=[],
             unk_token="<unk>",
             byte_fallback=True,
@@ -71,8 +71,8 @@ def text_of(tokenizer: Tokenizer, token_ids: list[int]) -> str:
 
 
 @given(st.text())
-def test_byte_level_bytes_are_the_text(text: str) -> None:
-    assume("<|end|>" not in text)  # A special token adds nothing.
+def test_byte_level_token_bytes_are_the_text(text: str) -> None:
+    assume("<|end|>" not in text)  # A special token has no text.
     tokenizer = Tokenizer(BYTE_LEVEL)
 
     token_ids = tokenizer.encode(text)
@@ -82,15 +82,15 @@ def test_byte_level_bytes_are_the_text(text: str) -> None:
 
 
 @given(st.lists(st.integers(0, BYTE_LEVEL.get_vocab_size() - 1)))
-def test_byte_level_bytes_of_any_tokens_are_what_tokenizers_decodes(token_ids: list[int]) -> None:
+def test_byte_level_token_bytes_equal_the_decoded_text(token_ids: list[int]) -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
 
     assert text_of(tokenizer, token_ids) == tokenizer.decode(token_ids)
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="▁\0")))
-def test_sentence_piece_bytes_are_the_text_after_a_space(text: str) -> None:
-    assume("<s>" not in text)  # A special token adds nothing.
+def test_sentence_piece_token_bytes_are_the_text_after_a_space(text: str) -> None:
+    assume("<s>" not in text)  # A special token has no text.
     tokenizer = Tokenizer(SENTENCE_PIECE)
 
     token_ids = tokenizer.encode(text)
@@ -99,7 +99,7 @@ def test_sentence_piece_bytes_are_the_text_after_a_space(text: str) -> None:
     assert text_of(tokenizer, token_ids) == (f" {text}" if text else "")
 
 
-def test_special_tokens_add_nothing_and_other_added_tokens_their_text() -> None:
+def test_special_tokens_have_no_text_unlike_other_added_tokens() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
     table = tokenizer.token_bytes()
 
@@ -115,7 +115,7 @@ def test_special_tokens_add_nothing_and_other_added_tokens_their_text() -> None:
     assert table[unicode] == "ünïcode token".encode()
 
 
-def test_a_special_token_can_be_made_text() -> None:
+def test_a_special_token_can_be_made_visible() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
     special = tokenizer.token_id("<|end|>")
 
@@ -125,7 +125,7 @@ def test_a_special_token_can_be_made_text() -> None:
     assert tokenizer.token_bytes(visible=["<|end"])[special] == b""
 
 
-def test_a_token_is_described_by_its_bytes_or_a_special_one_by_its_name() -> None:
+def test_a_token_is_described_by_its_text_or_a_special_one_by_its_name() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
     space, added, special = (
         tokenizer.token_id(token) for token in ("Ġ", "ünïcode token", "<|end|>")
@@ -137,7 +137,7 @@ def test_a_token_is_described_by_its_bytes_or_a_special_one_by_its_name() -> Non
     assert tokenizer.describe(tokenizer.vocab_size) == ("", None)
 
 
-def test_special_tokens_are_recognised_in_a_prompt_and_none_is_added() -> None:
+def test_special_tokens_in_a_prompt_are_encoded_and_none_is_added() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
 
     assert tokenizer.encode("<|end|>") == [tokenizer.token_id("<|end|>")]
@@ -145,7 +145,7 @@ def test_special_tokens_are_recognised_in_a_prompt_and_none_is_added() -> None:
     assert tokenizer.token_id("no such token") is None
 
 
-def test_the_table_is_as_long_as_the_models_vocabulary() -> None:
+def test_the_token_table_has_the_length_of_the_models_vocabulary() -> None:
     tokenizer = Tokenizer(BYTE_LEVEL)
     size = tokenizer.vocab_size
 
@@ -173,16 +173,16 @@ def test_a_metaspace_decoder_is_supported() -> None:
         {"type": "Sequence", "decoders": [{"type": "Fuse"}]},
     ],
 )
-def test_a_decoder_that_cannot_be_streamed_is_refused(decoder: dict[str, Any] | None) -> None:
-    description = json.loads(BYTE_LEVEL.to_str()) | {"decoder": decoder}
+def test_an_unsupported_decoder_is_rejected(decoder: dict[str, Any] | None) -> None:
+    config = json.loads(BYTE_LEVEL.to_str()) | {"decoder": decoder}
 
     with pytest.raises(ModelLoadError, match="decoder") as caught:
-        Tokenizer.from_json(json.dumps(description))
+        Tokenizer.from_json(json.dumps(config))
 
     assert caught.value.field == "decoder"
 
 
-def test_a_prompt_is_never_truncated_or_padded() -> None:
+def test_a_prompt_is_neither_truncated_nor_padded() -> None:
     backend = byte_level()
     backend.enable_truncation(2)
     backend.enable_padding(length=50)
@@ -192,7 +192,7 @@ def test_a_prompt_is_never_truncated_or_padded() -> None:
     assert tokenizer.decode(tokenizer.encode("abcdefg")) == "abcdefg"
 
 
-def test_a_tokenizer_is_read_from_its_file(tmp_path: Path) -> None:
+def test_a_tokenizer_is_loaded_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(BYTE_LEVEL.to_str(), encoding="utf-8")
 
@@ -202,7 +202,9 @@ def test_a_tokenizer_is_read_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"{}", b"not json", b"\xff\xfe"])
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: bytes | None) -> None:
+def test_an_invalid_tokenizer_file_is_reported_by_path(
+    tmp_path: Path, content: bytes | None
+) -> None:
     path = tmp_path / "tokenizer.json"
     if content is not None:
         path.write_bytes(content)

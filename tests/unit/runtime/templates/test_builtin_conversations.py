@@ -1,15 +1,13 @@
-"""The prompts of the rarer conversation templates, written out."""
+"""The built-in conversation templates, checked against complete prompts."""
 
-# ruff: noqa: RUF001 - some makers' marks look like ASCII.
+# ruff: noqa: RUF001 - DeepSeek's markers contain characters that look like ASCII.
 
 from __future__ import annotations
 
 import pytest
 
 from aiomlc.runtime.output_formats.reasoning_format import find_reasoning_format
-from aiomlc.runtime.templates.marked_conversations import MARKED_CONVERSATIONS
-from aiomlc.runtime.templates.registry import get_conversation_template
-from aiomlc.runtime.templates.worded_conversations import WORDED_CONVERSATIONS
+from aiomlc.runtime.templates.registry import builtin_conversations, get_conversation_template
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 CHAT = (
@@ -24,8 +22,61 @@ _CHATML = (
     "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
     "<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
 )
-# The system message and the rest of a prompt, by the template's name.
+# The prompt of the chat above, as the documentation of the model shows it: the system message,
+# and all other messages.
 PROMPTS = {
+    "chatml": (_CHATML_SYSTEM, _CHATML),
+    "chatml_nosystem": ("Be brief.", _CHATML),
+    "qwen2": (_CHATML_SYSTEM, _CHATML),
+    "qwen3": (_CHATML_SYSTEM, _CHATML),
+    "hermes2_pro_llama3": (_CHATML_SYSTEM, _CHATML),
+    "hermes3_llama-3_1": (_CHATML_SYSTEM, _CHATML),
+    "llama-3": (
+        "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>",
+        (
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\nHello.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nWhy?<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n"
+        ),
+    ),
+    "llama-2": (
+        "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n",
+        "Hi [/INST] Hello. </s><s>[INST] Why? [/INST]",
+    ),
+    "mistral_default": ("[INST] Be brief.\n\n", "Hi [/INST] Hello.</s>[INST] Why? [/INST]"),
+    "ministral3": (
+        "[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT]",
+        "[INST]Hi[/INST]Hello.</s>[INST]Why?[/INST]",
+    ),
+    "tinyllama_v1_0": (
+        "<|system|>\nBe brief.</s>\n",
+        "<|user|>\nHi</s>\n<|assistant|>\nHello.</s>\n<|user|>\nWhy?</s>\n<|assistant|>\n",
+    ),
+    "gemma_instruction": (
+        "Be brief.",
+        (
+            "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\nHello.<end_of_turn>\n"
+            "<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n"
+        ),
+    ),
+    "phi-3": (
+        "<|system|>\nBe brief.<|end|>\n",
+        "<|user|>\nHi<|end|>\n<|assistant|>\nHello.<|end|>\n<|user|>\nWhy?<|end|>\n<|assistant|>\n",
+    ),
+    "deepseek_v3": (
+        "<｜begin▁of▁sentence｜>Be brief.",
+        "<｜User｜>Hi<｜Assistant｜>Hello.<｜end▁of▁sentence｜><｜User｜>Why?<｜Assistant｜>",
+    ),
+    "deepseek_r1_qwen": (
+        "<｜begin▁of▁sentence｜>Be brief.",
+        (
+            "<｜User｜>Hi<｜Assistant｜>Hello.<｜end▁of▁sentence｜>"
+            "<｜User｜>Why?<｜Assistant｜><think>\n"
+        ),
+    ),
+    "vicuna_v1.1": ("Be brief. ", "USER: Hi ASSISTANT: Hello.</s>USER: Why? ASSISTANT:"),
+    "LM": ("Be brief.", "HiHello.Why?"),
     "neural_hermes_mistral": (_CHATML_SYSTEM, _CHATML),
     "open_hermes_mistral": (_CHATML_SYSTEM, _CHATML),
     "qwen3_5": (_CHATML_SYSTEM, f"{_CHATML}<think>\n"),
@@ -148,15 +199,16 @@ PROMPTS = {
     ),
 }
 for _name, _same in {
+    "llama-3_1": "llama-3",
+    "deepseek_r1_llama": "deepseek_r1_qwen",
     "stablelm-2": "stablelm-3b",
     "deepseek_v2": "deepseek",
     "codellama_completion": "gpt2",
     "gpt_bigcode": "gpt2",
 }.items():
     PROMPTS[_name] = PROMPTS[_same]
-NAMES = [str(one.name) for one in (*MARKED_CONVERSATIONS, *WORDED_CONVERSATIONS)]
-# Without a system message these have no trace of one, and what a first turn then begins with.
-BARE = {
+# The start of a prompt without a system message, for templates that omit `system_template` then.
+WITHOUT_SYSTEM = {
     "codellama_instruct": "<s>[INST] ",
     **dict.fromkeys(("qwen3_5", "qwen3_5_nothink", "llama-4", "phi-3-vision", "phi-4"), ""),
     **dict.fromkeys(("aya-23", "olmo2", "stablelm-3b", "stablelm-2", "llava"), ""),
@@ -164,29 +216,45 @@ BARE = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_rarer_template_makes_its_models_prompt(name: str) -> None:
+@pytest.mark.parametrize("name", builtin_conversations())
+def test_a_builtin_template_renders_the_prompt_of_its_model(name: str) -> None:
     system, turns = PROMPTS[name]
 
     assert get_conversation_template(name).render([SYSTEM, *CHAT]) == system + turns
 
 
-@pytest.mark.parametrize("name", BARE)
-def test_a_chat_without_a_system_message_has_no_trace_of_one(name: str) -> None:
-    assert get_conversation_template(name).render(CHAT) == BARE[name] + PROMPTS[name][1]
+def test_every_builtin_template_has_an_expected_prompt() -> None:
+    assert builtin_conversations().keys() == PROMPTS.keys()
+    assert len(PROMPTS) == 54
 
 
-def test_a_system_message_of_ones_own_is_there_unless_it_is_emptied() -> None:
+def test_the_token_prefix_is_not_part_of_the_prompt() -> None:
+    prefixes = {
+        name: template.system_prefix_token_ids for name, template in builtin_conversations().items()
+    }
+
+    assert prefixes["llama-3"] == prefixes["llama-3_1"] == (128000,)
+    assert prefixes["llama-2"] == prefixes["mistral_default"] == prefixes["vicuna_v1.1"] == (1,)
+    assert prefixes["gemma_instruction"] == (2,)
+    assert prefixes["chatml"] is None
+
+
+@pytest.mark.parametrize("name", WITHOUT_SYSTEM)
+def test_a_bare_template_is_omitted_without_a_system_message(name: str) -> None:
+    assert get_conversation_template(name).render(CHAT) == WITHOUT_SYSTEM[name] + PROMPTS[name][1]
+
+
+def test_the_default_system_message_is_used_unless_the_chat_has_an_empty_one() -> None:
     gorilla = get_conversation_template("gorilla")
-    nothing = {"role": "system", "content": ""}
+    empty = {"role": "system", "content": ""}
 
     assert gorilla.render(CHAT[:1]).startswith("A chat between a curious user")
-    assert gorilla.render([nothing, CHAT[0]]) == "USER: <<question>> Hi\nASSISTANT:"
+    assert gorilla.render([empty, CHAT[0]]) == "USER: <<question>> Hi\nASSISTANT:"
     rwkv = get_conversation_template("rwkv_world").render(CHAT[:1])
     assert rwkv.startswith("User: hi\n\nAssistant: Hi. I am your assistant")
 
 
-def test_a_place_of_functions_keeps_what_is_around_a_system_message() -> None:
+def test_a_bare_template_is_kept_if_it_describes_tools() -> None:
     template = get_conversation_template("phi-4").model_copy(
         update={"system_template": "<|system|>{system_message}{function_string}<|end|>"}
     )
@@ -198,15 +266,11 @@ def test_a_place_of_functions_keeps_what_is_around_a_system_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "begin"),
+    ("name", "start_marker"),
     [("qwen3_5", "<think>"), ("qwen3_5_nothink", "<think>"), ("ministral3_reasoning", "[THINK]")],
 )
-def test_the_thoughts_of_a_rarer_model_are_known(name: str, begin: str) -> None:
-    found = find_reasoning_format(get_conversation_template(name).source)
+def test_the_reasoning_format_of_a_builtin_template_is_found(name: str, start_marker: str) -> None:
+    reasoning_format = find_reasoning_format(get_conversation_template(name).source)
 
-    assert found is not None
-    assert found.begin == begin
-
-
-def test_there_are_upstreams_names() -> None:
-    assert len(NAMES) == len(PROMPTS) == 35
+    assert reasoning_format is not None
+    assert reasoning_format.start_marker == start_marker
