@@ -387,7 +387,7 @@ async def test_the_engines_death_reaches_every_reader_and_the_scope() -> None:
     deaths: list[EngineDeadError] = []
 
     async def reader(stream: DeltaStream) -> None:
-        with pytest.raises(EngineDeadError, match="the script says so") as caught:
+        with pytest.raises(EngineDeadError, match="scripted failure") as caught:
             await read(stream)
 
         deaths.append(caught.value)
@@ -399,7 +399,7 @@ async def test_the_engines_death_reaches_every_reader_and_the_scope() -> None:
 
             await anyio.sleep_forever()
 
-    with pytest.raises(EngineDeadError, match="the script says so"):
+    with pytest.raises(EngineDeadError, match="scripted failure"):
         await scope()
 
     assert len(deaths) == 5
@@ -410,7 +410,7 @@ async def test_the_engines_death_reaches_every_reader_and_the_scope() -> None:
 async def test_the_engines_death_is_one_error_for_the_reader_in_its_scope() -> None:
     engine = Engine(FakeCore([LONG], dies_at_step=3))
 
-    with pytest.raises(EngineDeadError, match="the script says so"):
+    with pytest.raises(EngineDeadError, match="scripted failure"):
         async with engine:
             await read(engine.open_stream([1], OPTIONS))
 
@@ -589,10 +589,10 @@ async def test_a_started_engine_that_dies_tells_its_readers_and_later_callers() 
     engine = Engine(FakeCore([LONG], dies_at_step=2))
     engine.start()
 
-    with pytest.raises(EngineDeadError, match="the script says so"):
+    with pytest.raises(EngineDeadError, match="scripted failure"):
         await read(engine.open_stream([1], OPTIONS))
 
-    with pytest.raises(EngineDeadError, match="the script says so"):
+    with pytest.raises(EngineDeadError, match="scripted failure"):
         engine.open_stream([1], OPTIONS)
 
 
