@@ -1,4 +1,4 @@
-"""The callback of the JSON functions, for tests of every layer."""
+"""A callback for the JSON functions that collects their chunks."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from typing import Any, final
 
 @final
 class JSONAnswers:
-    """Keeps the chunks that one thread is told, by request, for others to wait for."""
+    """The chunks that the callback has received, by request id; other threads can wait for them."""
 
     def __init__(self) -> None:
         self.chunks: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
 
     def __call__(self, text: str) -> None:
-        with self._told:
+        with self._changed:
             for chunk in json.loads(text):
                 self.chunks[chunk["id"]].append(chunk)
 
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def has_ended(self, request_id: str) -> bool:
-        """Whether the usage was told, which is the last chunk of an answer."""
-        told = self.chunks[request_id]
-        return bool(told and told[-1]["usage"])
+        """Return whether the last chunk of a request, which has the usage, was received."""
+        received = self.chunks[request_id]
+        return bool(received and received[-1]["usage"])
 
     def wait(
         self, request_id: str, *, chunks: int = 0, seconds: float = 10
     ) -> list[dict[str, Any]]:
-        """Wait for so many chunks of an answer, or, without a number, for its end."""
+        """Wait for that number of chunks of a request, or by default for all of them."""
 
-        def is_there() -> bool:
+        def is_complete() -> bool:
             if chunks:
                 return len(self.chunks[request_id]) >= chunks
 
             return self.has_ended(request_id)
 
-        with self._told:
-            assert self._told.wait_for(is_there, seconds), self.chunks
+        with self._changed:
+            assert self._changed.wait_for(is_complete, seconds), self.chunks
             return list(self.chunks[request_id])
 
     def text(self, request_id: str) -> str:
-        """The text of an answer, when it has ended."""
+        """Wait for all chunks of a request and return their content."""
         choices = [choice for chunk in self.wait(request_id) for choice in chunk["choices"]]
         return "".join(choice["delta"].get("content") or "" for choice in choices)
 
     def reason(self, request_id: str) -> str:
-        """Why an answer ended: its one finish reason."""
+        """Wait for all chunks of a request and return the finish reason."""
         choices = [choice for chunk in self.wait(request_id) for choice in chunk["choices"]]
         (reason,) = (choice["finish_reason"] for choice in choices if choice["finish_reason"])
         return str(reason)

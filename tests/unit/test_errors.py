@@ -1,4 +1,4 @@
-"""The error tree, and how native code builds its members."""
+"""The hierarchy of exceptions, and their construction by native code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import aiomlc
 from aiomlc import errors
 
 
-def test_every_error_is_exported_and_in_one_of_three_branches() -> None:
+def test_every_error_is_exported_and_belongs_to_a_branch() -> None:
     branches = (errors.RequestError, errors.EngineError, errors.ModelLoadError)
 
     for name in set(errors.__all__) - {"AiomlcError"}:
@@ -26,19 +26,19 @@ def test_every_error_is_exported_and_in_one_of_three_branches() -> None:
         "ModelLoadError",
     ],
 )
-def test_what_native_code_raises_is_built_from_its_message(name: str) -> None:
+def test_errors_raised_by_native_code_are_constructed_from_the_message(name: str) -> None:
     error = getattr(errors, name)("the message")
 
     assert str(error) == "the message"
 
 
-def test_a_long_prompt_says_both_counts() -> None:
+def test_prompt_too_long_error_reports_both_lengths() -> None:
     error = errors.PromptTooLongError(prompt_tokens=40, context_window=16)
 
     assert str(error) == "prompt has 40 tokens, context window is 16"
 
 
-def test_load_errors_carry_what_is_at_fault() -> None:
+def test_load_errors_have_the_path_tensor_and_field() -> None:
     error = errors.CompileError("bad", path="a", tensor="b", field="c")
 
     assert isinstance(error, errors.ModelLoadError)

@@ -157,7 +157,7 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         if prompt is None:
             return {"logprobs": writer.write(delta.logprobs)}
 
-        echoed = writer.write_prompt_logprobs(self._echoes[self._prompt_index], prompt)
+        echoed = writer.write_prompt(self._echoes[self._prompt_index], prompt)
         generated = writer.write(delta.logprobs)
         return {"logprobs": {name: echoed[name] + generated[name] for name in echoed}}
 

@@ -1,4 +1,4 @@
-"""Embeddings: their shape, their batches, and what one caller's end does to the others."""
+"""Embeddings: wire format, pooling, batching, cancellation and errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import anyio
+import openai.types
 import pytest
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
@@ -20,14 +21,14 @@ pytestmark = pytest.mark.timeout(20)
 
 async def embed(text: Any, **options: Any) -> EmbeddingResponse:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(FakeEncoder())) as engine:
-        answer: EmbeddingResponse = await engine.embeddings.create(input=text, **options)
-        return answer
+        response: EmbeddingResponse = await engine.embeddings.create(input=text, **options)
+        return response
 
 
-async def test_an_answer_has_openais_shape() -> None:
-    answer = await embed("bdf", normalize=False, model="mine")
+async def test_a_response_has_openais_format() -> None:
+    response = await embed("bdf", normalize=False, model="mine")
 
-    assert answer.model_dump() == {
+    assert response.model_dump() == {
         "object": "list",
         "data": [{"object": "embedding", "index": 0, "embedding": [3.0, 1.0, 1.0]}],
         "model": "mine",
@@ -36,24 +37,24 @@ async def test_an_answer_has_openais_shape() -> None:
 
 
 @pytest.mark.parametrize("encoding_format", ["float", "base64"])
-async def test_openais_client_reads_the_answer(encoding_format: str) -> None:
-    types = pytest.importorskip("openai.types")
-    answer = await embed(["b", "cd"], encoding_format=encoding_format)
+async def test_openais_type_accepts_the_response(encoding_format: str) -> None:
 
-    # The client's own type knows lists only; it decodes base64 before it hands an answer out.
-    dump = answer.model_dump(mode="json")
+    response = await embed(["b", "cd"], encoding_format=encoding_format)
+
+    # OpenAI's type has lists only, because the client decodes base64 on receipt.
+    dump = response.model_dump(mode="json")
     for item in dump["data"]:
         if encoding_format == "base64":
             values = base64.b64decode(item["embedding"])
             item["embedding"] = list(struct.unpack("<3f", values))
-    parsed = types.CreateEmbeddingResponse.model_validate(dump, strict=True)
+    parsed = openai.types.CreateEmbeddingResponse.model_validate(dump, strict=True)
 
     assert parsed.model_dump(mode="json", exclude_unset=True) == dump
     assert [item.index for item in parsed.data] == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("given", "vectors"),
+    ("input_", "vectors"),
     [
         ("bd", [[2, 0.5, 1]]),
         (["bd", "z"], [[2, 0.5, 1], [25, 0, 1]]),
@@ -62,41 +63,41 @@ async def test_openais_client_reads_the_answer(encoding_format: str) -> None:
         (("bd", (25,)), [[2, 0.5, 1], [25, 0, 1]]),
     ],
 )
-async def test_texts_and_token_ids_alone_and_in_lists(
-    given: object, vectors: list[list[float]]
+async def test_inputs_are_strings_or_token_ids_or_lists_of_them(
+    input_: object, vectors: list[list[float]]
 ) -> None:
-    answer = await embed(given, normalize=False)
+    response = await embed(input_, normalize=False)
 
-    assert [item.embedding for item in answer.data] == vectors
+    assert [item.embedding for item in response.data] == vectors
 
 
 @pytest.mark.parametrize(
     ("pooling", "vector"), [("mean", [2, 1, 1]), ("cls", [1, 0, 1]), ("last", [3, 2, 1])]
 )
-async def test_a_request_chooses_its_pooling(pooling: Any, vector: list[float]) -> None:  # noqa: ANN401
-    answer = await embed([1, 2, 3], pooling=pooling, normalize=False)
+async def test_the_request_can_select_the_pooling(pooling: Any, vector: list[float]) -> None:  # noqa: ANN401
+    response = await embed([1, 2, 3], pooling=pooling, normalize=False)
 
-    assert answer.data[0].embedding == vector
-
-
-async def test_vectors_have_length_one_also_when_they_are_cut() -> None:
-    whole = await embed([3])
-    cut = await embed([3], dimensions=1)
-
-    assert whole.data[0].embedding == pytest.approx([3 / 10**0.5, 0, 1 / 10**0.5])
-    assert cut.data[0].embedding == [1.0]
+    assert response.data[0].embedding == vector
 
 
-async def test_a_portable_vector_is_little_endian_float32() -> None:
-    answer = await embed([3], encoding_format="base64", normalize=False)
-    text = answer.data[0].embedding
+async def test_embeddings_are_normalized_after_truncation_to_the_dimensions() -> None:
+    full = await embed([3])
+    truncated = await embed([3], dimensions=1)
+
+    assert full.data[0].embedding == pytest.approx([3 / 10**0.5, 0, 1 / 10**0.5])
+    assert truncated.data[0].embedding == [1.0]
+
+
+async def test_base64_embeddings_are_little_endian_float32() -> None:
+    response = await embed([3], encoding_format="base64", normalize=False)
+    text = response.data[0].embedding
 
     assert isinstance(text, str)
     assert struct.unpack("<3f", base64.b64decode(text)) == (3.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "param"),
+    ("input_", "options", "param"),
     [
         ("", {}, "input[0]"),
         ([], {}, "input"),
@@ -108,29 +109,31 @@ async def test_a_portable_vector_is_little_endian_float32() -> None:
         ("a", {"dimensions": 0}, "dimensions"),
         ("a", {"encoding_format": "int8"}, "encoding_format"),
         ("a", {"pooling": "max"}, "pooling"),
-        ("a", {"colour": 1}, "colour"),
+        ("a", {"color": 1}, "color"),
         ("a", {"extra_body": {"truncate": "yes"}}, "truncate"),
     ],
 )
-async def test_a_wrong_field_is_named(given: object, options: dict[str, Any], param: str) -> None:
+async def test_an_invalid_field_is_named(
+    input_: object, options: dict[str, Any], param: str
+) -> None:
     with pytest.raises(BadRequestError) as caught:
-        await embed(given, **options)
+        await embed(input_, **options)
 
     assert caught.value.param == param
 
 
-async def test_an_input_that_is_too_long_is_named_or_cut() -> None:
+async def test_an_input_that_is_too_long_is_rejected_or_truncated() -> None:
     with pytest.raises(InputTooLongError) as caught:
         await embed(["a", "b" * 17])
-    cut = await embed(["b" * 17, [1] * 17], truncate=True)
+    truncated = await embed(["b" * 17, [1] * 17], truncate=True)
 
     assert (caught.value.index, caught.value.num_tokens, caught.value.max_tokens) == (1, 17, 16)
-    assert cut.usage.prompt_tokens == 32
+    assert truncated.usage.prompt_tokens == 32
 
 
-async def test_requests_that_wait_share_a_forward_pass() -> None:
+async def test_waiting_requests_share_a_forward_pass() -> None:
     encoder = FakeEncoder(hand_stepped=True)
-    answers: dict[int, object] = {}
+    embeddings: dict[int, object] = {}
 
     async with (
         AsyncMLCEngine(loader=fake_loader(encoder)) as engine,
@@ -138,32 +141,32 @@ async def test_requests_that_wait_share_a_forward_pass() -> None:
     ):
 
         async def ask(token: int) -> None:
-            answer = await engine.embeddings.create(input=[token], normalize=False)
-            answers[token] = answer.data[0].embedding
+            response = await engine.embeddings.create(input=[token], normalize=False)
+            embeddings[token] = response.data[0].embedding
 
         tasks.start_soon(ask, 0)
         await to_thread.run_sync(encoder.wait_for_batches, 1)
         for token in (1, 2, 3):
             tasks.start_soon(ask, token)
-        await wait_for_waiting(engine, 4)
+        await wait_for_requests(engine, 4)
         encoder.allow(2)
 
     assert [sorted(batch) for batch in encoder.batches] == [[[0]], [[1], [2], [3]]]
-    assert answers == {token: [token, 0, 1] for token in range(4)}
+    assert embeddings == {token: [token, 0, 1] for token in range(4)}
 
 
-async def test_a_request_with_many_texts_leaves_room_for_one_with_few() -> None:
+async def test_a_large_request_does_not_delay_a_small_one() -> None:
     encoder = FakeEncoder(hand_stepped=True)
 
     async with (
         AsyncMLCEngine(loader=fake_loader(encoder, batch_tokens=4)) as engine,
         anyio.create_task_group() as tasks,
     ):
-        many = [[1]] * 12
-        tasks.start_soon(ask_for, engine, many)
+        long_request = [[1]] * 12
+        tasks.start_soon(check_embeddings, engine, long_request)
         await to_thread.run_sync(encoder.wait_for_batches, 1)
-        tasks.start_soon(ask_for, engine, [[2]])
-        await wait_for_waiting(engine, 2)
+        tasks.start_soon(check_embeddings, engine, [[2]])
+        await wait_for_requests(engine, 2)
         encoder.allow(9)
 
     assert encoder.batches[0] == [[1]] * 4
@@ -171,9 +174,9 @@ async def test_a_request_with_many_texts_leaves_room_for_one_with_few() -> None:
     assert sum(map(len, encoder.batches)) == 13
 
 
-async def test_a_caller_that_leaves_disturbs_no_other() -> None:
+async def test_a_cancelled_request_does_not_affect_others() -> None:
     encoder = FakeEncoder(hand_stepped=True)
-    answers: list[object] = []
+    embeddings: list[object] = []
 
     async with (
         AsyncMLCEngine(loader=fake_loader(encoder, batch_tokens=1)) as engine,
@@ -181,30 +184,30 @@ async def test_a_caller_that_leaves_disturbs_no_other() -> None:
     ):
 
         async def stay(token: int) -> None:
-            answer = await engine.embeddings.create(input=[token], normalize=False)
-            answers.append(answer.data[0].embedding)
+            response = await engine.embeddings.create(input=[token], normalize=False)
+            embeddings.append(response.data[0].embedding)
 
         async def leave(scope: anyio.CancelScope, token: int) -> None:
             with scope:
                 await engine.embeddings.create(input=[[token], [token]])
-                answers.append("it did not leave")
+                embeddings.append("not cancelled")
 
         running, waiting = anyio.CancelScope(), anyio.CancelScope()
-        tasks.start_soon(leave, running, 1)  # It runs the batch.
+        tasks.start_soon(leave, running, 1)  # This task runs the batch.
         await to_thread.run_sync(encoder.wait_for_batches, 1)
         tasks.start_soon(leave, waiting, 2)
         tasks.start_soon(stay, 3)
-        await wait_for_waiting(engine, 3)
+        await wait_for_requests(engine, 3)
         running.cancel()
         waiting.cancel()
         encoder.allow(9)
 
-    assert answers == [[3, 0, 1]]
+    assert embeddings == [[3, 0, 1]]
     assert encoder.batches[0] == [[1]]
     assert encoder.batches[-1] == [[3]]
 
 
-async def test_a_batch_that_fails_is_its_callers_error_alone() -> None:
+async def test_a_failed_batch_fails_only_its_requests() -> None:
     encoder = FakeEncoder(hand_stepped=True, failure=RuntimeError("no memory"))
 
     async with (
@@ -218,22 +221,22 @@ async def test_a_batch_that_fails_is_its_callers_error_alone() -> None:
 
         tasks.start_soon(fail)
         await to_thread.run_sync(encoder.wait_for_batches, 1)
-        tasks.start_soon(ask_for, engine, [[2]])
-        await wait_for_waiting(engine, 2)
+        tasks.start_soon(check_embeddings, engine, [[2]])
+        await wait_for_requests(engine, 2)
         encoder.allow(2)
 
     assert encoder.batches == [[[1]], [[2]]]
 
 
-async def test_the_end_of_the_engine_ends_those_who_wait() -> None:
+async def test_terminating_the_engine_ends_waiting_requests() -> None:
     encoder = FakeEncoder(hand_stepped=True)
     engine = AsyncMLCEngine(loader=fake_loader(encoder))
     outcomes: dict[int, object] = {}
 
     async def ask(token: int) -> None:
         try:
-            answer = await engine.embeddings.create(input=[token], normalize=False)
-            outcomes[token] = answer.data[0].embedding
+            response = await engine.embeddings.create(input=[token], normalize=False)
+            outcomes[token] = response.data[0].embedding
         except EngineClosedError:
             outcomes[token] = "closed"
 
@@ -241,7 +244,7 @@ async def test_the_end_of_the_engine_ends_those_who_wait() -> None:
         tasks.start_soon(ask, 1)
         await to_thread.run_sync(encoder.wait_for_batches, 1)
         tasks.start_soon(ask, 2)
-        await wait_for_waiting(engine, 2)
+        await wait_for_requests(engine, 2)
         engine.terminate()
         encoder.allow(2)
 
@@ -250,7 +253,7 @@ async def test_the_end_of_the_engine_ends_those_who_wait() -> None:
     assert outcomes == {1: [1, 0, 1], 2: "closed"}
 
 
-async def test_statistics_count_what_was_embedded() -> None:
+async def test_statistics_count_embedded_tokens() -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeEncoder())) as engine:
         await engine.embeddings.create(input=["abc", "d"])
         statistics = engine.statistics()
@@ -259,7 +262,7 @@ async def test_statistics_count_what_was_embedded() -> None:
     assert statistics.num_waiting == 0
 
 
-async def test_models_that_cannot_say_so() -> None:
+async def test_decoders_reject_embeddings_and_encoders_reject_completions() -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
         with pytest.raises(BadRequestError, match="'fake' is a decoder") as caught:
             await engine.embeddings.create(input="a")
@@ -271,24 +274,24 @@ async def test_models_that_cannot_say_so() -> None:
     assert caught.value.param == "model"
 
 
-def test_blocking_callers_have_embeddings_too() -> None:
+def test_the_blocking_engine_has_embeddings() -> None:
     with MLCEngine(loader=fake_loader(FakeEncoder())) as engine:
-        answer = engine.embeddings.create(input=["b", "c"], normalize=False)
+        response = engine.embeddings.create(input=["b", "c"], normalize=False)
 
-    assert [item.embedding for item in answer.data] == [[1, 0, 1], [2, 0, 1]]
+    assert [item.embedding for item in response.data] == [[1, 0, 1], [2, 0, 1]]
 
 
-def test_an_engine_of_steps_refuses_an_encoder() -> None:
+def test_the_step_engine_rejects_encoders() -> None:
     with pytest.raises(BadRequestError, match="no steps"):
         SyncMLCEngine(loader=fake_loader(FakeEncoder()))
 
 
-async def ask_for(engine: AsyncMLCEngine, texts: list[list[int]]) -> None:
-    answer = await engine.embeddings.create(input=texts)
-    assert len(answer.data) == len(texts)
+async def check_embeddings(engine: AsyncMLCEngine, texts: list[list[int]]) -> None:
+    response = await engine.embeddings.create(input=texts)
+    assert len(response.data) == len(texts)
 
 
-async def wait_for_waiting(engine: AsyncMLCEngine, count: int) -> None:
-    """Until so many requests are with the embedder."""
+async def wait_for_requests(engine: AsyncMLCEngine, count: int) -> None:
+    """Wait until the embedder has that number of requests."""
     while f" {count} requests" not in repr(await engine._service.embedder()):
         await checkpoint()

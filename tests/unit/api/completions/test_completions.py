@@ -1,4 +1,4 @@
-"""Plain completions: their shape, their prompts, their end."""
+"""Text completions: wire format, prompts, options, failures and structured output."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import openai.types
 import pytest
 import tokenizers
 import tokenizers.decoders
@@ -34,8 +35,8 @@ pytestmark = pytest.mark.timeout(20)
 
 async def complete(core: FakeCore, prompt: Any, **options: Any) -> Completion:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        answer: Completion = await engine.completions.create(prompt=prompt, **options)
-        return answer
+        completion: Completion = await engine.completions.create(prompt=prompt, **options)
+        return completion
 
 
 async def stream(core: FakeCore, prompt: Any, **options: Any) -> list[Completion]:  # noqa: ANN401
@@ -44,13 +45,13 @@ async def stream(core: FakeCore, prompt: Any, **options: Any) -> list[Completion
         return [chunk async for chunk in chunks]
 
 
-async def test_a_completion_has_openais_shape() -> None:
-    answer = await complete(FakeCore(["abc"]), "Once", model="mine", request_id="cmpl-1")
+async def test_a_completion_has_openais_format() -> None:
+    completion = await complete(FakeCore(["abc"]), "Once", model="mine", request_id="cmpl-1")
 
-    assert answer.model_dump() == {
+    assert completion.model_dump() == {
         "id": "cmpl-1",
         "object": "text_completion",
-        "created": answer.created,
+        "created": completion.created,
         "model": "mine",
         "choices": [{"index": 0, "text": "abc", "logprobs": None, "finish_reason": "stop"}],
         "usage": {
@@ -63,20 +64,20 @@ async def test_a_completion_has_openais_shape() -> None:
     }
 
 
-async def test_a_stream_has_openais_shape() -> None:
-    plain = await stream(FakeCore(["abc"]), "Once")
-    counted = await stream(FakeCore(["abc"]), "Once", stream_options={"include_usage": True})
+async def test_a_stream_has_openais_format() -> None:
+    without_usage = await stream(FakeCore(["abc"]), "Once")
+    with_usage = await stream(FakeCore(["abc"]), "Once", stream_options={"include_usage": True})
 
-    choices = [choice for chunk in plain for choice in chunk.choices]
+    choices = [choice for chunk in without_usage for choice in chunk.choices]
     assert "".join(choice.text for choice in choices) == "abc"
     assert [choice.finish_reason for choice in choices[-2:]] == [None, "stop"]
-    assert all("usage" not in chunk.model_dump() for chunk in plain)
-    assert all(chunk.model_dump()["usage"] is None for chunk in counted[:-1])
-    assert (counted[-1].choices, counted[-1].usage is None) == ([], False)
-    assert len({chunk.id for chunk in counted}) == 1
+    assert all("usage" not in chunk.model_dump() for chunk in without_usage)
+    assert all(chunk.model_dump()["usage"] is None for chunk in with_usage[:-1])
+    assert (with_usage[-1].choices, with_usage[-1].usage is None) == ([], False)
+    assert len({chunk.id for chunk in with_usage}) == 1
 
 
-async def test_the_prompt_is_taken_as_it_is() -> None:
+async def test_the_prompt_is_passed_to_the_core_unchanged() -> None:
     text, ids = FakeCore(), FakeCore()
     await complete(text, "Once")
     await complete(ids, [5, 6, 7])
@@ -86,27 +87,30 @@ async def test_the_prompt_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2, 3]], ["a", [2, 3]]])
-async def test_each_of_several_prompts_has_its_choice(prompt: Any) -> None:  # noqa: ANN401
-    whole = await complete(FakeCore(["one", "two"]), prompt)
+async def test_each_of_several_prompts_has_one_choice(prompt: Any) -> None:  # noqa: ANN401
+    completion = await complete(FakeCore(["one", "two"]), prompt)
     chunks = await stream(FakeCore(["one", "two"]), prompt)
 
     texts = ["", ""]
     for chunk in chunks:
         texts[chunk.choices[0].index] += chunk.choices[0].text
-    assert [(choice.index, choice.text) for choice in whole.choices] == [(0, "one"), (1, "two")]
+    assert [(choice.index, choice.text) for choice in completion.choices] == [
+        (0, "one"),
+        (1, "two"),
+    ]
     assert texts == ["one", "two"]
-    assert whole.usage is not None
-    assert whole.usage.completion_tokens == 6
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 6
 
 
-async def test_several_prompts_run_together() -> None:
+async def test_several_prompts_run_in_one_batch() -> None:
     core = FakeCore(["abc"])
     await complete(core, ["a", "b", "c", "d"])
 
     assert core.statistics().steps < 8
 
 
-async def test_echo_begins_with_the_prompt() -> None:
+async def test_echo_prepends_the_prompt() -> None:
     hi = fake_model(FakeCore()).tokenizer.encode("Hi")
 
     text = await complete(FakeCore(["!"]), ["Hi", "Ho"], echo=True)
@@ -120,22 +124,22 @@ async def test_echo_begins_with_the_prompt() -> None:
 
 async def test_each_prompt_has_several_choices_in_order() -> None:
     core = FakeCore(["one", "two", "three", "four"])
-    whole = await complete(core, ["a", "b"], n=2)
+    completion = await complete(core, ["a", "b"], n=2)
     chunks = await stream(FakeCore(["one", "two", "three", "four"]), ["a", "b"], n=2, echo=True)
 
     texts = [""] * 4
     for chunk in chunks:
         texts[chunk.choices[0].index] += chunk.choices[0].text
-    assert [choice.text for choice in whole.choices] == ["one", "two", "three", "four"]
-    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+    assert [choice.text for choice in completion.choices] == ["one", "two", "three", "four"]
+    assert [choice.index for choice in completion.choices] == [0, 1, 2, 3]
     assert texts == ["aone", "atwo", "bthree", "bfour"]
-    assert whole.usage is not None
-    assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (2, 15)
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (2, 15)
 
 
 async def test_log_probabilities_are_parallel_lists() -> None:
-    answer = await complete(FakeCore(["ab"]), "Once", logprobs=1)
-    logprobs = answer.choices[0].logprobs
+    completion = await complete(FakeCore(["ab"]), "Once", logprobs=1)
+    logprobs = completion.choices[0].logprobs
 
     assert logprobs is not None
     assert (logprobs.tokens, logprobs.text_offset) == (["a", "b"], [0, 1])
@@ -143,70 +147,71 @@ async def test_log_probabilities_are_parallel_lists() -> None:
     assert [set(top or ()) for top in logprobs.top_logprobs] == [{"a"}, {"b"}]
 
 
-async def test_a_streams_log_probabilities_add_up_to_the_whole() -> None:
-    whole = await complete(FakeCore(["abc"]), "Once", logprobs=2)
+async def test_streamed_log_probabilities_add_up_to_those_of_the_completion() -> None:
+    completion = await complete(FakeCore(["abc"]), "Once", logprobs=2)
     chunks = await stream(FakeCore(["abc"]), "Once", logprobs=2)
 
-    told = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
-    expected = whole.choices[0].logprobs
+    deltas = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
+    expected = completion.choices[0].logprobs
     assert expected is not None
-    assert [offset for one in told for offset in one.text_offset] == expected.text_offset
-    assert [token for one in told for token in one.tokens] == expected.tokens
-    assert [top for one in told for top in one.top_logprobs] == expected.top_logprobs
+    assert [offset for delta in deltas for offset in delta.text_offset] == expected.text_offset
+    assert [token for delta in deltas for token in delta.tokens] == expected.tokens
+    assert [top for delta in deltas for top in delta.top_logprobs] == expected.top_logprobs
 
 
-def test_an_offset_counts_whole_characters() -> None:
+def test_text_offsets_count_complete_characters() -> None:
     tokenizer = fake_model(FakeCore()).tokenizer
     ids = tokenizer.encode("aé€b")
     writer = CompletionLogprobsWriter(tokenizer, 10)
 
     first = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[:2]])
-    rest = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[2:]])
+    later = writer.write([TokenLogprob(token_id, -1.0, ()) for token_id in ids[2:]])
 
-    assert first["text_offset"] + rest["text_offset"] == [10, 11, 11, 12, 12, 12, 13]
-
-
-async def test_the_best_of_several_are_told_and_all_are_counted() -> None:
-    answer = await complete(FakeCore(["abc"]), ["x", "y"], best_of=3, n=2)
-
-    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
-    assert all(choice.logprobs is None for choice in answer.choices)
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 18
+    assert first["text_offset"] + later["text_offset"] == [10, 11, 11, 12, 12, 12, 13]
 
 
-async def test_openais_client_reads_every_answer() -> None:
-    types = pytest.importorskip("openai.types")
+async def test_best_of_returns_n_choices_and_the_usage_counts_all() -> None:
+    completion = await complete(FakeCore(["abc"]), ["x", "y"], best_of=3, n=2)
+
+    assert [choice.index for choice in completion.choices] == [0, 1, 2, 3]
+    assert all(choice.logprobs is None for choice in completion.choices)
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 18
+
+
+async def test_openais_types_accept_every_completion() -> None:
     for options in ({}, {"logprobs": 2}, {"n": 2}, {"best_of": 2, "logprobs": 0}):
-        answer = await complete(FakeCore(["abc"]), ["x", "y"], **options)
-        parsed = types.Completion.model_validate_json(answer.model_dump_json(), strict=True)
-        assert parsed.model_dump(mode="json", exclude_unset=True) == answer.model_dump()
+        completion = await complete(FakeCore(["abc"]), ["x", "y"], **options)
+        parsed = openai.types.Completion.model_validate_json(
+            completion.model_dump_json(), strict=True
+        )
+        assert parsed.model_dump(mode="json", exclude_unset=True) == completion.model_dump()
         assert not parsed.model_extra
 
 
-async def test_a_suffix_needs_tokens_to_fill_a_gap_with() -> None:
-    with pytest.raises(BadRequestError, match="no tokens to fill a gap") as caught:
+async def test_a_suffix_requires_fim_tokens() -> None:
+    with pytest.raises(BadRequestError, match="no fill-in-the-middle tokens") as caught:
         await complete(FakeCore(), "a", suffix="b")
 
     assert caught.value.param == "suffix"
 
 
-async def test_a_gap_is_filled_between_the_marks_of_the_model() -> None:
+async def test_a_suffix_makes_a_fill_in_the_middle_prompt() -> None:
     core = FakeCore(["mid"])
 
     async def load(*_: object, **__: object) -> LoadedModel:
-        return replace(fake_model(core), tokenizer=_with_marks())
+        return replace(fake_model(core), tokenizer=_fim_tokenizer())
 
     prompts: Any = ["ab", [3]]
     async with AsyncMLCEngine(loader=load) as engine:
-        answer = await engine.completions.create(prompt=prompts, suffix="c", echo=True)
+        completion = await engine.completions.create(prompt=prompts, suffix="c", echo=True)
 
     assert core.prompts == [[4, 0, 1, 5, 2, 6], [4, 3, 5, 2, 6]]
     assert set(core.options[0].stop_token_ids) >= {4, 5, 6}
-    assert answer.choices[0].text == "abmid"
+    assert completion.choices[0].text == "abmid"
 
 
-def _with_marks() -> Tokenizer:
+def _fim_tokenizer() -> Tokenizer:
     backend = tokenizers.Tokenizer(
         tokenizers.models.BPE({letter: index for index, letter in enumerate("abcd")}, [])
     )
@@ -217,9 +222,9 @@ def _with_marks() -> Tokenizer:
 
 async def test_the_options_reach_the_core() -> None:
     core = FakeCore(["abc"])
-    answer = await complete(core, "Once", max_tokens=2, stop="x", temperature=0, seed=3)
+    completion = await complete(core, "Once", max_tokens=2, stop="x", temperature=0, seed=3)
 
-    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("ab", "length")
+    assert (completion.choices[0].text, completion.choices[0].finish_reason) == ("ab", "length")
     assert (core.options[0].stop, core.options[0].temperature) == (("x",), 0)
     assert core.options[0].seed == 3
 
@@ -248,14 +253,14 @@ async def test_the_options_reach_the_core() -> None:
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
     ],
 )
-async def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
+async def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError, match=param) as caught:
         await complete(FakeCore(), **fields)
 
     assert caught.value.param == param
 
 
-async def test_one_prompt_that_is_too_long_submits_none() -> None:
+async def test_if_one_prompt_is_too_long_none_is_submitted() -> None:
     core = FakeCore()
     with pytest.raises(PromptTooLongError):
         await complete(core, ["a", "x" * 1024])
@@ -263,7 +268,7 @@ async def test_one_prompt_that_is_too_long_submits_none() -> None:
     assert core.prompts == []
 
 
-async def test_one_prompt_that_fails_ends_the_others() -> None:
+async def test_a_failed_prompt_cancels_the_others() -> None:
     core = FakeCore(["abc"], failures={1: "impossible"}, hand_stepped=True)
     core.allow(1)
     with pytest.raises(RequestFailedError, match="impossible"):
@@ -285,7 +290,7 @@ async def test_leaving_a_stream_early_cancels_every_prompt() -> None:
             await chunks.__anext__()
 
 
-async def test_an_id_of_several_prompts_is_an_id_for_each() -> None:
+async def test_each_of_several_prompts_has_its_own_request_id() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         chunks = await engine.completions.create(prompt=["a", "b"], stream=True, request_id="r")
@@ -301,34 +306,34 @@ async def test_an_id_of_several_prompts_is_an_id_for_each() -> None:
     assert core.cancelled[-1] == 2
 
 
-async def test_death_reaches_the_reader() -> None:
+async def test_a_dead_engine_raises_for_the_reader() -> None:
     with pytest.raises(EngineDeadError):
         await complete(FakeCore(["abc"], dies_at_step=2), "a")
 
 
 @pytest.mark.parametrize("prompt", ["Once", ["Once", "Twice"]])
-def test_the_blocking_engine_completes_too(prompt: Any) -> None:  # noqa: ANN401
+def test_the_blocking_engine_has_completions(prompt: Any) -> None:  # noqa: ANN401
     with MLCEngine(loader=fake_loader(replies=["abc"])) as engine:
-        whole = engine.completions.create(prompt=prompt)
+        completion = engine.completions.create(prompt=prompt)
         streamed = engine.completions.create(prompt=prompt, stream=True)
         text = "".join(chunk.choices[0].text for chunk in streamed)
 
-    assert {choice.text for choice in whole.choices} == {"abc"}
-    assert text == "abc" * len(whole.choices)
+    assert {choice.text for choice in completion.choices} == {"abc"}
+    assert text == "abc" * len(completion.choices)
 
 
-NUMBERS: dict[str, Any] = {
+INTEGER_LIST: dict[str, Any] = {
     "type": "json_object",
     "schema": {"type": "array", "items": {"type": "integer"}},
 }
 
 
 class AnyGrammar:
-    """A compiler of grammars that the fake core does not look at."""
+    """A grammar compiler that rejects only `(`; the fake core ignores the result."""
 
     def compile(self, grammar: Grammar) -> object:
         if grammar.source == "(":
-            raise GrammarError("it does not end")
+            raise GrammarError("missing closing parenthesis")
 
         return grammar
 
@@ -341,49 +346,49 @@ def constrained(core: FakeCore) -> Loader:
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_a_completion_has_the_form_that_is_asked_for(*, is_streamed: bool) -> None:
+async def test_the_response_format_constrains_a_completion(*, is_streamed: bool) -> None:
     core = FakeCore(["[1]"])
     async with AsyncMLCEngine(loader=constrained(core)) as engine:
-        options: dict[str, Any] = {"prompt": ["a", "b"], "response_format": NUMBERS}
+        options: dict[str, Any] = {"prompt": ["a", "b"], "response_format": INTEGER_LIST}
         if is_streamed:
             chunks = await engine.completions.create(**options, stream=True)
             text = "".join([choice.text async for chunk in chunks for choice in chunk.choices])
         else:
-            whole = await engine.completions.create(**options)
-            text = "".join(choice.text for choice in whole.choices)
+            completion = await engine.completions.create(**options)
+            text = "".join(choice.text for choice in completion.choices)
 
-        stream = await engine.generate("c", response_format=NUMBERS)
+        stream = await engine.generate("c", response_format=INTEGER_LIST)
         text += "".join([delta.text async for delta in stream])
         await engine.completions.create(prompt="d", response_format={"type": "text"})
 
     assert text == "[1][1][1]"
-    wanted = json_grammar(NUMBERS["schema"])
-    assert [options.grammar for options in core.options] == [wanted, wanted, wanted, None]
+    grammar = json_grammar(INTEGER_LIST["schema"])
+    assert [options.grammar for options in core.options] == [grammar, grammar, grammar, None]
 
 
-@pytest.mark.parametrize("ask", ["completions", "generate"])
-async def test_a_form_that_cannot_be_had_is_refused_by_its_field(ask: str) -> None:
+@pytest.mark.parametrize("method", ["completions", "generate"])
+async def test_a_response_format_that_cannot_be_compiled_is_rejected(method: str) -> None:
     core = FakeCore()
     broken: dict[str, Any] = {"type": "grammar", "syntax": "regex", "definition": "("}
     cases: tuple[tuple[Loader, dict[str, Any]], ...] = (
         (constrained(core), broken),
-        (fake_loader(core), NUMBERS),
+        (fake_loader(core), INTEGER_LIST),
     )
     for loader, response_format in cases:
         async with AsyncMLCEngine(loader=loader) as engine:
-            asked: Any = engine.generate if ask == "generate" else engine.completions.create
+            create: Any = engine.generate if method == "generate" else engine.completions.create
             with pytest.raises(BadRequestError) as caught:
-                await asked(prompt="a", response_format=response_format)
+                await create(prompt="a", response_format=response_format)
 
         assert caught.value.param == "response_format"
 
     assert core.prompts == []
 
 
-def test_the_engine_of_blocking_calls_takes_a_form_too() -> None:
+def test_the_blocking_engine_supports_response_formats() -> None:
     core = FakeCore(["[1]"])
     with MLCEngine(loader=constrained(core)) as engine:
-        answer = engine.completions.create(prompt="a", response_format=NUMBERS)
+        completion = engine.completions.create(prompt="a", response_format=INTEGER_LIST)
 
-    assert answer.choices[0].text == "[1]"
-    assert core.options[0].grammar == json_grammar(NUMBERS["schema"])
+    assert completion.choices[0].text == "[1]"
+    assert core.options[0].grammar == json_grammar(INTEGER_LIST["schema"])

@@ -1,4 +1,4 @@
-"""Streams of tokens, without chat or chunks of OpenAI's."""
+"""`generate`: streams of token deltas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiomlc import AsyncMLCEngine, BadRequestError, MLCEngine, PromptTooLongErro
 from aiomlc.testing import FakeCore, fake_loader
 
 
-async def test_every_delta_has_its_text_and_its_tokens() -> None:
+async def test_deltas_have_text_and_token_ids() -> None:
     core = FakeCore(["Hello you"])
     async with (
         AsyncMLCEngine(loader=fake_loader(core)) as engine,
@@ -27,7 +27,7 @@ async def test_every_delta_has_its_text_and_its_tokens() -> None:
     assert (options.max_tokens, options.temperature, options.seed) == (50, 0.5, 3)
 
 
-async def test_token_ids_are_a_prompt_and_the_request_has_its_name() -> None:
+async def test_a_prompt_may_be_token_ids_and_the_stream_has_the_request_id() -> None:
     core = FakeCore(["Hi"])
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         stream = await engine.generate([1, 2, 3], request_id="mine")
@@ -38,7 +38,7 @@ async def test_token_ids_are_a_prompt_and_the_request_has_its_name() -> None:
     assert core.prompts == [[1, 2, 3]]
 
 
-async def test_leaving_early_cancels() -> None:
+async def test_leaving_the_scope_early_cancels_the_request() -> None:
     core = FakeCore(["a long answer that nobody reads to its end"], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         async with await engine.generate("Go on") as stream:
@@ -50,7 +50,7 @@ async def test_leaving_early_cancels() -> None:
 
 
 @pytest.mark.parametrize("prompt", [["one", "two"], [[1], [2]], [], "", [-1], [2**70], 3, None])
-async def test_it_takes_one_prompt(prompt: Any) -> None:  # noqa: ANN401
+async def test_only_a_single_non_empty_prompt_is_accepted(prompt: Any) -> None:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
         with pytest.raises(BadRequestError) as caught:
             await engine.generate(prompt)
@@ -73,7 +73,7 @@ async def test_it_takes_one_prompt(prompt: Any) -> None:  # noqa: ANN401
         ({"logprobs": True}, "logprobs"),
     ],
 )
-async def test_what_a_stream_of_tokens_cannot_tell_is_refused(
+async def test_unsupported_and_invalid_fields_are_rejected(
     fields: dict[str, Any], param: str
 ) -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
@@ -83,7 +83,7 @@ async def test_what_a_stream_of_tokens_cannot_tell_is_refused(
     assert caught.value.param == param
 
 
-async def test_several_choices_and_their_log_probabilities_are_told() -> None:
+async def test_deltas_have_log_probabilities_for_several_choices() -> None:
     async with (
         AsyncMLCEngine(loader=fake_loader(FakeCore(["ab"]))) as engine,
         await engine.generate("Hi", n=2, logprobs=1) as stream,
@@ -94,13 +94,13 @@ async def test_several_choices_and_their_log_probabilities_are_told() -> None:
     assert all(len(delta.logprobs) == len(delta.token_ids) for delta in deltas)
 
 
-async def test_a_prompt_that_leaves_no_room_is_refused() -> None:
+async def test_a_prompt_without_room_for_a_completion_is_rejected() -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
         with pytest.raises(PromptTooLongError):
             await engine.generate([1] * engine.max_input_sequence_length)
 
 
-def test_blocking_code_reads_the_same() -> None:
+def test_the_blocking_engine_yields_the_same_text() -> None:
     with MLCEngine(loader=fake_loader(FakeCore(["Hello you"]))) as engine:
         text = "".join(delta.text for delta in engine.generate("Say hello"))
         again = engine.tokenizer.decode(engine.tokenizer.encode("Hello you"))

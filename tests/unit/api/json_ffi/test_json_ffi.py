@@ -1,4 +1,4 @@
-"""JSON in, JSON out, and every error as a chunk."""
+"""`JSONFFIEngine`: JSON requests, JSON chunks, and errors as chunks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from aiomlc import BadRequestError, EngineDeadError, JSONFFIEngine, ModelLoadErr
 from aiomlc.api.json_ffi.engine import JSONStream
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.testing import FakeCore, fake_loader
+from aiomlc.validation.json_values import NOT_UTF8
 
 pytestmark = pytest.mark.timeout(20)
 HELLO = [{"role": "user", "content": "Hello"}]
-NOTHING = {
+ZERO_USAGE = {
     "prompt_tokens": 0,
     "completion_tokens": 0,
     "total_tokens": 0,
@@ -26,26 +27,26 @@ NOTHING = {
 
 
 @pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
+def check_no_thread_left() -> Iterator[None]:
     yield
     assert "aiomlc engine" not in [thread.name for thread in threading.enumerate()]
 
 
-def chunks_of(stream: JSONStream) -> list[dict[str, Any]]:
+def read_chunks(stream: JSONStream) -> list[dict[str, Any]]:
     return [chunk for text in stream for chunk in json.loads(text)]
 
 
-def ask(request: str, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
+def chat(request: str, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401
     with JSONFFIEngine(loader=fake_loader(**options)) as engine:
-        return chunks_of(engine.chat_completion(request))
+        return read_chunks(engine.chat_completion(request))
 
 
-def hello(**fields: object) -> str:
+def hello_request(**fields: object) -> str:
     return json.dumps({"messages": HELLO, **fields})
 
 
-def test_json_text_is_answered_with_lists_of_chunks_that_end_with_the_usage() -> None:
-    chunks = ask(hello(model="m"), replies=["Hi!"])
+def test_a_json_request_yields_lists_of_chunks_that_end_with_the_usage() -> None:
+    chunks = chat(hello_request(model="m"), replies=["Hi!"])
 
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     assert deltas[0] == {"role": "assistant", "content": ""}
@@ -66,31 +67,29 @@ def test_json_text_is_answered_with_lists_of_chunks_that_end_with_the_usage() ->
         ("[" * 100_000, "not JSON"),
         ("[1]", "not a JSON object"),
         ("{}", "messages"),
-        (hello(temperature=-1), "temperature"),
-        (hello(temprature=1), "temprature"),
-        (hello(request_id=3), "request_id"),
-        (hello(stream=False), "JSONFFIEngine only support stream=True"),
-        (hello(stream="no"), "stream"),
-        (hello(extra_body={"stream": False}), "JSONFFIEngine only support stream=True"),
-        (hello(model="\ud800"), "model: has half of a surrogate pair"),
-        (hello(**{"\ud800": 1}), r"\ud800: is not a known field"),
-        (hello(messages=[{"role": "user", "content": "\ud800"}]), "messages[0].content"),
-        (hello(request_id="\ud800"), "request_id"),
-        (hello(stream_options="yes"), "stream_options"),
-        (hello(stream_options={"continuous_usage_stats": True}), "continuous_usage_stats"),
-        (hello(stream_options={"include_obfuscation": True}), "include_obfuscation"),
-        (hello(response_format={"type": "json_object", "schema": "[" * 100_000}), "schema"),
+        (hello_request(temperature=-1), "temperature"),
+        (hello_request(temprature=1), "temprature"),
+        (hello_request(request_id=3), "request_id"),
+        (hello_request(stream=False), "JSONFFIEngine only support stream=True"),
+        (hello_request(stream="no"), "stream"),
+        (hello_request(extra_body={"stream": False}), "JSONFFIEngine only support stream=True"),
+        (hello_request(model="\ud800"), f"model: {NOT_UTF8}"),
+        (hello_request(**{"\ud800": 1}), r"\ud800: unknown field"),
+        (hello_request(messages=[{"role": "user", "content": "\ud800"}]), "messages[0].content"),
+        (hello_request(request_id="\ud800"), "request_id"),
+        (hello_request(stream_options="yes"), "stream_options"),
+        (hello_request(stream_options={"continuous_usage_stats": True}), "continuous_usage_stats"),
+        (hello_request(stream_options={"include_obfuscation": True}), "include_obfuscation"),
+        (hello_request(response_format={"type": "json_object", "schema": "[" * 100_000}), "schema"),
     ],
 )
-def test_an_error_is_a_chunk_and_the_usage_ends_it_all_the_same(
-    request_json: str, text: str
-) -> None:
-    error, usage = ask(request_json)
+def test_an_error_is_a_chunk_that_the_usage_follows(request_json: str, text: str) -> None:
+    error, usage = chat(request_json)
 
     choice = error["choices"][0]
     assert choice["finish_reason"] == "error"
     assert text in choice["delta"]["content"]
-    assert (usage["choices"], usage["usage"]) == ([], NOTHING)
+    assert (usage["choices"], usage["usage"]) == ([], ZERO_USAGE)
     assert usage["id"] == error["id"]
 
 
@@ -102,43 +101,43 @@ def test_an_error_is_a_chunk_and_the_usage_ends_it_all_the_same(
         {"extra_body": {"stream": None}},
     ],
 )
-def test_no_option_takes_the_usage_away(options: dict[str, Any]) -> None:
-    chunks = ask(hello(**options), replies=["Hi!"])
+def test_no_option_disables_the_usage(options: dict[str, Any]) -> None:
+    chunks = chat(hello_request(**options), replies=["Hi!"])
 
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["completion_tokens"] == 3
 
 
-def test_an_id_that_is_no_text_is_told_escaped() -> None:
+def test_surrogates_in_the_request_id_are_escaped() -> None:
     with JSONFFIEngine(loader=fake_loader()) as engine:
-        error, usage = chunks_of(engine.chat_completion(hello(), "\udfff"))
+        error, usage = read_chunks(engine.chat_completion(hello_request(), "\udfff"))
 
     assert error["id"] == usage["id"] == r"\udfff"
     assert "request_id" in error["choices"][0]["delta"]["content"]
 
 
-def test_an_error_in_the_middle_is_a_chunk_too() -> None:
+def test_an_error_during_the_stream_is_a_chunk() -> None:
     engine = JSONFFIEngine(loader=fake_loader(replies=["x" * 10], dies_at_step=3))
-    chunks = chunks_of(engine.chat_completion(hello()))
+    chunks = read_chunks(engine.chat_completion(hello_request()))
     with pytest.raises(EngineDeadError):
         engine.terminate()
 
     assert chunks[-2]["choices"][0]["finish_reason"] == "error"
-    assert "the script says so" in chunks[-2]["choices"][0]["delta"]["content"]
-    assert chunks[-1]["usage"] == NOTHING
+    assert "scripted failure" in chunks[-2]["choices"][0]["delta"]["content"]
+    assert chunks[-1]["usage"] == ZERO_USAGE
 
 
-def test_create_gives_chunks_and_the_usage_where_it_was_asked_for() -> None:
+def test_create_yields_chunks_and_the_usage_if_requested() -> None:
     with JSONFFIEngine(loader=fake_loader(replies=["Hi!"])) as engine:
         create = engine.chat.completions.create
-        plain = list(create(messages=HELLO))
-        counted = list(create(messages=HELLO, stream_options={"include_usage": True}))
-        failed = list(create(messages=HELLO, temperature=-1))
+        without_usage = list(create(messages=HELLO))
+        with_usage = list(create(messages=HELLO, stream_options={"include_usage": True}))
+        invalid = list(create(messages=HELLO, temperature=-1))
 
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in plain) == "Hi!"
-    assert all(chunk.usage is None for chunk in plain)
-    assert counted[-1].usage is not None
-    assert [chunk.choices[0].finish_reason for chunk in failed] == ["error"]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in without_usage) == "Hi!"
+    assert all(chunk.usage is None for chunk in without_usage)
+    assert with_usage[-1].usage is not None
+    assert [chunk.choices[0].finish_reason for chunk in invalid] == ["error"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_create_gives_chunks_and_the_usage_where_it_was_asked_for() -> None:
         ({"stream": "no"}, "stream"),
     ],
 )
-def test_create_tells_every_error_but_one_in_a_chunk(options: dict[str, Any], param: str) -> None:
+def test_create_yields_errors_as_chunks(options: dict[str, Any], param: str) -> None:
     with JSONFFIEngine(loader=fake_loader()) as engine:
         (chunk,) = engine.chat.completions.create(messages=HELLO, **options)
 
@@ -160,7 +159,7 @@ def test_create_tells_every_error_but_one_in_a_chunk(options: dict[str, Any], pa
     assert param in (chunk.choices[0].delta.content or "")
 
 
-def test_create_finds_the_wish_for_the_usage_in_the_extra_body_too() -> None:
+def test_create_yields_the_usage_if_extra_body_requests_it() -> None:
     extra = {"stream_options": {"include_usage": True}}
     with JSONFFIEngine(loader=fake_loader(replies=["Hi!"])) as engine:
         chunks = list(engine.chat.completions.create(messages=HELLO, extra_body=extra))
@@ -168,7 +167,7 @@ def test_create_finds_the_wish_for_the_usage_in_the_extra_body_too() -> None:
     assert chunks[-1].usage is not None
 
 
-def test_whole_answers_are_refused_in_upstreams_words() -> None:
+def test_stream_false_is_rejected_with_mlc_llms_message() -> None:
     with (
         JSONFFIEngine(loader=fake_loader()) as engine,
         pytest.raises(ValueError, match=r"^JSONFFIEngine only support stream=True$"),
@@ -176,11 +175,11 @@ def test_whole_answers_are_refused_in_upstreams_words() -> None:
         engine.chat.completions.create(messages=HELLO, stream=False)
 
 
-def test_abort_ends_an_answer_with_an_error_chunk() -> None:
+def test_abort_ends_the_stream_with_an_error_chunk() -> None:
     with JSONFFIEngine(loader=fake_loader(hand_stepped=True)) as engine:
-        stream = engine.chat_completion(hello(), "mine")
+        stream = engine.chat_completion(hello_request(), "mine")
         engine.abort("mine")
-        chunks = chunks_of(stream)
+        chunks = read_chunks(stream)
 
     assert stream.request_id == "mine"
     assert {chunk["id"] for chunk in chunks} == {"mine"}
@@ -188,7 +187,7 @@ def test_abort_ends_an_answer_with_an_error_chunk() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "drop"])
-def test_leaving_an_answer_early_cancels_it(how: str) -> None:
+def test_leaving_a_stream_early_cancels_the_request(how: str) -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
 
     with JSONFFIEngine(loader=fake_loader(core)) as engine:
@@ -199,14 +198,14 @@ def test_leaving_an_answer_early_cancels_it(how: str) -> None:
             del chunks
             gc.collect()
         else:
-            with engine.chat_completion(hello()):
+            with engine.chat_completion(hello_request()):
                 assert core.cancelled == []
             chunks.close()  # type: ignore[attr-defined]
 
         assert sorted(core.cancelled) == ([1] if how == "drop" else [1, 2])
 
 
-def test_the_rest_is_the_blocking_engines() -> None:
+def test_metrics_and_terminate_are_those_of_the_blocking_engine() -> None:
     engine = JSONFFIEngine(loader=fake_loader(replies=["Hi!"]))
     list(engine.chat.completions.create(messages=HELLO))
 
@@ -214,33 +213,33 @@ def test_the_rest_is_the_blocking_engines() -> None:
     assert engine.metrics()["completion_tokens_sum"] == 3
     engine.terminate()
     engine.terminate()
-    closed = chunks_of(engine.chat_completion(hello()))
+    closed = read_chunks(engine.chat_completion(hello_request()))
     assert "terminated" in closed[0]["choices"][0]["delta"]["content"]
 
 
-def test_upstreams_programs_find_its_unofficial_names() -> None:
+def test_the_private_methods_of_mlc_llm_exist() -> None:
     with JSONFFIEngine(loader=fake_loader(replies=["Hi!"])) as engine:
-        ask = engine._raw_chat_completion
-        plain = list(ask(hello(), include_usage=False, request_id="mine"))
-        counted = list(ask(hello(), include_usage=True, request_id="mine"))
-        failed = list(ask("{", include_usage=True, request_id="bad"))
+        chat = engine._raw_chat_completion
+        without_usage = list(chat(hello_request(), include_usage=False, request_id="mine"))
+        with_usage = list(chat(hello_request(), include_usage=True, request_id="mine"))
+        invalid = list(chat("{", include_usage=True, request_id="bad"))
         engine._test_reset()
         completion_tokens = engine.metrics()["completion_tokens_sum"]
         engine._test_unload()
-        unloaded = list(ask(hello(), include_usage=False, request_id="mine"))
+        unloaded = list(chat(hello_request(), include_usage=False, request_id="mine"))
         engine._test_reload()
-        reloaded = list(ask(hello(), include_usage=False, request_id="mine"))
+        reloaded = list(chat(hello_request(), include_usage=False, request_id="mine"))
 
-    assert {chunk.id for chunk in plain} == {"mine"}
-    assert all(chunk.usage is None for chunk in plain)
-    assert counted[-1].usage is not None
-    assert [chunk.id for chunk in failed] == ["bad", "bad"]
+    assert {chunk.id for chunk in without_usage} == {"mine"}
+    assert all(chunk.usage is None for chunk in without_usage)
+    assert with_usage[-1].usage is not None
+    assert [chunk.id for chunk in invalid] == ["bad", "bad"]
     assert completion_tokens == 0
     assert [chunk.choices[0].finish_reason for chunk in unloaded] == ["error"]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in reloaded) == "Hi!"
 
 
-def test_a_constructor_that_fails_raises() -> None:
+def test_constructor_errors_are_raised() -> None:
     async def load(model: object, **_: object) -> LoadedModel:
         raise ModelLoadError("no such file")
 

@@ -1,4 +1,4 @@
-"""The table of JSON functions: order of calls, threads, and the end."""
+"""The JSON functions: order of calls, threads, callbacks and shutdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.json_answers import JSONAnswers
 
 pytestmark = pytest.mark.timeout(20)
 HELLO = json.dumps({"messages": [{"role": "user", "content": "Hello"}]})
-UPSTREAMS_NAMES = [
+MLC_LLM_NAMES = [
     "init_background_engine",
     "reload",
     "unload",
@@ -34,14 +34,14 @@ UPSTREAMS_NAMES = [
 
 
 @pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
+def check_no_thread_left() -> Iterator[None]:
     yield
     assert "aiomlc engine" not in [thread.name for thread in threading.enumerate()]
 
 
 @contextmanager
-def served(loader: Loader) -> Iterator[tuple[JSONFunctions, JSONAnswers]]:
-    """Functions with both loops running and a model loaded."""
+def serve(loader: Loader) -> Iterator[tuple[JSONFunctions, JSONAnswers]]:
+    """Yield functions with a loaded model and both loops running."""
     functions, answers = JSONFunctions(loader), JSONAnswers()
     functions.init_background_engine(1, 0, answers)
     with ThreadPoolExecutor(2) as threads:
@@ -59,23 +59,23 @@ def served(loader: Loader) -> Iterator[tuple[JSONFunctions, JSONAnswers]]:
             loop.result()
 
 
-def test_the_names_are_upstreams() -> None:
-    assert list(JSONFunctions().table()) == UPSTREAMS_NAMES
+def test_the_function_names_are_those_of_mlc_llm() -> None:
+    assert list(JSONFunctions().table()) == MLC_LLM_NAMES
 
 
-def test_another_language_finds_the_table_by_its_name() -> None:
+def test_the_table_is_registered_as_a_global_function() -> None:
     import tvm_ffi
 
     table: Any = tvm_ffi.get_global_func(CREATE)()
-    assert list(table) == UPSTREAMS_NAMES
+    assert list(table) == MLC_LLM_NAMES
     assert all(isinstance(function, tvm_ffi.Function) for function in table.values())
     with pytest.raises(EngineClosedError, match="init_background_engine"):
         table["get_last_error"]()
 
 
-def test_requests_are_answered_together_and_the_callback_is_told_of_all() -> None:
+def test_the_callback_receives_the_chunks_of_concurrent_requests() -> None:
     core = FakeCore(["Hi!", "Ho!"])
-    with served(fake_loader(core)) as (functions, answers):
+    with serve(fake_loader(core)) as (functions, answers):
         assert functions.chat_completion(HELLO, "first") is True
         assert functions.chat_completion(HELLO, "second") is True
         texts = answers.text("first"), answers.text("second")
@@ -94,8 +94,10 @@ def test_requests_are_answered_together_and_the_callback_is_told_of_all() -> Non
         (HELLO[:-1] + r', "\ud800": 1}', r"\ud800"),
     ],
 )
-def test_a_refused_request_is_told_as_an_error_and_its_usage(request_json: str, text: str) -> None:
-    with served(fake_loader()) as (functions, answers):
+def test_a_rejected_request_yields_an_error_chunk_and_the_usage(
+    request_json: str, text: str
+) -> None:
+    with serve(fake_loader()) as (functions, answers):
         assert functions.chat_completion(request_json, "mine") is False
         error, usage = answers.wait("mine")
 
@@ -105,21 +107,21 @@ def test_a_refused_request_is_told_as_an_error_and_its_usage(request_json: str, 
     assert usage["usage"]["total_tokens"] == 0
 
 
-@pytest.mark.parametrize("how", ["abort", "reset", "unload", "exit_background_loop"])
-def test_whatever_ends_a_request_its_answer_ends_with_an_error_and_the_usage(how: str) -> None:
+@pytest.mark.parametrize("function_name", ["abort", "reset", "unload", "exit_background_loop"])
+def test_every_way_to_end_a_request_yields_an_error_chunk_and_the_usage(function_name: str) -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
-    with served(fake_loader(core)) as (functions, answers):
+    with serve(fake_loader(core)) as (functions, answers):
         core.allow(1)
         functions.chat_completion(HELLO, "mine")
         answers.wait("mine", chunks=1)
-        functions.table()[how](*(("mine",) if how == "abort" else ()))
+        functions.table()[function_name](*(("mine",) if function_name == "abort" else ()))
 
         assert answers.reason("mine") == "error"
 
 
-def test_a_duplicate_is_refused_and_the_first_goes_on() -> None:
+def test_a_duplicate_request_is_rejected_and_the_first_continues() -> None:
     core = FakeCore(["Hi!"], hand_stepped=True)
-    with served(fake_loader(core)) as (functions, answers):
+    with serve(fake_loader(core)) as (functions, answers):
         functions.chat_completion(HELLO, "mine")
         assert functions.chat_completion(HELLO, "mine") is False
         answers.wait("mine")
@@ -129,8 +131,8 @@ def test_a_duplicate_is_refused_and_the_first_goes_on() -> None:
         assert answers.text("mine") == "Hi!"
 
 
-def test_without_a_model_requests_are_refused_until_one_is_loaded() -> None:
-    with served(fake_loader(replies=["Hi!"])) as (functions, answers):
+def test_requests_are_rejected_until_a_model_is_loaded() -> None:
+    with serve(fake_loader(replies=["Hi!"])) as (functions, answers):
         functions.unload()
         functions.unload()
         assert functions.chat_completion(HELLO, "early") is False
@@ -143,8 +145,8 @@ def test_without_a_model_requests_are_refused_until_one_is_loaded() -> None:
         assert answers.text("late") == "Hi!"
 
 
-def test_a_configuration_that_is_refused_leaves_the_model_that_is_loaded() -> None:
-    with served(fake_loader(replies=["Hi!"])) as (functions, answers):
+def test_an_invalid_configuration_keeps_the_loaded_model() -> None:
+    with serve(fake_loader(replies=["Hi!"])) as (functions, answers):
         for config in ("{", '{"mod": 1}', '{"max_num_sequence": 0}'):
             with pytest.raises(BadRequestError):
                 functions.reload(config)
@@ -153,14 +155,14 @@ def test_a_configuration_that_is_refused_leaves_the_model_that_is_loaded() -> No
         assert answers.text("mine") == "Hi!"
 
 
-def test_a_model_that_does_not_load_leaves_none_and_another_can_be_loaded() -> None:
+def test_after_a_failed_load_another_model_can_be_loaded() -> None:
     async def load(model: Any, **options: Any) -> Any:  # noqa: ANN401
         if model == "missing":
             raise ModelLoadError("no such file")
 
         return await fake_loader(replies=["Hi!"])(model, **options)
 
-    with served(load) as (functions, answers):
+    with serve(load) as (functions, answers):
         with pytest.raises(ModelLoadError):
             functions.reload('{"model": "missing"}')
 
@@ -170,14 +172,14 @@ def test_a_model_that_does_not_load_leaves_none_and_another_can_be_loaded() -> N
         assert answers.text("late") == "Hi!"
 
 
-def test_an_engine_that_dies_tells_every_reader() -> None:
-    with served(fake_loader(replies=["x" * 10], dies_at_step=3)) as (functions, answers):
+def test_a_dead_engine_ends_requests_with_an_error() -> None:
+    with serve(fake_loader(replies=["x" * 10], dies_at_step=3)) as (functions, answers):
         functions.chat_completion(HELLO, "mine")
 
-        assert "the script says so" in answers.text("mine")
+        assert "scripted failure" in answers.text("mine")
 
 
-def test_the_callback_may_ask_and_end() -> None:
+def test_the_callback_may_submit_requests_and_exit() -> None:
     functions, answers = JSONFunctions(fake_loader(replies=["Hi!"])), JSONAnswers()
 
     def callback(text: str) -> None:
@@ -198,7 +200,7 @@ def test_the_callback_may_ask_and_end() -> None:
     assert (answers.text("first"), answers.text("second")) == ("Hi!", "Hi!")
 
 
-def test_an_error_of_the_callback_is_raised_and_another_loop_goes_on() -> None:
+def test_a_callback_error_is_raised_and_another_loop_continues() -> None:
     answers = JSONAnswers()
     is_broken = [True]
 
@@ -211,7 +213,7 @@ def test_an_error_of_the_callback_is_raised_and_another_loop_goes_on() -> None:
     functions = JSONFunctions(fake_loader(replies=["Hi!"]))
     functions.init_background_engine(1, 0, callback)
     functions.reload("{}")
-    functions.chat_completion("{", "told to nobody")
+    functions.chat_completion("{", "not delivered")
     with pytest.raises(OverflowError):
         functions.run_background_stream_back_loop()
 
@@ -224,7 +226,7 @@ def test_an_error_of_the_callback_is_raised_and_another_loop_goes_on() -> None:
         loop.result()
 
 
-def test_a_loop_that_comes_after_the_end_tells_what_is_left() -> None:
+def test_a_loop_started_after_the_exit_delivers_the_remaining_chunks() -> None:
     answers = JSONAnswers()
     functions = JSONFunctions(fake_loader(FakeCore(hand_stepped=True)))
     functions.init_background_engine(1, 0, answers)
@@ -244,7 +246,7 @@ def test_a_loop_that_comes_after_the_end_tells_what_is_left() -> None:
         functions.chat_completion(HELLO, "late")
 
 
-def test_a_table_that_is_dropped_ends_its_engine() -> None:
+def test_garbage_collection_closes_the_engine() -> None:
     core = FakeCore(hand_stepped=True)
     functions = JSONFunctions(fake_loader(core))
     functions.init_background_engine(1, 0, JSONAnswers())
@@ -257,17 +259,17 @@ def test_a_table_that_is_dropped_ends_its_engine() -> None:
 
 
 @pytest.mark.parametrize("device", [(2, 0), (1, 1)])
-def test_another_device_than_the_processor_is_refused(device: tuple[int, int]) -> None:
+def test_only_the_cpu_is_accepted_as_device(device: tuple[int, int]) -> None:
     with pytest.raises(BadRequestError) as caught:
         JSONFunctions().init_background_engine(*device, print)
 
     assert caught.value.param == "device"
 
 
-def test_an_engine_is_started_once() -> None:
+def test_an_engine_can_be_started_only_once() -> None:
     functions = JSONFunctions(fake_loader())
     functions.init_background_engine(1, 0, print)
-    with pytest.raises(EngineError, match="before"):
+    with pytest.raises(EngineError, match="already started"):
         functions.init_background_engine(1, 0, print)
 
     functions.exit_background_loop()

@@ -1,4 +1,4 @@
-"""JSON requests, and one outbox for all answers, on an event loop."""
+"""`JSONService`: JSON requests, and one outbox for the chunks of all requests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.timeout(20)
 HELLO = json.dumps({"messages": [{"role": "user", "content": "Hello"}]})
 
 
-async def take_answer(service: JSONService) -> list[dict[str, Any]]:
-    """What comes until an answer ends."""
+async def take_chunks(service: JSONService) -> list[dict[str, Any]]:
+    """Take chunks up to and including the usage of a request."""
     chunks: list[dict[str, Any]] = []
     while not chunks or chunks[-1]["usage"] is None:
         chunks += json.loads(await service.take())
@@ -31,12 +31,12 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
-async def test_answers_come_as_lists_and_the_end_as_nothing() -> None:
+async def test_take_returns_lists_of_chunks_and_an_empty_string_at_the_end() -> None:
     with fail_after(10):
         async with JSONService(loader=fake_loader(replies=["Hi!"])) as service:
             await service.load(EngineConfig())
             assert await service.submit(HELLO, "mine")
-            chunks = await take_answer(service)
+            chunks = await take_chunks(service)
 
         assert await service.take() == ""
 
@@ -44,21 +44,21 @@ async def test_answers_come_as_lists_and_the_end_as_nothing() -> None:
     assert {chunk["id"] for chunk in chunks} == {"mine"}
 
 
-@pytest.mark.parametrize("inner", ["", "its own"])
-async def test_an_empty_id_is_the_requests_own_or_a_new_one(inner: str) -> None:
-    request = json.dumps({**json.loads(HELLO), **({"request_id": inner} if inner else {})})
+@pytest.mark.parametrize("json_id", ["", "mine"])
+async def test_an_empty_id_is_replaced_by_that_of_the_request_or_a_new_one(json_id: str) -> None:
+    request = json.dumps({**json.loads(HELLO), **({"request_id": json_id} if json_id else {})})
     async with JSONService(loader=fake_loader()) as service:
         await service.load(EngineConfig())
         assert await service.submit(request, "")
-        ids = {chunk["id"] for chunk in await take_answer(service)}
+        ids = {chunk["id"] for chunk in await take_chunks(service)}
 
-    assert ids == {inner} if inner else all(name.startswith("chatcmpl-") for name in ids)
+    assert ids == {json_id} if json_id else all(name.startswith("chatcmpl-") for name in ids)
 
 
-async def test_answers_that_nobody_takes_pause_and_go_on_when_they_are_taken(
+async def test_a_full_outbox_pauses_requests_until_chunks_are_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(json_service, "_MAX_WAITING_CHUNKS", 3)
+    monkeypatch.setattr(json_service, "_MAX_OUTBOX_CHUNKS", 3)
     core = FakeCore(["x" * 5000])
     with fail_after(10):
         async with JSONService(loader=fake_loader(core)) as service:
@@ -67,10 +67,10 @@ async def test_answers_that_nobody_takes_pause_and_go_on_when_they_are_taken(
             while not core.paused:
                 await wait_all_tasks_blocked()
 
-            assert text_of(await take_answer(service)) == "x" * 5000
+            assert text_of(await take_chunks(service)) == "x" * 5000
 
 
-async def test_leaving_the_scope_ends_live_requests_and_what_they_are_told_waits() -> None:
+async def test_leaving_the_scope_ends_requests_and_keeps_their_chunks() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
     with fail_after(10):
         async with JSONService(loader=fake_loader(core)) as service:
@@ -87,7 +87,7 @@ async def test_leaving_the_scope_ends_live_requests_and_what_they_are_told_waits
     assert "terminated" in service.last_error
 
 
-async def test_requests_of_the_model_that_goes_end_and_the_next_model_answers() -> None:
+async def test_loading_another_model_ends_the_requests_of_the_previous_one() -> None:
     cores = [FakeCore(["x" * 100], hand_stepped=True), FakeCore(["Hi!"])]
     loaders = [fake_loader(core) for core in cores]
 
@@ -99,17 +99,17 @@ async def test_requests_of_the_model_that_goes_end_and_the_next_model_answers() 
             await service.load(EngineConfig())
             await service.submit(HELLO, "first")
             await service.load(EngineConfig())
-            first = await take_answer(service)
+            first = await take_chunks(service)
             await service.submit(HELLO, "second")
-            second = await take_answer(service)
+            second = await take_chunks(service)
 
     assert cores[0].is_closed
     assert first[0]["choices"][0]["finish_reason"] == "error"
     assert text_of(second) == "Hi!"
 
 
-async def test_stopping_ends_a_load_that_is_under_way() -> None:
-    refused: list[EngineClosedError] = []
+async def test_stop_ends_a_load_in_progress() -> None:
+    errors: list[EngineClosedError] = []
 
     with fail_after(10):
         async with JSONService(loader=fake_loader()) as service, create_task_group() as tasks:
@@ -118,9 +118,9 @@ async def test_stopping_ends_a_load_that_is_under_way() -> None:
                 with pytest.raises(EngineClosedError) as caught:
                     await service.load(EngineConfig())
 
-                refused.append(caught.value)
+                errors.append(caught.value)
 
             tasks.start_soon(load)
             await service.stop()
 
-    assert len(refused) == 1
+    assert len(errors) == 1

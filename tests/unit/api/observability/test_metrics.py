@@ -1,4 +1,4 @@
-"""What an engine counted, under upstream's names and in Prometheus' text format."""
+"""Metrics under MLC LLM's names and in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BUSY = replace(
 )
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_families(text: str) -> dict[str, Any]:
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -53,10 +53,10 @@ def value(family: Any, name: str, **labels: str) -> float:  # noqa: ANN401 - it 
 
 
 @pytest.mark.parametrize("statistics", [IDLE, BUSY])
-def test_every_metric_has_a_type_and_a_help_that_prometheus_reads(
+def test_prometheus_parses_the_type_and_help_of_every_metric(
     statistics: CoreStatistics,
 ) -> None:
-    families = parsed(prometheus_text(statistics))
+    families = parse_families(prometheus_text(statistics))
 
     assert len(families) == 36
     for name, family in families.items():
@@ -66,7 +66,7 @@ def test_every_metric_has_a_type_and_a_help_that_prometheus_reads(
 
 
 def test_counters_and_gauges_have_their_values() -> None:
-    families = parsed(prometheus_text(BUSY))
+    families = parse_families(prometheus_text(BUSY))
 
     assert value(families["aiomlc_completion_tokens"], "aiomlc_completion_tokens_total") == 41
     assert value(families["aiomlc_decode_seconds"], "aiomlc_decode_seconds_total") == 0.25
@@ -77,8 +77,8 @@ def test_counters_and_gauges_have_their_values() -> None:
     assert value(finished, name, finish_reason="error") == 1
 
 
-def test_the_buckets_of_a_histogram_add_up() -> None:
-    family = parsed(prometheus_text(BUSY))["aiomlc_batch_size"]
+def test_histogram_buckets_are_cumulative() -> None:
+    family = parse_families(prometheus_text(BUSY))["aiomlc_batch_size"]
 
     buckets = [
         (sample.labels["le"], sample.value)
@@ -90,16 +90,16 @@ def test_the_buckets_of_a_histogram_add_up() -> None:
     assert value(family, "aiomlc_batch_size_count") == 8
 
 
-def test_a_label_may_hold_any_character() -> None:
+def test_label_values_are_escaped() -> None:
     label = 'a "quoted"\\\nname'
-    families = parsed(prometheus_text(BUSY, {"model": label}, prefix="x_"))
+    families = parse_families(prometheus_text(BUSY, {"model": label}, prefix="x_"))
 
     assert value(families["x_steps"], "x_steps_total", model=label) == IDLE.steps
     buckets = families["x_batch_size"].samples
     assert all(sample.labels["model"] == label for sample in buckets)
 
 
-def test_the_last_request_is_told_under_upstream_names() -> None:
+def test_the_last_request_has_mlc_llms_metrics() -> None:
     assert EngineMetrics(BUSY)["last_finished_request"] == {
         "prompt_tokens": 10,
         "completion_tokens": 5,
@@ -115,14 +115,14 @@ def test_the_last_request_is_told_under_upstream_names() -> None:
     assert "last_finished_request" not in EngineMetrics(IDLE).metrics
 
 
-def test_a_request_without_a_token_has_no_rates() -> None:
+def test_a_request_without_tokens_has_no_rates() -> None:
     metrics = request_metrics(FinishedRequest(10, 0, 0, RequestTiming(None, None, 1.0)))
 
     assert metrics["end_to_end_latency_s"] == 1.0
     assert "ttft_s" not in metrics
 
 
-def test_the_sequences_of_a_request_are_told_as_one() -> None:
+def test_the_timings_of_a_requests_sequences_are_merged() -> None:
     timings = [RequestTiming(0.5, 1.5, 2.5, 3), RequestTiming(1.0, 2.0, 3.5, 1)]
     extra = usage_extra(10, 5, 4, timings)
 
@@ -133,14 +133,14 @@ def test_the_sequences_of_a_request_are_told_as_one() -> None:
     assert usage_extra(10, 5, 4, []) is None
 
 
-def test_decoding_is_told_by_batch_size() -> None:
+def test_decode_times_are_grouped_by_batch_size() -> None:
     assert EngineMetrics(BUSY)["decode_time_by_batch_size"] == {
         "mean{batch_size=1}": 0.25,
         "count{batch_size=1}": 2,
     }
 
 
-def test_guesses_are_told_under_upstream_names() -> None:
+def test_speculation_has_mlc_llms_metrics() -> None:
     metrics = EngineMetrics(BUSY)
 
     assert metrics["spec_decode"] == {
@@ -170,19 +170,19 @@ def test_guesses_are_told_under_upstream_names() -> None:
     assert "spec_decode" not in EngineMetrics(IDLE).metrics
 
 
-def test_guesses_without_one_that_was_right_have_rates_too() -> None:
+def test_speculation_without_accepted_tokens_has_rates_of_zero() -> None:
     wrong = replace(BUSY, draft_positions=(DraftPosition(8, 0), DraftPosition(5, 0)))
 
     rates = EngineMetrics(wrong)["spec_decode"]["accept_rate"]
     assert rates == {"accept_rate{step=1}": 0.0, "accept_rate{step=2}": 0.0}
 
 
-def test_guesses_are_told_to_prometheus() -> None:
-    families = parsed(prometheus_text(BUSY))
+def test_speculation_has_prometheus_metrics() -> None:
+    families = parse_families(prometheus_text(BUSY))
 
     assert value(families["aiomlc_speculation_failed"], "aiomlc_speculation_failed") == 1
-    places = families["aiomlc_accepted_place_tokens"]
-    assert value(places, "aiomlc_accepted_place_tokens_total", place="2") == 3
+    positions = families["aiomlc_accepted_place_tokens"]
+    assert value(positions, "aiomlc_accepted_place_tokens_total", place="2") == 3
     steps = families["aiomlc_verify_step_seconds"]
     assert steps.type == "summary"
     assert value(steps, "aiomlc_verify_step_seconds_sum", batch_size="5") == 1.0

@@ -1,4 +1,4 @@
-"""One OpenTelemetry span for each request."""
+"""OpenTelemetry spans of requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def only_span(exporter: InMemorySpanExporter) -> ReadableSpan:
     return span
 
 
-async def test_a_request_is_a_span_with_the_attributes_of_the_conventions(
+async def test_a_request_has_a_span_with_the_conventional_attributes(
     exporter: InMemorySpanExporter,
 ) -> None:
     async with AsyncMLCEngine(loader=fake_loader(replies=["Hi!"])) as engine:
@@ -68,7 +68,7 @@ async def test_a_request_is_a_span_with_the_attributes_of_the_conventions(
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_the_caller_s_span_is_the_parent(exporter: InMemorySpanExporter) -> None:
+async def test_the_current_span_is_the_parent(exporter: InMemorySpanExporter) -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with trace.get_tracer("test").start_as_current_span("mine") as parent:
             await engine.completions.create(prompt="Hello")
@@ -79,7 +79,7 @@ async def test_the_caller_s_span_is_the_parent(exporter: InMemorySpanExporter) -
     assert child.parent.span_id == parent.get_span_context().span_id
 
 
-async def test_choices_share_a_span(exporter: InMemorySpanExporter) -> None:
+async def test_the_choices_of_a_request_share_one_span(exporter: InMemorySpanExporter) -> None:
     async with AsyncMLCEngine(loader=fake_loader(replies=["ab", "cde"])) as engine:
         await engine.chat.completions.create(messages=HELLO, n=2)
 
@@ -89,7 +89,7 @@ async def test_choices_share_a_span(exporter: InMemorySpanExporter) -> None:
     assert attributes["gen_ai.response.finish_reasons"] == ("stop", "stop")
 
 
-async def test_a_failure_is_told(exporter: InMemorySpanExporter) -> None:
+async def test_a_failure_sets_the_error_status(exporter: InMemorySpanExporter) -> None:
     async with AsyncMLCEngine(loader=fake_loader(failures={1: "no"})) as engine:
         with pytest.raises(RequestFailedError):
             await engine.chat.completions.create(messages=HELLO)
@@ -99,7 +99,7 @@ async def test_a_failure_is_told(exporter: InMemorySpanExporter) -> None:
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "no")
 
 
-async def test_a_refused_request_has_a_span(exporter: InMemorySpanExporter) -> None:
+async def test_a_rejected_request_has_a_span(exporter: InMemorySpanExporter) -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(PromptTooLongError):
             await engine.chat.completions.create(messages=[{"role": "user", "content": "a" * 2000}])
@@ -107,7 +107,7 @@ async def test_a_refused_request_has_a_span(exporter: InMemorySpanExporter) -> N
     assert (only_span(exporter).attributes or {})["error.type"] == "PromptTooLongError"
 
 
-async def test_a_stream_that_is_left_ends_its_span(exporter: InMemorySpanExporter) -> None:
+async def test_leaving_a_stream_early_ends_the_span(exporter: InMemorySpanExporter) -> None:
     core = FakeCore(["a" * 100], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         core.allow(1)
@@ -123,7 +123,7 @@ async def test_a_stream_that_is_left_ends_its_span(exporter: InMemorySpanExporte
     assert span.status.status_code is StatusCode.UNSET
 
 
-async def test_a_stream_that_is_dropped_ends_its_span(exporter: InMemorySpanExporter) -> None:
+async def test_garbage_collection_of_a_stream_ends_the_span(exporter: InMemorySpanExporter) -> None:
     core = FakeCore(["a" * 100], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         stream = await engine.chat.completions.create(messages=HELLO, stream=True)
@@ -135,7 +135,7 @@ async def test_a_stream_that_is_dropped_ends_its_span(exporter: InMemorySpanExpo
     assert (only_span(exporter).attributes or {})["error.type"] == "RequestAbortedError"
 
 
-async def test_an_abort_is_an_error(exporter: InMemorySpanExporter) -> None:
+async def test_an_aborted_request_has_the_error_status(exporter: InMemorySpanExporter) -> None:
     core = FakeCore(["a" * 100], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         stream = await engine.chat.completions.create(
@@ -148,7 +148,7 @@ async def test_an_abort_is_an_error(exporter: InMemorySpanExporter) -> None:
     assert (only_span(exporter).attributes or {})["error.type"] == "RequestAbortedError"
 
 
-def test_a_program_without_opentelemetry_does_not_import_it() -> None:
+def test_opentelemetry_is_not_imported_by_the_library() -> None:
     program = """
 import sys
 from aiomlc import MLCEngine

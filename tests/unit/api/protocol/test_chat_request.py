@@ -1,4 +1,4 @@
-"""What a request may say, and how it reads when it says something else."""
+"""Validation of chat requests: accepted fields, and errors that name invalid ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse(**fields: object) -> ChatCompletionRequest:
         ("web_search_options", {}),
     ],
 )
-def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: object) -> None:
+def test_unsupported_fields_are_rejected_by_name(name: str, value: object) -> None:
     with pytest.raises(BadRequestError, match=f"{name} is not supported yet") as caught:
         parse(**{name: value})
 
@@ -51,7 +51,7 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: obje
         ("user", None),
     ],
 )
-def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: object) -> None:
+def test_values_without_effect_are_accepted(name: str, value: object) -> None:
     assert parse(**{name: value}) == parse()
 
 
@@ -140,7 +140,7 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: object) -> 
         ({"continue_final_message": "yes"}, "continue_final_message"),
     ],
 )
-def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse(**fields)
 
@@ -149,33 +149,31 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
-        ({"messages": None}, "messages: should be a list, not of type NoneType"),
-        ({"messages": [1]}, "messages[0]: should be an object, not of type int"),
+        ({"messages": None}, "messages: must be a list, got NoneType"),
+        ({"messages": [1]}, "messages[0]: must be an object, got int"),
         ({"messages": []}, "messages: cannot be empty"),
-        ({"stop": 5}, "stop: should be a list, not of type int"),
-        ({"tools": ["f"]}, "tools[0]: should be an object, not of type str"),
-        ({"stream_options": 1}, "stream_options: should be an object, not of type int"),
-        ({"logit_bias": [1]}, "logit_bias: should be an object, not of type list"),
-        ({"temperature": "hot"}, "temperature: should be a number, not of type str"),
-        ({"max_tokens": 1.5}, "max_tokens: should be a whole number, not of type float"),
-        ({"stream": "yes"}, "stream: should be true or false, not of type str"),
-        ({"user": 1}, "user: should be a text, not of type int"),
+        ({"stop": 5}, "stop: must be a list, got int"),
+        ({"tools": ["f"]}, "tools[0]: must be an object, got str"),
+        ({"stream_options": 1}, "stream_options: must be an object, got int"),
+        ({"logit_bias": [1]}, "logit_bias: must be an object, got list"),
+        ({"temperature": "hot"}, "temperature: must be a number, got str"),
+        ({"max_tokens": 1.5}, "max_tokens: must be an integer, got float"),
+        ({"stream": "yes"}, "stream: must be a boolean, got str"),
+        ({"user": 1}, "user: must be a string, got int"),
         ({"tool_choice": 1}, "tool_choice: should be 'none', 'auto' or 'required'"),
     ],
 )
-def test_a_value_of_another_type_is_told_in_the_words_of_json(
-    fields: dict[str, Any], said: str
-) -> None:
+def test_type_errors_name_json_types(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse(**fields)
 
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
-def test_an_unknown_field_is_said_to_be_unknown() -> None:
-    with pytest.raises(BadRequestError, match="temprature: is not a known field"):
+def test_an_unknown_field_is_rejected() -> None:
+    with pytest.raises(BadRequestError, match="temprature: unknown field"):
         parse(temprature=1)
 
 
@@ -205,10 +203,10 @@ def test_every_role_is_accepted() -> None:
         "tool",
         "assistant",
     ]
-    said = request.messages[3]
-    assert isinstance(said, AssistantMessage)
-    assert said.tool_calls is not None
-    assert said.tool_calls[0].function.arguments == "{}"
+    message = request.messages[3]
+    assert isinstance(message, AssistantMessage)
+    assert message.tool_calls is not None
+    assert message.tool_calls[0].function.arguments == "{}"
 
 
 def test_text_parts_are_joined() -> None:
@@ -217,19 +215,19 @@ def test_text_parts_are_joined() -> None:
     assert parse(messages=[{"role": "user", "content": parts}]) == parse()
 
 
-def test_a_message_may_be_a_model() -> None:
+def test_a_message_may_be_a_pydantic_model() -> None:
     request = parse(messages=[USER, ChatCompletionMessage(content="Hi")])
 
     assert request.messages[1].content == "Hi"
 
 
-def test_one_stop_string_is_a_list_of_one() -> None:
+def test_a_single_stop_string_becomes_a_tuple() -> None:
     assert parse(stop="end").stop == ("end",)
     assert parse(stop=["a", "b"]).stop == ("a", "b")
     assert parse(stop=None).stop == ()
 
 
-def test_both_names_of_the_token_limit_mean_the_same() -> None:
+def test_max_tokens_and_max_completion_tokens_are_aliases() -> None:
     assert parse(max_tokens=3).max_new_tokens == 3
     assert parse(max_completion_tokens=3).max_new_tokens == 3
     assert parse(max_tokens=3, max_completion_tokens=3).max_new_tokens == 3
@@ -244,7 +242,7 @@ def test_tools_are_offered_unless_the_choice_is_none() -> None:
     assert parse(tools=tools, tool_choice="none").offered_tools == ()
 
 
-def test_a_template_sees_a_tool_as_the_caller_wrote_it() -> None:
+def test_tools_for_the_template_have_only_the_given_fields() -> None:
     parameters = {"type": "object", "properties": {"a": {"default": None}}}
     function = {"name": "f", "parameters": parameters}
 
@@ -253,35 +251,35 @@ def test_a_template_sees_a_tool_as_the_caller_wrote_it() -> None:
     assert request.tools[0].for_template() == {"type": "function", "function": function}
 
 
-def test_the_fields_of_extra_body_are_fields_like_the_others() -> None:
+def test_extra_body_fields_are_merged_into_the_request() -> None:
     assert parse(top_k=1, extra_body={"top_k": 3}).top_k == 3
     assert parse(extra_body=None) == parse()
 
 
-def test_labels_for_a_services_records_are_taken() -> None:
+def test_user_labels_are_accepted() -> None:
     request = parse(user="me", safety_identifier="s", metadata={"a": "b"})
 
     assert (request.user, request.safety_identifier, request.metadata) == ("me", "s", {"a": "b"})
 
 
-def test_a_bias_is_by_token_id_however_json_writes_it() -> None:
+def test_logit_bias_keys_may_be_integers_or_strings() -> None:
     assert parse(logit_bias={"7": 1, 8: -2.5}).logit_bias == {7: 1.0, 8: -2.5}
 
 
-def test_a_name_of_thousands_of_digits_is_not_written_out() -> None:
+def test_huge_integers_are_abbreviated_in_messages() -> None:
     with pytest.raises(BadRequestError, match=r"metadata\.a number of \d+ bits: "):
         parse(metadata={10**5000: "\ud800"})
 
 
-def test_fields_of_messages_that_are_none_say_nothing() -> None:
-    said = {"role": "assistant", "content": "x"}
-    nothing: dict[str, Any] = {
+def test_message_fields_that_are_none_are_ignored() -> None:
+    message = {"role": "assistant", "content": "x"}
+    ignored_fields: dict[str, Any] = {
         "audio": None,
         "function_call": None,
         "tool_call_id": None,
         "annotations": [],
     }
 
-    assert parse(messages=[USER, {**said, **nothing}]) == parse(messages=[USER, said])
-    with pytest.raises(BadRequestError, match="annotations: is not a known field"):
-        parse(messages=[USER, {**said, "annotations": [{"type": "url_citation"}]}])
+    assert parse(messages=[USER, {**message, **ignored_fields}]) == parse(messages=[USER, message])
+    with pytest.raises(BadRequestError, match="annotations: unknown field"):
+        parse(messages=[USER, {**message, "annotations": [{"type": "url_citation"}]}])

@@ -1,11 +1,10 @@
-"""Whatever a request says, it is answered or refused with an error of ours."""
+"""Fuzzed requests are either served or rejected with an error of the library."""
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -24,21 +23,21 @@ _Strategy = st.SearchStrategy[Any]
 _Options = dict[str, Any]
 
 
-class _Deep(dict[str, object]):
-    """An object within an object, and so on; a failure is told in few words."""
+class _Nested(dict[str, object]):
+    """A deeply nested object with a short repr, so that Hypothesis' reports stay readable."""
 
     def __init__(self, depth: int, name: str) -> None:
-        inner: object = 1
+        value: object = 1
         for _ in range(depth):
-            inner = {name: inner} if depth % 2 else [inner]
-        super().__init__({name: inner})
+            value = {name: value} if depth % 2 else [value]
+        super().__init__({name: value})
 
     def __repr__(self) -> str:
-        return "_Deep(...)"
+        return "_Nested(...)"
 
 
-def _deep(*depths: int) -> _Strategy:
-    return st.builds(_Deep, st.sampled_from(depths), st.sampled_from(["items", "a", "not"]))
+def _nested(*depths: int) -> _Strategy:
+    return st.builds(_Nested, st.sampled_from(depths), st.sampled_from(["items", "a", "not"]))
 
 
 _TEXT = st.text(max_size=8) | st.sampled_from(["\ud800", "a\udfff", "\ud83d\ude00", "é"])
@@ -50,8 +49,8 @@ _SCALARS = (
     | st.floats()
     | _TEXT
 )
-# What no JSON has, or has no end.
-_ODD: _Strategy = st.sampled_from(
+# Values that are not JSON, and an integer too long to be converted to a string.
+_NOT_JSON: _Strategy = st.sampled_from(
     [{1, 2}, frozenset({"a"}), b"a", 1j, object(), Decimal(1), range(3), deque(["a"])]
 ) | st.builds(pow, st.just(10), st.just(5000))
 _WORDS = st.sampled_from(
@@ -80,8 +79,8 @@ def _messages(value: _Strategy) -> _Strategy:
         _WORDS | value,
         max_size=4,
     )
-    said = st.fixed_dictionaries({"role": st.just("user"), "content": _TEXT})
-    return st.lists(message | said | _calls(value), max_size=3) | value
+    user_message = st.fixed_dictionaries({"role": st.just("user"), "content": _TEXT})
+    return st.lists(message | user_message | _calls(value), max_size=3) | value
 
 
 def _tools(value: _Strategy) -> _Strategy:
@@ -93,18 +92,48 @@ def _tools(value: _Strategy) -> _Strategy:
     return st.lists(tool, max_size=2)
 
 
-def _formats(value: _Strategy) -> _Strategy:
+def _response_formats(value: _Strategy) -> _Strategy:
     schema = _JSON_TEXT | value
     return st.fixed_dictionaries({"type": st.just("json_object"), "schema": schema})
 
 
 def _values(value: _Strategy) -> _Strategy:
-    return _WORDS | value | _messages(value) | _tools(value) | _formats(value)
+    return _WORDS | value | _messages(value) | _tools(value) | _response_formats(value)
 
 
-_JSON = _tree(_SCALARS | _deep(90, 401))
-_PYTHON = _tree(_SCALARS | _ODD | _deep(90, 401, 3000))
+_JSON = _tree(_SCALARS | _nested(90, 401))
+_PYTHON = _tree(_SCALARS | _NOT_JSON | _nested(90, 401, 3000))
 _VALUES = _values(_PYTHON)
+
+_VALID_MESSAGES = st.lists(
+    st.fixed_dictionaries({"role": st.just("user"), "content": st.text(max_size=8)}),
+    min_size=1,
+    max_size=3,
+)
+_VALID_PROMPTS = st.text(min_size=1, max_size=8) | st.lists(
+    st.integers(0, 200), min_size=1, max_size=8
+)
+_VALID_OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "temperature": st.floats(0, 2),
+        "top_p": st.floats(0, 1),
+        "max_tokens": st.integers(1, 9),
+        "seed": st.integers(-3, 3),
+        "stop": st.text(min_size=1, max_size=3),
+        "user": st.text(max_size=8),
+    },
+)
+
+
+def _options(
+    names: _Strategy, valid: _Strategy = _VALID_OPTIONS, *, max_size: int = 4
+) -> _Strategy:
+    """Generate arbitrary options, valid ones, and valid ones with arbitrary ones added."""
+    arbitrary = st.dictionaries(names, _VALUES, max_size=max_size)
+    return (
+        arbitrary | valid | st.builds(lambda first, second: {**first, **second}, valid, arbitrary)
+    )
 
 
 def _names(*names: str) -> _Strategy:
@@ -114,8 +143,12 @@ def _names(*names: str) -> _Strategy:
 _CHAT_FIELDS = _names(*ChatOptions.__annotations__)
 _COMPLETION_FIELDS = _names(*CompletionOptions.__annotations__, "tools")
 _EMBEDDING_FIELDS = _names(*EmbeddingOptions.__annotations__)
-_MANY = settings(  # More than three thousand between the seven.
-    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+_MAX_EXAMPLES = 500  # Per test; 3,500 together.
+_many = settings(
+    max_examples=_MAX_EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    database=None,
 )
 
 
@@ -139,88 +172,174 @@ def json_engine() -> Iterator[JSONFFIEngine]:
         yield engine
 
 
-def exhaust(answer: Any) -> None:  # noqa: ANN401
-    if isinstance(answer, Iterator):
-        for _ in answer:
+class Outcomes(Counter[str]):
+    """The numbers of served and rejected requests of one test."""
+
+    def record(self, request: Callable[[], object]) -> None:
+        """Send a request and count whether it is served or rejected; other errors propagate."""
+        try:
+            exhaust(request())
+        except AiomlcError:
+            self["rejected"] += 1
+        else:
+            self["served"] += 1
+
+    def check(self) -> None:
+        """Require many requests of either kind; otherwise the test would prove little."""
+        assert self.total() >= _MAX_EXAMPLES, self
+        assert self["served"] >= self.total() / 10, self
+        assert self["rejected"] >= self.total() / 4, self
+
+
+def exhaust(result: Any) -> None:  # noqa: ANN401
+    if isinstance(result, Iterator):
+        for _ in result:
             pass
 
 
-@_MANY
-@given(messages=_messages(_PYTHON), options=st.dictionaries(_CHAT_FIELDS, _VALUES, max_size=4))
-def test_a_chat(engine: MLCEngine, messages: Any, options: _Options) -> None:  # noqa: ANN401
-    options.pop("n", None)  # A hundred choices are sound, and slow.
-    with suppress(AiomlcError):
-        exhaust(engine.chat.completions.create(messages=messages, **options))
+def test_chat_requests_are_served_or_rejected(engine: MLCEngine) -> None:
+    outcomes = Outcomes()
+
+    @_many
+    @given(messages=_VALID_MESSAGES | _messages(_PYTHON), options=_options(_CHAT_FIELDS))
+    def send(messages: Any, options: _Options) -> None:  # noqa: ANN401
+        options.pop("n", None)  # A hundred choices are valid but slow.
+        outcomes.record(lambda: engine.chat.completions.create(messages=messages, **options))
+
+    send()
+    outcomes.check()
 
 
-@_MANY
-@given(prompt=_VALUES, options=st.dictionaries(_COMPLETION_FIELDS, _VALUES, max_size=4))
-def test_a_plain_completion(engine: MLCEngine, prompt: Any, options: _Options) -> None:  # noqa: ANN401
-    for name in ("n", "best_of"):
-        options.pop(name, None)
-    with suppress(AiomlcError):
-        exhaust(engine.completions.create(prompt=prompt, **options))
+def test_completion_requests_are_served_or_rejected(engine: MLCEngine) -> None:
+    outcomes = Outcomes()
+
+    @_many
+    @given(prompt=_VALID_PROMPTS | _VALUES, options=_options(_COMPLETION_FIELDS))
+    def send(prompt: Any, options: _Options) -> None:  # noqa: ANN401
+        for name in ("n", "best_of"):
+            options.pop(name, None)
+        outcomes.record(lambda: engine.completions.create(prompt=prompt, **options))
+
+    send()
+    outcomes.check()
 
 
-@_MANY
-@given(prompt=_VALUES, options=st.dictionaries(_COMPLETION_FIELDS, _VALUES, max_size=3))
-def test_a_stream_of_tokens(engine: MLCEngine, prompt: Any, options: _Options) -> None:  # noqa: ANN401
-    options.pop("n", None)
-    with suppress(AiomlcError):
-        exhaust(engine.generate(prompt, **options))
+def test_token_streams_are_served_or_rejected(engine: MLCEngine) -> None:
+    outcomes = Outcomes()
+
+    @_many
+    @given(prompt=_VALID_PROMPTS | _VALUES, options=_options(_COMPLETION_FIELDS, max_size=3))
+    def send(prompt: Any, options: _Options) -> None:  # noqa: ANN401
+        options.pop("n", None)
+        outcomes.record(lambda: engine.generate(prompt, **options))
+
+    send()
+    outcomes.check()
 
 
-@_MANY
-@given(
-    input=_VALUES, options=st.dictionaries(st.text(max_size=12) | _CHAT_FIELDS, _VALUES, max_size=3)
-)
-def test_a_response(engine: MLCEngine, input: Any, options: _Options) -> None:  # noqa: A002, ANN401
-    options.pop("self", None)
-    options.pop("input", None)
-    with suppress(AiomlcError):
-        exhaust(engine.responses.create(input=input, **options))
+def test_response_requests_are_served_or_rejected(engine: MLCEngine) -> None:
+    outcomes = Outcomes()
+    valid = st.fixed_dictionaries(
+        {},
+        optional={
+            "temperature": st.floats(0, 2),
+            "max_output_tokens": st.integers(1, 9),
+            "instructions": st.text(max_size=8),
+        },
+    )
+
+    @_many
+    @given(
+        input=st.text(min_size=1, max_size=8) | _VALID_MESSAGES | _VALUES,
+        options=_options(st.text(max_size=12) | _CHAT_FIELDS, valid, max_size=3),
+    )
+    def send(input: Any, options: _Options) -> None:  # noqa: A002, ANN401
+        options.pop("self", None)
+        options.pop("input", None)
+        outcomes.record(lambda: engine.responses.create(input=input, **options))
+
+    send()
+    outcomes.check()
 
 
-@_MANY
-@given(
-    input=st.lists(_TEXT | st.lists(st.integers(-2, 30), max_size=3), max_size=3) | _VALUES,
-    options=st.dictionaries(_EMBEDDING_FIELDS, _VALUES, max_size=2),
-)
-def test_an_embedding(encoder: MLCEngine, input: Any, options: _Options) -> None:  # noqa: A002, ANN401
-    with suppress(AiomlcError):
-        encoder.embeddings.create(input=input, **options)
+def test_embedding_requests_are_served_or_rejected(encoder: MLCEngine) -> None:
+    outcomes = Outcomes()
+    letters = st.text("abcdefgh", min_size=1, max_size=8)
+    valid = st.fixed_dictionaries(
+        {},
+        optional={
+            "dimensions": st.integers(1, 3),
+            "encoding_format": st.sampled_from(["float", "base64"]),
+            "pooling": st.sampled_from(["mean", "cls", "last"]),
+        },
+    )
+
+    @_many
+    @given(
+        input=letters
+        | st.lists(letters, min_size=1, max_size=3)
+        | st.lists(_TEXT | st.lists(st.integers(-2, 30), max_size=3), max_size=3)
+        | _VALUES,
+        options=_options(_EMBEDDING_FIELDS, valid, max_size=2),
+    )
+    def send(input: Any, options: _Options) -> None:  # noqa: A002, ANN401
+        outcomes.record(lambda: encoder.embeddings.create(input=input, **options))
+
+    send()
+    outcomes.check()
 
 
-@_MANY
-@given(
-    request=st.dictionaries(_CHAT_FIELDS | st.just("messages"), _values(_JSON), max_size=5) | _JSON
-)
-def test_a_request_as_json_text(json_engine: JSONFFIEngine, request: Any) -> None:  # noqa: ANN401
-    if isinstance(request, dict):
-        request = {**request, "n": 1}
+def test_json_requests_are_answered_with_chunks(json_engine: JSONFFIEngine) -> None:
+    outcomes = Outcomes()
+    valid = st.builds(
+        lambda messages, options: {"messages": messages, **options}, _VALID_MESSAGES, _VALID_OPTIONS
+    )
 
-    texts = list(json_engine.chat_completion(json.dumps(request)))
+    @_many
+    @given(
+        request=valid
+        | st.dictionaries(_CHAT_FIELDS | st.just("messages"), _values(_JSON), max_size=5)
+        | _JSON
+    )
+    def send(request: Any) -> None:  # noqa: ANN401
+        if isinstance(request, dict):
+            request = {**request, "n": 1}
 
-    chunks = [chunk for text in texts for chunk in json.loads(text)]
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    assert [chunk["usage"] is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
-    assert chunks[-1]["choices"] == []
+        texts = list(json_engine.chat_completion(json.dumps(request)))
+
+        chunks = [chunk for text in texts for chunk in json.loads(text)]
+        assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+        assert [chunk["usage"] is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
+        assert chunks[-1]["choices"] == []
+        is_error = chunks[-2]["choices"][0]["finish_reason"] == "error"
+        outcomes["rejected" if is_error else "served"] += 1
+
+    send()
+    outcomes.check()
 
 
-@_MANY
-@given(messages=_messages(_PYTHON), options=st.dictionaries(_CHAT_FIELDS, _VALUES, max_size=3))
-def test_a_request_of_the_json_engine(
-    json_engine: JSONFFIEngine,
-    messages: Any,  # noqa: ANN401
-    options: _Options,
-) -> None:
-    options = {**options, "n": 1, "stream_options": {"include_usage": True}, "extra_body": None}
-    if options.get("stream") is False:
-        with pytest.raises(BadRequestError):
-            json_engine.chat.completions.create(messages=messages, **options)
-        return
+def test_requests_of_the_json_engine_are_answered_with_chunks(json_engine: JSONFFIEngine) -> None:
+    outcomes = Outcomes()
+    create = json_engine.chat.completions.create
 
-    chunks = list(json_engine.chat.completions.create(messages=messages, **options))
+    @_many
+    @given(
+        messages=_VALID_MESSAGES | _messages(_PYTHON), options=_options(_CHAT_FIELDS, max_size=3)
+    )
+    def send(messages: Any, options: _Options) -> None:  # noqa: ANN401
+        options = {**options, "n": 1, "stream_options": {"include_usage": True}, "extra_body": None}
+        if options.get("stream") is False:
+            with pytest.raises(BadRequestError):
+                create(messages=messages, **options)
+            outcomes["rejected"] += 1
+            return
 
-    assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
-    assert all(chunk.model_dump_json() for chunk in chunks)
+        chunks = list(create(messages=messages, **options))
+
+        assert [chunk.usage is None for chunk in chunks] == [True] * (len(chunks) - 1) + [False]
+        assert all(chunk.model_dump_json() for chunk in chunks)
+        is_error = chunks[-2].choices[0].finish_reason == "error"
+        outcomes["rejected" if is_error else "served"] += 1
+
+    send()
+    outcomes.check()

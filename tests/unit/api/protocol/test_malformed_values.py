@@ -1,4 +1,4 @@
-"""What no request may have: halves of surrogate pairs, nesting without an end, other types."""
+"""Values that no request may have: lone surrogates, deep nesting, huge integers, non-JSON types."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aiomlc import (
     SyncMLCEngine,
 )
 from aiomlc.api.protocol.chat import ChatCompletionMessage
-from aiomlc.runtime.output_formats.tool_history import write_tool_calls
+from aiomlc.runtime.output_formats.tool_history import render_tool_calls
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader, fake_model
 from aiomlc.validation.json_values import find_invalid
 
 pytestmark = pytest.mark.timeout(20)
-HALF = "a\ud800"
+LONE_SURROGATE = "a\ud800"
 USER = {"role": "user", "content": "Hi"}
 
 
@@ -45,20 +45,20 @@ def tool(**fields: object) -> list[dict[str, Any]]:
     return [{"type": "function", "function": {"name": "f", **fields}}]
 
 
-def schema_of(schema: object) -> dict[str, Any]:
+def schema_format(schema: object) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
 
 
 SCHEMA = "response_format.json_schema.schema"
-CHATS: list[tuple[dict[str, Any], str]] = [
-    ({"messages": [USER, {"role": "user", "content": HALF}]}, "messages[1].content"),
-    ({"messages": iter([{"role": "user", "content": HALF}])}, "messages[0].content"),
+CHAT_REQUESTS: list[tuple[dict[str, Any], str]] = [
+    ({"messages": [USER, {"role": "user", "content": LONE_SURROGATE}]}, "messages[1].content"),
+    ({"messages": iter([{"role": "user", "content": LONE_SURROGATE}])}, "messages[0].content"),
     (
-        {"messages": [USER, ChatCompletionMessage(content=HALF), USER]},
+        {"messages": [USER, ChatCompletionMessage(content=LONE_SURROGATE), USER]},
         "messages[1].content",
     ),
     (
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": HALF}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": LONE_SURROGATE}]}]},
         "messages[0].content[0].text",
     ),
     (
@@ -69,24 +69,24 @@ CHATS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, call('{"a": ' * 500 + "1" + "}" * 500)]}, "messages"),
     ({"messages": [USER, call(r'{"a": "\ud800"}')]}, "messages"),
     ({"messages": [USER, call("{")]}, "messages"),
-    ({"model": HALF}, "model"),
-    ({"user": HALF}, "user"),
-    ({"stop": [HALF]}, "stop[0]"),
-    ({"request_id": HALF}, "request_id"),
-    ({"metadata": {HALF: "1"}}, "metadata"),
-    ({"extra_body": {"model": HALF}}, "model"),
-    ({"extra_body": {HALF: 1}}, r"a\ud800"),
-    ({"tools": tool(description=HALF)}, "tools[0].function.description"),
+    ({"model": LONE_SURROGATE}, "model"),
+    ({"user": LONE_SURROGATE}, "user"),
+    ({"stop": [LONE_SURROGATE]}, "stop[0]"),
+    ({"request_id": LONE_SURROGATE}, "request_id"),
+    ({"metadata": {LONE_SURROGATE: "1"}}, "metadata"),
+    ({"extra_body": {"model": LONE_SURROGATE}}, "model"),
+    ({"extra_body": {LONE_SURROGATE: 1}}, r"a\ud800"),
+    ({"tools": tool(description=LONE_SURROGATE)}, "tools[0].function.description"),
     ({"tools": tool(parameters=nested(3000, name="items"))}, "tools"),
     ({"tools": tool(parameters={"enum": {1, 2}})}, "tools[0].function.parameters"),
     ({"tools": iter(tool(parameters={"a": {1j: 2}}))}, "tools[0].function.parameters"),
-    ({"chat_template_kwargs": {"a": HALF}}, "chat_template_kwargs.a"),
+    ({"chat_template_kwargs": {"a": LONE_SURROGATE}}, "chat_template_kwargs.a"),
     ({"chat_template_kwargs": {"a": object()}}, "chat_template_kwargs"),
-    ({"response_format": schema_of(nested(3000, name="items"))}, "response_format"),
-    ({"response_format": schema_of({"enum": {1, 2}})}, SCHEMA),
-    ({"response_format": schema_of("[" * 100_000)}, SCHEMA),
-    ({"response_format": schema_of('{"items": ' * 500 + "1" + "}" * 500)}, SCHEMA),
-    ({"response_format": schema_of(r'{"const": "\ud800"}')}, SCHEMA),
+    ({"response_format": schema_format(nested(3000, name="items"))}, "response_format"),
+    ({"response_format": schema_format({"enum": {1, 2}})}, SCHEMA),
+    ({"response_format": schema_format("[" * 100_000)}, SCHEMA),
+    ({"response_format": schema_format('{"items": ' * 500 + "1" + "}" * 500)}, SCHEMA),
+    ({"response_format": schema_format(r'{"const": "\ud800"}')}, SCHEMA),
     ({"response_format": {"type": nested(3000)}}, "response_format"),
     ({"seed": 10**5000}, "seed"),
     ({"max_tokens": -(10**5000)}, "max_tokens"),
@@ -109,10 +109,10 @@ def engine() -> Iterator[MLCEngine]:
         yield engine
 
 
-def refused(ask: Callable[[], object]) -> str | None:
-    """The field that is named."""
+def rejected_param(call_api: Callable[[], object]) -> str | None:
+    """Return the `param` of the BadRequestError that a call raises."""
     with pytest.raises(BadRequestError) as caught:
-        ask()
+        call_api()
 
     text = str(caught.value)
     assert text.isascii()
@@ -120,34 +120,36 @@ def refused(ask: Callable[[], object]) -> str | None:
     return caught.value.param
 
 
-@pytest.mark.parametrize(("fields", "param"), CHATS, ids=range(len(CHATS)))
-def test_a_chat_names_the_field(engine: MLCEngine, fields: dict[str, Any], param: str) -> None:
+@pytest.mark.parametrize(("fields", "param"), CHAT_REQUESTS, ids=range(len(CHAT_REQUESTS)))
+def test_a_chat_request_names_the_field(
+    engine: MLCEngine, fields: dict[str, Any], param: str
+) -> None:
     create = engine.chat.completions.create
 
-    assert refused(lambda: create(**{"messages": [USER], **fields})) == param
+    assert rejected_param(lambda: create(**{"messages": [USER], **fields})) == param
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"prompt": HALF}, "prompt"),
-        ({"prompt": ["a", HALF]}, "prompt[1]"),
-        ({"prompt": "a", "suffix": HALF}, "suffix"),
+        ({"prompt": LONE_SURROGATE}, "prompt"),
+        ({"prompt": ["a", LONE_SURROGATE]}, "prompt[1]"),
+        ({"prompt": "a", "suffix": LONE_SURROGATE}, "suffix"),
         ({"prompt": nested(3000)}, "prompt"),
     ],
 )
-def test_a_completion_names_the_field(
+def test_a_completion_request_names_the_field(
     engine: MLCEngine, fields: dict[str, Any], param: str
 ) -> None:
-    assert refused(lambda: engine.completions.create(**fields)) == param
+    assert rejected_param(lambda: engine.completions.create(**fields)) == param
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"input": HALF}, "input"),
-        ({"input": [{"role": "user", "content": HALF}]}, "input[0].content"),
-        ({"input": "a", "instructions": HALF}, "instructions"),
+        ({"input": LONE_SURROGATE}, "input"),
+        ({"input": [{"role": "user", "content": LONE_SURROGATE}]}, "input[0].content"),
+        ({"input": "a", "instructions": LONE_SURROGATE}, "instructions"),
         ({"input": nested(3000)}, "input"),
         (
             {"input": "a", "tools": [{"type": "function", "name": "f", "parameters": {"x": {1}}}]},
@@ -155,74 +157,77 @@ def test_a_completion_names_the_field(
         ),
     ],
 )
-def test_a_response_names_the_field(engine: MLCEngine, fields: dict[str, Any], param: str) -> None:
-    assert refused(lambda: engine.responses.create(**fields)) == param
+def test_a_response_request_names_the_field(
+    engine: MLCEngine, fields: dict[str, Any], param: str
+) -> None:
+    assert rejected_param(lambda: engine.responses.create(**fields)) == param
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"input": HALF}, "input"),
-        ({"input": ["a", HALF]}, "input[1]"),
-        ({"input": "a", "user": HALF}, "user"),
+        ({"input": LONE_SURROGATE}, "input"),
+        ({"input": ["a", LONE_SURROGATE]}, "input[1]"),
+        ({"input": "a", "user": LONE_SURROGATE}, "user"),
         ({"input": [10**5000]}, "input[0]"),
         ({"input": "a", "dimensions": 10**5000}, "dimensions"),
         ({"input": nested(3000)}, "input"),
     ],
 )
-def test_embeddings_name_the_field(fields: dict[str, Any], param: str) -> None:
+def test_an_embedding_request_names_the_field(fields: dict[str, Any], param: str) -> None:
     with MLCEngine(loader=fake_loader(FakeEncoder())) as engine:
-        assert refused(lambda: engine.embeddings.create(**fields)) == param
+        assert rejected_param(lambda: engine.embeddings.create(**fields)) == param
 
 
-def test_streams_of_tokens_and_pins_name_the_prompt(engine: MLCEngine) -> None:
-    assert refused(lambda: engine.generate(HALF)) == "prompt"
-    assert refused(lambda: engine.pin_prefix(prompt=HALF)) == "prompt"
-    assert refused(lambda: engine.tokenizer.encode(HALF)) == "prompt"
+def test_generate_and_pin_prefix_and_encode_name_the_prompt(engine: MLCEngine) -> None:
+    assert rejected_param(lambda: engine.generate(LONE_SURROGATE)) == "prompt"
+    assert rejected_param(lambda: engine.pin_prefix(prompt=LONE_SURROGATE)) == "prompt"
+    assert rejected_param(lambda: engine.tokenizer.encode(LONE_SURROGATE)) == "prompt"
 
 
-def test_the_engine_of_steps_names_the_prompt_and_the_stop_strings() -> None:
+def test_the_step_engine_names_the_field() -> None:
     engine = SyncMLCEngine(loader=fake_loader(FakeCore()))
 
-    assert refused(lambda: engine.generate([HALF])) == "prompt"
-    assert refused(lambda: GenerationConfig(stop_strs=[HALF])) == "stop_strs"
-    assert refused(lambda: GenerationConfig(priority=2**63)) == "priority"
+    assert rejected_param(lambda: engine.generate([LONE_SURROGATE])) == "prompt"
+    assert rejected_param(lambda: GenerationConfig(stop_strs=[LONE_SURROGATE])) == "stop_strs"
+    assert rejected_param(lambda: GenerationConfig(priority=2**63)) == "priority"
     engine.terminate()
 
 
-def test_a_configuration_of_endless_json_is_refused() -> None:
-    assert refused(lambda: EngineConfig.from_json("[" * 100_000)) is None
+def test_a_deeply_nested_json_config_is_rejected() -> None:
+    assert rejected_param(lambda: EngineConfig.from_json("[" * 100_000)) is None
 
 
-async def test_what_is_not_ascii_is_text_all_the_same() -> None:
-    said = "naïve 漢字 😀"
+async def test_non_ascii_text_is_accepted() -> None:
+    text = "naïve 漢字 😀"
     core = FakeCore(["Hi!"])
-    schema = {"const": said, **nested(20, name="items")}
+    schema = {"const": text, **nested(20, name="items")}
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         await engine.chat.completions.create(
-            messages=[{"role": "user", "content": said}],
-            tools=tool(description=said, parameters=schema),
-            user=said,
+            messages=[{"role": "user", "content": text}],
+            tools=tool(description=text, parameters=schema),
+            user=text,
         )
 
-    assert said in bytes(core.prompts[0]).decode()
+    assert text in bytes(core.prompts[0]).decode()
 
 
 @pytest.mark.parametrize("arguments", ["1", "[]", "null", '"a"'])
-def test_a_call_of_a_history_is_written_with_an_object_only(arguments: str) -> None:
+def test_tool_call_arguments_in_the_history_must_be_an_object(arguments: str) -> None:
     tool_format = fake_model(FakeCore()).tool_format
     assert tool_format is not None
 
     assert (
-        refused(lambda: write_tool_calls(tool_format, call(arguments)["tool_calls"])) == "messages"
+        rejected_param(lambda: render_tool_calls(tool_format, call(arguments)["tool_calls"]))
+        == "messages"
     )
 
 
-def test_a_value_that_contains_itself_is_too_deep() -> None:
+def test_a_recursive_value_is_too_deep() -> None:
     value: dict[str, Any] = {}
     value["a"] = [value]
 
-    fault = find_invalid(value)
+    invalid = find_invalid(value)
 
-    assert fault is not None
-    assert "nested deeper" in fault.reason
+    assert invalid is not None
+    assert "nested deeper" in invalid.reason

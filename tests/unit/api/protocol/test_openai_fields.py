@@ -1,4 +1,4 @@
-"""Every field that the real client can send: acted on, or refused by its name."""
+"""Every request field of OpenAI's client is either supported or rejected by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import openai.resources
+import openai.resources.chat
+import openai.resources.responses
 import pytest
 
 from aiomlc import BadRequestError
@@ -14,39 +17,37 @@ from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_r
 from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
 from aiomlc.api.protocol.response_request import ResponseRequest, parse_response_request
 
-resources = pytest.importorskip("openai.resources")
-responses = pytest.importorskip("openai.resources.responses")
-# What the client itself acts on.
-_ITS_OWN = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
+# Parameters that the client itself handles.
+_CLIENT_PARAMETERS = {"self", "extra_headers", "extra_query", "extra_body", "timeout"}
 USER = {"role": "user", "content": "Hi"}
 
 
-class Refused:
-    """A value that no field takes."""
+class Invalid:
+    """A value that no field accepts."""
 
 
 Parse = Callable[[Mapping[str, Any]], object]
 REQUESTS: dict[str, tuple[Any, Any, Parse, dict[str, Any]]] = {
     "chat": (
-        resources.chat.completions.Completions.create,
+        openai.resources.chat.completions.Completions.create,
         ChatCompletionRequest,
         parse_chat_request,
         {"messages": [USER]},
     ),
     "completions": (
-        resources.Completions.create,
+        openai.resources.Completions.create,
         CompletionRequest,
         parse_completion_request,
         {"prompt": "Hi"},
     ),
     "embeddings": (
-        resources.Embeddings.create,
+        openai.resources.Embeddings.create,
         EmbeddingRequest,
         parse_embedding_request,
         {"input": "Hi"},
     ),
     "responses": (
-        responses.Responses.create,
+        openai.resources.responses.Responses.create,
         ResponseRequest,
         parse_response_request,
         {"input": "Hi"},
@@ -54,26 +55,26 @@ REQUESTS: dict[str, tuple[Any, Any, Parse, dict[str, Any]]] = {
 }
 
 
-def names_of(create: Callable[..., object]) -> list[str]:
-    return sorted(inspect.signature(create).parameters.keys() - _ITS_OWN)
+def field_names(create: Callable[..., object]) -> list[str]:
+    return sorted(inspect.signature(create).parameters.keys() - _CLIENT_PARAMETERS)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_a_field_of_the_client_is_acted_on_or_refused_by_its_name(kind: str) -> None:
-    create, _, parse, needed = REQUESTS[kind]
-    names = names_of(create)
-    assert needed.keys() <= set(names)
+def test_every_field_of_the_client_is_supported_or_rejected_by_name(kind: str) -> None:
+    create, _, parse, required = REQUESTS[kind]
+    names = field_names(create)
+    assert required.keys() <= set(names)
     for name in names:
         with pytest.raises(BadRequestError) as caught:
-            parse({**needed, name: Refused()})
+            parse({**required, name: Invalid()})
 
         assert (caught.value.param or "").split(".")[0].split("[")[0] == name
-        assert "is not a known field" not in str(caught.value)
+        assert "unknown field" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_a_field_that_is_left_open_asks_for_nothing(kind: str) -> None:
-    create, request, parse, needed = REQUESTS[kind]
-    nothing = {name: None for name in names_of(create) if name not in needed}
+def test_fields_that_are_none_are_ignored(kind: str) -> None:
+    create, request, parse, required = REQUESTS[kind]
+    all_none = {name: None for name in field_names(create) if name not in required}
 
-    assert isinstance(parse({**nothing, **needed}), request)
+    assert isinstance(parse({**all_none, **required}), request)

@@ -1,4 +1,4 @@
-"""The real client's types accept all that we answer, strictly, and dump it to the same JSON."""
+"""OpenAI's types validate every response strictly and serialize it to the same JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import openai.types
 import pytest
+from openai.types import chat as chat_types
+from openai.types import responses as response_types
 from pydantic import BaseModel, TypeAdapter
 
 from aiomlc import AsyncMLCEngine
@@ -19,23 +22,19 @@ from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader, fake_model
 
-openai_types = pytest.importorskip("openai.types")
-chat_types = pytest.importorskip("openai.types.chat")
-response_types = pytest.importorskip("openai.types.responses")
-
 pytestmark = pytest.mark.timeout(20)
-THOUGHT = "<think>Hm.</think>"
+REASONING = "<think>Hm.</think>"
 CALL = 'So <tool_call>{"name": "f", "arguments": {"a": "b"}}</tool_call>'
-REPLIES = ["Hi!", "", CALL, CALL + CALL, THOUGHT + "Hi!", THOUGHT + CALL, "<think>Hm"]
+REPLIES = ["Hi!", "", CALL, CALL + CALL, REASONING + "Hi!", REASONING + CALL, "<think>Hm"]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
-READS_EFFORT = "{% if reasoning_effort %}{% endif %}"
-# The fields that are ours, by the client's class. Those of a case must be there, and no others.
-THOUGHTS = {"ChatCompletionMessage.reasoning_content", "ChoiceDelta.reasoning_content"}
-TIMES = {"CompletionUsage.extra"}  # Where the core tells times.
+EFFORT_VARIABLE = "{% if reasoning_effort %}{% endif %}"
+# Extensions of OpenAI's API, by the client's class and field.
+REASONING_FIELDS = {"ChatCompletionMessage.reasoning_content", "ChoiceDelta.reasoning_content"}
+TIMING_FIELDS = {"CompletionUsage.extra"}  # Only present if the core measures times.
 
 
 class AnyGrammar:
-    """A compiler that takes every grammar; the script of the core is what keeps to it."""
+    """A grammar compiler that accepts every grammar; the fake core's replies are fixed."""
 
     def compile(self, grammar: Grammar) -> object:
         return grammar.source
@@ -47,7 +46,7 @@ def loader(reply: str) -> Loader:
         assert fake.chat_template is not None
         return replace(
             fake,
-            chat_template=ChatTemplate(fake.chat_template.source + READS_EFFORT),
+            chat_template=ChatTemplate(fake.chat_template.source + EFFORT_VARIABLE),
             reasoning_format=ReasoningFormat("<think>", "</think>"),
             grammars=GrammarCache(AnyGrammar),
         )
@@ -55,34 +54,34 @@ def loader(reply: str) -> Loader:
     return load
 
 
-def as_it_is(dump: Any) -> Any:  # noqa: ANN401
+def unchanged(dump: Any) -> Any:  # noqa: ANN401
     return dump
 
 
-def extras(value: object) -> Iterator[str]:
-    """The fields that the client's types do not have, at any depth."""
+def extra_fields(value: object) -> Iterator[str]:
+    """Yield the fields at any depth that OpenAI's types do not have."""
     if isinstance(value, BaseModel):
         yield from (f"{type(value).__name__}.{name}" for name in value.model_extra or ())
-        yield from extras([getattr(value, name) for name in type(value).model_fields])
+        yield from extra_fields([getattr(value, name) for name in type(value).model_fields])
     elif isinstance(value, list):
         for item in value:
-            yield from extras(item)
+            yield from extra_fields(item)
     elif isinstance(value, dict):
-        yield from extras(list(value.values()))
+        yield from extra_fields(list(value.values()))
 
 
-def read(
-    ours: BaseModel,
-    theirs: Any,  # noqa: ANN401
-    fill: Callable[[Any], Any] = as_it_is,
+def check(
+    response: BaseModel,
+    openai_type: Any,  # noqa: ANN401
+    adapt: Callable[[Any], Any] = unchanged,
 ) -> set[str]:
-    """Read strictly what is equal when it is written again; the fields that are ours."""
-    dump = fill(ours.model_dump(mode="json"))
+    """Check that OpenAI's type round-trips the response; return the extension fields in it."""
+    dump = adapt(response.model_dump(mode="json"))
     json_text = TypeAdapter(Any).dump_json(dump)
-    parsed = TypeAdapter(theirs).validate_json(json_text, strict=True)
+    parsed = TypeAdapter(openai_type).validate_json(json_text, strict=True)
 
     assert parsed.model_dump(mode="json", exclude_unset=True, by_alias=True) == dump
-    return set(extras(parsed))
+    return set(extra_fields(parsed))
 
 
 def chat_tools(**function: object) -> list[dict[str, Any]]:
@@ -95,7 +94,7 @@ ALLOWED = {
 }
 CHATS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "cut": {"max_tokens": 2},
+    "truncated": {"max_tokens": 2},
     "logprobs": {"logprobs": True},
     "alternatives": {"logprobs": True, "top_logprobs": 3},
     "choices": {"n": 3},
@@ -113,39 +112,39 @@ CHATS: dict[str, dict[str, Any]] = {
     "tools_named": {"tools": chat_tools(), "tool_choice": chat_tools()[0]},
     "tools_allowed": {"tools": chat_tools(), "tool_choice": ALLOWED},
     "one_call": {"tools": chat_tools(), "parallel_tool_calls": False, "logprobs": True},
-    "tools_beside_json": {"tools": chat_tools(), "response_format": {"type": "json_object"}},
+    "tools_and_json": {"tools": chat_tools(), "response_format": {"type": "json_object"}},
     "effort": {"reasoning_effort": "low"},
-    "together": {"separate_reasoning": False},
+    "not_separated": {"separate_reasoning": False},
 }
 
 
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("name", CHATS)
-async def test_chat_completions_and_chunks(name: str, reply: str) -> None:
+async def test_openai_types_accept_chat_completions_and_chunks(name: str, reply: str) -> None:
     options = CHATS[name]
-    found: set[str] = set()
+    extra: set[str] = set()
     async with AsyncMLCEngine(loader=loader(reply)) as engine:
         create = engine.chat.completions.create
         messages = [{"role": "user", "content": "Hello"}]
-        found |= read(await create(messages=messages, **options), chat_types.ChatCompletion)
+        extra |= check(await create(messages=messages, **options), chat_types.ChatCompletion)
         for stream_options in (None, {"include_usage": False}, {"include_usage": True}):
             stream = await create(
                 messages=messages, stream=True, stream_options=stream_options, **options
             )
             async for chunk in stream:
-                found |= read(chunk, chat_types.ChatCompletionChunk)
+                extra |= check(chunk, chat_types.ChatCompletionChunk)
 
-    ours: set[str] = set()
-    if "Hm" in reply and name not in ("cut", "together"):
-        ours |= THOUGHTS
+    expected: set[str] = set()
+    if "Hm" in reply and name not in ("truncated", "not_separated"):
+        expected |= REASONING_FIELDS
     if "prompt_logprobs" in options:
-        ours |= {"ChatCompletion.prompt_logprobs", "ChatCompletionChunk.prompt_logprobs"}
-    assert ours <= found <= ours | TIMES
+        expected |= {"ChatCompletion.prompt_logprobs", "ChatCompletionChunk.prompt_logprobs"}
+    assert expected <= extra <= expected | TIMING_FIELDS
 
 
 COMPLETIONS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "cut": {"max_tokens": 2},
+    "truncated": {"max_tokens": 2},
     "echo": {"echo": True},
     "logprobs": {"logprobs": 2},
     "echo_with_logprobs": {"echo": True, "logprobs": 2},
@@ -158,39 +157,39 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def filled(dump: dict[str, Any]) -> dict[str, Any]:
-    """Without the nulls that OpenAI answers, too, although its types have none there."""
+def fill_nulls(dump: dict[str, Any]) -> dict[str, Any]:
+    """Replace nulls that OpenAI's API also returns although its types do not allow them."""
     for choice in dump["choices"]:
-        choice["finish_reason"] = choice["finish_reason"] or "stop"  # Of an event in the middle.
-        if (logprobs := choice["logprobs"]) is not None:  # Of the first token that is echoed.
+        choice["finish_reason"] = choice["finish_reason"] or "stop"  # Null before the last chunk.
+        if (logprobs := choice["logprobs"]) is not None:  # Null for the first echoed token.
             logprobs["token_logprobs"] = [entry or 0.0 for entry in logprobs["token_logprobs"]]
             logprobs["top_logprobs"] = [entry or {} for entry in logprobs["top_logprobs"]]
 
     return dump
 
 
-@pytest.mark.parametrize("reply", ["Hi!", "", THOUGHT])
+@pytest.mark.parametrize("reply", ["Hi!", "", REASONING])
 @pytest.mark.parametrize("name", COMPLETIONS)
-async def test_completions_and_their_events(name: str, reply: str) -> None:
+async def test_openai_types_accept_text_completions_and_chunks(name: str, reply: str) -> None:
     options = {"prompt": "ab", **COMPLETIONS[name]}
-    found: set[str] = set()
+    extra: set[str] = set()
     async with AsyncMLCEngine(loader=loader(reply)) as engine:
         create = engine.completions.create
-        found |= read(await create(**options), openai_types.Completion, filled)
+        extra |= check(await create(**options), openai.types.Completion, fill_nulls)
         for stream_options in (None, {"include_usage": False}, {"include_usage": True}):
             stream = await create(stream=True, stream_options=stream_options, **options)
             async for event in stream:
-                found |= read(event, openai_types.Completion, filled)
+                extra |= check(event, openai.types.Completion, fill_nulls)
 
-    ours = {"CompletionChoice.prompt_logprobs"} if "prompt_logprobs" in options else set()
-    assert ours <= found <= ours | TIMES
+    expected = {"CompletionChoice.prompt_logprobs"} if "prompt_logprobs" in options else set()
+    assert expected <= extra <= expected | TIMING_FIELDS
 
 
-async def test_a_whole_completion_needs_no_filling() -> None:
+async def test_openai_types_accept_a_non_streamed_completion_unchanged() -> None:
     async with AsyncMLCEngine(loader=loader("Hi!")) as engine:
-        whole = await engine.completions.create(prompt=["a", "b"], logprobs=2)
+        completion = await engine.completions.create(prompt=["a", "b"], logprobs=2)
 
-    assert read(whole, openai_types.Completion) <= TIMES
+    assert check(completion, openai.types.Completion) <= TIMING_FIELDS
 
 
 def response_tools(**fields: object) -> list[dict[str, Any]]:
@@ -201,19 +200,24 @@ def response_tools(**fields: object) -> list[dict[str, Any]]:
 NAMED = {"type": "function", "name": "f"}
 RESPONSES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "cut": {"max_output_tokens": 9},
-    "told": {"instructions": "Be brief.", "temperature": 0.5, "top_p": 0.9, "metadata": {"a": "b"}},
+    "truncated": {"max_output_tokens": 9},
+    "echoed_fields": {
+        "instructions": "Be brief.",
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "metadata": {"a": "b"},
+    },
     "text": {"text": {"format": {"type": "text"}}, "store": False},
     "json_object": {"text": {"format": {"type": "json_object"}}},
     "json_schema": {
         "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}}
     },
     "tools": {"tools": response_tools(description="F.")},
-    "tools_beside_json": {
+    "tools_and_json": {
         "tools": response_tools(),
         "text": {"format": {"type": "json_object"}},
     },
-    "bare_tools": {"tools": [{"type": "function", "name": "f"}]},
+    "minimal_tools": {"tools": [{"type": "function", "name": "f"}]},
     "tools_auto": {"tools": response_tools(strict=True), "tool_choice": "auto"},
     "tools_none": {"tools": response_tools(), "tool_choice": "none", "parallel_tool_calls": False},
     "tools_required": {"tools": response_tools(), "tool_choice": "required"},
@@ -228,19 +232,19 @@ RESPONSES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("name", RESPONSES)
-async def test_responses_and_their_events(name: str, reply: str) -> None:
-    found: set[str] = set()
+async def test_openai_types_accept_responses_and_events(name: str, reply: str) -> None:
+    extra: set[str] = set()
     async with AsyncMLCEngine(loader=loader(reply)) as engine:
         create = engine.responses.create
-        found |= read(await create(input="Hello", **RESPONSES[name]), response_types.Response)
+        extra |= check(await create(input="Hello", **RESPONSES[name]), response_types.Response)
         async for event in await create(input="Hello", stream=True, **RESPONSES[name]):
-            found |= read(event, response_types.ResponseStreamEvent)
+            extra |= check(event, response_types.ResponseStreamEvent)
 
-    assert not found
+    assert not extra
 
 
-def unpacked(dump: dict[str, Any]) -> dict[str, Any]:
-    """As the client's program sees it: the client decodes base64 before it hands an answer out."""
+def decode_base64(dump: dict[str, Any]) -> dict[str, Any]:
+    """Decode base64 embeddings, as the client does before it returns the response."""
     for item in dump["data"]:
         if isinstance(item["embedding"], str):
             packed = base64.b64decode(item["embedding"])
@@ -259,39 +263,42 @@ def unpacked(dump: dict[str, Any]) -> dict[str, Any]:
         {"input": "bd", "dimensions": 2, "normalize": False, "model": "mine"},
     ],
 )
-async def test_embeddings(options: dict[str, Any]) -> None:
+async def test_openai_types_accept_embeddings(options: dict[str, Any]) -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeEncoder())) as engine:
-        answer = await engine.embeddings.create(**options)
+        response = await engine.embeddings.create(**options)
 
-    assert not read(answer, openai_types.CreateEmbeddingResponse, unpacked)
+    assert not check(response, openai.types.CreateEmbeddingResponse, decode_base64)
 
 
-@pytest.mark.parametrize("as_model", [False, True])
-async def test_what_the_client_read_can_be_sent_back(*, as_model: bool) -> None:
-    """As programs do: the message as the client's model, or all the fields of that."""
+@pytest.mark.parametrize("as_models", [False, True])
+async def test_messages_and_items_parsed_by_the_client_can_be_sent_back(*, as_models: bool) -> None:
+    """Send back the client's models, or dicts of all their fields."""
     tools = chat_tools(parameters=SCHEMA)
-    async with AsyncMLCEngine(loader=loader(THOUGHT + CALL)) as engine:
+    async with AsyncMLCEngine(loader=loader(REASONING + CALL)) as engine:
         create = engine.chat.completions.create
         messages: list[Any] = [{"role": "user", "content": "Hello"}]
-        answer = await create(messages=messages, tools=tools)
-        told = chat_types.ChatCompletion.model_validate_json(answer.model_dump_json())
-        message = told.choices[0].message
+        completion = await create(messages=messages, tools=tools)
+        openai_completion = chat_types.ChatCompletion.model_validate_json(
+            completion.model_dump_json()
+        )
+        message = openai_completion.choices[0].message
+        assert message.tool_calls is not None
         call_id = message.tool_calls[0].id
         messages += [
-            message if as_model else {**message.model_dump(), "annotations": []},
+            message if as_models else {**message.model_dump(), "annotations": []},
             {"role": "tool", "tool_call_id": call_id, "content": "5", "name": None},
         ]
-        again = await create(messages=messages, tools=tools)
+        second_completion = await create(messages=messages, tools=tools)
 
         items: list[Any] = [{"role": "user", "content": "Hello"}]
         response = await engine.responses.create(input=items, tools=response_tools())
-        read = response_types.Response.model_validate_json(response.model_dump_json())
-        items += [item if as_model else item.model_dump() for item in read.output]
-        call = next(item for item in read.output if item.type == "function_call")
+        openai_response = response_types.Response.model_validate_json(response.model_dump_json())
+        items += [item if as_models else item.model_dump() for item in openai_response.output]
+        call = next(item for item in openai_response.output if item.type == "function_call")
         items.append({"type": "function_call_output", "call_id": call.call_id, "output": "5"})
-        more = await engine.responses.create(input=items, tools=response_tools())
+        second_response = await engine.responses.create(input=items, tools=response_tools())
 
-    assert again.usage is not None
-    assert answer.usage is not None
-    assert again.usage.prompt_tokens > answer.usage.prompt_tokens
-    assert more.status == "completed"
+    assert second_completion.usage is not None
+    assert completion.usage is not None
+    assert second_completion.usage.prompt_tokens > completion.usage.prompt_tokens
+    assert second_response.status == "completed"

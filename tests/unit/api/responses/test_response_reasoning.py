@@ -1,4 +1,4 @@
-"""Thoughts in responses: told as items of their own, counted, and taken back."""
+"""Reasoning in responses: separate items, counted tokens, and reasoning as input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+import openai.types.responses
 import pytest
+from openai.types.responses import ResponseReasoningItem
 
 from aiomlc import AsyncMLCEngine, Response
 from aiomlc.api.protocol.response import ResponseEvent
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.timeout(20)
 REPLY = "<think>hm</think>Hi"
 CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
 TOOLS = [{"type": "function", "name": "f"}]
-TURNS = (
+TURNS_TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}:{{ m.reasoning_content }}|{{ m.content or '' }}|"
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}]{% endfor %}"
 )
@@ -41,8 +43,8 @@ def loader(core: FakeCore, template: str | None = None) -> Loader:
 
 async def respond(reply: str, **options: Any) -> Response:  # noqa: ANN401
     async with AsyncMLCEngine(loader=loader(FakeCore([reply]))) as engine:
-        answer: Response = await engine.responses.create(input="Hello", **options)
-        return answer
+        response: Response = await engine.responses.create(input="Hello", **options)
+        return response
 
 
 async def stream(reply: str, **options: Any) -> list[ResponseEvent]:  # noqa: ANN401
@@ -51,7 +53,7 @@ async def stream(reply: str, **options: Any) -> list[ResponseEvent]:  # noqa: AN
         return [event async for event in events]
 
 
-async def turns_of(*items: Any, template: str = TURNS) -> str:  # noqa: ANN401
+async def rendered_input(*items: Any, template: str = TURNS_TEMPLATE) -> str:  # noqa: ANN401
     core = FakeCore()
     async with AsyncMLCEngine(loader=loader(core, template)) as engine:
         await engine.responses.create(input=items)
@@ -59,7 +61,7 @@ async def turns_of(*items: Any, template: str = TURNS) -> str:  # noqa: ANN401
     return bytes(core.prompts[0]).decode()
 
 
-def thought(text: str, **fields: object) -> dict[str, Any]:
+def reasoning_item(text: str, **fields: object) -> dict[str, Any]:
     content = [{"type": "reasoning_text", "text": text}]
     return {"type": "reasoning", "id": "rs_1", "summary": [], "content": content, **fields}
 
@@ -68,10 +70,10 @@ def call(call_id: str) -> dict[str, Any]:
     return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
 
 
-async def test_thoughts_are_an_item_before_the_message_and_are_counted() -> None:
-    answer = await respond(REPLY)
+async def test_reasoning_is_an_item_before_the_message_and_its_tokens_are_counted() -> None:
+    response = await respond(REPLY)
 
-    dump = answer.model_dump()
+    dump = response.model_dump()
     item_id = dump["output"][0].pop("id")
     assert item_id.startswith("rs_")
     assert dump["output"][0] == {
@@ -81,31 +83,30 @@ async def test_thoughts_are_an_item_before_the_message_and_are_counted() -> None
         "status": "completed",
     }
     assert [item["type"] for item in dump["output"]] == ["reasoning", "message"]
-    assert answer.output_text == "Hi"
+    assert response.output_text == "Hi"
     assert dump["usage"]["output_tokens_details"] == {"reasoning_tokens": len("<think>hm</think>")}
     assert dump["usage"]["output_tokens"] == len(REPLY)
 
 
-async def test_the_clients_type_of_thoughts_accepts_the_item() -> None:
-    types = pytest.importorskip("openai.types.responses")
-    answer = await respond(REPLY)
+async def test_openais_type_accepts_the_reasoning_item() -> None:
+    response = await respond(REPLY)
 
-    item = answer.output[0]
-    parsed = types.ResponseReasoningItem.model_validate_json(item.model_dump_json(), strict=True)
+    item = response.output[0]
+    parsed = ResponseReasoningItem.model_validate_json(item.model_dump_json(), strict=True)
 
     assert parsed.model_dump(exclude_unset=True) == item.model_dump()
     assert not parsed.model_extra
 
 
-async def test_an_answer_without_thoughts_has_no_item_of_them() -> None:
-    answer = await respond("Hi")
+async def test_a_response_without_reasoning_has_no_reasoning_item() -> None:
+    response = await respond("Hi")
 
-    assert [item.type for item in answer.output] == ["message"]
-    assert answer.usage is not None
-    assert answer.usage.output_tokens_details.reasoning_tokens == 0
+    assert [item.type for item in response.output] == ["message"]
+    assert response.usage is not None
+    assert response.usage.output_tokens_details.reasoning_tokens == 0
 
 
-async def test_events_of_thoughts_come_first_and_are_numbered() -> None:
+async def test_reasoning_events_come_first() -> None:
     events = await stream(REPLY + CALL, tools=TOOLS)
 
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -132,39 +133,41 @@ async def test_events_of_thoughts_come_first_and_are_numbered() -> None:
     ]
 
 
-async def test_events_of_thoughts_add_up_to_their_item() -> None:
+async def test_reasoning_events_add_up_to_the_reasoning_item() -> None:
     events = await stream(REPLY)
 
-    told = [event for event in events if event.type.startswith("response.reasoning_text")]
-    *deltas, done = told
+    reasoning_events = [
+        event for event in events if event.type.startswith("response.reasoning_text")
+    ]
+    *deltas, done = reasoning_events
     last = events[-1].response
     assert last is not None
     item = last.output[0]
     assert item.type == "reasoning"
     assert "".join(event.delta or "" for event in deltas) == done.text == item.content[0].text
-    assert {event.item_id for event in told} == {item.id}
-    assert {event.content_index for event in told} == {0}
+    assert {event.item_id for event in reasoning_events} == {item.id}
+    assert {event.content_index for event in reasoning_events} == {0}
     assert last.output == [
         event.item for event in events if event.type == "response.output_item.done"
     ]
 
 
-async def test_thoughts_that_are_cut_are_an_incomplete_item_and_no_message() -> None:
-    answer = await respond(REPLY, max_output_tokens=len("<think>hm"))
+async def test_truncated_reasoning_is_an_incomplete_item_without_a_message() -> None:
+    response = await respond(REPLY, max_output_tokens=len("<think>hm"))
     events = await stream(REPLY, max_output_tokens=len("<think>hm"))
 
-    (item,) = answer.output
-    assert (answer.status, item.type, item.status) == ("incomplete", "reasoning", "incomplete")
+    (item,) = response.output
+    assert (response.status, item.type, item.status) == ("incomplete", "reasoning", "incomplete")
     assert item.type == "reasoning"
     assert item.content[0].text == "hm"
-    assert answer.output_text == ""
+    assert response.output_text == ""
     assert events[-1].type == "response.incomplete"
 
 
-async def test_thoughts_are_taken_back_as_those_of_the_next_turn() -> None:
+async def test_reasoning_items_belong_to_the_next_message_or_call() -> None:
     summary = [{"type": "summary_text", "text": "B"}]
-    turns = await turns_of(
-        thought("A"),
+    turns = await rendered_input(
+        reasoning_item("A"),
         {"role": "assistant", "content": "Wait."},
         call("1"),
         {"type": "reasoning", "summary": summary},
@@ -172,9 +175,9 @@ async def test_thoughts_are_taken_back_as_those_of_the_next_turn() -> None:
         call("3"),
         {"type": "function_call_output", "call_id": "1", "output": "sun"},
         {"type": "reasoning", "summary": []},
-        thought("C"),
+        reasoning_item("C"),
         {"role": "user", "content": "Go"},
-        thought("D", status="incomplete"),
+        reasoning_item("D", status="incomplete"),
     )
 
     assert turns == (
@@ -183,19 +186,20 @@ async def test_thoughts_are_taken_back_as_those_of_the_next_turn() -> None:
     )
 
 
-async def test_the_output_of_an_answer_with_thoughts_is_input_of_the_next() -> None:
-    types = pytest.importorskip("openai.types.responses")
-    answer = await respond(REPLY)
-    theirs = types.Response.model_validate_json(answer.model_dump_json())
-    fields = [item.model_dump() for item in answer.output]
+async def test_output_with_reasoning_can_be_sent_back_as_input() -> None:
+    response = await respond(REPLY)
+    openai_response = openai.types.responses.Response.model_validate_json(
+        response.model_dump_json()
+    )
+    fields = [item.model_dump() for item in response.output]
 
-    for items in (answer.output, theirs.output, fields):
-        assert await turns_of(*items) == "[assistant:hm|Hi|]"
+    for items in (response.output, openai_response.output, fields):
+        assert await rendered_input(*items) == "[assistant:hm|Hi|]"
 
 
-async def test_thoughts_are_dropped_where_the_template_has_no_place_for_them() -> None:
-    turns = await turns_of(
-        thought("A"),
+async def test_reasoning_is_dropped_if_the_template_does_not_render_it() -> None:
+    turns = await rendered_input(
+        reasoning_item("A"),
         {"role": "assistant", "content": "Hi"},
         template="{% for m in messages %}[{{ m.content }}]{% endfor %}",
     )
@@ -203,24 +207,24 @@ async def test_thoughts_are_dropped_where_the_template_has_no_place_for_them() -
     assert turns == "[Hi]"
 
 
-async def test_a_summary_may_be_asked_for_and_is_empty() -> None:
-    answer = await respond(REPLY, reasoning={"summary": "auto"})
+async def test_a_requested_summary_is_empty() -> None:
+    response = await respond(REPLY, reasoning={"summary": "auto"})
 
-    assert answer.reasoning == {"summary": "auto"}
-    assert answer.output[0].model_dump()["summary"] == []
+    assert response.reasoning == {"summary": "auto"}
+    assert response.output[0].model_dump()["summary"] == []
 
 
 @pytest.mark.parametrize(
     ("item", "param"),
     [
         ({"type": "reasoning"}, "input[0].summary"),
-        (thought("A", colour=1), "input[0].colour"),
-        (thought("A", encrypted_content="x"), "input[0].encrypted_content"),
-        (thought("A", content=[{"type": "text", "text": ""}]), "input[0].content[0].type"),
+        (reasoning_item("A", colour=1), "input[0].colour"),
+        (reasoning_item("A", encrypted_content="x"), "input[0].encrypted_content"),
+        (reasoning_item("A", content=[{"type": "text", "text": ""}]), "input[0].content[0].type"),
     ],
 )
-async def test_an_item_that_is_wrong_is_named(item: dict[str, Any], param: str) -> None:
+async def test_an_invalid_item_is_named(item: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        await turns_of(item)
+        await rendered_input(item)
 
     assert caught.value.param == param

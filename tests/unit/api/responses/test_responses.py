@@ -1,4 +1,4 @@
-"""Responses: their shape, their events, their way through the chat."""
+"""Responses: wire format, events, input items and errors."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ TOOLS = [{"type": "function", "name": "weather", "parameters": {"type": "object"
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"}}</tool_call>'
 
 
-async def respond(core: FakeCore, given: Any = "Hello", **options: Any) -> Response:  # noqa: ANN401
+async def respond(core: FakeCore, input_: Any = "Hello", **options: Any) -> Response:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        answer: Response = await engine.responses.create(input=given, **options)
-        return answer
+        response: Response = await engine.responses.create(input=input_, **options)
+        return response
 
 
-async def stream(core: FakeCore, given: Any = "Hello", **options: Any) -> list[ResponseEvent]:  # noqa: ANN401
+async def stream(core: FakeCore, input_: Any = "Hello", **options: Any) -> list[ResponseEvent]:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        events = await engine.responses.create(input=given, stream=True, **options)
+        events = await engine.responses.create(input=input_, stream=True, **options)
         return [event async for event in events]
 
 
-async def prompt_of(given: Any, **options: Any) -> str:  # noqa: ANN401
+async def rendered_prompt(input_: Any, **options: Any) -> str:  # noqa: ANN401
     core = FakeCore()
-    await respond(core, given, **options)
+    await respond(core, input_, **options)
     return bytes(core.prompts[0]).decode()
 
 
-async def test_a_response_has_openais_shape() -> None:
-    answer = await respond(FakeCore(["abc"]), model="mine", request_id="resp_1")
+async def test_a_response_has_openais_format() -> None:
+    response = await respond(FakeCore(["abc"]), model="mine", request_id="resp_1")
 
-    dump = answer.model_dump()
+    dump = response.model_dump()
     item_id = dump["output"][0].pop("id")
     assert item_id.startswith("msg_")
     assert dump["output"] == [
@@ -54,14 +54,14 @@ async def test_a_response_has_openais_shape() -> None:
     assert (dump["id"], dump["object"], dump["status"]) == ("resp_1", "response", "completed")
     assert dump["usage"]["output_tokens"] == 3
     assert dump["usage"]["total_tokens"] == dump["usage"]["input_tokens"] + 3
-    assert answer.output_text == "abc"
+    assert response.output_text == "abc"
 
 
-async def test_events_come_in_openais_order_and_are_numbered() -> None:
+async def test_events_are_numbered_and_in_openais_order() -> None:
     events = await stream(FakeCore(["Hi " + CALL]), tools=TOOLS)
 
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert [kind for kind, _ in groupby(event.type for event in events)] == [
+    assert [event_type for event_type, _ in groupby(event.type for event in events)] == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",
@@ -83,40 +83,40 @@ async def test_the_events_add_up_to_the_response() -> None:
 
     last = events[-1].response
     assert last is not None
-    by_kind = {event.type: event for event in events}
+    by_type = {event.type: event for event in events}
     done = [event.item for event in events if event.type == "response.output_item.done"]
     message, call = last.output
     assert done == last.output
     assert (message.type, call.type) == ("message", "function_call")
     assert (
         "".join(event.delta or "" for event in events if event.type == "response.output_text.delta")
-        == by_kind["response.output_text.done"].text
+        == by_type["response.output_text.done"].text
         == last.output_text
     )
-    arguments = by_kind["response.function_call_arguments.done"].arguments
+    arguments = by_type["response.function_call_arguments.done"].arguments
     assert json.loads(arguments or "") == {"city": "Bern"}
     assert call.type == "function_call"
     assert (call.name, call.arguments) == ("weather", arguments)
 
 
-async def test_an_answer_that_is_cut_is_incomplete() -> None:
-    answer = await respond(FakeCore(["abcdef"]), max_output_tokens=2)
+async def test_a_truncated_response_is_incomplete() -> None:
+    response = await respond(FakeCore(["abcdef"]), max_output_tokens=2)
     events = await stream(FakeCore(["abcdef"]), max_output_tokens=2)
 
-    assert (answer.status, answer.output[0].status) == ("incomplete", "incomplete")
-    assert answer.incomplete_details is not None
-    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert (response.status, response.output[0].status) == ("incomplete", "incomplete")
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
     assert events[-1].type == "response.incomplete"
 
 
-async def test_a_text_is_what_a_user_says() -> None:
-    assert await prompt_of("Hello", instructions="Be brief.") == (
+async def test_a_string_is_a_user_message() -> None:
+    assert await rendered_prompt("Hello", instructions="Be brief.") == (
         "<|im_start|>system\nBe brief.<|im_end|>\n"
         "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
-async def test_items_are_the_turns_of_a_chat() -> None:
+async def test_items_are_converted_to_chat_messages() -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
         {"type": "message", "role": "assistant", "content": "Wait."},
@@ -130,7 +130,7 @@ async def test_items_are_the_turns_of_a_chat() -> None:
         },
     ]
 
-    prompt = await prompt_of(items, tools=TOOLS)
+    prompt = await rendered_prompt(items, tools=TOOLS)
 
     assert prompt.endswith(
         "<|im_start|>user\nWeather?<|im_end|>\n"
@@ -142,12 +142,12 @@ async def test_items_are_the_turns_of_a_chat() -> None:
     )
 
 
-async def test_the_output_of_an_answer_is_input_of_the_next() -> None:
-    answer = await respond(FakeCore(["So " + CALL]), tools=TOOLS)
-    fields = [item.model_dump() for item in answer.output]
+async def test_output_items_can_be_sent_back_as_input() -> None:
+    response = await respond(FakeCore(["So " + CALL]), tools=TOOLS)
+    fields = [item.model_dump() for item in response.output]
 
-    for items in (answer.output, fields):
-        prompt = await prompt_of(list(items), tools=TOOLS)
+    for items in (response.output, fields):
+        prompt = await rendered_prompt(list(items), tools=TOOLS)
         assert "assistant\nSo<tool_call>" in prompt.replace("So ", "So")
 
 
@@ -165,17 +165,17 @@ async def test_the_output_of_an_answer_is_input_of_the_next() -> None:
         ({"temperature": 3.0}, "temperature"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
-        ({"given": []}, "input"),
-        ({"given": [{"type": "item_reference", "id": "r"}]}, "input[0]"),
-        ({"given": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
-        ({"given": [{"type": "function_call", "call_id": "1"}]}, "input[0].name"),
+        ({"input_": []}, "input"),
+        ({"input_": [{"type": "item_reference", "id": "r"}]}, "input[0]"),
+        ({"input_": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
+        ({"input_": [{"type": "function_call", "call_id": "1"}]}, "input[0].name"),
     ],
 )
-async def test_a_field_that_is_wrong_or_not_supported_is_named(
+async def test_an_invalid_or_unsupported_field_is_named(
     options: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(BadRequestError) as caught:
-        await respond(FakeCore(), **{"given": "Hello", **options})
+        await respond(FakeCore(), **{"input_": "Hello", **options})
 
     assert caught.value.param is not None
     assert caught.value.param.startswith(param)
@@ -191,7 +191,7 @@ async def test_a_field_that_is_wrong_or_not_supported_is_named(
         ({"max_output_tokens": 0}, "max_output_tokens"),
     ],
 )
-async def test_what_chat_refuses_is_named_as_in_a_response(
+async def test_errors_of_the_chat_request_name_the_response_field(
     options: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(BadRequestError) as caught:
@@ -225,7 +225,7 @@ async def test_what_chat_refuses_is_named_as_in_a_response(
         ("temperature", "temperature"),
     ],
 )
-def test_every_path_of_a_chat_is_one_of_a_response(path: str, param: str) -> None:
+def test_chat_paths_are_converted_to_response_paths(path: str, param: str) -> None:
     request = parse_response_request(
         {
             "instructions": "Be brief.",
@@ -240,7 +240,7 @@ def test_every_path_of_a_chat_is_one_of_a_response(path: str, param: str) -> Non
         }
     )
 
-    assert request.item_chat().path(path) == param
+    assert request.item_chat().to_response_path(path) == param
 
 
 async def test_options_reach_the_core() -> None:
@@ -252,7 +252,7 @@ async def test_options_reach_the_core() -> None:
     assert options.stop == ("x",)
 
 
-async def test_a_stream_that_is_left_cancels_its_request() -> None:
+async def test_leaving_the_stream_early_cancels_the_request() -> None:
     core = FakeCore(["abc"], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         events = await engine.responses.create(input="Hello", stream=True)
@@ -262,17 +262,17 @@ async def test_a_stream_that_is_left_cancels_its_request() -> None:
     assert core.cancelled == [1]
 
 
-async def test_an_error_is_raised_and_no_event() -> None:
+async def test_errors_are_raised_instead_of_being_events() -> None:
     with pytest.raises(PromptTooLongError):
         await respond(FakeCore(), "x" * 2000)
     with pytest.raises(EngineDeadError):
         await stream(FakeCore(["abc"], dies_at_step=2))
 
 
-def test_blocking_callers_have_responses_too() -> None:
+def test_the_blocking_engine_has_responses() -> None:
     with MLCEngine(loader=fake_loader(FakeCore(["abc"]))) as engine:
-        answer = engine.responses.create(input="Hello")
-        kinds = [event.type for event in engine.responses.create(input="Hello", stream=True)]
+        response = engine.responses.create(input="Hello")
+        event_types = [event.type for event in engine.responses.create(input="Hello", stream=True)]
 
-    assert answer.output_text == "abc"
-    assert kinds[-1] == "response.completed"
+    assert response.output_text == "abc"
+    assert event_types[-1] == "response.completed"
