@@ -44,9 +44,8 @@ def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
         case "last":
             pooled = states[-1]
 
-    vector: NDArray[np.float32] = pooled.astype(
-        np.float32
-    )  # A copy, which does not keep `states` alive.
+    # `astype` copies, so that the vector does not keep `states` alive.
+    vector: NDArray[np.float32] = pooled.astype(np.float32)
     return vector
 
 

@@ -48,7 +48,7 @@ class GrammarCompiler(Protocol):
 
 @final
 class GrammarCache:
-    """A least-recently-used cache of one model's compiled grammars, usable by all event loops.
+    """A least-recently-used cache of one model's compiled grammars, shared by event loops.
 
     Args:
         create_compiler: Returns the compiler; called for the first grammar, in the thread that

@@ -189,7 +189,7 @@ TOOL_FORMATS = (
 
 
 def find_tool_format(template_source: str) -> ToolFormat | None:
-    """Return the format that a chat template teaches, or None if the template has no known one."""
+    """Return the first known format that matches a chat template, or None."""
     for tool_format in TOOL_FORMATS:
         if all(text in template_source for text in tool_format.signature) and not any(
             text in template_source for text in tool_format.excludes

@@ -68,7 +68,7 @@ def tool_grammar(
 
 @final
 class _LiteralWriter:
-    """Writer of fixed text as Lark, with special tokens for the markers that are such."""
+    """Converter of fixed text to Lark expressions, in which special tokens are matched by id."""
 
     def __init__(
         self, markers: Sequence[str], special_token_id: Callable[[str], int | None]

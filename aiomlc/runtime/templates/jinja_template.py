@@ -22,8 +22,8 @@ from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
-# Marks the end of the final message's content within a prompt; private-use characters, which
-# templates do not change.
+# Appended to the final message's content, to find its end within the prompt. These are private-use
+# characters, which templates do not change.
 _END_OF_CONTENT = "\ue000\ue001\ue000"
 # The exceptions that a template can raise for a value that its author did not expect.
 _TEMPLATE_FAILURES = (
@@ -150,7 +150,7 @@ class ChatTemplate:
 
 
 class _GenerationTag(Extension):
-    """The tag `{% generation %}`, which marks assistant output for training. Renders its body."""
+    """The tag `{% generation %}`, which marks assistant output for training and is ignored here."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja declares it so.
 

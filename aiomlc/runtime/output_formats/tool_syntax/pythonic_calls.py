@@ -197,7 +197,7 @@ def _dotted_name(node: ast.expr) -> str:
 
 
 class _JsonConstants(ast.NodeTransformer):
-    """Replacement of `true`, `false` and `null`, which models also generate, by constants."""
+    """A transformer that replaces the JSON names `true`, `false` and `null` by constants."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id not in _JSON_CONSTANTS:

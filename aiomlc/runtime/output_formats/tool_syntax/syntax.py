@@ -37,12 +37,12 @@ class Call(NamedTuple):
 
 
 class PartialCall(NamedTuple):
-    """A call whose arguments, a JSON object that is still incomplete, start at index `end`."""
+    """A call whose arguments can be streamed: a JSON object that starts at index `end`."""
 
     name: str
     end: int
-    #: Takes the text after the arguments so far. Return the index where the call ends in this
-    #: text, or None while the call is incomplete.
+    #: Returns the index where the call ends in the text after the arguments, or None while the
+    #: call is incomplete.
     find_call_end: Callable[[str], int | None]
     call_id: str | None = None  #: None if the model did not generate an id.
 
@@ -71,7 +71,7 @@ ParseStep = PartialCall | CompleteCalls | NotACall
 
 
 class CallContext(NamedTuple):
-    """What a parser needs to know about the surroundings of a call."""
+    """The markers around a call and the functions that it may name."""
 
     end_marker: str  #: The end marker of the tool format; may be empty.
     has_start_marker: bool  #: Whether the start marker of the tool format precedes the call.
@@ -82,9 +82,9 @@ class CallParser(Protocol):
     """Incremental parser of one call, or of one list of calls."""
 
     def parse(self, text: str) -> ParseStep | None:
-        """Parse the text so far; return None while it is undecided.
+        """Parse the text so far; return None while the result is undecided.
 
-        Each call passes the text of the previous call, possibly extended.
+        `text` starts with the text of the previous invocation.
         """
 
 

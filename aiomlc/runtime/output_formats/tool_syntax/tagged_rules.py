@@ -18,7 +18,7 @@ from aiomlc.runtime.output_formats.tool_syntax.typed_value import (
     with_definitions,
 )
 
-# The schema keywords that can be enforced on unquoted strings.
+# The schema keywords that are supported for unquoted strings.
 _STRING_KEYWORDS = {
     *("const", "default", "deprecated", "description", "enum", "examples", "title", "type"),
 }
