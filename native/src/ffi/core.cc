@@ -1,6 +1,6 @@
 /*!
  * \file ffi/core.cc
- * \brief The engine as FFI globals: convert, call, convert.
+ * \brief The engine as FFI globals: converts arguments and results.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
@@ -38,8 +38,8 @@ class ModelObj : public ffi::Object {
       : model(std::move(model)) {
     if (faults.has_value()) faulty_ = std::make_unique<FaultyModel>(this->model.get(), *faults);
   }
-  /*! \brief What an engine is to use. */
-  Model* served() const {
+  /*! \brief The model for the engine, with injected faults if there are any. */
+  Model* engine_model() const {
     return faulty_ == nullptr ? static_cast<Model*>(model.get()) : faulty_.get();
   }
   std::unique_ptr<TvmModel> model;
@@ -57,14 +57,14 @@ class ModelRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(ModelRef, ffi::ObjectRef, ModelObj);
 };
 
-/*! \brief An engine together with the models it needs alive. */
+/*! \brief An engine that keeps its models alive. */
 class CoreObj : public ffi::Object {
  public:
   CoreObj(ModelRef model, ffi::Optional<ModelRef> draft_model, Vocabulary vocabulary,
           const EngineOptions& options)
       : model_(std::move(model)),
         draft_model_(std::move(draft_model)),
-        engine(model_->served(), std::move(vocabulary), options) {}
+        engine(model_->engine_model(), std::move(vocabulary), options) {}
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("aiomlc.Core", CoreObj, ffi::Object);
 
@@ -90,9 +90,9 @@ T Read(const Options& options, const char* key) {
   return options[key].cast<T>();
 }
 
-/*! \brief Call into the engine; its errors become the Python classes of the same name. */
+/*! \brief Call the engine, and translate an EngineError to the Python class of the same name. */
 template <typename Call>
-auto Guarded(Call call) -> decltype(call()) {
+auto TranslateErrors(Call call) -> decltype(call()) {
   try {
     return call();
   } catch (const EngineError& error) {
@@ -108,7 +108,7 @@ std::optional<Faults> ReadFaults(const ffi::Optional<Options>& faults) {
                 .nan_every = Read<int64_t>(*faults, "nan_every")};
 }
 
-/*! \param faults Of tests only: what is to go wrong. */
+/*! \param faults Faults to inject, for tests. */
 ModelRef OpenModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& params,
                    const Options& sizes, int num_threads, const ffi::Optional<Options>& faults) {
   ModelShape shape;
@@ -119,14 +119,17 @@ ModelRef OpenModel(const ffi::Module& library, const ffi::Array<ffi::Tensor>& pa
   shape.max_total_tokens = Read<int64_t>(sizes, "max_total_tokens");
   auto model = std::make_unique<TvmModel>(library, params, shape, num_threads);
   if (faults.has_value() && Read<bool>(*faults, "allocation_fails_at_load")) {
-    ThrowNoRoom(shape, "a fault on purpose");
+    ThrowCacheAllocationError(shape, "injected fault");
   }
   return ModelRef(std::move(model), ReadFaults(faults));
 }
 
-/*! \brief The logits of each row's last token, a view that the next call overwrites. */
-ffi::Tensor ForwardByHand(const ModelRef& model, const ffi::Shape& sequence_ids,
-                          const ffi::Shape& append_lengths, const ffi::Shape& token_ids) {
+/*!
+ * \brief Run one forward pass without an engine.
+ * \return The logits of each row's last token, valid until the next call.
+ */
+ffi::Tensor RunForward(const ModelRef& model, const ffi::Shape& sequence_ids,
+                       const ffi::Shape& append_lengths, const ffi::Shape& token_ids) {
   ForwardInput input;
   input.sequence_ids.assign(sequence_ids.begin(), sequence_ids.end());
   input.append_lengths.assign(append_lengths.begin(), append_lengths.end());
@@ -150,8 +153,9 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_m
   engine_options.speculative_mode =
       static_cast<SpeculativeMode>(Read<int64_t>(options, "speculative_mode"));
   engine_options.draft_length = Read<int64_t>(options, "draft_length");
-  if (draft_model.has_value()) engine_options.draft_model = draft_model.value()->served();
-  return Guarded([&] { return CoreRef(model, draft_model, std::move(tokens), engine_options); });
+  if (draft_model.has_value()) engine_options.draft_model = draft_model.value()->engine_model();
+  return TranslateErrors(
+      [&] { return CoreRef(model, draft_model, std::move(tokens), engine_options); });
 }
 
 LogitOptions ToLogitOptions(const Options& options) {
@@ -171,26 +175,27 @@ std::optional<double> ReadSeconds(const Options& options, const char* key) {
 }
 
 /*!
- * \brief A processor in Python.
- * \param call Gets the token ids since its last call, and changes `buffer`. \return Whether it
- * could.
- * \param buffer float32[vocab_size] that Python owns: whatever a caller keeps stays memory.
+ * \brief Wrap a Python logits processor.
+ * \param call Takes the token ids since its last call, changes the logits in `buffer` and returns
+ *     whether it succeeded.
+ * \param buffer float32[vocab_size], owned by Python, so that references kept by the processor stay
+ *     valid.
  */
 LogitsProcessor ToLogitsProcessor(const ffi::Function& call, const ffi::Tensor& buffer) {
-  return [call, buffer, num_told = size_t{0}](std::span<const int32_t> token_ids,
-                                              std::span<float> logits) mutable {
-    float* shared = static_cast<float*>(buffer.data_ptr());
-    std::copy(logits.begin(), logits.end(), shared);
-    const std::span<const int32_t> fresh = token_ids.subspan(num_told);
-    num_told = token_ids.size();
+  return [call, buffer, num_passed = size_t{0}](std::span<const int32_t> token_ids,
+                                                std::span<float> logits) mutable {
+    float* buffer_logits = static_cast<float*>(buffer.data_ptr());
+    std::copy(logits.begin(), logits.end(), buffer_logits);
+    const std::span<const int32_t> new_ids = token_ids.subspan(num_passed);
+    num_passed = token_ids.size();
     try {
-      if (!call(ffi::Shape(fresh.begin(), fresh.end())).cast<bool>()) {
+      if (!call(ffi::Shape(new_ids.begin(), new_ids.end())).cast<bool>()) {
         throw LogitsProcessorError("a logits processor failed");
       }
     } catch (const ffi::Error& error) {
       throw LogitsProcessorError(error.what());
     }
-    std::copy_n(shared, logits.size(), logits.begin());
+    std::copy_n(buffer_logits, logits.size(), logits.begin());
   };
 }
 
@@ -232,12 +237,12 @@ SequenceOptions ToSequenceOptions(const Options& options) {
   return result;
 }
 
-/*! \brief Queue a prompt of int32 token ids in the machine's byte order. */
+/*! \brief Submit a prompt of int32 token ids in native byte order. */
 int64_t Submit(const CoreRef& core, const ffi::Bytes& prompt, const Options& options) {
   std::vector<int32_t> prompt_ids(prompt.size() / sizeof(int32_t));
   std::copy_n(prompt.data(), prompt_ids.size() * sizeof(int32_t),
               reinterpret_cast<char*>(prompt_ids.data()));
-  return Guarded(
+  return TranslateErrors(
       [&] { return core->engine.Submit(std::move(prompt_ids), ToSequenceOptions(options)); });
 }
 
@@ -246,7 +251,8 @@ void Put(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/*! \brief For each token its id and log-probability, then the number and list of alternatives. */
+/*! \brief Serialize for each token its id, log-probability, number of alternatives and
+ * alternatives. */
 std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   std::string out;
   for (const TokenLogprobs& token : logprobs) {
@@ -261,8 +267,10 @@ std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   return out;
 }
 
-/*! \brief Everything since the last call, in the layout that
- * `aiomlc/runtime/native/record_codec.py` reads; a notice is the error of sequence -1. */
+/*!
+ * \brief Return the records and notices since the last call, serialized for
+ * `aiomlc/runtime/native/record_codec.py`. A notice is a record of sequence -1 with an error.
+ */
 ffi::Bytes Drain(const CoreRef& core) {
   std::string out;
   std::vector<Record> records = core->engine.Drain();
@@ -311,7 +319,7 @@ Options ToMap(const LastAnswer& answer) {
           {"forced_tokens", answer.timing.forced_tokens}};
 }
 
-/*! \brief Size, count and seconds of each size that there was. */
+/*! \brief Flatten to [size, count, seconds] of each size that occurred. */
 ffi::Array<ffi::Any> ToArray(const StepsBySize& steps) {
   ffi::Array<ffi::Any> result;
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -323,19 +331,21 @@ ffi::Array<ffi::Any> ToArray(const StepsBySize& steps) {
   return result;
 }
 
-/*! \brief The guessed and the right tokens of each place that there was. */
-ffi::Shape ToShape(const std::array<DraftPositionCounts, 32>& places) {
+/*! \brief Flatten to [proposed, accepted] of each draft position that occurred. */
+ffi::Shape ToShape(const std::array<DraftPositionCounts, 32>& positions) {
   std::vector<int64_t> values;
-  for (const DraftPositionCounts& place : places) {
-    if (place.proposed == 0) break;
-    values.push_back(place.proposed);
-    values.push_back(place.accepted);
+  for (const DraftPositionCounts& counts : positions) {
+    if (counts.proposed == 0) break;
+    values.push_back(counts.proposed);
+    values.push_back(counts.accepted);
   }
   return ffi::Shape(values.begin(), values.end());
 }
 
-/*! \brief Events from a number on: the first one's number, and then each in the layout that
- * `aiomlc/runtime/native/record_codec.py` reads. */
+/*!
+ * \brief Return the events from number `from`, serialized for
+ * `aiomlc/runtime/native/record_codec.py`: the number of the first event, then the events.
+ */
 ffi::Bytes ReadTrace(const CoreRef& core, int64_t from) {
   std::string out;
   const EventBatch batch = core->engine.trace().Read(from);
@@ -407,7 +417,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
            [](const ModelRef& model, int64_t id) { model->model->RemoveSequence(id); })
       .def("aiomlc.model_free_pages",
            [](const ModelRef& model) { return model->model->FreePages(); })
-      .def("aiomlc.model_forward", ForwardByHand)
+      .def("aiomlc.model_forward", RunForward)
       .def("aiomlc.core_create", CreateCore)
       .def("aiomlc.core_submit", Submit)
       .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
@@ -415,11 +425,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.core_resume", [](const CoreRef& core, int64_t id) { core->engine.Resume(id); })
       .def("aiomlc.core_unpin", [](const CoreRef& core, int64_t id) { core->engine.Unpin(id); })
       .def("aiomlc.core_reset", [](const CoreRef& core) { core->engine.Reset(); })
-      .def("aiomlc.core_run", [](const CoreRef& core) { Guarded([&] { core->engine.Run(); }); })
+      .def("aiomlc.core_run",
+           [](const CoreRef& core) { TranslateErrors([&] { core->engine.Run(); }); })
       .def("aiomlc.core_stop", [](const CoreRef& core) { core->engine.Stop(); })
-      .def("aiomlc.core_close", [](const CoreRef& core) { Guarded([&] { core->engine.Close(); }); })
+      .def("aiomlc.core_close",
+           [](const CoreRef& core) { TranslateErrors([&] { core->engine.Close(); }); })
       .def("aiomlc.core_step",
-           [](const CoreRef& core) { return Guarded([&] { return core->engine.Step(); }); })
+           [](const CoreRef& core) { return TranslateErrors([&] { return core->engine.Step(); }); })
       .def("aiomlc.core_drain", Drain)
       .def("aiomlc.core_wake_fd", [](const CoreRef& core) { return core->engine.wake_fd(); })
       .def("aiomlc.core_failure",

@@ -1,6 +1,6 @@
 /*!
  * \file ffi/encoder.cc
- * \brief An encoder as FFI globals.
+ * \brief The encoder as FFI globals.
  */
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
@@ -41,7 +41,7 @@ EncoderRef OpenEncoder(const ffi::Module& library, const ffi::Array<ffi::Tensor>
   return EncoderRef(std::make_unique<TvmEncoder>(library, params, num_threads));
 }
 
-/*! \brief int32 values in the machine's byte order. */
+/*! \brief Convert int32 values in native byte order. */
 std::vector<int32_t> ToIntegers(const ffi::Bytes& bytes) {
   std::vector<int32_t> values(bytes.size() / sizeof(int32_t));
   std::copy_n(bytes.data(), values.size() * sizeof(int32_t),

@@ -1,6 +1,6 @@
 /*!
  * \file ffi/experts.cc
- * \brief The mixture of experts that a compiled library calls, as FFI globals. Outputs come last.
+ * \brief The mixture-of-experts kernel as FFI globals for compiled libraries. Outputs come last.
  */
 #include "kernels/moe/experts.h"
 
@@ -27,7 +27,7 @@ const void* MatricesOf(const TensorArguments& args, const ExpertsCall& call,
   return args.Data<uint8_t>(packed, name);
 }
 
-/*! \brief The tensors that all functions have. */
+/*! \brief The tensor arguments of all functions. */
 struct Tensors {
   TensorView x, logits, gate_up, down, out;
 };
@@ -45,12 +45,13 @@ ExpertsCall CallOf(const TensorArguments& args, WeightFormat format, const Tenso
   call.rows = x.size(0);
   call.size = x.size(1);
   call.inner = inner;
-  args.Require(call.size > 0 && call.size % kTileRows == 0, "x has rows of ", call.size,
-               ", not a multiple of ", kTileRows);
-  args.Require(inner > 0 && inner % kTileRows == 0, "inner is ", inner, ", not a multiple of ",
-               kTileRows);
-  args.Require(choice.per_row > 0 && choice.per_row <= logits.size(1), "per_row is ",
-               choice.per_row, " of ", logits.size(1), " experts");
+  args.Require(call.size > 0 && call.size % kTileRows == 0,
+               "the last axis of x must be a positive multiple of ", kTileRows, ", got ",
+               call.size);
+  args.Require(inner > 0 && inner % kTileRows == 0, "inner must be a positive multiple of ",
+               kTileRows, ", got ", inner);
+  args.Require(choice.per_row > 0 && choice.per_row <= logits.size(1),
+               "per_row must be between 1 and ", logits.size(1), ", got ", choice.per_row);
   call.logits = args.Data<float>(logits, "logits");
   call.x = args.Data<float>(x, "x");
   call.gate_up = MatricesOf(args, call, tensors.gate_up, "gate_up", 2 * inner, call.size);

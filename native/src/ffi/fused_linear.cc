@@ -1,6 +1,6 @@
 /*!
  * \file ffi/fused_linear.cc
- * \brief The fused linear layers that a compiled library calls, as FFI globals. Outputs come last.
+ * \brief The fused linear kernels as FFI globals for compiled libraries. Outputs come last.
  */
 #include "kernels/linear/fused_linear.h"
 
@@ -22,7 +22,7 @@ AddNormCall NormOf(const TensorArguments& args, const TensorView& x, const Tenso
                    const TensorView& weight, double eps, const TensorView& out_residual) {
   args.RequireShape(x, "x", {kAny, kAny});
   const int64_t size = x.size(1);
-  args.Require(size > 0, "x has no last axis");
+  args.Require(size > 0, "the last axis of x must not be empty");
   args.RequireShape(residual, "residual", {x.size(0), size});
   args.RequireShape(weight, "weight", {size});
   args.RequireShape(out_residual, "out_residual", {x.size(0), size});
@@ -75,8 +75,8 @@ void CallFeedForward(const char* name, Activation activation, TensorView x, Tens
                      TensorView down, TensorView out, TensorView out_residual) {
   const TensorArguments args(name);
   const AddNormCall norm = NormOf(args, x, residual, weight, eps, out_residual);
-  args.Require(inner > 0 && inner % kTileRows == 0, "inner is ", inner, ", not a multiple of ",
-               kTileRows);
+  args.Require(inner > 0 && inner % kTileRows == 0, "inner must be a positive multiple of ",
+               kTileRows, ", got ", inner);
   args.RequireShape(out, "out", {norm.rows, norm.size});
   AddNormFeedForward(ThreadPool::Current(), norm,
                      MatrixOf(args, gate_up, "gate_up", 2 * inner, norm.size), inner, activation,

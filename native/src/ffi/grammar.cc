@@ -1,6 +1,6 @@
 /*!
  * \file ffi/grammar.cc
- * \brief The grammar compiler as FFI globals: convert, call, convert.
+ * \brief The grammar compiler as FFI globals: converts arguments and results.
  */
 #include "ffi/grammar.h"
 
@@ -41,7 +41,7 @@ class GrammarCompilerRef : public ffi::ObjectRef {
 };
 
 template <typename Call>
-auto Guarded(Call call) -> decltype(call()) {
+auto TranslateErrors(Call call) -> decltype(call()) {
   try {
     return call();
   } catch (const GrammarError& error) {
@@ -51,13 +51,13 @@ auto Guarded(Call call) -> decltype(call()) {
 
 std::vector<int32_t> ToInt32(const ffi::Bytes& packed) {
   std::vector<int32_t> values(packed.size() / sizeof(int32_t));
-  // Not memcpy, here and below: its arguments must not be null, which those of nothing may be.
+  // Not memcpy, here and below: the data pointer of an empty value may be null.
   std::copy_n(packed.data(), values.size() * sizeof(int32_t),
               reinterpret_cast<char*>(values.data()));
   return values;
 }
 
-/*! \param merges int32[n, 3] in the machine's byte order: left, right, merged. */
+/*! \param merges int32[n, 3] in native byte order: left, right, merged. */
 BytePairEncoder ToEncoder(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, int64_t>& characters,
                           const ffi::Bytes& bytes) {
   std::vector<Merge> rules(merges.size() / sizeof(Merge));
@@ -74,7 +74,7 @@ BytePairEncoder ToEncoder(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, i
   return BytePairEncoder(rules, std::move(character_ids), byte_ids);
 }
 
-/*! \brief An encoder, by its parts, for tests. */
+/*! \brief Encode text with a temporary encoder, for tests. */
 ffi::Shape Encode(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, int64_t>& characters,
                   const ffi::Bytes& bytes, const ffi::Bytes& text) {
   const std::vector<int32_t> ids =
@@ -82,7 +82,7 @@ ffi::Shape Encode(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, int64_t>&
   return ffi::Shape(ids.begin(), ids.end());
 }
 
-/*! \param merges Empty for a tokenizer that is not cut by merges. */
+/*! \param merges Empty for a tokenizer without byte-pair merges. */
 GrammarCompilerRef CreateCompiler(const ffi::String& library_path,
                                   const ffi::Array<ffi::Bytes>& tokens,
                                   const ffi::Shape& stop_token_ids, const ffi::Bytes& merges,
@@ -92,12 +92,12 @@ GrammarCompilerRef CreateCompiler(const ffi::String& library_path,
   for (const ffi::Bytes& token : tokens) vocabulary.tokens.emplace_back(token.data(), token.size());
   vocabulary.stop_token_ids.assign(stop_token_ids.begin(), stop_token_ids.end());
   if (merges.size() > 0) vocabulary.encoder = ToEncoder(merges, characters, bytes);
-  return Guarded([&] { return GrammarCompilerRef(library_path, std::move(vocabulary)); });
+  return TranslateErrors([&] { return GrammarCompilerRef(library_path, std::move(vocabulary)); });
 }
 
 GrammarRef Compile(const GrammarCompilerRef& compiler, const ffi::String& kind,
                    const ffi::String& source) {
-  return Guarded([&] { return GrammarRef(compiler->compiler.Compile(kind, source)); });
+  return TranslateErrors([&] { return GrammarRef(compiler->compiler.Compile(kind, source)); });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

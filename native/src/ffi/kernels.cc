@@ -1,6 +1,6 @@
 /*!
  * \file ffi/kernels.cc
- * \brief The kernels that a compiled library calls, as FFI globals. Outputs come last.
+ * \brief The kernels as FFI globals for compiled libraries. Outputs come last.
  */
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -24,14 +24,14 @@ using ffi::TensorView;
 
 constexpr int64_t kAny = TensorArguments::kAny;
 
-/*! \brief A tensor read as rows along its last axis. */
+/*! \brief The shape of a tensor, viewed as rows along its last axis. */
 struct RowShape {
   int64_t rows;
   int64_t size;
 };
 
 RowShape RowsOf(const TensorArguments& args, const TensorView& tensor, const char* name) {
-  args.Require(tensor.ndim() > 0 && tensor.size(-1) > 0, name, " has no last axis");
+  args.Require(tensor.ndim() > 0 && tensor.size(-1) > 0, name, " must have a non-empty last axis");
   return {tensor.numel() / tensor.size(-1), tensor.size(-1)};
 }
 
@@ -50,9 +50,10 @@ void CallEmbed(const std::string& name, WeightFormat format, TensorView ids, Ten
   args.RequireShape(packed, "packed", {kAny});
   args.RequireShape(out, "out", {ids.size(0), kAny});
   const int64_t hidden = out.size(1);
-  args.Require(hidden > 0, "out has no last axis");
+  args.Require(hidden > 0, "the last axis of out must not be empty");
   const auto tile_bytes = static_cast<int64_t>(PackedMatrixBytes(format, kTileRows, hidden));
-  args.Require(packed.size(0) % tile_bytes == 0, "packed does not hold rows of out's size");
+  args.Require(packed.size(0) % tile_bytes == 0, "packed must hold whole tiles of rows of ", hidden,
+               " elements");
   const int64_t padded_vocab = packed.size(0) / tile_bytes * kTileRows;
   try {
     EmbedRows(ThreadPool::Current(), format, args.Data<uint8_t>(packed, "packed"), padded_vocab,
@@ -167,17 +168,17 @@ void CallPackedAttention(TensorView qkv, TensorView lengths, int64_t num_heads, 
   const TensorArguments args("aiomlc.cpu.packed_attention");
   args.RequireShape(qkv, "qkv", {kAny, kAny});
   args.RequireShape(lengths, "lengths", {kAny});
-  args.Require(num_heads > 0 && qkv.size(1) % (3 * num_heads) == 0, "qkv has no ", num_heads,
-               " heads");
+  args.Require(num_heads > 0 && qkv.size(1) % (3 * num_heads) == 0,
+               "the last axis of qkv must be a multiple of ", 3 * num_heads, ", got ", qkv.size(1));
   const HeadLayout heads{num_heads, num_heads, qkv.size(1) / (3 * num_heads)};
   args.RequireShape(out, "out", {qkv.size(0), num_heads * heads.head_dim});
   const std::span<const int32_t> sizes(args.Data<int32_t>(lengths, "lengths"), lengths.size(0));
   int64_t rows = 0;
   for (const int32_t size : sizes) {
-    args.Require(size > 0, "a length is ", size);
+    args.Require(size > 0, "lengths must be > 0, got ", size);
     rows += size;
   }
-  args.Require(rows == qkv.size(0), "lengths sum to ", rows, ", expected ", qkv.size(0));
+  args.Require(rows == qkv.size(0), "lengths must sum to ", qkv.size(0), ", got ", rows);
   const float scale = 1.0f / std::sqrt(static_cast<float>(heads.head_dim));
   AttendPacked(ThreadPool::Current(), heads, sizes, scale, args.Data<float>(qkv, "qkv"),
                args.Data<float>(out, "out"));
@@ -202,7 +203,7 @@ void CallScale(TensorView x, double factor, TensorView out) {
 void CallSoftCap(TensorView x, double cap, TensorView out) {
   const TensorArguments args("aiomlc.cpu.soft_cap");
   RequireRows(args, out, "out", RowsOf(args, x, "x"));
-  args.Require(cap > 0, "a cap of ", cap);
+  args.Require(cap > 0, "cap must be > 0, got ", cap);
   SoftCap(ThreadPool::Current(), args.Data<float>(x, "x"), static_cast<float>(cap), x.numel(),
           args.Data<float>(out, "out"));
 }
@@ -226,7 +227,7 @@ void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double
                 int64_t num_q_heads, int64_t num_kv_heads, TensorView out) {
   const TensorArguments args("aiomlc.cpu.qk_norm");
   args.Require(qkv.ndim() >= 2 && qkv.ndim() == out.ndim(),
-               "qkv and out must end in [heads, size]");
+               "qkv and out must have the shape [..., heads, head_dim]");
   const RowShape shape = RowsOf(args, qkv, "qkv");
   const HeadLayout heads{num_q_heads, num_kv_heads, shape.size};
   args.Require(num_q_heads >= 0 && num_kv_heads >= 0 && qkv.size(-2) == heads.num_heads() &&
@@ -254,7 +255,8 @@ void CallTakeRows(TensorView x, TensorView rows, TensorView out) {
   args.RequireShape(out, "out", {1, rows.size(0), x.size(2)});
   const int32_t* ids = args.Data<int32_t>(rows, "rows");
   for (int64_t i = 0; i < rows.size(0); ++i) {
-    args.Require(ids[i] >= 0 && ids[i] < x.size(1), "row ", ids[i], " of ", x.size(1));
+    args.Require(ids[i] >= 0 && ids[i] < x.size(1), "rows must be in [0, ", x.size(1), "), got ",
+                 ids[i]);
   }
   TakeRows(args.Data<float>(x, "x"), ids, rows.size(0), x.size(2), args.Data<float>(out, "out"));
 }

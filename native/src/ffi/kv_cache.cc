@@ -1,12 +1,13 @@
 /*!
  * \file ffi/kv_cache.cc
- * \brief The functions that TVM's paged KV cache calls, with the argument lists of TVM's own.
+ * \brief The kernels that TVM's paged KV cache calls, with the signatures that TVM expects.
  *
  * The log-sum-exp tensors are neither written nor read: see `LayerAttention`.
  */
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <optional>
@@ -27,7 +28,7 @@ using ffi::TensorView;
 
 constexpr int64_t kAny = TensorArguments::kAny;
 
-/*! \return How many elements `size` of them are without a scale, which counts as such. */
+/*! \return The elements of a head of `size` stored elements, without those that hold the scale. */
 int64_t HeadDim(KvType type, int64_t size) {
   return size - static_cast<int64_t>(KvScaleBytes(type) / KvElementBytes(type));
 }
@@ -36,28 +37,29 @@ KvPages PagesOf(const TensorArguments& args, const TensorView& pages) {
   args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
   const KvType type = args.TypeOfKv(pages, "pages");
   const int64_t head_dim = HeadDim(type, pages.size(4));
-  args.Require(head_dim > 0, "pages have no room for elements beside their scales");
+  args.Require(head_dim > 0, "pages must have a positive head_dim, got ", head_dim);
   return {static_cast<std::byte*>(args.Kv(pages, "pages", type)), pages.size(0), pages.size(2),
           head_dim, type};
 }
 
-/*! \return The type of queries and output beside keys and values of `type`. */
+/*! \return The type of queries and output for keys and values of `type`. */
 FloatType QueryType(const TensorArguments& args, KvType type) {
   if (type != KvType::kI8) return type == KvType::kF32 ? FloatType::kF32 : FloatType::kF16;
   const std::optional<FloatType> outer = QuantizedLayer::Current().type();
-  args.Require(outer.has_value(), "a cache of 8 bits is called through kv_int8_attention");
+  args.Require(outer.has_value(), "an int8 KV cache must be called through kv_int8_attention");
   return *outer;
 }
 
 void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t count,
                   int64_t lowest, const KvPages& pages) {
   for (int64_t i = 0; i < count; ++i) {
-    args.Require(slot_ids[i] >= lowest && slot_ids[i] < pages.num_pages * kPageSize, "slot ",
-                 slot_ids[i], " of ", pages.num_pages * kPageSize);
+    args.Require(slot_ids[i] >= lowest && slot_ids[i] < pages.num_pages * kPageSize,
+                 "slot ids must be in [", lowest, ", ", pages.num_pages * kPageSize, "), got ",
+                 slot_ids[i]);
   }
 }
 
-/*! \param rotation For each kind of layer the inverse frequencies and, last, the amplitude. */
+/*! \param rotation The inverse frequencies, followed by the amplitude, for each kind of layer. */
 void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorView k, TensorView v,
                      TensorView rotation) {
   const TensorArguments args("aiomlc.cpu.kv_split_rotary");
@@ -75,10 +77,12 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
   args.RequireShape(rotation, "rotation", {kAny});
   const LayerSettings& layer = LayerAttention::Current().settings();
   const int64_t size = layer.rotation_size > 0 ? layer.rotation_size : rotation.size(0);
-  args.Require(size > 0 && layer.rotation_begin + size <= rotation.size(0), "rotation has ",
-               rotation.size(0), " floats, its part would end at ", layer.rotation_begin + size);
+  args.Require(size > 0 && layer.rotation_begin + size <= rotation.size(0),
+               "rotation must have at least ", layer.rotation_begin + std::max<int64_t>(1, size),
+               " floats, got ", rotation.size(0));
   call.num_frequencies = size - 1;
-  args.Require(2 * call.num_frequencies <= head_dim, "too many inverse frequencies");
+  args.Require(2 * call.num_frequencies <= head_dim, "rotation must have at most ", head_dim / 2,
+               " inverse frequencies, got ", call.num_frequencies);
   call.type = QueryType(args, type);
   call.rows = rows;
   call.qkv = args.Kv(qkv, "qkv", type);
@@ -100,7 +104,7 @@ void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_id
   LayerAttention::Current().CheckAppend();
   const KvPages target = PagesOf(args, pages);
   if (HugePages* huge_pages = HugePages::Current(); huge_pages != nullptr) {
-    huge_pages->Prefer(target.data, static_cast<size_t>(target.num_pages) * target.PageBytes());
+    huge_pages->Request(target.data, static_cast<size_t>(target.num_pages) * target.PageBytes());
   }
   args.RequireShape(k, "k", {kAny, pages.size(2), pages.size(4)});
   args.RequireShape(v, "v", {k.size(0), pages.size(2), pages.size(4)});
@@ -110,16 +114,17 @@ void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_id
   AppendToPages(target, args.Kv(k, "k", target.type), args.Kv(v, "v", target.type), ids, k.size(0));
 }
 
-/*! \brief The arguments that every attention function has. */
+/*! \brief Convert the arguments that all attention functions have. */
 AttentionCall CallOf(const TensorArguments& args, const TensorView& q, const TensorView& positions,
                      const TensorView& output, int64_t num_kv_heads, int64_t rotary_mode,
                      double scale) {
-  args.Require(rotary_mode == 0, "rotary embedding inside of attention is not supported");
+  args.Require(rotary_mode == 0, "rotary_mode must be 0, got ", rotary_mode);
   args.RequireShape(q, "q", {kAny, kAny, kAny});
   args.RequireShape(output, "output", {q.size(0), q.size(1), q.size(2)});
   args.RequireShape(positions, "q_rope_position", {q.size(0)});
-  args.Require(num_kv_heads > 0 && q.size(1) % num_kv_heads == 0, q.size(1),
-               " query heads do not share ", num_kv_heads, " key-value heads");
+  args.Require(num_kv_heads > 0 && q.size(1) % num_kv_heads == 0,
+               "the number of query heads must be a multiple of the ", num_kv_heads,
+               " key-value heads, got ", q.size(1));
   AttentionCall call;
   const KvType type = args.TypeOfKv(q, "q");
   call.shape = {q.size(1), num_kv_heads, HeadDim(type, q.size(2)), QueryType(args, type),
@@ -137,7 +142,7 @@ void CallRagged(TensorView q, TensorView q_indptr, TensorView k, TensorView v, T
                 TensorView /*lse*/, int64_t causal, int64_t rotary_mode, double /*rope_scale*/,
                 double /*rope_theta*/, double scale) {
   const TensorArguments args("aiomlc.cpu.attention_ragged");
-  args.Require(causal == 1, "new tokens must attend causally");
+  args.Require(causal == 1, "causal must be 1, got ", causal);
   args.RequireShape(k, "k", {q.size(0), kAny, q.size(2)});
   args.RequireShape(v, "v", {q.size(0), k.size(1), q.size(2)});
   const AttentionCall call =
@@ -151,14 +156,14 @@ void CallRagged(TensorView q, TensorView q_indptr, TensorView k, TensorView v, T
   tokens.history_lengths = args.Data<int32_t>(k_rope_pos_offset, "k_rope_pos_offset");
   const int32_t* kv_rows = args.Data<int32_t>(kv_indptr, "kv_indptr");
   for (int64_t i = 0; i <= tokens.num_sequences; ++i) {
-    args.Require(kv_rows[i] == tokens.row_indptr[i], "queries and keys must be the same tokens");
+    args.Require(kv_rows[i] == tokens.row_indptr[i], "q_indptr and kv_indptr must be equal");
   }
   tokens.keys = args.Kv(k, "k", call.shape.kv_type());
   tokens.values = args.Kv(v, "v", call.shape.kv_type());
   LayerAttention::Current().AddNewTokens(ThreadPool::Current(), call, tokens);
 }
 
-/*! \brief The page tables of a prefill or decode call. */
+/*! \brief Convert the page tables of a prefill or decode call. */
 PageSegments SegmentsOf(const TensorArguments& args, const TensorView& pages,
                         const TensorView& page_indptr, const TensorView& page_values,
                         const TensorView& length_info, const TensorView& k_rope_pos_offset,
@@ -166,9 +171,9 @@ PageSegments SegmentsOf(const TensorArguments& args, const TensorView& pages,
   const KvPages all = PagesOf(args, pages);
   args.Require(all.num_kv_heads == shape.num_kv_heads && all.head_dim == shape.head_dim &&
                    all.type == shape.kv_type(),
-               "pages do not hold what the queries ask for");
+               "pages must have the key-value heads, the head_dim and the dtype of the call");
   args.RequireShape(page_indptr, "page_indptr", {kAny});
-  args.Require(page_indptr.size(0) > 0, "page_indptr is empty");
+  args.Require(page_indptr.size(0) > 0, "page_indptr must not be empty");
   args.RequireShape(page_values, "page_values", {kAny});
   PageSegments segments;
   segments.num_groups = page_indptr.size(0) - 1;
@@ -210,7 +215,8 @@ void CallDecode(TensorView q, TensorView pages, TensorView page_indptr, TensorVi
       CallOf(args, q, q_rope_position, output, pages.size(2), rotary_mode, scale);
   const PageSegments segments =
       SegmentsOf(args, pages, page_indptr, page_values, length_info, k_rope_pos_offset, call.shape);
-  args.Require(segments.num_groups == call.num_rows, "every row must have a page table");
+  args.Require(segments.num_groups == call.num_rows, "page_indptr must have ", call.num_rows + 1,
+               " elements, got ", segments.num_groups + 1);
   LayerAttention::Current().AddPages(ThreadPool::Current(), call, segments);
 }
 
@@ -223,8 +229,9 @@ void CallCopyPage(TensorView pages, int64_t source, int64_t target, int64_t num_
   const TensorArguments args("aiomlc.cpu.kv_copy_page");
   const KvPages all = PagesOf(args, pages);
   args.Require(source >= 0 && source < all.num_pages && target >= 0 && target < all.num_pages,
-               "a page id is out of range");
-  args.Require(num_slots >= 0 && num_slots <= kPageSize, "copy_length is out of range");
+               "page ids must be in [0, ", all.num_pages, "), got ", source, " and ", target);
+  args.Require(num_slots >= 0 && num_slots <= kPageSize, "copy_length must be between 0 and ",
+               kPageSize, ", got ", num_slots);
   if (source != target) CopyPage(all, source, target, num_slots);
 }
 
@@ -236,7 +243,8 @@ void CallDebugGet(TensorView pages, TensorView slot_ids, TensorView k_data, Tens
   const int64_t count = slot_ids.size(0);
   args.RequireShape(k_data, "k_data", {kAny, count, pages.size(2), pages.size(4)});
   args.RequireShape(v_data, "v_data", {k_data.size(0), count, pages.size(2), pages.size(4)});
-  args.Require(layer_id >= 0 && layer_id < k_data.size(0), "layer_id is out of range");
+  args.Require(layer_id >= 0 && layer_id < k_data.size(0), "layer_id must be in [0, ",
+               k_data.size(0), "), got ", layer_id);
   const int32_t* ids = args.Data<int32_t>(slot_ids, "position_map");
   RequireSlots(args, ids, count, 0, source);
   const size_t layer_bytes = static_cast<size_t>(count * source.num_kv_heads) * source.RowBytes();
@@ -256,40 +264,42 @@ void CallCompactCopy(TensorView pages, TensorView copy_length_indptr, TensorView
   const int32_t* sources = args.Data<int32_t>(copy_src_dst_pos, "copy_src_dst_pos");
   const int64_t count = indptr[batch_size];
   args.Require(indptr[0] == 0 && count >= 0 && count <= capacity,
-               "copy_length_indptr is out of range");
+               "copy_length_indptr must start at 0 and end between 0 and ", capacity);
   RequireSlots(args, sources, count, 0, all);
   RequireSlots(args, sources + capacity, count, 0, all);
   CopySlots(all, sources, sources + capacity, count);
 }
 
 void CallUnsupported(ffi::PackedArgs /*args*/, ffi::Any* /*result*/) {
-  TVM_FFI_THROW(RuntimeError) << "aiomlc.cpu.attention_unsupported: the cache's own sliding "
-                                 "windows, token trees and latent attention do not run on the CPU";
+  TVM_FFI_THROW(RuntimeError) << "aiomlc.cpu.attention_unsupported: sliding windows of the KV "
+                                 "cache, token trees and multi-head latent attention are not "
+                                 "supported on the CPU";
 }
 
-/*! \brief The arguments of the attention of a layer that the cache knows too little of. */
+/*! \brief The arguments of an attention layer with settings that the KV cache does not support. */
 class LayerArguments {
  public:
   LayerArguments(const char* name, const ffi::PackedArgs& args) : checked_(name), args_(args) {
-    checked_.Require(args.size() == 10, args.size(), " arguments instead of 10");
+    checked_.Require(args.size() == 10, "expected 10 arguments, got ", args.size());
     settings_.window = {args[3].cast<int64_t>(), args[4].cast<int64_t>()};
     settings_.soft_cap = static_cast<float>(args[5].cast<double>());
     settings_.rotation_begin = args[6].cast<int64_t>();
     settings_.rotation_size = args[7].cast<int64_t>();
     const AttentionWindow& window = settings_.window;
-    checked_.Require(window.size >= 0 && window.sinks >= 0, "a window of ", window.size, " and ",
-                     window.sinks, " sinks");
-    checked_.Require(settings_.soft_cap >= 0, "a soft cap of ", settings_.soft_cap);
+    checked_.Require(window.size >= 0 && window.sinks >= 0,
+                     "window size and sinks must be >= 0, got ", window.size, " and ",
+                     window.sinks);
+    checked_.Require(settings_.soft_cap >= 0, "soft_cap must be >= 0, got ", settings_.soft_cap);
     checked_.Require(settings_.rotation_begin >= 0 && settings_.rotation_size >= 0,
-                     "a rotation of ", settings_.rotation_size, " floats from ",
-                     settings_.rotation_begin, " on");
+                     "rotation begin and size must be >= 0, got ", settings_.rotation_begin,
+                     " and ", settings_.rotation_size);
   }
 
   const TensorArguments& checked() const { return checked_; }
   ffi::AnyView qkv() const { return args_[8]; }
   ffi::AnyView output() const { return args_[9]; }
 
-  /*! \brief Let the cache attend. */
+  /*! \brief Run the attention of the KV cache with these settings. */
   void Attend(const ffi::AnyView& qkv, const ffi::AnyView& output, ffi::Any* result) const {
     static const auto& attend = *new ffi::Function(
         ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv"));
@@ -305,11 +315,13 @@ class LayerArguments {
 };
 
 /*!
- * \brief The attention of a layer with settings of its own: cache, layer, scale, window, sinks,
- * soft cap, begin and size of its rotation, qkv, output. A window, a cap and a size of 0 are none.
+ * \brief Run attention with per-layer settings. The arguments are: cache, layer, scale, window
+ * size, sinks, soft cap, rotation begin, rotation size, qkv, output. A window size, soft cap or
+ * rotation size of 0 disables the setting.
  *
- * The cache keeps every token of a layer with a window too. In its own mode of sliding windows a
- * chunk's tokens would see what the first of them sees, and a sequence could not be forked.
+ * The cache keeps all tokens, also for layers with a sliding window. In the cache's own sliding
+ * window mode, all tokens of a chunk would see the window of its first token, and sequences could
+ * not be forked.
  */
 void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
   const LayerArguments layer("aiomlc.cpu.kv_layer_attention", args);
@@ -317,41 +329,41 @@ void CallLayer(ffi::PackedArgs args, ffi::Any* result) {
 }
 
 /*!
- * \brief The memory of [rows, heads, head_dim] floats as int8[rows, heads, head_dim + scale].
+ * \brief View [rows, heads, head_dim] floats as int8[rows, heads, head_dim + scale].
  *
- * That is the shape of everything in the cache's eyes, and it looks at nothing but shapes.
+ * The cache checks only shapes, and this is the shape that an int8 cache expects.
  */
-ffi::Tensor AsSeenByTheCache(const TensorArguments& args, const ffi::Tensor& tensor,
-                             const char* name, FloatType type) {
+ffi::Tensor ViewAsInt8(const TensorArguments& args, const ffi::Tensor& tensor, const char* name,
+                       FloatType type) {
   args.RequireShape(tensor, name, {kAny, kAny, kAny});
   args.Floats(tensor, name, type);
   const int64_t head_dim = tensor.size(2);
   const auto row = static_cast<int64_t>(KvRowBytes(KvType::kI8, head_dim));
-  args.Require(row <= head_dim * static_cast<int64_t>(FloatBytes(type)), name, " has heads of ",
-               head_dim, " elements, too few for a cache of 8 bits");
+  args.Require(row <= head_dim * static_cast<int64_t>(FloatBytes(type)), "head_dim of ", name,
+               " is too small for an int8 KV cache, got ", head_dim);
   int64_t shape[] = {tensor.size(0), tensor.size(1), row};
   int64_t strides[] = {shape[1] * row, row, 1};
-  DLTensor seen = *tensor.GetDLTensorPtr();
-  seen.dtype = DLDataType{kDLInt, 8, 1};
-  seen.shape = shape;
-  seen.strides = strides;
+  DLTensor view_tensor = *tensor.GetDLTensorPtr();
+  view_tensor.dtype = DLDataType{kDLInt, 8, 1};
+  view_tensor.shape = shape;
+  view_tensor.strides = strides;
   using ffi::detail::ObjectUnsafe;
   TVMFFIObjectHandle view;
   TVM_FFI_CHECK_SAFE_CALL(TVMFFITensorCreateUnsafeView(
-      ObjectUnsafe::TVMFFIObjectPtrFromObjectRef(tensor), &seen, &view));
+      ObjectUnsafe::TVMFFIObjectPtrFromObjectRef(tensor), &view_tensor, &view));
   return ffi::Tensor(
       ObjectUnsafe::ObjectPtrFromOwned<ffi::TensorObj>(static_cast<TVMFFIObject*>(view)));
 }
 
-/*! \brief The attention of a layer over a cache of 8 bits: the arguments of `CallLayer`. */
+/*! \brief Run attention over an int8 cache, with the arguments of `CallLayer`. */
 void CallInt8(ffi::PackedArgs args, ffi::Any* result) {
   const LayerArguments layer("aiomlc.cpu.kv_int8_attention", args);
   const auto qkv = layer.qkv().cast<ffi::Tensor>();
   const auto output = layer.output().cast<ffi::Tensor>();
   const FloatType type = layer.checked().Type(qkv, "qkv");
   const QuantizedLayer::Scope scope(QuantizedLayer::Current(), type);
-  layer.Attend(AsSeenByTheCache(layer.checked(), qkv, "qkv", type),
-               AsSeenByTheCache(layer.checked(), output, "output", type), result);
+  layer.Attend(ViewAsInt8(layer.checked(), qkv, "qkv", type),
+               ViewAsInt8(layer.checked(), output, "output", type), result);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

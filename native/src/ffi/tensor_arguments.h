@@ -1,6 +1,6 @@
 /*!
  * \file ffi/tensor_arguments.h
- * \brief Check the tensors that a kernel is called with, and take their data.
+ * \brief Validation of the tensor arguments of a kernel.
  */
 #ifndef AIOMLC_FFI_TENSOR_ARGUMENTS_H_
 #define AIOMLC_FFI_TENSOR_ARGUMENTS_H_
@@ -19,17 +19,17 @@
 
 namespace aiomlc {
 
-/*! \brief The arguments of one call. Every method throws ValueError with the function's name. */
+/*! \brief Validates the arguments of a call. Errors are ValueErrors with the function's name. */
 class TensorArguments {
  public:
   using TensorView = tvm::ffi::TensorView;
-  /*! \brief Stands for a dimension of any size. */
+  /*! \brief Matches a dimension of any size. */
   static constexpr int64_t kAny = -1;
 
-  /*! \param function Its name; must outlive this object. */
+  /*! \param function The name of the function; must outlive this object. */
   explicit TensorArguments(const char* function) : function_(function) {}
 
-  /*! \brief The parts of the message are put together only when it is needed. */
+  /*! \brief Require a condition. The message is formatted only if it does not hold. */
   template <typename... Parts>
   void Require(bool holds, const Parts&... message) const {
     if (!holds) (TVM_FFI_THROW(ValueError) << function_ << ": " << ... << message);
@@ -46,7 +46,7 @@ class TensorArguments {
     if (!fits) ThrowShape(tensor, name, shape);
   }
 
-  /*! \return The elements of a tensor of float, int32_t or uint8_t. */
+  /*! \return The elements of a float, int32_t or uint8_t tensor. */
   template <typename Element>
   Element* Data(const TensorView& tensor, const char* name) const {
     static_assert(std::is_same_v<Element, float> || std::is_same_v<Element, int32_t> ||
@@ -54,7 +54,10 @@ class TensorArguments {
     constexpr uint8_t kCode = std::is_same_v<Element, float>     ? kDLFloat
                               : std::is_same_v<Element, int32_t> ? kDLInt
                                                                  : kDLUInt;
-    Require(HasType(tensor, kCode, 8 * sizeof(Element)), name, " has the wrong element type");
+    constexpr const char* kDtype = std::is_same_v<Element, float>     ? "float32"
+                                   : std::is_same_v<Element, int32_t> ? "int32"
+                                                                      : "uint8";
+    Require(HasType(tensor, kCode, 8 * sizeof(Element)), name, " must be ", kDtype);
     return static_cast<Element*>(Bytes(tensor, name));
   }
 
@@ -72,14 +75,15 @@ class TensorArguments {
     return Bytes(tensor, name);
   }
 
-  /*! \return What a tensor of keys or values holds: float32, float16, or int8 with scales. */
+  /*! \return The type of a key or value tensor: float32, float16, or int8 with scales. */
   KvType TypeOfKv(const TensorView& tensor, const char* name) const {
     return HasType(tensor, kDLInt, 8) ? KvType::kI8 : KvTypeOf(Type(tensor, name));
   }
 
-  /*! \return The keys or values of a tensor of this type. */
+  /*! \return The elements of a key or value tensor of this type. */
   void* Kv(const TensorView& tensor, const char* name, KvType type) const {
-    Require(TypeOfKv(tensor, name) == type, name, " is of another type than the rest");
+    Require(TypeOfKv(tensor, name) == type, name,
+            " must have the same dtype as the other keys and values");
     return Bytes(tensor, name);
   }
 
@@ -104,8 +108,8 @@ class TensorArguments {
   }
 
   void* Bytes(const TensorView& tensor, const char* name) const {
-    Require(tensor.device().device_type == kDLCPU, name, " is not on the CPU");
-    Require(tensor.IsContiguous(), name, " is not contiguous");
+    Require(tensor.device().device_type == kDLCPU, name, " must be on the CPU");
+    Require(tensor.IsContiguous(), name, " must be contiguous");
     return static_cast<std::byte*>(tensor.data_ptr()) + tensor.byte_offset();
   }
 

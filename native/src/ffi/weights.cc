@@ -1,6 +1,6 @@
 /*!
  * \file ffi/weights.cc
- * \brief The weight conversion and the mapped parameters as Python sees them.
+ * \brief The weight conversion and the mapped parameters as FFI objects.
  */
 #include "weights/weights.h"
 
@@ -53,14 +53,14 @@ ParamPlan ParseParam(const Record& record) {
   param.format = ParseFormat(record["format"].cast<ffi::String>());
   param.rows = Integer(record, "rows");
   param.cols = Integer(record, "cols");
-  param.added = static_cast<float>(record["added"].cast<double>());
+  param.weight_offset = static_cast<float>(record["added"].cast<double>());
   param.destination = static_cast<uint64_t>(Integer(record, "destination"));
   for (const Record& source : record["sources"].cast<ffi::Array<Record>>()) {
     param.sources.push_back(ParseSource(source));
   }
   TVM_FFI_CHECK(static_cast<uint64_t>(Integer(record, "bytes")) == ParamBytes(param), ValueError)
-      << "parameter has " << Integer(record, "bytes") << " bytes in the plan, expected "
-      << ParamBytes(param);
+      << "bytes of a parameter must be " << ParamBytes(param) << ", got "
+      << Integer(record, "bytes");
   return param;
 }
 
@@ -108,7 +108,7 @@ ffi::ObjectRef OpenConversion(const ffi::Array<ffi::String>& files,
   return ffi::ObjectRef(ffi::make_object<WeightConversionObj>(std::move(plan)));
 }
 
-/*! \brief Places a tensor in the mapping, which lives until its last tensor is gone. */
+/*! \brief Allocates tensors in a mapping, which is unmapped with its last tensor. */
 struct MappedAllocator {
   std::shared_ptr<const MappedWeights> mapping;
 
@@ -118,7 +118,7 @@ struct MappedAllocator {
   void FreeData(DLTensor*) { mapping.reset(); }
 };
 
-/*! \brief The parameters of a packed file: uint8[bytes] per matrix, float32 vectors. */
+/*! \brief Map the parameters of a packed file: uint8[bytes] for matrices, float32 for vectors. */
 ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
                                    const ffi::Array<Record>& params) {
   std::string error;
@@ -134,7 +134,9 @@ ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
     const uint64_t size = static_cast<uint64_t>(shape.Product()) * (is_matrix ? 1 : sizeof(float));
     TVM_FFI_CHECK(offset % 64 == 0 && offset <= mapping->size() && size <= mapping->size() - offset,
                   ValueError)
-        << "parameter at byte " << offset << " does not lie in the file";
+        << "parameter at byte " << offset << " with " << size
+        << " bytes must be 64-byte aligned and "
+        << "within the file of " << mapping->size() << " bytes";
     tensors.push_back(ffi::Tensor::FromNDAlloc(MappedAllocator{mapping}, shape, dtype,
                                                DLDevice{kDLCPU, 0}, offset));
   }
@@ -143,11 +145,14 @@ ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<WeightConversionObj>()
-      .def("run", &WeightConversionObj::Run, "Write the packed file; done, cancelled or failed.")
-      .def("cancel", &WeightConversionObj::Cancel, "End run() at the next block of rows.")
+      .def("run", &WeightConversionObj::Run,
+           "Write the packed file; return done, cancelled or failed.")
+      .def("cancel", &WeightConversionObj::Cancel, "Cancel run() at the next block of rows.")
       .def("read_bytes", &WeightConversionObj::ReadBytes, "Return the source bytes read so far.")
-      .def("total_bytes", &WeightConversionObj::TotalBytes, "Return all source bytes.")
-      .def("error", &WeightConversionObj::Error, "Return message, path, parameter of a failure.");
+      .def("total_bytes", &WeightConversionObj::TotalBytes,
+           "Return the source bytes of the whole plan.")
+      .def("error", &WeightConversionObj::Error,
+           "Return message, path and parameter index of a failure.");
   refl::GlobalDef()
       .def("aiomlc.weights.open_conversion", OpenConversion)
       .def("aiomlc.weights.map", MapWeights)

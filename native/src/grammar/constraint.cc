@@ -12,21 +12,21 @@ namespace aiomlc {
 
 namespace {
 
-constexpr int64_t kBits = 32;
-/*! \brief A mask that took longer is not waited for; most take a tenth of it. */
-constexpr std::chrono::microseconds kSlow(500);
+constexpr int64_t kBitsPerWord = 32;
+/*! \brief The engine does not wait for slower masks; most masks take a tenth of this. */
+constexpr std::chrono::microseconds kSlowMask(500);
 
-/*! \brief A table instead of shifts, so that the compiler can use vector registers. */
-constexpr std::array<uint32_t, kBits> kBitAt = [] {
-  std::array<uint32_t, kBits> bits = {};
-  for (int64_t i = 0; i < kBits; ++i) bits[i] = uint32_t{1} << i;
+/*! \brief A table instead of shifts lets the compiler vectorize the loop in `Apply`. */
+constexpr std::array<uint32_t, kBitsPerWord> kBitAt = [] {
+  std::array<uint32_t, kBitsPerWord> bits = {};
+  for (int64_t i = 0; i < kBitsPerWord; ++i) bits[i] = uint32_t{1} << i;
   return bits;
 }();
 
 }  // namespace
 
 Constraint::Constraint(std::unique_ptr<GrammarMatcher> matcher, int64_t vocab_size)
-    : matcher_(std::move(matcher)), mask_((vocab_size + kBits - 1) / kBits) {}
+    : matcher_(std::move(matcher)), mask_((vocab_size + kBitsPerWord - 1) / kBitsPerWord) {}
 
 bool Constraint::AcceptToken(int32_t token_id) {
   is_ready_.store(false, std::memory_order_relaxed);
@@ -34,7 +34,7 @@ bool Constraint::AcceptToken(int32_t token_id) {
   return matcher_->IsComplete();
 }
 
-void Constraint::Compute() noexcept {
+void Constraint::ComputeMask() noexcept {
   const auto start = std::chrono::steady_clock::now();
   try {
     matcher_->ComputeMask(mask_);
@@ -44,16 +44,16 @@ void Constraint::Compute() noexcept {
   } catch (const std::exception& error) {
     failure_ = error.what();
   }
-  is_slow_ = std::chrono::steady_clock::now() - start > kSlow;
+  is_slow_ = std::chrono::steady_clock::now() - start > kSlowMask;
   is_ready_.store(true, std::memory_order_release);
 }
 
 void Constraint::Apply(float* logits, int64_t vocab_size) const {
   if (!failure_.empty()) throw GrammarError(failure_);
-  for (int64_t begin = 0; begin < vocab_size; begin += kBits) {
-    const uint32_t word = mask_[begin / kBits];
+  for (int64_t begin = 0; begin < vocab_size; begin += kBitsPerWord) {
+    const uint32_t word = mask_[begin / kBitsPerWord];
     if (word == ~uint32_t{0}) continue;
-    const int64_t count = std::min(kBits, vocab_size - begin);
+    const int64_t count = std::min(kBitsPerWord, vocab_size - begin);
     for (int64_t i = 0; i < count; ++i) {
       const float logit = logits[begin + i];
       const bool is_excluded = (word & kBitAt[i]) == 0 && logit == logit;
@@ -65,10 +65,10 @@ void Constraint::Apply(float* logits, int64_t vocab_size) const {
 MaskWorker::~MaskWorker() {
   {
     std::lock_guard lock(mutex_);
-    is_ending_ = true;
+    is_stopping_ = true;
     jobs_.clear();
   }
-  begun_.notify_one();
+  job_ready_.notify_one();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -78,7 +78,7 @@ void MaskWorker::Enqueue(std::shared_ptr<Constraint> constraint) {
     std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(constraint));
   }
-  begun_.notify_one();
+  job_ready_.notify_one();
 }
 
 void MaskWorker::RunFastJobs() {
@@ -92,28 +92,28 @@ void MaskWorker::RunFastJobs() {
       constraint = std::move(*quick);
       jobs_.erase(quick);
     }
-    constraint->Compute();
+    constraint->ComputeMask();
   }
 }
 
 void MaskWorker::Wait(const Constraint& constraint) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return constraint.is_ready(); });
+  mask_ready_.wait(lock, [&] { return constraint.is_ready(); });
 }
 
 void MaskWorker::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    begun_.wait(lock, [this] { return is_ending_ || !jobs_.empty(); });
-    if (is_ending_) return;
-    // The sequence may end meanwhile, so its constraint is this thread's too.
+    job_ready_.wait(lock, [this] { return is_stopping_ || !jobs_.empty(); });
+    if (is_stopping_) return;
+    // A shared pointer: the sequence may end while its mask is computed.
     std::shared_ptr<Constraint> constraint = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    constraint->Compute();
+    constraint->ComputeMask();
     constraint.reset();
     lock.lock();
-    done_.notify_all();
+    mask_ready_.notify_all();
   }
 }
 

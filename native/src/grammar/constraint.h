@@ -1,6 +1,6 @@
 /*!
  * \file grammar/constraint.h
- * \brief A grammar's hold on one sequence, and the thread that prepares its masks.
+ * \brief The grammar constraint of a sequence, and the thread that computes token masks.
  */
 #ifndef AIOMLC_GRAMMAR_CONSTRAINT_H_
 #define AIOMLC_GRAMMAR_CONSTRAINT_H_
@@ -20,41 +20,44 @@
 namespace aiomlc {
 
 /*!
- * \brief The matcher of one sequence and the mask of its next token.
+ * \brief The grammar matcher of one sequence and the mask of its next token.
  *
- * From `MaskWorker::Enqueue` until `is_ready` it belongs to the worker; else to the engine's thread.
+ * Only the worker may use it between `MaskWorker::Enqueue` and `is_ready`; otherwise only the
+ * stepping thread may.
  */
 class Constraint {
  public:
   Constraint(std::unique_ptr<GrammarMatcher> matcher, int64_t vocab_size);
 
   /*!
-   * \brief Go on by a token of the sequence.
-   * \return Whether nothing can follow it.
-   * \throws GrammarError when the grammar cannot go on.
+   * \brief Advance the grammar by a token of the sequence.
+   * \return Whether the output is complete and cannot be continued.
+   * \throws GrammarError if the token is not allowed, or the grammar fails.
    */
   bool AcceptToken(int32_t token_id);
 
-  /*! \throws GrammarError */
+  /*! \brief See `GrammarMatcher::ForcedTokens`. \throws GrammarError */
   std::vector<int32_t> ForcedTokens() { return matcher_->ForcedTokens(); }
 
-  /*! \brief Whether the last mask took long; the first one may, so it counts as if it had. */
+  /*! \brief Whether the last mask was slow to compute; true before the first mask. */
   bool is_slow() const { return is_slow_; }
 
-  /*! \brief Whether the mask of the next token is there, or its failure. */
+  /*! \brief Whether the mask of the next token is computed, or has failed. */
   bool is_ready() const { return is_ready_.load(std::memory_order_acquire); }
 
   /*!
-   * \brief Exclude the tokens that may not come. NaN stays, so that a broken model is not hidden.
+   * \brief Set the logits of disallowed tokens to minus infinity.
+   *
+   * NaN is kept, so that the mask does not hide a broken model.
    * \pre is_ready()
-   * \throws GrammarError when the mask could not be computed, or allows no token.
+   * \throws GrammarError if the mask could not be computed, or allows no token.
    */
   void Apply(float* logits, int64_t vocab_size) const;
 
  private:
   friend class MaskWorker;
-  /*! \brief Compute the mask; the failure is kept for `Apply`. */
-  void Compute() noexcept;
+  /*! \brief Compute the mask; store an error for `Apply` to throw. */
+  void ComputeMask() noexcept;
 
   std::unique_ptr<GrammarMatcher> matcher_;
   std::vector<uint32_t> mask_;
@@ -64,40 +67,41 @@ class Constraint {
 };
 
 /*!
- * \brief Computes masks beside the engine, in a thread that starts with the first of them.
+ * \brief Computes masks in a background thread, which starts with the first mask.
  *
- * Slow masks are that thread's alone, beside the forward pass. The others are computed between two
- * passes, while the kernels rest: the thread begins as soon as a row has its token, and the engine
- * takes part once it has sampled them all. Beside a pass even quick masks would cost more: they
- * take a processor from a kernel whose other threads then wait.
+ * Slow masks are computed only by the background thread, concurrently with the forward pass. Fast
+ * masks are computed between two passes, while the kernels are idle: the background thread starts
+ * as soon as a row is sampled, and the stepping thread joins in once all rows are sampled. During a
+ * pass even a fast mask would cost more, since it takes a core from a kernel whose other threads
+ * then wait.
  *
- * One thread at a time may call its methods.
+ * Its methods must not be called concurrently.
  */
 class MaskWorker {
  public:
   MaskWorker() = default;
-  /*! \brief Drops what has not begun. */
+  /*! \brief Discard the queued masks, and join the thread. */
   ~MaskWorker();
   MaskWorker(const MaskWorker&) = delete;
   MaskWorker& operator=(const MaskWorker&) = delete;
 
-  /*! \brief Begin the mask of the constraint's next token. */
+  /*! \brief Queue the computation of the constraint's next mask. */
   void Enqueue(std::shared_ptr<Constraint> constraint);
 
-  /*! \brief Compute in the calling thread what is queued and quick. */
+  /*! \brief Compute all queued fast masks in the calling thread. */
   void RunFastJobs();
 
-  /*! \brief Sleep until the mask is there. */
+  /*! \brief Block until the mask is computed. */
   void Wait(const Constraint& constraint);
 
  private:
   void Run();
 
   std::mutex mutex_;
-  std::condition_variable begun_;
-  std::condition_variable done_;
+  std::condition_variable job_ready_;
+  std::condition_variable mask_ready_;
   std::deque<std::shared_ptr<Constraint>> jobs_;
-  bool is_ending_ = false;
+  bool is_stopping_ = false;
   std::thread thread_;
 };
 

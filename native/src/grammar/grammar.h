@@ -1,6 +1,6 @@
 /*!
  * \file grammar/grammar.h
- * \brief The seam between the engine and whatever says which tokens may come next.
+ * \brief The interface between the engine and grammars that constrain the output.
  */
 #ifndef AIOMLC_GRAMMAR_GRAMMAR_H_
 #define AIOMLC_GRAMMAR_GRAMMAR_H_
@@ -14,39 +14,42 @@
 
 namespace aiomlc {
 
-/*! \brief A grammar is not one, or cannot go on. */
+/*! \brief A grammar is invalid, or its matcher failed. */
 class GrammarError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /*!
- * \brief Where one text stands in its grammar. Not thread-safe, except for `Clone`.
+ * \brief The state of one output in its grammar. Not thread-safe, except for `Clone`.
  *
- * Every method but `Clone` may throw GrammarError; the matcher is of no use afterwards.
+ * Every method except `Clone` may throw GrammarError; the matcher must not be used afterwards.
  */
 class GrammarMatcher {
  public:
   virtual ~GrammarMatcher() = default;
 
-  /*! \brief Another matcher at the same place. May be called by several threads at once, as long as
-   * no other method is. */
+  /*!
+   * \brief Create a matcher in the same state.
+   *
+   * Several threads may call it at the same time, as long as no other method is called.
+   */
   virtual std::unique_ptr<GrammarMatcher> Clone() const = 0;
 
   /*!
-   * \brief Which tokens may come next, stop tokens among them where the text may end.
-   * \param mask A bit for each token, that of token i being bit i % 32 of word i / 32; set if it
-   *     may come. As many words as the vocabulary needs.
+   * \brief Compute the mask of allowed next tokens, including stop tokens where the output may end.
+   * \param mask uint32[ceil(vocab_size / 32)]; bit i % 32 of word i / 32 is set if token i is
+   *     allowed.
    */
   virtual void ComputeMask(std::span<uint32_t> mask) = 0;
 
-  /*! \brief Go on by a token that may come. */
+  /*! \brief Advance by an allowed token. */
   virtual void Consume(int32_t token_id) = 0;
 
-  /*! \return The tokens that are sure to come next, as a tokenizer would cut them; often none. */
+  /*! \return The only possible next tokens, in the canonical tokenization; often empty. */
   virtual std::vector<int32_t> ForcedTokens() = 0;
 
-  /*! \return Whether the text is complete and nothing can follow. */
+  /*! \return Whether the output is complete and cannot be continued. */
   virtual bool IsComplete() = 0;
 };
 

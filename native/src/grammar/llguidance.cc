@@ -12,7 +12,7 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief The most tokens to take at once without a forward pass. */
+/*! \brief The most forced tokens that are fetched per call. */
 constexpr size_t kMaxForced = 256;
 
 size_t Tokenize(const void* encoder, const uint8_t* bytes, size_t size, uint32_t* tokens,
@@ -25,13 +25,13 @@ size_t Tokenize(const void* encoder, const uint8_t* bytes, size_t size, uint32_t
 
 }  // namespace
 
-/*! \brief The library and its table of tokens. */
+/*! \brief The loaded library and its tokenizer. */
 class GrammarCompiler::Tokenizer {
  public:
   Tokenizer(const std::string& library_path, GrammarVocabulary vocabulary)
       : api(llguidance::Open(library_path)), vocabulary_(std::move(vocabulary)) {
     if (vocabulary_.stop_token_ids.empty()) {
-      throw GrammarError("the model has no token that ends an answer");
+      throw GrammarError("the model has no stop token");
     }
     std::vector<uint32_t> sizes;
     std::string bytes;
@@ -67,7 +67,7 @@ class GrammarCompiler::Tokenizer {
   llguidance::Tokenizer* handle;
 
  private:
-  /*! \brief The library keeps a pointer to its encoder. */
+  /*! \brief Kept alive because the library holds a pointer to the encoder. */
   const GrammarVocabulary vocabulary_;
 };
 
@@ -75,7 +75,7 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
  public:
   Matcher(std::shared_ptr<const Tokenizer> tokenizer, llguidance::Matcher* handle)
       : tokenizer_(std::move(tokenizer)), handle_(handle, api().free_matcher) {
-    Check();
+    ThrowIfFailed();
   }
 
   std::unique_ptr<GrammarMatcher> Clone() const override {
@@ -85,32 +85,36 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
 
   void ComputeMask(std::span<uint32_t> mask) override {
     const size_t size = api().matcher_get_mask_byte_size(handle_.get());
-    if (size != mask.size_bytes()) throw GrammarError("the mask has another size");
-    if (api().matcher_compute_mask_into(handle_.get(), mask.data(), size) != 0) Check();
+    if (size != mask.size_bytes()) {
+      throw GrammarError("the mask must have " + std::to_string(size) + " bytes, got " +
+                         std::to_string(mask.size_bytes()));
+    }
+    if (api().matcher_compute_mask_into(handle_.get(), mask.data(), size) != 0) ThrowIfFailed();
   }
 
   void Consume(int32_t token_id) override {
-    if (api().matcher_consume_token(handle_.get(), static_cast<uint32_t>(token_id)) != 0) Check();
+    if (api().matcher_consume_token(handle_.get(), static_cast<uint32_t>(token_id)) != 0)
+      ThrowIfFailed();
   }
 
   std::vector<int32_t> ForcedTokens() override {
     std::array<uint32_t, kMaxForced> tokens;
     const int32_t count =
         api().matcher_compute_ff_tokens(handle_.get(), tokens.data(), tokens.size());
-    if (count < 0) Check();
+    if (count < 0) ThrowIfFailed();
     return {tokens.begin(), tokens.begin() + std::max(count, 0)};
   }
 
   bool IsComplete() override {
     if (!api().matcher_is_stopped(handle_.get())) return false;
-    Check();  // It has stopped when it failed, too.
+    ThrowIfFailed();  // A matcher that failed has stopped, too.
     return true;
   }
 
  private:
   const llguidance::Api& api() const { return tokenizer_->api; }
 
-  void Check() {
+  void ThrowIfFailed() {
     if (const char* error = api().matcher_get_error(handle_.get())) throw GrammarError(error);
   }
 
@@ -126,7 +130,8 @@ GrammarCompiler::~GrammarCompiler() = default;
 
 std::unique_ptr<GrammarMatcher> GrammarCompiler::Compile(const std::string& kind,
                                                          const std::string& source) const {
-  if (source.find('\0') != std::string::npos) throw GrammarError("it contains a NUL character");
+  if (source.find('\0') != std::string::npos)
+    throw GrammarError("the grammar contains a NUL character");
   const llguidance::Api& api = tokenizer_->api;
   llguidance::ConstraintInit init = {};
   api.constraint_init_set_defaults(&init, tokenizer_->handle);

@@ -1,6 +1,6 @@
 /*!
  * \file grammar/llguidance.h
- * \brief Grammars by llguidance, whose library is opened at run time.
+ * \brief Grammars compiled by llguidance, whose shared library is loaded at run time.
  */
 #ifndef AIOMLC_GRAMMAR_LLGUIDANCE_H_
 #define AIOMLC_GRAMMAR_LLGUIDANCE_H_
@@ -16,31 +16,32 @@
 
 namespace aiomlc {
 
-/*! \brief A vocabulary as grammars see it. */
+/*! \brief The vocabulary that grammars are compiled for. */
 struct GrammarVocabulary {
-  /*! \brief The bytes of every token; those of a special one are 0xFF and its name. */
+  /*! \brief The bytes of every token; those of a special token are 0xFF and its name. */
   std::vector<std::string> tokens;
-  /*! \brief Any of these may end a text that is complete; at least one. */
+  /*! \brief The tokens that may end a complete output; at least one. */
   std::vector<int32_t> stop_token_ids;
-  /*! \brief How to cut text that is sure to come; without it no token is forced. */
+  /*! \brief Tokenizes forced text; without an encoder no tokens are forced. */
   std::optional<BytePairEncoder> encoder;
 };
 
-/*! \brief Compiles grammars for one vocabulary. Every method may be called from any thread. */
+/*! \brief Compiles grammars for one vocabulary. Thread-safe. */
 class GrammarCompiler {
  public:
   /*!
-   * \brief Open the library and build its table of tokens, which takes up to a second.
-   * \param library_path A shared library that exports llguidance's C interface, version 1.
-   * \throws GrammarError when it is none.
+   * \brief Load the library and build its token trie, which takes up to a second.
+   * \param library_path A shared library that exports the C interface of llguidance 1.x.
+   * \throws GrammarError if the library cannot be used, or the vocabulary has no stop token.
    */
   GrammarCompiler(const std::string& library_path, GrammarVocabulary vocabulary);
   ~GrammarCompiler();
 
   /*!
-   * \param kind "json_schema", "regex" or "lark".
-   * \return A matcher at the beginning of a text; it may outlive the compiler.
-   * \throws GrammarError when `source` is no such grammar.
+   * \brief Compile a grammar.
+   * \param kind "json_schema", "regex", "lark" or "llguidance".
+   * \return A matcher at the start of the grammar; it may outlive the compiler.
+   * \throws GrammarError if `source` is not a valid grammar of this kind.
    */
   std::unique_ptr<GrammarMatcher> Compile(const std::string& kind, const std::string& source) const;
 

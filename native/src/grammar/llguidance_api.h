@@ -1,6 +1,6 @@
 /*!
  * \file grammar/llguidance_api.h
- * \brief The part of llguidance's C interface that is used here, as version 1 has it.
+ * \brief The part of llguidance's C interface (version 1) that the engine uses.
  */
 #ifndef AIOMLC_GRAMMAR_LLGUIDANCE_API_H_
 #define AIOMLC_GRAMMAR_LLGUIDANCE_API_H_
@@ -14,7 +14,7 @@ namespace aiomlc::llguidance {
 struct Tokenizer;
 struct Matcher;
 
-/*! \brief Limits of a parser; 0 is the library's own. */
+/*! \brief Limits of a parser; 0 selects the library's default. */
 struct ParserLimits {
   size_t max_items_in_row;
   uint64_t initial_lexer_fuel;
@@ -33,11 +33,11 @@ struct ConstraintInit {
   bool ff_tokens_ok;
   bool backtrack_ok;
   ParserLimits limits;
-  /*! \brief Room for what a later version may set: the structure does not tell its size. */
+  /*! \brief For fields that a later version may set, since the structure has no size field. */
   char reserved[256];
 };
 
-/*! \return How many tokens there are, of which at most `capacity` are written. */
+/*! \return The number of tokens, of which at most `capacity` are written. */
 using TokenizeFn = size_t (*)(const void* user_data, const uint8_t* bytes, size_t size,
                               uint32_t* tokens, size_t capacity);
 
@@ -57,7 +57,7 @@ struct TokenizerInit {
   uint32_t num_more_eos_tokens;
 };
 
-/*! \brief The functions, by their names without the prefix `llg_`. */
+/*! \brief The functions of the library, named without the prefix `llg_`. */
 struct Api {
   const char* (*get_version)();
   Tokenizer* (*new_tokenizer_v2)(const TokenizerInit*, char* error, size_t error_size);
@@ -75,8 +75,8 @@ struct Api {
 };
 
 /*!
- * \brief Open the library, for the rest of the process's life.
- * \throws GrammarError when it does not open, lacks a function or has another version.
+ * \brief Load the library. It is never unloaded.
+ * \throws GrammarError if it cannot be loaded, lacks a function or has another major version.
  */
 Api Open(const std::string& library_path);
 

@@ -7,7 +7,7 @@ namespace aiomlc {
 void EventTrace::Enable() {
   std::lock_guard lock(mutex_);
   ring_.resize(kCapacity);
-  is_on_ = true;
+  is_enabled_ = true;
 }
 
 void EventTrace::Record(const Event& event) {

@@ -1,6 +1,6 @@
 /*!
  * \file metrics/histogram.h
- * \brief How values are distributed, in a fixed number of buckets.
+ * \brief A histogram with fixed buckets.
  */
 #ifndef AIOMLC_METRICS_HISTOGRAM_H_
 #define AIOMLC_METRICS_HISTOGRAM_H_
@@ -12,7 +12,8 @@
 
 namespace aiomlc {
 
-/*! \brief The greatest values of all buckets but the last, which has no limit; ascending. */
+/*! \brief The inclusive upper bounds of all buckets except the last, which is unbounded; ascending.
+ */
 using HistogramBounds = std::array<double, 16>;
 
 inline constexpr HistogramBounds kSecondsBounds = {
@@ -20,7 +21,7 @@ inline constexpr HistogramBounds kSecondsBounds = {
 inline constexpr HistogramBounds kCountBounds = {1,   2,   4,    8,    16,   32,   64,    128,
                                                  256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
 
-/*! \brief Counts per bucket; a plain value, so that a snapshot of it is a copy. */
+/*! \brief Counts per bucket; copyable, so that a snapshot is a copy. */
 class Histogram {
  public:
   /*! \param bounds Not owned; one of the constants above. */
@@ -33,7 +34,7 @@ class Histogram {
   }
 
   const HistogramBounds& bounds() const { return *bounds_; }
-  /*! \brief Of each bucket alone; the last one has what is above all bounds. */
+  /*! \brief The count of each bucket (not cumulative); the last bucket is above all bounds. */
   const std::array<int64_t, 17>& counts() const { return counts_; }
   double sum() const { return sum_; }
 

@@ -15,18 +15,18 @@ int64_t Nanoseconds(Clock::duration duration) {
 }  // namespace
 
 void Meter::OnSequenceAdded(const Sequence& sequence) {
-  if (!trace_.is_on()) return;
+  if (!trace_.is_enabled()) return;
   Trace(EventKind::kSubmitted, sequence.id, sequence.times.submitted, {sequence.num_prompt_tokens});
 }
 
 void Meter::OnStepBegin() {
-  step_start_ = moment_ = Clock::now();
-  guess_seconds_ = 0;
+  step_start_ = token_time_ = Clock::now();
+  draft_seconds_ = 0;
 }
 
 void Meter::OnDraftsProposed(int64_t num_sequences, Clock::duration duration) {
-  guess_seconds_ = Seconds(duration);
-  Count(&totals_->draft_steps, num_sequences, guess_seconds_);
+  draft_seconds_ = Seconds(duration);
+  CountStep(&totals_->draft_steps, num_sequences, draft_seconds_);
 }
 
 void Meter::OnStepPlanned(const StepPlan& plan) {
@@ -38,7 +38,7 @@ void Meter::OnStepPlanned(const StepPlan& plan) {
     totals_->queue_seconds.Observe(Seconds(step_start_ - admission.sequence->times.submitted));
   }
   rows_.clear();
-  if (!trace_.is_on()) return;
+  if (!trace_.is_enabled()) return;
   for (const Sequence* sequence : plan.preempted) {
     Trace(EventKind::kPreempted, sequence->id, step_start_, {sequence->num_computed});
   }
@@ -52,43 +52,45 @@ void Meter::OnStepPlanned(const StepPlan& plan) {
 }
 
 void Meter::OnForwardEnd() {
-  moment_ = Clock::now();
+  token_time_ = Clock::now();
   TraceRows();
 }
 
 void Meter::OnToken(Sequence* sequence) {
   RequestTimes& times = sequence->times;
   if (times.last_token.has_value()) {
-    totals_->inter_token_seconds.Observe(Seconds(moment_ - *times.last_token));
+    totals_->inter_token_seconds.Observe(Seconds(token_time_ - *times.last_token));
   } else {
-    times.first_token = moment_;
-    totals_->first_token_seconds.Observe(Seconds(moment_ - times.submitted));
-    if (trace_.is_on()) Trace(EventKind::kFirstToken, sequence->id, moment_, {});
+    times.first_token = token_time_;
+    totals_->first_token_seconds.Observe(Seconds(token_time_ - times.submitted));
+    if (trace_.is_enabled()) Trace(EventKind::kFirstToken, sequence->id, token_time_, {});
   }
-  times.last_token = moment_;
+  times.last_token = token_time_;
 }
 
-void Meter::OnDraftVerified(int64_t num_draft, int64_t accepted) {
-  totals_->decode_tokens += accepted;
+void Meter::OnDraftVerified(int64_t num_draft, int64_t num_accepted) {
+  totals_->decode_tokens += num_accepted;
   totals_->draft_tokens += num_draft;
-  totals_->accepted_tokens += accepted;
+  totals_->accepted_tokens += num_accepted;
   ++totals_->verified_drafts;
-  const int64_t num_places = static_cast<int64_t>(totals_->draft_positions.size());
-  for (int64_t i = 0; i < std::min(num_draft, num_places); ++i) {
-    DraftPositionCounts& place = totals_->draft_positions[static_cast<size_t>(i)];
-    ++place.proposed;
-    if (i < accepted) ++place.accepted;
+  const int64_t num_positions = static_cast<int64_t>(totals_->draft_positions.size());
+  for (int64_t i = 0; i < std::min(num_draft, num_positions); ++i) {
+    DraftPositionCounts& counts = totals_->draft_positions[static_cast<size_t>(i)];
+    ++counts.proposed;
+    if (i < num_accepted) ++counts.accepted;
   }
 }
 
-void Meter::OnForcedTokens(Clock::duration duration) { totals_->forced_seconds += Seconds(duration); }
+void Meter::OnForcedTokens(Clock::duration duration) {
+  totals_->forced_seconds += Seconds(duration);
+}
 
 void Meter::OnDraftFailure(int64_t sequence_id) {
   ++totals_->draft_failures;
-  if (trace_.is_on()) Trace(EventKind::kDraftFailed, sequence_id, Clock::now(), {});
+  if (trace_.is_enabled()) Trace(EventKind::kDraftFailed, sequence_id, Clock::now(), {});
 }
 
-void Meter::Count(StepsBySize* steps, int64_t size, double seconds) {
+void Meter::CountStep(StepsBySize* steps, int64_t size, double seconds) {
   if (size < 1 || size > static_cast<int64_t>(steps->size())) return;
   DecodeSteps& of_size = (*steps)[static_cast<size_t>(size - 1)];
   ++of_size.count;
@@ -107,11 +109,12 @@ void Meter::OnStepEnd(const StepPlan& plan, const Scheduler& scheduler) {
   totals_->decode_seconds += seconds * decode_tokens / num_tokens;
   totals_->batch_size.Observe(static_cast<double>(plan.rows.size()));
   if (plan.prefill_tokens == 0 && plan.draft_tokens == 0) {
-    Count(&totals_->decode_steps, plan.decode_tokens, seconds);
+    CountStep(&totals_->decode_steps, plan.decode_tokens, seconds);
   } else if (plan.prefill_tokens == 0) {
-    Count(&totals_->verify_steps, plan.decode_tokens + plan.draft_tokens, seconds - guess_seconds_);
+    CountStep(&totals_->verify_steps, plan.decode_tokens + plan.draft_tokens,
+              seconds - draft_seconds_);
   }
-  if (!trace_.is_on()) return;
+  if (!trace_.is_enabled()) return;
   Trace(EventKind::kStep, -1, step_start_,
         {static_cast<int64_t>(plan.rows.size()), plan.prefill_tokens,
          plan.decode_tokens + plan.draft_tokens, static_cast<int64_t>(scheduler.running().size()),
@@ -128,7 +131,7 @@ RequestTiming Meter::OnSequenceEnd(const Sequence& sequence, FinishReason reason
   timing.total_seconds = Seconds(now - times.submitted);
   timing.forced_tokens = sequence.num_forced;
   ++totals_->ended[static_cast<size_t>(reason)];
-  if (trace_.is_on()) {
+  if (trace_.is_enabled()) {
     Trace(EventKind::kEnded, sequence.id, now,
           {static_cast<int64_t>(reason), sequence.num_completion_tokens()});
   }
@@ -144,7 +147,7 @@ RequestTiming Meter::OnSequenceEnd(const Sequence& sequence, FinishReason reason
 void Meter::TraceRows() {
   for (const TracedRow& row : rows_) {
     Trace(row.is_decoding ? EventKind::kDecode : EventKind::kPrefill, row.sequence_id, step_start_,
-          {row.num_tokens}, moment_ - step_start_);
+          {row.num_tokens}, token_time_ - step_start_);
   }
 }
 

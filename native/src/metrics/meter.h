@@ -1,6 +1,6 @@
 /*!
  * \file metrics/meter.h
- * \brief Takes the times of sequences and steps: into the statistics and, if asked, a trace.
+ * \brief Records the timing of sequences and steps in the statistics and the trace.
  */
 #ifndef AIOMLC_METRICS_METER_H_
 #define AIOMLC_METRICS_METER_H_
@@ -21,51 +21,51 @@
 namespace aiomlc {
 
 /*!
- * \brief Is told what happens, by the thread that steps.
+ * \brief Observes the stepping thread, and updates the statistics and the event trace.
  *
- * The clock is read three times per step and once per sequence that ends, never once per token;
- * by whoever guesses and by grammars twice more.
+ * It reads the clock three times per step and once per ended sequence, never once per token.
+ * Drafting and forced tokens are timed by the caller, with two more clock reads each.
  */
 class Meter {
  public:
   /*! \param totals Not owned; must outlive the meter. */
   explicit Meter(Statistics* totals) : totals_(totals) {}
 
-  /*! \brief A step begins: the moment of tokens that are given before its forward pass. */
+  /*! \brief Start a step. Tokens before its forward pass get this timestamp. */
   void OnStepBegin();
-  /*! \brief A sequence was taken from the inbox. */
+  /*! \brief Record that a sequence was taken from the inbox. */
   void OnSequenceAdded(const Sequence& sequence);
-  /*! \brief Guesses were made, for so many sequences. */
+  /*! \brief Record the proposal of drafts for `num_sequences` sequences. */
   void OnDraftsProposed(int64_t num_sequences, Clock::duration duration);
-  /*! \brief A plan was made, and nothing has been done about it yet. */
+  /*! \brief Record a plan, before it is applied. */
   void OnStepPlanned(const StepPlan& plan);
-  /*! \brief The logits are there: the moment that the step's tokens are given. */
+  /*! \brief Record the end of the forward pass. The tokens of the step get this timestamp. */
   void OnForwardEnd();
-  /*! \brief A token was sampled. */
+  /*! \brief Record a new token of a sequence. */
   void OnToken(Sequence* sequence);
-  /*! \brief A draft was verified. \param accepted Of its tokens. */
-  void OnDraftVerified(int64_t num_draft, int64_t accepted);
-  /*! \brief A grammar was asked what it forces. */
+  /*! \brief Record a verified draft. \param num_accepted The accepted tokens of the draft. */
+  void OnDraftVerified(int64_t num_draft, int64_t num_accepted);
+  /*! \brief Record the time of one query for forced tokens. */
   void OnForcedTokens(Clock::duration duration);
-  /*! \brief There are no guesses any more for a sequence, or for all if it is -1. */
+  /*! \brief Record that drafting ended for a sequence, or for all if `sequence_id` is -1. */
   void OnDraftFailure(int64_t sequence_id);
-  /*! \brief The tokens are accepted. Some sequences of the plan may be gone. */
+  /*! \brief Record the end of a step. Sequences of the plan may have been destroyed. */
   void OnStepEnd(const StepPlan& plan, const Scheduler& scheduler);
-  /*! \return What its last record says. */
+  /*! \brief Record the end of a sequence. \return The timing for its last record. */
   RequestTiming OnSequenceEnd(const Sequence& sequence, FinishReason reason);
 
   /*! \brief May be enabled and read from any thread. */
   EventTrace& trace() { return trace_; }
 
  private:
-  /*! \brief What a trace wants to know of a row once its sequence may be gone. */
+  /*! \brief The data of a row for the trace, valid after its sequence is destroyed. */
   struct TracedRow {
     int64_t sequence_id;
     int64_t num_tokens;
     bool is_decoding;
   };
 
-  static void Count(StepsBySize* steps, int64_t size, double seconds);
+  static void CountStep(StepsBySize* steps, int64_t size, double seconds);
   void TraceRows();
   void Trace(EventKind kind, int64_t sequence_id, Clock::time_point start,
              std::initializer_list<int64_t> values,
@@ -74,10 +74,10 @@ class Meter {
   Statistics* totals_;
   EventTrace trace_;
   Clock::time_point step_start_;
-  /*! \brief When the tokens that are sampled now were given. */
-  Clock::time_point moment_;
-  /*! \brief What guessing took of this step. */
-  double guess_seconds_ = 0;
+  /*! \brief The timestamp of tokens that are committed now. */
+  Clock::time_point token_time_;
+  /*! \brief Time of drafting in this step. */
+  double draft_seconds_ = 0;
   std::vector<TracedRow> rows_;
 };
 

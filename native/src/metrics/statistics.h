@@ -1,6 +1,6 @@
 /*!
  * \file metrics/statistics.h
- * \brief The engine's counters at one moment.
+ * \brief A snapshot of the engine's counters.
  */
 #ifndef AIOMLC_METRICS_STATISTICS_H_
 #define AIOMLC_METRICS_STATISTICS_H_
@@ -15,23 +15,22 @@
 
 namespace aiomlc {
 
-/*! \brief Steps of one batch size that only decoded, or a part of each. */
+/*! \brief The number and the total time of steps of one batch size. */
 struct DecodeSteps {
   int64_t count = 0;
   double seconds = 0;
 };
 
-/*! \brief Of batch size 1, 2 and so on. */
+/*! \brief Indexed by batch size minus 1. */
 using StepsBySize = std::array<DecodeSteps, 64>;
 
-/*! \brief Guessed tokens in one place of their drafts. */
+/*! \brief Draft tokens at one position of their drafts. */
 struct DraftPositionCounts {
   int64_t proposed = 0;
   int64_t accepted = 0;
 };
 
-/*! \brief The sequence that ended last with an answer; its times are negative until there is one.
- */
+/*! \brief The sequence that last completed normally; times are negative until there is one. */
 struct LastAnswer {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
@@ -39,79 +38,79 @@ struct LastAnswer {
   RequestTiming timing;
 };
 
-/*! \brief Counters after the last finished step; all but the first seven only grow. */
+/*! \brief Counters after the last step. The first seven are gauges, the others only grow. */
 struct Statistics {
   /*! \brief Sequences that hold pages. */
   int64_t num_running = 0;
-  /*! \brief Sequences that do not: new, or preempted. */
+  /*! \brief Sequences that wait for pages: new or preempted. */
   int64_t num_waiting = 0;
-  /*! \brief Sequences that wait for their readers. */
+  /*! \brief Sequences that are paused for a slow consumer. */
   int64_t num_paused = 0;
   int64_t total_pages = 0;
-  /*! \brief Pages that no sequence holds; those of recycling entries, which are evicted on demand,
-   * are among them. */
+  /*! \brief Pages that are free, or held by recycling entries, which are evicted on demand. */
   int64_t free_pages = 0;
-  /*! \brief Ended sequences in the prefix cache. */
+  /*! \brief Recycling entries of the prefix cache: ended sequences that are not pinned. */
   int64_t num_recycling = 0;
-  /*! \brief Those that are pinned, which are not among the others. */
+  /*! \brief Pinned entries of the prefix cache. */
   int64_t num_pinned = 0;
 
-  /*! \brief Prompt tokens of the sequences that the engine took up. */
+  /*! \brief Prompt tokens of all submitted sequences. */
   int64_t prompt_tokens = 0;
-  /*! \brief Tokens sampled. */
+  /*! \brief Generated tokens, including forced ones. */
   int64_t completion_tokens = 0;
   int64_t steps = 0;
-  /*! \brief Those among `completion_tokens` that a grammar forced, which nothing sampled. */
+  /*! \brief Generated tokens that a grammar forced, without sampling. */
   int64_t forced_tokens = 0;
-  /*! \brief Sequences that started with tokens of another one, preempted ones included. */
+  /*! \brief Admissions that forked from the prefix cache, including those after a preemption. */
   int64_t prefix_cache_hits = 0;
-  /*! \brief Tokens that they did not have to compute. */
+  /*! \brief Tokens that these admissions did not have to compute. */
   int64_t cached_tokens = 0;
-  /*! \brief Tokens that went through the model as part of a prompt, recomputed ones included. */
+  /*! \brief Tokens that were computed in prefills, including recomputed ones. */
   int64_t prefill_tokens = 0;
-  /*! \brief Tokens of completions that went through the model, accepted draft tokens included. */
+  /*! \brief Completion tokens that were computed in decodes, including accepted draft tokens. */
   int64_t decode_tokens = 0;
-  /*! \brief Guessed tokens that went through the model. */
+  /*! \brief Draft tokens that were verified. */
   int64_t draft_tokens = 0;
-  /*! \brief Those of them that were right. */
+  /*! \brief Draft tokens that were accepted. */
   int64_t accepted_tokens = 0;
-  /*! \brief Time in steps. A step with both kinds of tokens is divided in proportion to them. */
+  /*! \brief Time of steps. A mixed step is divided in proportion to its prefill and decode tokens.
+   */
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  /*! \brief Time to find what grammars force. */
+  /*! \brief Time of queries for forced tokens. */
   double forced_seconds = 0;
 
-  /*! \brief How often a sequence lost its pages. */
+  /*! \brief How often a sequence was preempted. */
   int64_t preemptions = 0;
   /*! \brief Ended sequences by FinishReason. */
   std::array<int64_t, kNumFinishReasons> ended{};
-  /*! \brief Steps that only decoded, without drafts. */
+  /*! \brief Steps with decodes only, without drafts, by the number of rows. */
   StepsBySize decode_steps{};
-  /*! \brief Those with drafts, by the tokens of rows and drafts, without the time of guessing. */
+  /*! \brief Steps with decodes and drafts, by the number of tokens; excludes the drafting time. */
   StepsBySize verify_steps{};
-  /*! \brief The time of guessing, by the sequences it was for. */
+  /*! \brief The drafting time, by the number of sequences. */
   StepsBySize draft_steps{};
-  /*! \brief Of the first, second and so on guessed token; of longer drafts these only. */
+  /*! \brief Counts by position in the draft, for the first 32 positions. */
   std::array<DraftPositionCounts, 32> draft_positions{};
   /*! \brief Drafts that were verified. */
   int64_t verified_drafts = 0;
-  /*! \brief How often guessing failed: each time for one sequence, or once for all. */
+  /*! \brief How often drafting failed, for one sequence or for all. */
   int64_t draft_failures = 0;
-  /*! \brief Why there are no guesses any more; empty while there may be. */
+  /*! \brief Why drafting is disabled for all sequences; empty if it is not. */
   std::string speculation_failure;
   LastAnswer last_answer;
-  /*! \brief From submission to first pages. */
+  /*! \brief From submission to first admission. */
   Histogram queue_seconds{kSecondsBounds};
   /*! \brief From submission to first token. */
   Histogram first_token_seconds{kSecondsBounds};
   /*! \brief Between two tokens of a sequence. */
   Histogram inter_token_seconds{kSecondsBounds};
-  /*! \brief The next three are of sequences that ended with an answer, not of aborted or failed
-   * ones. This one is from submission to end. */
+  /*! \brief From submission to end. This and the next two count only sequences that completed
+   * normally. */
   Histogram request_seconds{kSecondsBounds};
   Histogram request_prompt_tokens{kCountBounds};
   Histogram request_completion_tokens{kCountBounds};
-  /*! \brief Rows of a step. */
+  /*! \brief Rows per step. */
   Histogram batch_size{kCountBounds};
 };
 

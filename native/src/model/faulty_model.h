@@ -1,6 +1,6 @@
 /*!
  * \file model/faulty_model.h
- * \brief A model with faults on purpose, for tests of what stands on it.
+ * \brief A model wrapper that injects faults, for tests.
  */
 #ifndef AIOMLC_MODEL_FAULTY_MODEL_H_
 #define AIOMLC_MODEL_FAULTY_MODEL_H_
@@ -12,19 +12,19 @@
 
 namespace aiomlc {
 
-/*! \brief What goes wrong when. Forward passes are counted from 1; 0 is never. */
+/*! \brief The faults to inject. Forward passes are counted from 1; 0 disables a fault. */
 struct Faults {
-  /*! \brief The pass that throws. */
+  /*! \brief The pass that throws std::runtime_error. */
   int64_t fail_at_step = 0;
-  /*! \brief The pass that runs out of memory. */
+  /*! \brief The pass that throws std::bad_alloc. */
   int64_t allocation_fails_at_step = 0;
-  /*! \brief The pass whose first row of logits is NaN. Only passes with logits count. */
+  /*! \brief The pass whose first row of logits is NaN; only passes with logits are counted. */
   int64_t nan_at_step = 0;
-  /*! \brief Every so many passes with logits, the first row is NaN. */
+  /*! \brief The first row of logits is NaN in every n-th pass with logits. */
   int64_t nan_every = 0;
 };
 
-/*! \brief Passes everything on to another model, but for its faults. */
+/*! \brief Forwards all calls to another model, and injects faults. */
 class FaultyModel final : public Model {
  public:
   /*! \param model Not owned; must outlive this object. */
@@ -52,8 +52,8 @@ class FaultyModel final : public Model {
   const Faults faults_;
   int64_t num_passes_ = 0;
   int64_t num_passes_with_logits_ = 0;
-  /*! \brief Logits with a row of NaN. */
-  std::vector<float> spoiled_;
+  /*! \brief A copy of the logits with a row of NaN. */
+  std::vector<float> nan_logits_;
 };
 
 }  // namespace aiomlc

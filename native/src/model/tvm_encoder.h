@@ -1,6 +1,6 @@
 /*!
  * \file model/tvm_encoder.h
- * \brief A compiled encoder and its weights: texts in, one vector for each token out.
+ * \brief A compiled encoder with its weights, which computes one vector per token.
  */
 #ifndef AIOMLC_MODEL_TVM_ENCODER_H_
 #define AIOMLC_MODEL_TVM_ENCODER_H_
@@ -16,22 +16,22 @@
 
 namespace aiomlc {
 
-/*! \brief Runs a compiled encoder in TVM's virtual machine. Thread-safe: calls wait in line. */
+/*! \brief Runs a compiled encoder in TVM's virtual machine. Thread-safe: calls are serialized. */
 class TvmEncoder final {
  public:
   /*!
    * \param library The compiled library, as loaded by the FFI.
    * \param params The packed parameters in the order of the library's metadata.
-   * \param num_threads Threads of every kernel, the calling thread included.
+   * \param num_threads Threads per kernel, including the calling thread.
    */
   TvmEncoder(const tvm::ffi::Module& library, tvm::ffi::Array<tvm::ffi::Tensor> params,
              int num_threads);
 
   /*!
-   * \brief Texts one after the other, without padding; all tokens are of type 0.
-   * \param token_ids Of all texts.
-   * \param lengths Tokens of each text, at least one each.
-   * \return float32[tokens, hidden]
+   * \brief Encode concatenated inputs without padding; all tokens have type 0.
+   * \param token_ids The tokens of all inputs.
+   * \param lengths The number of tokens of each input, at least 1.
+   * \return float32[tokens, hidden_size]
    */
   tvm::ffi::Tensor Forward(const std::vector<int32_t>& token_ids,
                            const std::vector<int32_t>& lengths);

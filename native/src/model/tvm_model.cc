@@ -23,7 +23,7 @@ ffi::Shape ToShape(const std::vector<int32_t>& values) {
 
 }  // namespace
 
-void ThrowNoRoom(const ModelShape& shape, const char* cause) {
+void ThrowCacheAllocationError(const ModelShape& shape, const char* cause) {
   throw ffi::Error("MemoryError",
                    "a KV cache of " + std::to_string(shape.max_total_tokens) +
                        " tokens cannot be allocated: " + cause,
@@ -54,7 +54,7 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
         create_cache(ffi::Shape{shape_.max_batch_size}, ffi::Shape{shape_.max_total_tokens},
                      ffi::Shape{shape_.prefill_chunk_size}, ffi::Shape{kPageSize}, ffi::Shape{0});
   } catch (const std::exception& error) {
-    ThrowNoRoom(shape_, error.what());
+    ThrowCacheAllocationError(shape_, error.what());
   }
   num_pages_ = FreePages();
 }

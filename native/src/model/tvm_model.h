@@ -1,6 +1,6 @@
 /*!
  * \file model/tvm_model.h
- * \brief A compiled library and its weights, seen by the engine.
+ * \brief A compiled model library with its weights.
  */
 #ifndef AIOMLC_MODEL_TVM_MODEL_H_
 #define AIOMLC_MODEL_TVM_MODEL_H_
@@ -16,7 +16,7 @@
 
 namespace aiomlc {
 
-/*! \brief The sizes a model is opened with, all counts. */
+/*! \brief The sizes that a model is opened with. */
 struct ModelShape {
   int64_t vocab_size = 0;
   int64_t context_window = 0;
@@ -25,22 +25,22 @@ struct ModelShape {
   int64_t max_total_tokens = 0;
 };
 
-/*! \brief Say that the KV cache cannot be had, as a MemoryError. */
-[[noreturn]] void ThrowNoRoom(const ModelShape& shape, const char* cause);
+/*! \brief Throw a MemoryError: the KV cache cannot be allocated. */
+[[noreturn]] void ThrowCacheAllocationError(const ModelShape& shape, const char* cause);
 
 /*!
  * \brief Runs a compiled library in TVM's virtual machine over TVM's paged KV cache.
  *
- * Everything of TVM is reached through FFI globals and module functions: no TVM header is needed.
- * Not thread-safe: one thread at a time, which the engine's step loop guarantees.
+ * TVM is called only through FFI globals and module functions, so no TVM headers are needed.
+ * Not thread-safe: the engine's stepping thread serializes all calls.
  */
 class TvmModel final : public Model {
  public:
   /*!
    * \param library The compiled library, as loaded by the FFI.
    * \param params The packed parameters in the order of the library's metadata.
-   * \param shape The sizes to open the KV cache with.
-   * \param num_threads Threads of every kernel, the calling thread included.
+   * \param shape The sizes of the model and of its KV cache.
+   * \param num_threads Threads per kernel, including the calling thread.
    */
   TvmModel(const tvm::ffi::Module& library, tvm::ffi::Array<tvm::ffi::Tensor> params,
            ModelShape shape, int num_threads);
@@ -58,10 +58,10 @@ class TvmModel final : public Model {
   void PopTokens(int64_t sequence_id, int64_t count) final;
   const float* Forward(const ForwardInput& input) final;
 
-  /*! \brief What the last `Forward` returned, float32[rows, vocab]; empty before. */
+  /*! \brief The result of the last `Forward`, float32[rows, vocab_size]; undefined before. */
   tvm::ffi::Tensor logits() const { return logits_; }
 
-  /*! \brief Pages that no sequence holds, as TVM's cache counts them. */
+  /*! \brief Return the number of free pages according to TVM's KV cache. */
   int64_t FreePages() const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kNaiveAllocator = 1;
 
-/*! \brief Memory of a small tensor that crosses into the virtual machine. */
+/*! \brief Allocates the memory of small input tensors. */
 struct HostAllocation {
   void AllocData(DLTensor* tensor) { tensor->data = ::operator new(ffi::GetDataSize(*tensor)); }
   void FreeData(DLTensor* tensor) { ::operator delete(tensor->data); }

@@ -1,6 +1,6 @@
 /*!
  * \file model/virtual_machine.h
- * \brief TVM's virtual machine through the FFI: start it, find functions, hand tensors over.
+ * \brief Access to TVM's virtual machine through the FFI.
  */
 #ifndef AIOMLC_MODEL_VIRTUAL_MACHINE_H_
 #define AIOMLC_MODEL_VIRTUAL_MACHINE_H_
@@ -13,13 +13,13 @@
 
 namespace aiomlc {
 
-/*! \throws ModelLoadError The module has no function of that name. */
+/*! \brief Return a function of a module. \throws ModelLoadError if there is none of this name. */
 tvm::ffi::Function RequireFunction(const tvm::ffi::Module& module, const char* name);
 
-/*! \brief Start a machine with the functions of a compiled library. */
+/*! \brief Create a virtual machine with the functions of a compiled library. */
 tvm::ffi::Module StartVirtualMachine(const tvm::ffi::Module& library);
 
-/*! \return int32[values.size()] with a copy of the values. */
+/*! \brief Create an int32[values.size()] tensor with a copy of the values. */
 tvm::ffi::Tensor HostTensor(const std::vector<int32_t>& values);
 
 }  // namespace aiomlc

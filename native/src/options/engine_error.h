@@ -1,6 +1,6 @@
 /*!
  * \file options/engine_error.h
- * \brief What the engine throws at its caller.
+ * \brief The errors that the engine throws.
  */
 #ifndef AIOMLC_OPTIONS_ENGINE_ERROR_H_
 #define AIOMLC_OPTIONS_ENGINE_ERROR_H_
@@ -11,7 +11,7 @@
 
 namespace aiomlc {
 
-/*! \brief The first two are the caller's to fix; the others are the engine's state. */
+/*! \brief The first two report an invalid request, the others the state of the engine. */
 enum class ErrorKind { kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed, kEngineDead };
 
 /*! \return The name of the error class in Python, for example "BadRequestError". */
@@ -31,8 +31,8 @@ constexpr const char* ErrorKindName(ErrorKind kind) {
   return "EngineDeadError";
 }
 
-/*! \brief An error with a kind. The message is one lower-case sentence that states fact and limit.
- */
+/*! \brief An error with a kind. The message is one lower-case sentence with the value and the
+ * limit. */
 class EngineError : public std::runtime_error {
  public:
   EngineError(ErrorKind kind, const std::string& message)
@@ -44,7 +44,7 @@ class EngineError : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/*! \brief A prompt that leaves no room for a completion. */
+/*! \brief A prompt is too long to leave room for a completion. */
 class PromptTooLongError final : public EngineError {
  public:
   PromptTooLongError(int64_t prompt_tokens, int64_t context_window)
@@ -55,7 +55,8 @@ class PromptTooLongError final : public EngineError {
         context_window_(context_window) {}
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  /*! \brief Tokens that prompt and completion share: the model's window or the whole cache. */
+  /*! \brief The most tokens of prompt and completion: the model's window or the cache's capacity.
+   */
   int64_t context_window() const { return context_window_; }
 
  private:

@@ -1,6 +1,6 @@
 /*!
  * \file options/logits_processor.h
- * \brief The seam between the engine and a caller's own way with logits.
+ * \brief The interface of user-defined logits processors.
  */
 #ifndef AIOMLC_OPTIONS_LOGITS_PROCESSOR_H_
 #define AIOMLC_OPTIONS_LOGITS_PROCESSOR_H_
@@ -12,21 +12,21 @@
 
 namespace aiomlc {
 
-/*! \brief A processor failed; what it did to the logits is of no use. */
+/*! \brief A logits processor failed; the logits are in an undefined state. */
 class LogitsProcessorError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 /*!
- * \brief Changes the logits of a sequence's next token.
+ * \brief A function that changes the logits of a sequence's next token.
  *
- * Called by the stepping thread, which waits: once for each token that is sampled, before any bias,
- * penalty or grammar. It may call whatever of the engine never waits for a step.
+ * The stepping thread calls it synchronously, once for each sampled token, before logit bias,
+ * penalties and the grammar mask. It may call the methods of the engine that never wait for a step.
  *
  * \param token_ids The prompt and the completion so far.
- * \param logits float32[vocab_size], its own to write.
- * \throws LogitsProcessorError, and nothing else.
+ * \param logits float32[vocab_size], to be changed in place.
+ * \throws LogitsProcessorError if it fails; it must throw nothing else.
  */
 using LogitsProcessor =
     std::function<void(std::span<const int32_t> token_ids, std::span<float> logits)>;

@@ -10,54 +10,54 @@ namespace aiomlc {
 
 namespace {
 
-void RequireOption(bool holds, const char* name, const std::string& value, const char* rule) {
-  if (holds) return;
+void RequireOption(bool is_valid, const char* name, const std::string& value, const char* rule) {
+  if (is_valid) return;
   throw EngineError(ErrorKind::kBadRequest,
-                    std::string(name) + " is " + value + ", it must be " + rule);
+                    std::string(name) + " must be " + rule + ", got " + value);
 }
 
-void RequireWithin(double low, double high, const char* name, double value, const char* rule) {
-  RequireOption(value >= low && value <= high, name, std::to_string(value), rule);
+void RequireWithin(double min, double max, const char* name, double value, const char* rule) {
+  RequireOption(value >= min && value <= max, name, std::to_string(value), rule);
 }
 
 void ValidateSampling(const SamplingOptions& options) {
   RequireOption(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
-                std::to_string(options.temperature), "at least 0");
+                std::to_string(options.temperature), ">= 0");
   RequireOption(options.top_p > 0 && options.top_p <= 1, "top_p", std::to_string(options.top_p),
-                "above 0 and at most 1");
-  RequireOption(options.top_k >= 0, "top_k", std::to_string(options.top_k), "at least 0");
-  RequireWithin(0, 1, "min_p", options.min_p, "from 0 to 1");
+                "> 0 and <= 1");
+  RequireOption(options.top_k >= 0, "top_k", std::to_string(options.top_k), ">= 0");
+  RequireWithin(0, 1, "min_p", options.min_p, "between 0 and 1");
 }
 
 void ValidateLogits(const LogitOptions& options, int64_t vocab_size) {
-  RequireWithin(-2, 2, "presence_penalty", options.presence_penalty, "from -2 to 2");
-  RequireWithin(-2, 2, "frequency_penalty", options.frequency_penalty, "from -2 to 2");
+  RequireWithin(-2, 2, "presence_penalty", options.presence_penalty, "between -2 and 2");
+  RequireWithin(-2, 2, "frequency_penalty", options.frequency_penalty, "between -2 and 2");
   RequireOption(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty),
-                "repetition_penalty", std::to_string(options.repetition_penalty), "above 0");
+                "repetition_penalty", std::to_string(options.repetition_penalty), "> 0");
   std::unordered_set<int64_t> token_ids;
   for (const LogitBias& entry : options.logit_bias) {
     const std::string token_id = std::to_string(entry.token_id);
     RequireOption(entry.token_id >= 0 && entry.token_id < vocab_size, "logit_bias",
-                  "for token " + token_id, "for a token of the vocabulary");
+                  "token " + token_id, "for tokens of the vocabulary");
     RequireOption(token_ids.insert(entry.token_id).second, "logit_bias",
-                  "for token " + token_id + " twice", "one number for each token");
-    RequireWithin(-100, 100, "logit_bias", entry.bias, "from -100 to 100");
+                  "two for token " + token_id, "one number per token");
+    RequireWithin(-100, 100, "logit_bias", entry.bias, "between -100 and 100");
   }
 }
 
 void ValidateStops(const SequenceOptions& options) {
   for (const std::string& stop : options.stop) {
-    RequireOption(!stop.empty(), "stop", "an empty string", "at least one character");
-    RequireOption(IsUtf8(stop), "stop", "not UTF-8", "text");
+    RequireOption(!stop.empty(), "stop", "an empty string", "non-empty");
+    RequireOption(IsUtf8(stop), "stop", "invalid bytes", "valid UTF-8");
   }
   for (int32_t token_id : options.stop_token_ids) {
-    RequireOption(token_id >= 0, "stop_token_ids", std::to_string(token_id), "at least 0");
+    RequireOption(token_id >= 0, "stop_token_ids", std::to_string(token_id), ">= 0");
   }
 }
 
 void ValidateTimeLimit(const std::optional<double>& seconds, const char* name) {
   if (!seconds.has_value()) return;
-  RequireOption(*seconds > 0 && std::isfinite(*seconds), name, std::to_string(*seconds), "above 0");
+  RequireOption(*seconds > 0 && std::isfinite(*seconds), name, std::to_string(*seconds), "> 0");
 }
 
 void ValidateTimeLimits(const TimeLimits& limits) {
@@ -66,23 +66,23 @@ void ValidateTimeLimits(const TimeLimits& limits) {
   ValidateTimeLimit(limits.inter_token_timeout, "inter_token_timeout");
 }
 
-void ValidateTop(const std::optional<int64_t>& num_top, const char* name) {
+void ValidateTopLogprobs(const std::optional<int64_t>& num_top, const char* name) {
   if (!num_top.has_value()) return;
   RequireOption(*num_top >= 0 && *num_top <= kMaxTopLogprobs, name, std::to_string(*num_top),
-                "from 0 to 20");
+                "between 0 and 20");
 }
 
 void ValidateCounts(const SequenceOptions& options) {
   const std::string min_tokens = std::to_string(options.min_tokens);
-  RequireOption(options.min_tokens >= 0, "min_tokens", min_tokens, "at least 0");
+  RequireOption(options.min_tokens >= 0, "min_tokens", min_tokens, ">= 0");
   if (options.max_tokens.has_value()) {
     RequireOption(*options.max_tokens >= 1, "max_tokens", std::to_string(*options.max_tokens),
-                  "at least 1");
+                  ">= 1");
     RequireOption(options.min_tokens <= *options.max_tokens, "min_tokens", min_tokens,
-                  "at most max_tokens");
+                  "<= max_tokens");
   }
-  ValidateTop(options.top_logprobs, "top_logprobs");
-  ValidateTop(options.prompt_logprobs, "prompt_logprobs");
+  ValidateTopLogprobs(options.top_logprobs, "top_logprobs");
+  ValidateTopLogprobs(options.prompt_logprobs, "prompt_logprobs");
 }
 
 }  // namespace

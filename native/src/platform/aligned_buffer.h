@@ -1,6 +1,6 @@
 /*!
  * \file platform/aligned_buffer.h
- * \brief Working memory that starts on a cache line.
+ * \brief Scratch memory aligned to cache lines.
  */
 #ifndef AIOMLC_PLATFORM_ALIGNED_BUFFER_H_
 #define AIOMLC_PLATFORM_ALIGNED_BUFFER_H_
@@ -11,10 +11,10 @@
 
 namespace aiomlc {
 
-/*! \brief Bytes that are kept for the next use and only ever grow. */
+/*! \brief A reusable buffer that only grows. */
 class AlignedBuffer {
  public:
-  /*! \return At least `size` bytes. What an earlier call returned is no longer valid. */
+  /*! \brief Return at least `size` bytes; invalidates the result of earlier calls. */
   std::byte* Reserve(size_t size) {
     if (size > size_) {
       bytes_.reset();

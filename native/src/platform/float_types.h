@@ -14,10 +14,10 @@ namespace aiomlc {
 /*! \brief The element type of an activation tensor. */
 enum class FloatType { kF32, kF16 };
 
-/*! \return Bytes of one element. */
+/*! \return The bytes of one element. */
 constexpr size_t FloatBytes(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
 
-/*! \return The value of an IEEE binary16, exactly. A signalling NaN becomes quiet. */
+/*! \brief Convert an IEEE binary16 exactly. A signaling NaN becomes quiet. */
 constexpr float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t exponent = (half >> 10) & 0x1fu;
@@ -34,7 +34,8 @@ constexpr float HalfToFloat(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-/*! \return The nearest IEEE binary16, ties to even; too large becomes infinity, NaN stays NaN. */
+/*! \brief Round to the nearest IEEE binary16, ties to even; overflow gives infinity, NaN stays NaN.
+ */
 constexpr uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
@@ -48,23 +49,23 @@ constexpr uint16_t FloatToHalf(float value) {
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
   }
-  // A subnormal half counts units of 2^-24; below half a unit there is nothing left.
+  // A subnormal half is a multiple of 2^-24; at most half a unit rounds to zero.
   if (magnitude <= 0x33000000u) return static_cast<uint16_t>(sign);
   const uint32_t shift = 126u - (magnitude >> 23);
   const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
   const uint32_t units = mantissa >> shift;
-  const uint32_t rest = mantissa & ((1u << shift) - 1);
+  const uint32_t remainder = mantissa & ((1u << shift) - 1);
   const uint32_t half_unit = 1u << (shift - 1);
-  const bool up = rest > half_unit || (rest == half_unit && (units & 1u) != 0);
-  return static_cast<uint16_t>(sign | (units + (up ? 1u : 0u)));
+  const bool round_up = remainder > half_unit || (remainder == half_unit && (units & 1u) != 0);
+  return static_cast<uint16_t>(sign | (units + (round_up ? 1u : 0u)));
 }
 
-/*! \return The value of a bfloat16, exactly. */
+/*! \brief Convert a bfloat16 exactly. */
 constexpr float BFloat16ToFloat(uint16_t bfloat) {
   return std::bit_cast<float>(static_cast<uint32_t>(bfloat) << 16);
 }
 
-/*! \return The nearest bfloat16, ties to even; NaN stays NaN. */
+/*! \brief Round to the nearest bfloat16, ties to even; NaN stays NaN. */
 constexpr uint16_t FloatToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);

@@ -10,21 +10,21 @@
 namespace aiomlc {
 namespace {
 
-// Of x86-64, and of 64-bit Arm with pages of 4 KiB.
+// The huge page size of x86-64, and of AArch64 with base pages of 4 KiB.
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
 thread_local HugePages* current = nullptr;
 
 }  // namespace
 
-void HugePages::Prefer(const void* data, size_t bytes) {
-  if (!known_.insert(data).second) return;
+void HugePages::Request(const void* data, size_t bytes) {
+  if (!requested_.insert(data).second) return;
 #if defined(__linux__)
   const auto address = reinterpret_cast<uintptr_t>(data);
   const uintptr_t begin = (address + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end = (address + bytes) / kHugePage * kHugePage;
   if (begin >= end) return;
-  // A system without them refuses, which changes nothing.
+  // Errors are ignored: the system may not support huge pages.
   madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   static_cast<void>(bytes);

@@ -1,6 +1,6 @@
 /*!
  * \file platform/huge_pages.h
- * \brief Ask the system for large pages of memory where small ones are looked up all the time.
+ * \brief Requests huge pages for the tensors of a KV cache.
  */
 #ifndef AIOMLC_PLATFORM_HUGE_PAGES_H_
 #define AIOMLC_PLATFORM_HUGE_PAGES_H_
@@ -11,21 +11,21 @@
 namespace aiomlc {
 
 /*!
- * \brief The tensors of one KV cache that have been asked for.
+ * \brief Requests huge pages for the tensors of one KV cache.
  *
- * A long context lies in thousands of places, more than a processor remembers where to find in
- * pages of 4 KiB. TVM allocates the cache and shows its tensors to the functions that it calls, so
- * these ask, before anything was written.
+ * A long context is scattered over thousands of cache pages, which exceeds the TLB with memory
+ * pages of 4 KiB. TVM allocates the cache and passes its tensors to the kernels, so the kernels
+ * request huge pages on their first call, before anything is written.
  */
 class HugePages {
  public:
-  /*! \brief Ask for one tensor, at the first call with it. The system may decline. */
-  void Prefer(const void* data, size_t bytes);
+  /*! \brief Request huge pages for a tensor, once. The system may ignore the request. */
+  void Request(const void* data, size_t bytes);
 
-  /*! \return What the calling thread's model asks through; null where no model runs. */
+  /*! \return The instance of the innermost `Scope` of this thread; null if there is none. */
   static HugePages* Current();
 
-  /*! \brief A model runs on this thread. */
+  /*! \brief Makes an instance current on this thread while a model runs. */
   class Scope {
    public:
     explicit Scope(HugePages& pages);
@@ -38,7 +38,7 @@ class HugePages {
   };
 
  private:
-  std::unordered_set<const void*> known_;
+  std::unordered_set<const void*> requested_;
 };
 
 }  // namespace aiomlc

@@ -1,6 +1,6 @@
 /*!
  * \file platform/thread_pool.h
- * \brief Run the tasks of one kernel on a fixed set of threads.
+ * \brief A thread pool that runs the tasks of one kernel at a time.
  */
 #ifndef AIOMLC_PLATFORM_THREAD_POOL_H_
 #define AIOMLC_PLATFORM_THREAD_POOL_H_
@@ -14,7 +14,7 @@ namespace aiomlc {
 template <typename Signature>
 class FunctionRef;
 
-/*! \brief A callable that is borrowed for the length of a call; never allocates. */
+/*! \brief A non-owning reference to a callable; never allocates. */
 template <typename Result, typename... Args>
 class FunctionRef<Result(Args...)> {
  public:
@@ -35,17 +35,17 @@ class FunctionRef<Result(Args...)> {
 };
 
 /*!
- * \brief A fixed set of threads that work through numbered tasks together.
+ * \brief A fixed set of threads that run batches of numbered tasks.
  *
  * A worker spins for about 50 us after its last task and then sleeps, so an idle pool uses no CPU.
- * One pool serves one caller at a time; further callers wait for their turn.
+ * Concurrent callers are serialized.
  */
 class ThreadPool {
  public:
-  /*! \param num_threads Threads that work, the calling one included; less than 1 counts as 1. */
+  /*! \param num_threads The number of threads, including the caller; less than 1 means 1. */
   explicit ThreadPool(int num_threads);
 
-  /*! \brief Join the workers. No `Run` may be in progress. */
+  /*! \brief Join the workers. No call of `Run` may be in progress. */
   ~ThreadPool();
 
   ThreadPool(const ThreadPool&) = delete;
@@ -54,21 +54,21 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   /*!
-   * \brief Call `function(task)` for every task in [0, num_tasks), each once, and wait for the end.
+   * \brief Call `function(task)` once for every task in [0, num_tasks), and wait until all end.
    *
-   * The caller works too. Tasks are handed out in ascending order, to whichever thread is free.
-   * A call from inside a task runs its tasks on the calling thread.
-   * \throws The first exception a task threw, once every task has ended.
+   * The caller runs tasks, too. Idle threads take the tasks in ascending order. A nested call from
+   * a task runs all its tasks on the calling thread.
+   * \throws The first exception of a task, after all tasks have ended.
    */
   void Run(int num_tasks, FunctionRef<void(int)> function);
 
   /*!
-   * \return The pool of the innermost `Scope` of this thread, or the one this thread works for,
-   * else one shared by the process.
+   * \return The pool of the innermost `Scope` of this thread, or the pool of a worker thread, or
+   * else a pool that the process shares.
    */
   static ThreadPool& Current();
 
-  /*! \brief Makes a pool the current one of this thread for as long as it lives. */
+  /*! \brief Makes a pool current on this thread for the lifetime of the scope. */
   class Scope {
    public:
     explicit Scope(ThreadPool& pool);

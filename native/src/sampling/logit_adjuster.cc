@@ -8,7 +8,7 @@ namespace aiomlc {
 
 namespace {
 
-constexpr double kLargest = std::numeric_limits<float>::max();
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void LogitAdjuster::Apply(float* logits, int64_t vocab_size) const {
     double logit = logits[token_id];
     logit -= options_.presence_penalty + count * options_.frequency_penalty;
     logit = logit < 0 ? logit * options_.repetition_penalty : logit / options_.repetition_penalty;
-    logits[token_id] = static_cast<float>(std::clamp(logit, -kLargest, kLargest));
+    logits[token_id] = static_cast<float>(std::clamp(logit, -kMaxFloat, kMaxFloat));
   }
   if (!excludes_stop_tokens()) return;
   for (int32_t token_id : stop_token_ids_) {

@@ -1,6 +1,6 @@
 /*!
  * \file sampling/logit_adjuster.h
- * \brief Change logits before a token is chosen from them.
+ * \brief Logit bias, penalties and stop-token suppression before sampling.
  */
 #ifndef AIOMLC_SAMPLING_LOGIT_ADJUSTER_H_
 #define AIOMLC_SAMPLING_LOGIT_ADJUSTER_H_
@@ -14,39 +14,39 @@
 namespace aiomlc {
 
 /*!
- * \brief The biases, penalties and bans of one sequence, with the counts that they need.
+ * \brief Adjusts the logits of one sequence, and counts its generated tokens.
  *
- * The order is upstream's:
+ * The order is that of MLC LLM:
  * 1. logit_bias is added;
- * 2. from the logit of a token that was generated n > 0 times,
- *    presence_penalty + n * frequency_penalty is subtracted;
- * 3. what remains of it is divided by repetition_penalty, or multiplied if it is negative;
- * 4. while fewer than min_tokens tokens were generated, the stop tokens are excluded.
- * The prompt's tokens do not count as generated.
+ * 2. presence_penalty + n * frequency_penalty is subtracted from the logit of each token that was
+ *    generated n > 0 times;
+ * 3. the logits of these tokens are divided by repetition_penalty if positive, else multiplied;
+ * 4. stop tokens are excluded while fewer than min_tokens tokens are generated.
+ * Prompt tokens do not count as generated.
  */
 class LogitAdjuster {
  public:
   /*! \param options Valid options. */
   explicit LogitAdjuster(const SequenceOptions& options);
 
-  /*! \brief Whether the next token's logits are to be changed; a plain sequence's never are. */
+  /*! \brief Whether `Apply` would change the logits of the next token. */
   bool is_active() const;
 
   /*!
-   * \brief Change the logits of the next token; touches only the tokens that are concerned.
+   * \brief Adjust the logits of the next token in place; touches only the affected tokens.
    *
-   * NaN and infinity stay what they are, so that a broken model is not hidden.
+   * NaN and infinity are kept, so that a broken model is not hidden.
    */
   void Apply(float* logits, int64_t vocab_size) const;
 
-  /*! \brief Take note of a generated token. */
+  /*! \brief Count a generated token. */
   void CountToken(int32_t token_id);
 
  private:
   bool excludes_stop_tokens() const;
 
   LogitOptions options_;
-  /*! \brief Whether any penalty is on, so that tokens have to be counted. */
+  /*! \brief Whether any penalty is set, so that tokens must be counted. */
   bool has_penalty_;
   int64_t min_tokens_;
   std::vector<int32_t> stop_token_ids_;

@@ -6,18 +6,18 @@
 
 namespace aiomlc {
 
-int64_t PromptScorer::CountNeeded(int64_t begin, int64_t end) const {
-  return std::max<int64_t>(0, std::min(end, num_wanted_) - std::max(begin, num_scored_));
+int64_t PromptScorer::CountLogits(int64_t begin, int64_t end) const {
+  return std::max<int64_t>(0, std::min(end, num_to_score_) - std::max(begin, num_scored_));
 }
 
-int64_t PromptScorer::CountWithin(int64_t begin, int64_t max_rows) const {
+int64_t PromptScorer::MaxTokensWithin(int64_t begin, int64_t max_logits) const {
   const int64_t first = std::max(begin, num_scored_);
-  if (first + max_rows >= num_wanted_) return std::numeric_limits<int64_t>::max();
-  return first + max_rows - begin;
+  if (first + max_logits >= num_to_score_) return std::numeric_limits<int64_t>::max();
+  return first + max_logits - begin;
 }
 
 bool PromptScorer::Score(const float* logits, int64_t count, int64_t vocab_size,
-                       std::span<const int32_t> token_ids) {
+                         std::span<const int32_t> token_ids) {
   for (int64_t i = 0; i < count; ++i) {
     if (!AreFinite(logits + i * vocab_size, vocab_size)) return false;
   }

@@ -1,6 +1,6 @@
 /*!
  * \file sampling/prompt_scorer.h
- * \brief How likely the tokens of a prompt were.
+ * \brief The log-probabilities of prompt tokens.
  */
 #ifndef AIOMLC_SAMPLING_PROMPT_SCORER_H_
 #define AIOMLC_SAMPLING_PROMPT_SCORER_H_
@@ -15,43 +15,46 @@
 namespace aiomlc {
 
 /*!
- * \brief Collects the log-probability of every prompt token but the first, each once.
+ * \brief Collects the log-probability of every prompt token except the first, each once.
  *
- * The token at place i + 1 is scored by the logits after the token at place i. What was scored
- * stays scored, also when the sequence loses its pages: those tokens are then computed without
- * logits, or taken from another sequence.
+ * The token at position i + 1 is scored with the logits at position i. Scores survive a preemption:
+ * tokens that are already scored are then recomputed without logits, or forked from another
+ * sequence.
  */
 class PromptScorer {
  public:
-  /*! \param num_top Alternatives to list with each token; without it nothing is scored. */
+  /*! \param num_top Alternatives to list for each token; if empty, nothing is scored. */
   PromptScorer(std::optional<int64_t> num_top, int64_t num_prompt_tokens)
-      : num_top_(num_top), num_wanted_(num_top.has_value() ? num_prompt_tokens - 1 : 0) {}
+      : num_top_(num_top), num_to_score_(num_top.has_value() ? num_prompt_tokens - 1 : 0) {}
 
-  bool is_done() const { return num_scored_ == num_wanted_; }
-  /*! \brief Tokens of the sequence whose logits are not needed (again). */
+  bool is_done() const { return num_scored_ == num_to_score_; }
+  /*! \brief Leading positions whose logits are not needed any more. */
   int64_t num_scored() const { return num_scored_; }
 
-  /*! \return Logits that are needed when the tokens at the places [begin, end) are computed: of
-   * the places from max(begin, num_scored()) on. */
-  int64_t CountNeeded(int64_t begin, int64_t end) const;
+  /*!
+   * \return The number of logits that are needed when positions [begin, end) are computed: those
+   * at positions from max(begin, num_scored()).
+   */
+  int64_t CountLogits(int64_t begin, int64_t end) const;
 
-  /*! \return The most tokens from `begin` on that need no more than `max_rows` logits. */
-  int64_t CountWithin(int64_t begin, int64_t max_rows) const;
+  /*! \return The most tokens from `begin` that need at most `max_logits` logits. */
+  int64_t MaxTokensWithin(int64_t begin, int64_t max_logits) const;
 
   /*!
-   * \brief Score the next tokens.
-   * \param logits float32[count, vocab_size], after the places from num_scored() on.
-   * \return Whether all of them were finite numbers or minus infinity; else nothing is scored.
+   * \brief Score the next `count` tokens.
+   * \param logits float32[count, vocab_size], at the positions from num_scored().
+   * \param token_ids All tokens of the sequence.
+   * \return Whether every row is valid (see `AreFinite`); otherwise nothing is scored.
    */
   bool Score(const float* logits, int64_t count, int64_t vocab_size,
-           std::span<const int32_t> token_ids);
+             std::span<const int32_t> token_ids);
 
-  /*! \return What was scored since the last call. */
+  /*! \brief Return the scores since the last call. */
   std::vector<TokenLogprobs> TakeLogprobs();
 
  private:
   std::optional<int64_t> num_top_;
-  int64_t num_wanted_;
+  int64_t num_to_score_;
   int64_t num_scored_ = 0;
   std::vector<TokenLogprobs> scored_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/*! \brief The output function of splitmix64: a bijection that changes half of the bits. */
+/*! \brief The output function of splitmix64 (Steele et al., 2014), a bijection. */
 uint64_t Mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
@@ -20,7 +20,7 @@ uint64_t Mix(uint64_t value) {
 
 /*! \return The largest logit; NaN if any logit is. */
 float MaxLogit(const float* logits, int64_t size) {
-  // A lane for each of 16 neighbours, so that the compiler can use vector registers.
+  // Independent lanes let the compiler vectorize the loop.
   constexpr int64_t kLanes = 16;
   float largest[kLanes];
   int32_t is_nan[kLanes] = {};
@@ -46,7 +46,7 @@ float MaxLogit(const float* logits, int64_t size) {
 }  // namespace
 
 double UniformDraw(uint64_t seed, uint64_t token_index) {
-  // The seed is mixed first, so that neighbouring seeds do not share a shifted stream.
+  // The seed is mixed first, so that the streams of adjacent seeds are not shifted copies.
   const uint64_t bits =
       Mix(Mix(seed ^ 0x9e3779b97f4a7c15u) + (token_index + 1) * 0x9e3779b97f4a7c15u);
   return static_cast<double>(bits >> 11) * 0x1p-53;
@@ -69,7 +69,7 @@ std::optional<int32_t> Sampler::Sample(const float* logits, int64_t vocab_size,
   } else {
     KeepAll(logits, vocab_size);
   }
-  Weigh(max_logit, options.temperature);
+  ComputeWeights(max_logit, options.temperature);
   if (options.top_p < 1.0) KeepTopP(options.top_p);
   return Draw(UniformDraw(seed, token_index), options.min_p);
 }
@@ -80,9 +80,9 @@ void Sampler::KeepAll(const float* logits, int64_t vocab_size) {
 }
 
 void Sampler::KeepTopK(const float* logits, int64_t vocab_size, size_t top_k) {
-  // Collect what beats the k-th best so far; cut back to k whenever twice as many came together.
-  // An equal logit at a higher id comes after the k-th best, so it need not be collected.
-  const auto cut = [&] {
+  // Collect the logits above the k-th best so far, and truncate to k whenever about 2k are
+  // collected. An equal logit with a higher id ranks below the k-th best, so it is not collected.
+  const auto truncate = [&] {
     if (candidates_.size() <= top_k) return -kInfinity;
     std::nth_element(candidates_.begin(), candidates_.begin() + (top_k - 1), candidates_.end(),
                      ComesBefore);
@@ -95,13 +95,13 @@ void Sampler::KeepTopK(const float* logits, int64_t vocab_size, size_t top_k) {
   for (int64_t i = 0; i < vocab_size; ++i) {
     if (!(logits[i] > threshold)) continue;
     candidates_.push_back({logits[i], static_cast<int32_t>(i)});
-    if (candidates_.size() >= limit) threshold = cut();
+    if (candidates_.size() >= limit) threshold = truncate();
   }
-  cut();
+  truncate();
   std::sort(candidates_.begin(), candidates_.end(), ComesBefore);
 }
 
-void Sampler::Weigh(float max_logit, double temperature) {
+void Sampler::ComputeWeights(float max_logit, double temperature) {
   const float inverse = static_cast<float>(1.0 / temperature);
   for (Candidate& candidate : candidates_) {
     candidate.value = std::exp((candidate.value - max_logit) * inverse);
@@ -111,51 +111,51 @@ void Sampler::Weigh(float max_logit, double temperature) {
 void Sampler::KeepTopP(double top_p) {
   double total = 0;
   for (const Candidate& candidate : candidates_) total += candidate.value;
-  // All tokens below this weight together hold less than half of what top_p leaves out.
+  // The tokens below this weight sum to less than half of the probability that top_p drops.
   const double negligible = 0.5 * (1.0 - top_p) * total / static_cast<double>(candidates_.size());
   std::erase_if(candidates_,
                 [&](const Candidate& candidate) { return candidate.value < negligible; });
-  // Halve the range in which the sum reaches what is wanted; only the last few tokens are sorted.
-  // All before `low` are kept, none from `high` on is needed.
-  constexpr size_t kFew = 64;
-  const double wanted = top_p * total;
+  // Bisect for the number of tokens that reach the target, so that only a few have to be sorted.
+  // All tokens before `low` are kept, all tokens from `high` are dropped.
+  constexpr size_t kMaxSorted = 64;
+  const double target = top_p * total;
   double sum = 0;
   size_t low = 0;
   size_t high = candidates_.size();
   const auto at = [&](size_t index) { return candidates_.begin() + static_cast<int64_t>(index); };
-  while (high - low > kFew) {
+  while (high - low > kMaxSorted) {
     const size_t middle = low + (high - low) / 2;
     std::nth_element(at(low), at(middle), at(high), ComesBefore);
-    double likelier = 0;
-    for (size_t i = low; i < middle; ++i) likelier += candidates_[i].value;
-    if (sum + likelier >= wanted) {
+    double middle_sum = 0;
+    for (size_t i = low; i < middle; ++i) middle_sum += candidates_[i].value;
+    if (sum + middle_sum >= target) {
       high = middle;
     } else {
-      sum += likelier;
+      sum += middle_sum;
       low = middle;
     }
   }
   std::sort(at(low), at(high), ComesBefore);
-  while (low < high && sum < wanted) sum += candidates_[low++].value;
+  while (low < high && sum < target) sum += candidates_[low++].value;
   candidates_.resize(low);
 }
 
 int32_t Sampler::Draw(double uniform, double min_p) const {
-  // The most likely token has weight 1, so min_p compares with the weights as they are.
+  // The most likely token has weight 1, so weights compare with min_p directly.
   double total = 0;
   for (const Candidate& candidate : candidates_) {
     if (candidate.value >= min_p) total += candidate.value;
   }
   const double target = uniform * total;
   double sum = 0;
-  int32_t chosen = candidates_.front().token_id;
+  int32_t token_id = candidates_.front().token_id;
   for (const Candidate& candidate : candidates_) {
     if (candidate.value < min_p || candidate.value <= 0) continue;
-    chosen = candidate.token_id;
+    token_id = candidate.token_id;
     sum += candidate.value;
     if (sum > target) break;
   }
-  return chosen;
+  return token_id;
 }
 
 }  // namespace aiomlc

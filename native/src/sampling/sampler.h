@@ -1,6 +1,6 @@
 /*!
  * \file sampling/sampler.h
- * \brief Choose a token from logits.
+ * \brief Sample a token from logits.
  */
 #ifndef AIOMLC_SAMPLING_SAMPLER_H_
 #define AIOMLC_SAMPLING_SAMPLER_H_
@@ -14,36 +14,38 @@
 
 namespace aiomlc {
 
-/*! \brief Below this temperature the most likely token is taken. */
+/*! \brief Below this temperature decoding is greedy. */
 inline constexpr double kGreedyTemperature = 1e-5;
 
 /*!
- * \return The uniform number in [0, 1) of one token: 53 bits, a function of seed and index alone.
+ * \brief Return a uniform random number in [0, 1) with 53 bits, determined by seed and index.
  *
- * Counter-based, so a sequence needs no generator state and a recomputed one draws the same again.
+ * The generator is counter-based, so a sequence needs no generator state, and a recomputed sequence
+ * draws the same numbers again.
  */
 double UniformDraw(uint64_t seed, uint64_t token_index);
 
 /*!
- * \brief Chooses tokens. The choice depends on logits, options, seed and index, and nothing else.
+ * \brief Samples tokens. The result depends only on logits, options, seed and index.
  *
- * The order of the filters is the usual one:
+ * The filters are applied in the usual order:
  * 1. logits are divided by the temperature;
- * 2. top_k keeps the k largest;
- * 3. top_p keeps the smallest set of most likely tokens whose share of the probability that is left
- *    reaches top_p, the token that reaches it included;
- * 4. min_p keeps the tokens at least min_p times as likely as the most likely one.
- * Of equally likely tokens the one with the lowest id comes first, in greedy choice too.
+ * 2. top_k keeps the k largest logits;
+ * 3. top_p keeps the smallest set of most likely tokens whose fraction of the remaining probability
+ *    is at least top_p;
+ * 4. min_p keeps the tokens that are at least min_p times as likely as the most likely token.
+ * Among equally likely tokens the lowest id comes first, also in greedy decoding.
  *
- * The object holds scratch memory only. Not thread-safe.
+ * The object holds only scratch memory. Not thread-safe.
  */
 class Sampler {
  public:
   /*!
+   * \brief Sample one token.
    * \param logits float32[vocab_size]; minus infinity excludes a token.
    * \param vocab_size At least 1.
-   * \param token_index How many tokens of the completion came before.
-   * \return The token, or nothing when a logit is NaN or the largest is infinite.
+   * \param token_index The index of the token in the completion.
+   * \return The token, or nothing if a logit is NaN or the largest logit is infinite.
    */
   std::optional<int32_t> Sample(const float* logits, int64_t vocab_size,
                                 const SamplingOptions& options, uint64_t seed,
@@ -51,16 +53,19 @@ class Sampler {
 
  private:
   struct Candidate {
-    /*! \brief A logit at first, then exp((logit - largest logit) / temperature). */
+    /*! \brief First the logit, then its weight exp((logit - max logit) / temperature). */
     float value;
     int32_t token_id;
   };
   static bool ComesBefore(const Candidate& a, const Candidate& b);
 
+  // Each fills or filters `candidates_`.
   void KeepAll(const float* logits, int64_t vocab_size);
   void KeepTopK(const float* logits, int64_t vocab_size, size_t top_k);
   void KeepTopP(double top_p);
-  void Weigh(float max_logit, double temperature);
+  /*! \brief Replace the logits of the candidates by their weights. */
+  void ComputeWeights(float max_logit, double temperature);
+  /*! \brief Draw a candidate by its weight, after the min_p filter. */
   int32_t Draw(double uniform, double min_p) const;
 
   std::vector<Candidate> candidates_;

@@ -8,19 +8,19 @@ namespace aiomlc {
 
 namespace {
 
-/*! \return The most likely tokens in order, each with its logit. */
+/*! \return The tokens with the largest logits in descending order, with logits as values. */
 std::vector<Alternative> LargestLogits(const float* logits, int64_t vocab_size, int64_t num_top) {
   std::vector<Alternative> top;
   const size_t limit = static_cast<size_t>(std::min(num_top, vocab_size));
   if (limit == 0) return top;
   for (int64_t i = 0; i < vocab_size; ++i) {
-    // An equal logit at a higher id comes after those that are there.
+    // An equal logit with a higher id ranks below the listed ones.
     if (top.size() == limit && !(logits[i] > top.back().logprob)) continue;
     if (top.size() == limit) top.pop_back();
-    const auto place = std::find_if(top.begin(), top.end(), [&](const Alternative& other) {
+    const auto position = std::find_if(top.begin(), top.end(), [&](const Alternative& other) {
       return logits[i] > other.logprob;
     });
-    top.insert(place, {static_cast<int32_t>(i), logits[i]});
+    top.insert(position, {static_cast<int32_t>(i), logits[i]});
   }
   return top;
 }

@@ -12,13 +12,13 @@ int64_t PageBudget::PagesFor(int64_t num_tokens) const {
 }
 
 void PageBudget::Reserve(int64_t num_pages) {
-  if (num_pages > free_pages_) throw std::logic_error("more pages were planned than are free");
+  if (num_pages > free_pages_) throw std::logic_error("more pages are reserved than are free");
   free_pages_ -= num_pages;
 }
 
 void PageBudget::Release(int64_t num_pages) {
   if (num_pages > total_pages_ - free_pages_) {
-    throw std::logic_error("more pages were released than are reserved");
+    throw std::logic_error("more pages are released than are reserved");
   }
   free_pages_ += num_pages;
 }

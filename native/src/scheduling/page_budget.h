@@ -1,6 +1,6 @@
 /*!
  * \file scheduling/page_budget.h
- * \brief The engine's account of the KV cache's pages.
+ * \brief The accounting of KV cache pages.
  */
 #ifndef AIOMLC_SCHEDULING_PAGE_BUDGET_H_
 #define AIOMLC_SCHEDULING_PAGE_BUDGET_H_
@@ -9,23 +9,23 @@
 
 namespace aiomlc {
 
-/*! \brief Counts pages that are reserved. It never lends more than there are. */
+/*! \brief Counts reserved pages; never more than exist. */
 class PageBudget {
  public:
-  /*! \param total_pages At least 1. \param page_size Tokens of a page, at least 1. */
+  /*! \param total_pages At least 1. \param page_size Tokens per page, at least 1. */
   PageBudget(int64_t total_pages, int64_t page_size);
 
   int64_t total_pages() const { return total_pages_; }
   int64_t free_pages() const { return free_pages_; }
   int64_t page_size() const { return page_size_; }
 
-  /*! \return Pages that hold `num_tokens` tokens of one sequence. */
+  /*! \return The number of pages that hold `num_tokens` tokens of one sequence. */
   int64_t PagesFor(int64_t num_tokens) const;
 
-  /*! \throws std::logic_error when fewer are free: the plan was wrong. */
+  /*! \brief Reserve pages. \throws std::logic_error if fewer are free: the plan was wrong. */
   void Reserve(int64_t num_pages);
 
-  /*! \throws std::logic_error when fewer are reserved. */
+  /*! \brief Free pages. \throws std::logic_error if fewer are reserved. */
   void Release(int64_t num_pages);
 
  private:

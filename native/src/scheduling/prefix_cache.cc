@@ -34,7 +34,7 @@ std::vector<int64_t> PrefixCache::Unpin(int64_t id) {
 }
 
 void PrefixCache::PutTokens(int64_t id, std::span<const int32_t> tokens) {
-  if (tree_.Contains(id)) tree_.Remove(id);  // With fewer tokens: it has run on since.
+  if (tree_.Contains(id)) tree_.Remove(id);  // Inserted by `Share` with fewer tokens.
   tree_.Insert(id, tokens);
 }
 
@@ -46,15 +46,15 @@ std::vector<int64_t> PrefixCache::AddRecycling(int64_t id, int64_t num_pages) {
     Touch(*longer);
     return {id};
   }
-  std::vector<int64_t> superfluous = RecyclingPrefixesOf(id);
-  const int64_t num_left = num_recycling() - static_cast<int64_t>(superfluous.size());
-  // The limit held before, so one entry at most is above it.
+  std::vector<int64_t> redundant = RecyclingPrefixesOf(id);
+  const int64_t num_left = num_recycling() - static_cast<int64_t>(redundant.size());
+  // The limit held before, so at most one entry exceeds it.
   if (max_recycling_ >= 0 && num_left > max_recycling_) {
-    superfluous.push_back(*std::find_if(order_.begin(), order_.end(), [&](int64_t other) {
-      return std::find(superfluous.begin(), superfluous.end(), other) == superfluous.end();
+    redundant.push_back(*std::find_if(order_.begin(), order_.end(), [&](int64_t other) {
+      return std::find(redundant.begin(), redundant.end(), other) == redundant.end();
     }));
   }
-  return superfluous;
+  return redundant;
 }
 
 int64_t PrefixCache::Remove(int64_t id) {
@@ -68,7 +68,7 @@ int64_t PrefixCache::Remove(int64_t id) {
   const auto entry = recycling_.find(id);
   if (entry == recycling_.end()) return 0;
   const int64_t num_pages = entry->second.num_pages;
-  order_.erase(entry->second.place);
+  order_.erase(entry->second.order_position);
   recycling_.erase(entry);
   num_pages_ -= num_pages;
   return num_pages;
@@ -76,43 +76,47 @@ int64_t PrefixCache::Remove(int64_t id) {
 
 void PrefixCache::Touch(int64_t id) {
   const auto entry = recycling_.find(id);
-  if (entry != recycling_.end()) order_.splice(order_.end(), order_, entry->second.place);
+  if (entry != recycling_.end()) order_.splice(order_.end(), order_, entry->second.order_position);
 }
 
 std::optional<int64_t> PrefixCache::FirstKept(const std::vector<int64_t>& ids) const {
-  const auto found = std::find_if(ids.begin(), ids.end(), [this](int64_t id) {
+  const auto kept = std::find_if(ids.begin(), ids.end(), [this](int64_t id) {
     return IsRecycling(id) || pinned_.contains(id);
   });
-  return found == ids.end() ? std::nullopt : std::optional(*found);
+  return kept == ids.end() ? std::nullopt : std::optional(*kept);
 }
 
 std::vector<int64_t> PrefixCache::RecyclingPrefixesOf(int64_t id) const {
-  std::vector<int64_t> beginnings = tree_.PrefixesOf(id);
-  std::erase_if(beginnings, [this](int64_t other) { return !IsRecycling(other); });
-  return beginnings;
+  std::vector<int64_t> prefixes = tree_.PrefixesOf(id);
+  std::erase_if(prefixes, [this](int64_t other) { return !IsRecycling(other); });
+  return prefixes;
 }
 
 std::vector<std::string> PrefixCache::FindViolations() const {
   std::vector<std::string> violations = tree_.FindViolations();
-  const auto require = [&](bool holds, const char* otherwise) {
-    if (!holds) violations.emplace_back(otherwise);
+  const auto require = [&](bool holds, const char* message) {
+    if (!holds) violations.emplace_back(message);
   };
   int64_t num_pages = 0;
   for (const auto& [id, entry] : recycling_) {
     num_pages += entry.num_pages;
     require(entry.num_pages > 0, "a recycling entry has no pages");
-    require(*entry.place == id, "a recycling entry has the place of another");
-    require(tree_.Contains(id), "a recycling entry cannot be found");
+    require(*entry.order_position == id,
+            "a recycling entry has the eviction position of another entry");
+    require(tree_.Contains(id), "a recycling entry is not in the radix tree");
   }
   int64_t num_pinned_pages = 0;
   for (const auto& [id, pages] : pinned_) {
     num_pinned_pages += pages;
-    require(tree_.Contains(id) && !IsRecycling(id), "a pinned entry is lost or kept twice");
+    require(tree_.Contains(id) && !IsRecycling(id),
+            "a pinned entry is not in the radix tree or is also recycling");
   }
-  require(num_pinned_pages == num_pinned_pages_, "the pages of the pinned entries do not add up");
-  require(num_pages == num_pages_, "the pages of the recycling entries do not add up");
-  require(order_.size() == recycling_.size(), "the order of eviction is not of all entries");
-  require(max_recycling_ < 0 || num_recycling() <= max_recycling_, "too many entries are kept");
+  require(num_pinned_pages == num_pinned_pages_, "the page total of the pinned entries is wrong");
+  require(num_pages == num_pages_, "the page total of the recycling entries is wrong");
+  require(order_.size() == recycling_.size(),
+          "the eviction order does not have all recycling entries");
+  require(max_recycling_ < 0 || num_recycling() <= max_recycling_,
+          "there are more recycling entries than allowed");
   return violations;
 }
 

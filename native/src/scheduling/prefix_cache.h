@@ -1,6 +1,6 @@
 /*!
  * \file scheduling/prefix_cache.h
- * \brief Which computed tokens can be used again, and what goes when room is needed.
+ * \brief The prefix cache: cached token sequences and the order of their eviction.
  */
 #ifndef AIOMLC_SCHEDULING_PREFIX_CACHE_H_
 #define AIOMLC_SCHEDULING_PREFIX_CACHE_H_
@@ -19,86 +19,86 @@
 namespace aiomlc {
 
 /*!
- * \brief Knows the tokens of sequences in the KV cache, so that new ones can fork from them.
+ * \brief Indexes the tokens of sequences in the KV cache, so that new sequences can fork from them.
  *
- * An entry is *shared* while its sequence runs, and *recycling* once that has ended and its pages
- * are kept for nobody in particular. A *pinned* entry is one that somebody keeps, beside the limit
- * and the order of eviction. It knows no model and moves no page: whoever asks it carries out what
- * it says.
+ * An entry is *shared* while its sequence runs, and *recycling* once the sequence has ended and its
+ * pages are kept. A *pinned* entry is kept until it is unpinned; it counts neither towards the
+ * limit nor in the eviction order. This class does only the bookkeeping: the caller removes the
+ * returned entries from the model and releases their pages.
  */
 class PrefixCache {
  public:
-  /*! \param max_recycling Recycling entries at most; 0 turns the cache off, -1 is no limit. */
+  /*! \param max_recycling The most recycling entries; 0 disables the cache, -1 means no limit. */
   explicit PrefixCache(int64_t max_recycling);
 
   /*!
-   * \brief Let others use the tokens of a running sequence.
+   * \brief Make the tokens of a running sequence available to other sequences.
    *
-   * Does nothing when they may already, or when the cache is off.
+   * Does nothing if they already are, or if the cache is disabled.
    */
   void Share(int64_t id, std::span<const int32_t> tokens);
 
   /*!
-   * \brief Keep the computed tokens of a sequence that ended.
-   * \param num_pages Pages that they are kept in.
-   * \return Recycling entries to remove: those that this one makes superfluous, those above the
-   *     limit; it may be among them itself. They are entries until `Remove`.
+   * \brief Keep the computed tokens of an ended sequence.
+   * \param num_pages The pages of these tokens.
+   * \return Recycling entries for the caller to `Remove`: redundant entries, and those above the
+   *     limit. The new entry itself may be among them.
    */
   std::vector<int64_t> Recycle(int64_t id, std::span<const int32_t> tokens, int64_t num_pages);
 
   /*!
-   * \brief Keep the computed tokens of a sequence that ended, until `Unpin`.
-   * \return Recycling entries to remove, which this one makes superfluous.
+   * \brief Keep the computed tokens of an ended sequence until `Unpin`.
+   * \return Recycling entries for the caller to `Remove`, which the new entry makes redundant.
    */
   std::vector<int64_t> Pin(int64_t id, std::span<const int32_t> tokens, int64_t num_pages);
 
   /*!
-   * \brief Make a pinned entry a recycling one; an unknown id does nothing.
-   * \return As `Recycle`.
+   * \brief Make a pinned entry a recycling entry; an unknown id has no effect.
+   * \return See `Recycle`.
    */
   std::vector<int64_t> Unpin(int64_t id);
 
-  /*! \return The pages that were kept; 0 for a shared entry, and for an unknown id. */
+  /*! \brief Remove an entry. \return Its pages; 0 for a shared entry or an unknown id. */
   int64_t Remove(int64_t id);
 
-  /*! \brief Find the longest beginning of `tokens` that is an entry's beginning. */
+  /*! \brief Find the longest prefix that `tokens` has in common with an entry. */
   PrefixMatch Find(std::span<const int32_t> tokens) const { return tree_.FindLongest(tokens); }
 
-  /*! \brief Note that an entry was of use; it is the last to be evicted now. */
+  /*! \brief Mark an entry as most recently used, so that it is evicted last. */
   void Touch(int64_t id);
 
   bool is_on() const { return max_recycling_ != 0; }
   bool IsRecycling(int64_t id) const { return recycling_.contains(id); }
-  /*! \param id Of a recycling or pinned entry. */
+  /*! \return The pages of a recycling or pinned entry. */
   int64_t PagesOf(int64_t id) const {
     return IsRecycling(id) ? recycling_.at(id).num_pages : pinned_.at(id);
   }
-  /*! \brief Pages of all recycling entries. */
+  /*! \brief The total pages of all recycling entries. */
   int64_t num_pages() const { return num_pages_; }
   int64_t num_recycling() const { return static_cast<int64_t>(recycling_.size()); }
-  /*! \brief Pinned entries and their pages. */
+  /*! \brief The pages of each pinned entry, by id. */
   const std::map<int64_t, int64_t>& pinned() const { return pinned_; }
-  /*! \brief Pages of all pinned entries. */
+  /*! \brief The total pages of all pinned entries. */
   int64_t num_pinned_pages() const { return num_pinned_pages_; }
-  /*! \brief Recycling entries, the least recently used first. */
+  /*! \brief The recycling entries, least recently used first. */
   const std::list<int64_t>& eviction_order() const { return order_; }
 
-  /*! \return One sentence for each contradiction; empty when all is well. */
+  /*! \return A message for each violated invariant; empty if there is none. */
   std::vector<std::string> FindViolations() const;
 
  private:
   struct Entry {
     int64_t num_pages;
-    std::list<int64_t>::iterator place;
+    std::list<int64_t>::iterator order_position;
   };
 
-  /*! \brief Let an entry have these tokens, and no others that it had before. */
+  /*! \brief Add an entry, or replace the tokens of an existing one. */
   void PutTokens(int64_t id, std::span<const int32_t> tokens);
-  /*! \return As `Recycle`. */
+  /*! \brief Add a recycling entry whose tokens are in the tree. \return See `Recycle`. */
   std::vector<int64_t> AddRecycling(int64_t id, int64_t num_pages);
-  /*! \brief A recycling or pinned entry among some ids. */
+  /*! \return The first of `ids` that is a recycling or pinned entry. */
   std::optional<int64_t> FirstKept(const std::vector<int64_t>& ids) const;
-  /*! \brief The recycling entries that one begins with. */
+  /*! \return The recycling entries that are prefixes of entry `id`. */
   std::vector<int64_t> RecyclingPrefixesOf(int64_t id) const;
 
   const int64_t max_recycling_;

@@ -6,25 +6,25 @@
 
 namespace aiomlc {
 
-/*! \brief A run of tokens after those of the parent; the root has none. */
+/*! \brief A run of tokens that follows those of the parent; empty for the root. */
 struct RadixTree::Node {
   std::vector<int32_t> tokens;
   Node* parent = nullptr;
-  /*! \brief By their first token. */
+  /*! \brief Keyed by their first token. */
   std::map<int32_t, std::unique_ptr<Node>> children;
-  /*! \brief The rows that end after the last token. */
+  /*! \brief The sequences that end at this node. */
   std::vector<int64_t> ids;
 
-  void Adopt(std::unique_ptr<Node> child) {
+  void AttachChild(std::unique_ptr<Node> child) {
     child->parent = this;
     const int32_t first = child->tokens.front();
     children[first] = std::move(child);
   }
 
-  size_t CountCommon(std::span<const int32_t> others) const {
-    const size_t length = std::min(tokens.size(), others.size());
+  size_t CountCommon(std::span<const int32_t> other) const {
+    const size_t length = std::min(tokens.size(), other.size());
     const auto end = tokens.begin() + static_cast<std::ptrdiff_t>(length);
-    return static_cast<size_t>(std::mismatch(tokens.begin(), end, others.begin()).first -
+    return static_cast<size_t>(std::mismatch(tokens.begin(), end, other.begin()).first -
                                tokens.begin());
   }
 
@@ -46,19 +46,19 @@ RadixTree::~RadixTree() = default;
 RadixTree::Node* RadixTree::Split(Node* node, size_t num_tokens) {
   Node* parent = node->parent;
   const auto middle = node->tokens.begin() + static_cast<std::ptrdiff_t>(num_tokens);
-  auto front = std::make_unique<Node>();
-  front->tokens.assign(node->tokens.begin(), middle);
-  std::unique_ptr<Node> back = std::move(parent->children.at(node->tokens.front()));
-  back->tokens.erase(back->tokens.begin(), middle);
-  front->Adopt(std::move(back));
-  Node* result = front.get();
-  parent->Adopt(std::move(front));
+  auto upper = std::make_unique<Node>();
+  upper->tokens.assign(node->tokens.begin(), middle);
+  std::unique_ptr<Node> lower = std::move(parent->children.at(node->tokens.front()));
+  lower->tokens.erase(lower->tokens.begin(), middle);
+  upper->AttachChild(std::move(lower));
+  Node* result = upper.get();
+  parent->AttachChild(std::move(upper));
   return result;
 }
 
 void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
   if (tokens.empty() || Contains(id)) {
-    throw std::logic_error("a row is empty or in the radix tree already");
+    throw std::logic_error("a sequence is empty or already in the radix tree");
   }
   Node* node = root_.get();
   while (!tokens.empty()) {
@@ -67,7 +67,7 @@ void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
       auto leaf = std::make_unique<Node>();
       leaf->tokens.assign(tokens.begin(), tokens.end());
       Node* parent = std::exchange(node, leaf.get());
-      parent->Adopt(std::move(leaf));
+      parent->AttachChild(std::move(leaf));
       break;
     }
     node = child->second.get();
@@ -81,27 +81,27 @@ void RadixTree::Insert(int64_t id, std::span<const int32_t> tokens) {
 
 void RadixTree::Remove(int64_t id) {
   const auto end = ends_.find(id);
-  if (end == ends_.end()) throw std::logic_error("a row is not in the radix tree");
+  if (end == ends_.end()) throw std::logic_error("a sequence is not in the radix tree");
   Node* node = end->second;
   ends_.erase(end);
   std::erase(node->ids, id);
   if (node->ids.empty() && node->children.empty()) {
     Node* parent = node->parent;
-    const int32_t first = node->tokens.front();  // Of its own: the key goes with the node.
+    const int32_t first = node->tokens.front();  // A copy: `erase` destroys the node.
     parent->children.erase(first);
     node = parent;
   }
-  JoinWithOnlyChild(node);
+  MergeWithOnlyChild(node);
 }
 
-void RadixTree::JoinWithOnlyChild(Node* node) {
+void RadixTree::MergeWithOnlyChild(Node* node) {
   if (node == root_.get() || !node->ids.empty() || node->children.size() != 1) return;
   const std::unique_ptr<Node> child = std::move(node->children.begin()->second);
   node->children.clear();
   node->tokens.insert(node->tokens.end(), child->tokens.begin(), child->tokens.end());
   node->ids = std::move(child->ids);
   for (int64_t id : node->ids) ends_[id] = node;
-  for (auto& [token, grandchild] : child->children) node->Adopt(std::move(grandchild));
+  for (auto& [token, grandchild] : child->children) node->AttachChild(std::move(grandchild));
 }
 
 PrefixMatch RadixTree::FindLongest(std::span<const int32_t> tokens) const {
@@ -146,21 +146,23 @@ std::vector<std::string> RadixTree::FindViolations() const {
     num_ids += node->ids.size();
     const bool is_root = node == root_.get();
     if (!is_root && node->ids.empty() && node->children.size() < 2) {
-      violations.push_back("a node of the radix tree has no use");
+      violations.push_back("a node of the radix tree is redundant");
     }
-    if (is_root != node->tokens.empty()) violations.push_back("a node has no tokens");
+    if (is_root != node->tokens.empty())
+      violations.push_back("a node has no tokens, or the root has tokens");
     for (int64_t id : node->ids) {
       const auto end = ends_.find(id);
-      if (end == ends_.end() || end->second != node) violations.push_back("a row has two ends");
+      if (end == ends_.end() || end->second != node)
+        violations.push_back("a sequence has two end nodes");
     }
     for (const auto& [token, child] : node->children) {
       if (child->parent != node || child->tokens.empty() || child->tokens.front() != token) {
-        violations.push_back("a child is under another token or parent than its own");
+        violations.push_back("a child has the wrong key or the wrong parent");
       }
       nodes.push_back(child.get());
     }
   }
-  if (num_ids != ends_.size()) violations.push_back("a row of the radix tree is lost");
+  if (num_ids != ends_.size()) violations.push_back("a sequence of the radix tree has no end node");
   return violations;
 }
 

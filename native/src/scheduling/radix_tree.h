@@ -1,6 +1,6 @@
 /*!
  * \file scheduling/radix_tree.h
- * \brief Rows of tokens by their beginnings.
+ * \brief A radix tree over token sequences.
  */
 #ifndef AIOMLC_SCHEDULING_RADIX_TREE_H_
 #define AIOMLC_SCHEDULING_RADIX_TREE_H_
@@ -16,19 +16,19 @@
 
 namespace aiomlc {
 
-/*! \brief A beginning that some entry has, too. */
+/*! \brief The result of a prefix search. */
 struct PrefixMatch {
   int64_t num_tokens = 0;
-  /*! \brief An entry that begins with these tokens; meaningless without tokens. */
+  /*! \brief A sequence that starts with these tokens; meaningless if num_tokens is 0. */
   int64_t id = -1;
 };
 
 /*!
- * \brief Finds, among rows of tokens, one with the longest common beginning.
+ * \brief Finds the token sequence with the longest common prefix.
  *
- * Each edge holds a run of tokens and each row ends at a node. A node that no row ends at has at
- * least two children, so there are fewer than twice as many nodes as rows. The cost of a call is
- * the number of tokens it is given, or that lead to the row it names.
+ * Each node holds a run of tokens, and each sequence ends at a node. A node at which no sequence
+ * ends has at least two children, so there are fewer than twice as many nodes as sequences. The
+ * cost of a call is linear in the tokens that are passed, or in the tokens of the sequence `id`.
  */
 class RadixTree {
  public:
@@ -40,30 +40,35 @@ class RadixTree {
   size_t size() const { return ends_.size(); }
   bool Contains(int64_t id) const { return ends_.contains(id); }
 
-  /*! \param id Not in the tree. \param tokens At least one; other rows may have the same. */
+  /*!
+   * \brief Add a sequence.
+   * \param id Not in the tree.
+   * \param tokens At least one; equal sequences are allowed.
+   */
   void Insert(int64_t id, std::span<const int32_t> tokens);
 
-  /*! \param id In the tree. */
+  /*! \brief Remove a sequence that is in the tree. */
   void Remove(int64_t id);
 
+  /*! \brief Find a sequence with the longest common prefix with `tokens`. */
   PrefixMatch FindLongest(std::span<const int32_t> tokens) const;
 
-  /*! \return The other rows that this one begins with; equal rows are among them. */
+  /*! \return The other sequences that are prefixes of sequence `id`, including equal ones. */
   std::vector<int64_t> PrefixesOf(int64_t id) const;
 
-  /*! \return The other rows that begin with this one; equal rows are among them. */
+  /*! \return The other sequences that start with sequence `id`, including equal ones. */
   std::vector<int64_t> ExtensionsOf(int64_t id) const;
 
-  /*! \return One sentence for each contradiction; empty when all is well. */
+  /*! \return A message for each violated invariant; empty if there is none. */
   std::vector<std::string> FindViolations() const;
 
  private:
   struct Node;
 
-  /*! \brief Divide a node after some of its tokens. \return The front part. */
+  /*! \brief Split a node after `num_tokens` of its tokens. \return The upper node. */
   static Node* Split(Node* node, size_t num_tokens);
-  /*! \brief Undo a branch that is none any more: no row ends here and one child is left. */
-  void JoinWithOnlyChild(Node* node);
+  /*! \brief Merge a node with its only child, if no sequence ends at the node. */
+  void MergeWithOnlyChild(Node* node);
 
   std::unique_ptr<Node> root_;
   std::unordered_map<int64_t, Node*> ends_;

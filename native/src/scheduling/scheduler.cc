@@ -29,18 +29,20 @@ int64_t CountCommon(const Sequence& sequence, const Sequence& other) {
          tokens.begin();
 }
 
-/*! \brief A sequence that takes part in a step, and the tokens it brings along. */
+/*! \brief A sequence that may get a row, with its computed tokens after admission. */
 struct RowCandidate {
   Sequence* sequence;
   int64_t num_computed;
 
-  int64_t num_wanted() const { return sequence->num_tokens() - num_computed; }
-  bool is_decoding() const { return sequence->num_completion_tokens() > 0 && num_wanted() == 1; }
-  int64_t Within(int64_t max_scored) const {
-    return sequence->prompt_scorer.CountWithin(num_computed, max_scored);
+  int64_t num_uncomputed() const { return sequence->num_tokens() - num_computed; }
+  bool is_decoding() const {
+    return sequence->num_completion_tokens() > 0 && num_uncomputed() == 1;
+  }
+  int64_t MaxTokensWithin(int64_t max_scored) const {
+    return sequence->prompt_scorer.MaxTokensWithin(num_computed, max_scored);
   }
   int64_t CountScored(int64_t num_tokens) const {
-    return sequence->prompt_scorer.CountNeeded(num_computed, num_computed + num_tokens);
+    return sequence->prompt_scorer.CountLogits(num_computed, num_computed + num_tokens);
   }
 };
 
@@ -50,7 +52,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
     : step_token_budget_(limits.step_token_budget),
       max_scored_(limits.max_scored),
       separate_prefill_(limits.separate_prefill),
-      // With no more sequences than tokens, decodes always leave one for a prefill.
+      // With at most as many sequences as tokens, decodes always leave tokens for a prefill.
       max_running_(std::min(limits.max_batch_size, limits.step_token_budget)),
       pages_(limits.total_pages, limits.page_size),
       prefix_cache_(limits.max_recycling) {}
@@ -62,7 +64,7 @@ void Scheduler::Add(Sequence* sequence) {
 
 void Scheduler::Remove(Sequence* sequence) {
   if (std::erase(running_, sequence) + std::erase(waiting_, sequence) != 1) {
-    throw std::logic_error("the scheduler does not know the sequence exactly once");
+    throw std::logic_error("the sequence is not in the scheduler exactly once");
   }
   prefix_cache_.Remove(sequence->cache_id);
   pages_.Release(sequence->num_pages);
@@ -129,14 +131,16 @@ size_t Scheduler::PlanPreemptions(StepPlan* plan) const {
   for (const Sequence* sequence : running_) {
     counters.push_back({sequence->num_pages, PagesForNextStep(*sequence)});
   }
-  // A pin gives way where not even the first could go on: alone, it always fits.
-  const size_t survivors =
+  // The first sequence always keeps running: without the others it fits, if pinned entries are
+  // evicted.
+  const size_t num_survivors =
       std::max<size_t>(CountSurvivors(counters, available_pages()), running_.empty() ? 0 : 1);
-  for (size_t i = running_.size(); i > survivors; --i) plan->preempted.push_back(running_[i - 1]);
-  return survivors;
+  for (size_t i = running_.size(); i > num_survivors; --i)
+    plan->preempted.push_back(running_[i - 1]);
+  return num_survivors;
 }
 
-Admissions Scheduler::Admit(size_t num_waiting, int64_t free_pages) const {
+Admissions Scheduler::SelectAdmissions(size_t num_waiting, int64_t free_pages) const {
   std::vector<WaitingCounters> counters;
   counters.reserve(num_waiting);
   for (size_t i = 0; i < num_waiting; ++i) {
@@ -153,10 +157,10 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
   for (const Sequence* sequence : running_) {
     free_pages -= PagesForNextStep(*sequence) - sequence->num_pages;
   }
-  Admissions admissions = Admit(waiting_.size(), free_pages);
+  Admissions admissions = SelectAdmissions(waiting_.size(), free_pages);
   if (admissions.admitted.empty() && running_.empty()) {
-    // Nobody is left to end and make room, so pins do.
-    admissions = Admit(1, pages_.total_pages());
+    // No running sequence will end and free pages, so pinned entries may be evicted.
+    admissions = SelectAdmissions(1, pages_.total_pages());
   }
   std::vector<size_t> deferred;
   for (size_t index : admissions.admitted) {
@@ -170,7 +174,7 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
   for (size_t index = 0; index < admissions.newly_bypassed.size(); ++index) {
     const auto later = std::upper_bound(deferred.begin(), deferred.end(), index);
     const int64_t times = admissions.newly_bypassed[index] - (deferred.end() - later);
-    if (times > 0) plan->passed.insert(plan->passed.end(), times, waiting_[index]);
+    if (times > 0) plan->bypassed.insert(plan->bypassed.end(), times, waiting_[index]);
   }
 }
 
@@ -181,38 +185,38 @@ PrefixMatch Scheduler::FindPrefix(const Sequence& sequence) const {
 bool Scheduler::ShouldWait(const Sequence& sequence, int64_t num_cached,
                            const StepPlan& plan) const {
   if (!prefix_cache_.is_on()) return false;
-  const auto is_worth_it = [&](const Sequence* other) {
+  const auto can_fork_later = [&](const Sequence* other) {
     return other->ComesBefore(sequence) && !other->is_decoding() &&
            IsWorthWaiting(num_cached, CountCommon(sequence, *other), sequence.num_tokens());
   };
-  return std::any_of(running_.begin(), running_.end(), is_worth_it) ||
+  return std::any_of(running_.begin(), running_.end(), can_fork_later) ||
          std::any_of(
              plan.admitted.begin(), plan.admitted.end(),
-             [&](const StepAdmission& admission) { return is_worth_it(admission.sequence); });
+             [&](const StepAdmission& admission) { return can_fork_later(admission.sequence); });
 }
 
-void Scheduler::PlanEvictions(size_t survivors, StepPlan* plan) const {
-  int64_t missing = -pages_.free_pages();
-  for (const Sequence* sequence : plan->preempted) missing -= sequence->num_pages;
-  for (size_t i = 0; i < survivors; ++i) {
-    missing += PagesForNextStep(*running_[i]) - running_[i]->num_pages;
+void Scheduler::PlanEvictions(size_t num_survivors, StepPlan* plan) const {
+  int64_t pages_missing = -pages_.free_pages();
+  for (const Sequence* sequence : plan->preempted) pages_missing -= sequence->num_pages;
+  for (size_t i = 0; i < num_survivors; ++i) {
+    pages_missing += PagesForNextStep(*running_[i]) - running_[i]->num_pages;
   }
   std::set<int64_t> sources;
   for (const StepAdmission& admission : plan->admitted) {
-    missing += PagesForNextStep(*admission.sequence);
+    pages_missing += PagesForNextStep(*admission.sequence);
     if (admission.prefix.num_tokens > 0) sources.insert(admission.prefix.id);
   }
-  if (missing <= 0) return;
+  if (pages_missing <= 0) return;
   std::vector<int64_t> order(prefix_cache_.eviction_order().begin(),
                              prefix_cache_.eviction_order().end());
   std::stable_partition(order.begin(), order.end(),
                         [&](int64_t id) { return !sources.contains(id); });
-  // Not reached unless the admissions or the preemptions say so.
+  // Pinned entries come last: they are evicted only if a sequence could not run otherwise.
   for (const auto& [id, num_pages] : prefix_cache_.pinned()) order.push_back(id);
   std::set<int64_t> evicted;
-  for (size_t i = 0; i < order.size() && missing > 0; ++i) {
+  for (size_t i = 0; i < order.size() && pages_missing > 0; ++i) {
     evicted.insert(order[i]);
-    missing -= prefix_cache_.PagesOf(order[i]);
+    pages_missing -= prefix_cache_.PagesOf(order[i]);
   }
   plan->evicted.assign(evicted.begin(), evicted.end());
   for (auto& [sequence, prefix] : plan->admitted) {
@@ -220,9 +224,9 @@ void Scheduler::PlanEvictions(size_t survivors, StepPlan* plan) const {
   }
 }
 
-void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
+void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
   std::vector<RowCandidate> order;
-  for (size_t i = 0; i < survivors; ++i) {
+  for (size_t i = 0; i < num_survivors; ++i) {
     order.push_back({running_[i], running_[i]->num_computed});
   }
   for (const auto& [sequence, prefix] : plan->admitted) {
@@ -231,38 +235,39 @@ void Scheduler::PlanRows(size_t survivors, StepPlan* plan) const {
   std::sort(order.begin(), order.end(), [](const RowCandidate& a, const RowCandidate& b) {
     return ComesBefore(a.sequence, b.sequence);
   });
-  const auto first_prefill = std::stable_partition(
-      order.begin(), order.end(),
-      [](const RowCandidate& candidate) { return candidate.is_decoding(); });
+  const auto first_prefill =
+      std::stable_partition(order.begin(), order.end(),
+                            [](const RowCandidate& candidate) { return candidate.is_decoding(); });
   const bool has_prefill =
       std::any_of(first_prefill, order.end(),
-                  [](const RowCandidate& candidate) { return candidate.num_wanted() > 0; });
+                  [](const RowCandidate& candidate) { return candidate.num_uncomputed() > 0; });
   if (separate_prefill_ && has_prefill) {
     order.erase(order.begin(), first_prefill);
   } else {
     plan->decode_tokens = first_prefill - order.begin();
   }
-  std::vector<int64_t> wanted;
-  wanted.reserve(order.size());
+  std::vector<int64_t> requested;
+  requested.reserve(order.size());
   int64_t max_scored = max_scored_;
   for (const RowCandidate& candidate : order) {
-    const int64_t num_tokens = std::min(candidate.num_wanted(), candidate.Within(max_scored));
+    const int64_t num_tokens =
+        std::min(candidate.num_uncomputed(), candidate.MaxTokensWithin(max_scored));
     max_scored -= candidate.CountScored(num_tokens);
-    wanted.push_back(num_tokens);
+    requested.push_back(num_tokens);
   }
-  const std::vector<int64_t> shares = SplitBudget(wanted, step_token_budget_);
+  const std::vector<int64_t> granted = SplitBudget(requested, step_token_budget_);
   for (size_t i = 0; i < order.size(); ++i) {
-    if (shares[i] == 0) continue;
-    const bool needs_logits = shares[i] == order[i].num_wanted();
+    if (granted[i] == 0) continue;
+    const bool needs_logits = granted[i] == order[i].num_uncomputed();
     plan->rows.push_back(
-        {order[i].sequence, shares[i], needs_logits, 0, order[i].CountScored(shares[i])});
-    plan->prefill_tokens += shares[i];
+        {order[i].sequence, granted[i], needs_logits, 0, order[i].CountScored(granted[i])});
+    plan->prefill_tokens += granted[i];
   }
   plan->prefill_tokens -= plan->decode_tokens;
 }
 
 void Scheduler::PlanDrafts(StepPlan* plan) const {
-  // Pages that were just taken from a sequence or from the cache are not for guesses.
+  // Pages that were just taken from a sequence or from the prefix cache are not used for drafts.
   if (!plan->preempted.empty() || !plan->evicted.empty()) return;
   int64_t free_pages = pages_.free_pages();
   for (const Sequence* sequence : running_) {
@@ -285,11 +290,11 @@ void Scheduler::PlanDrafts(StepPlan* plan) const {
 
 StepPlan Scheduler::Plan() const {
   StepPlan plan;
-  const size_t survivors = PlanPreemptions(&plan);
-  // Who is admitted into pages that were just taken from another would only be next to lose them.
+  const size_t num_survivors = PlanPreemptions(&plan);
+  // A sequence admitted into pages of a preempted one would be the next to be preempted.
   if (plan.preempted.empty()) PlanAdmissions(&plan);
-  PlanEvictions(survivors, &plan);
-  PlanRows(survivors, &plan);
+  PlanEvictions(num_survivors, &plan);
+  PlanRows(num_survivors, &plan);
   PlanDrafts(&plan);
   return plan;
 }
@@ -300,7 +305,7 @@ void Scheduler::ApplyPlan(const StepPlan& plan) {
     sequence->num_computed = 0;
     Add(sequence);
   }
-  for (Sequence* sequence : plan.passed) ++sequence->times_bypassed;
+  for (Sequence* sequence : plan.bypassed) ++sequence->times_bypassed;
   for (int64_t id : plan.evicted) Evict(id);
   for (const auto& [sequence, prefix] : plan.admitted) {
     sequence->num_computed = prefix.num_tokens;

@@ -1,6 +1,6 @@
 /*!
  * \file scheduling/scheduler.h
- * \brief Who runs, who waits, and what the next step does.
+ * \brief The scheduler: running and waiting sequences, and the plan of the next step.
  */
 #ifndef AIOMLC_SCHEDULING_SCHEDULER_H_
 #define AIOMLC_SCHEDULING_SCHEDULER_H_
@@ -17,7 +17,7 @@
 
 namespace aiomlc {
 
-/*! \brief The limits of a scheduler, at least 1 but for max_recycling. */
+/*! \brief The limits of a scheduler; at least 1, except max_recycling. */
 struct SchedulerLimits {
   int64_t total_pages = 1;
   int64_t page_size = 1;
@@ -25,90 +25,93 @@ struct SchedulerLimits {
   int64_t step_token_budget = 1;
   /*! \brief See PrefixCache. */
   int64_t max_recycling = 0;
-  /*! \brief Logits of a step that score prompts: with a large vocabulary they take much room. */
+  /*! \brief The most logits of a step for prompt logprobs; they are large with a large vocabulary.
+   */
   int64_t max_scored = 128;
-  /*! \brief Whether a step that computes prompts has no decodes, which wait for the next. */
+  /*! \brief Whether a step with prefills has no decodes. */
   bool separate_prefill = false;
 };
 
 /*!
- * \brief Owns the queue, the set of running sequences, the prefix cache and the page budget; not
- * the sequences.
+ * \brief Owns the queue, the running set, the prefix cache and the page budget, but not the
+ * sequences.
  *
- * Every page of a sequence and of an entry of the prefix cache is reserved as if none were shared.
- * So sharing spares computing and not pages, and for a reason: TVM's cache lists the pages of all
- * rows of a step in a table with one place for each page there is, and checks no bounds. What the
- * model has free is never less than what is free here.
+ * The pages of sequences and prefix cache entries are reserved as if no page were shared, so
+ * sharing saves computation but no pages. The reason: TVM's KV cache lists the pages of all rows of
+ * a step in a table of total_pages entries without bounds checks. The model therefore always has at
+ * least as many free pages as this class counts.
  *
- * A step is `Plan`, then `ApplyPlan`, then the model, then the caller's commit. `Plan` decides with
- * the functions of scheduler_policy.h and changes nothing; `ApplyPlan` carries out what it decided.
+ * A step consists of `Plan`, `ApplyPlan`, the forward pass and the caller's commit. `Plan` makes
+ * all decisions with the functions of scheduler_policy.h and changes nothing.
  */
 class Scheduler {
  public:
   explicit Scheduler(const SchedulerLimits& limits);
 
-  /*! \brief Queue a sequence, by priority and then by arrival. */
+  /*! \brief Queue a sequence by priority and arrival. */
   void Add(Sequence* sequence);
 
-  /*! \brief Forget a sequence and free its pages. */
+  /*! \brief Remove a sequence and free its pages. */
   void Remove(Sequence* sequence);
 
   /*!
-   * \brief Forget a sequence, but keep what is computed of it for others while there is room.
-   * \return The sequences and entries that are not kept: the model is to remove them.
+   * \brief Remove a sequence, and keep its computed tokens in the prefix cache if possible.
+   * \return The ids that the caller must remove from the model: evicted entries, or the sequence.
    */
   std::vector<int64_t> Recycle(Sequence* sequence);
 
-  /*! \brief As `Recycle`, but keep it until `Unpin`, or until a sequence fits nowhere else. */
+  /*!
+   * \brief Like `Recycle`, but pin the entry: it is evicted only after `Unpin`, or if a sequence
+   * could not run otherwise.
+   */
   std::vector<int64_t> Pin(Sequence* sequence);
 
-  /*! \brief Make a pinned entry an ordinary one; an unknown id does nothing. \return As `Recycle`.
-   */
+  /*! \brief Unpin an entry; an unknown id has no effect. \return See `Recycle`. */
   std::vector<int64_t> Unpin(int64_t id);
 
-  /*! \brief Free the pages that a running sequence took for draft tokens which were wrong. */
+  /*! \brief Free the pages that a running sequence holds for rejected draft tokens. */
   void Trim(Sequence* sequence);
 
-  /*! \return Tokens that the next step has left for drafts; may be negative. */
+  /*! \return The tokens of the next step that are left for drafts; may be negative. */
   int64_t DraftTokenBudget() const;
 
-  /*! \brief Let others fork from what is computed of a running sequence. */
+  /*! \brief Let other sequences fork from the computed tokens of a running sequence. */
   void Share(const Sequence& sequence);
 
-  /*! \brief Empty the prefix cache. \return Its entries: the model is to remove them. */
+  /*! \brief Empty the prefix cache. \return Its entries, to be removed from the model. */
   std::vector<int64_t> EvictAll();
 
-  /*! \return The next step; it has rows whenever there are sequences. */
+  /*! \brief Plan the next step; it has rows whenever there are sequences. */
   StepPlan Plan() const;
 
-  /*! \brief Preempt, evict, admit and reserve pages as planned. */
+  /*! \brief Preempt, evict and admit as planned, and reserve the pages of the step. */
   void ApplyPlan(const StepPlan& plan);
 
   const PageBudget& pages() const { return pages_; }
   const PrefixCache& prefix_cache() const { return prefix_cache_; }
-  /*! \brief Pages that nobody holds: the free ones and those that can be evicted. */
+  /*! \brief Free pages, including those of evictable prefix cache entries. */
   int64_t available_pages() const { return pages_.free_pages() + prefix_cache_.num_pages(); }
-  /*! \brief In the order of priority and arrival. */
+  /*! \brief The running sequences by priority and arrival. */
   const std::vector<Sequence*>& running() const { return running_; }
-  /*! \brief In the order of priority and arrival. */
+  /*! \brief The waiting sequences by priority and arrival. */
   const std::deque<Sequence*>& waiting() const { return waiting_; }
-  /*! \brief The most sequences that may run: each is sure of one token in every step. */
+  /*! \brief The most sequences that may run, so that each can get a token in every step. */
   int64_t max_running() const { return max_running_; }
 
  private:
-  /*! \brief Pages that a running sequence must hold to take part in the next step. */
+  /*! \brief Return the pages that a sequence needs for its next step. */
   int64_t PagesForNextStep(const Sequence& sequence, int64_t num_draft = 0) const;
-  /*! \return How many of the running sequences go on; the others join `plan`. */
+  /*! \return The number of running sequences that keep running; the rest is added to `plan`. */
   size_t PlanPreemptions(StepPlan* plan) const;
   void PlanAdmissions(StepPlan* plan) const;
-  /*! \brief Who starts, with this many pages for those that wait. */
-  Admissions Admit(size_t num_waiting, int64_t free_pages) const;
+  /*! \brief Choose among the first `num_waiting` waiting sequences. */
+  Admissions SelectAdmissions(size_t num_waiting, int64_t free_pages) const;
   PrefixMatch FindPrefix(const Sequence& sequence) const;
-  /*! \brief Whether a sequence that could start had better wait for one that is computed now. */
+  /*! \brief Whether to delay an admission, to fork from a sequence that is being computed. */
   bool ShouldWait(const Sequence& sequence, int64_t num_cached, const StepPlan& plan) const;
-  void PlanEvictions(size_t survivors, StepPlan* plan) const;
-  void PlanRows(size_t survivors, StepPlan* plan) const;
-  /*! \brief Grant drafts what tokens and pages are left; nobody gives way to them. */
+  void PlanEvictions(size_t num_survivors, StepPlan* plan) const;
+  void PlanRows(size_t num_survivors, StepPlan* plan) const;
+  /*! \brief Give the remaining tokens and pages to drafts; drafts never cause a preemption. */
   void PlanDrafts(StepPlan* plan) const;
   void Evict(int64_t id);
   std::vector<int64_t> EvictEach(std::vector<int64_t> ids);

@@ -22,11 +22,11 @@ Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t
   Admissions result;
   result.newly_bypassed.assign(waiting.size(), 0);
   std::vector<size_t> blocked;
-  bool may_pass = true;
-  for (size_t i = 0; i < waiting.size() && may_pass && num_running < max_running; ++i) {
+  bool may_bypass = true;
+  for (size_t i = 0; i < waiting.size() && may_bypass && num_running < max_running; ++i) {
     if (waiting[i].pages_needed + num_running > free_pages) {
       blocked.push_back(i);
-      may_pass = waiting[i].times_bypassed < kMaxTimesBypassed;
+      may_bypass = waiting[i].times_bypassed < kMaxTimesBypassed;
       continue;
     }
     result.admitted.push_back(i);
@@ -35,7 +35,7 @@ Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t
     for (size_t earlier : blocked) {
       ++result.newly_bypassed[earlier];
       if (waiting[earlier].times_bypassed + result.newly_bypassed[earlier] >= kMaxTimesBypassed) {
-        may_pass = false;
+        may_bypass = false;
       }
     }
   }
@@ -46,14 +46,14 @@ bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens) 
   return 2 * (num_common - num_cached) >= num_tokens - num_cached;
 }
 
-std::vector<int64_t> SplitBudget(const std::vector<int64_t>& wanted, int64_t budget) {
-  std::vector<int64_t> shares;
-  shares.reserve(wanted.size());
-  for (int64_t tokens : wanted) {
-    shares.push_back(std::min(tokens, budget));
-    budget -= shares.back();
+std::vector<int64_t> SplitBudget(const std::vector<int64_t>& requested, int64_t budget) {
+  std::vector<int64_t> granted;
+  granted.reserve(requested.size());
+  for (int64_t tokens : requested) {
+    granted.push_back(std::min(tokens, budget));
+    budget -= granted.back();
   }
-  return shares;
+  return granted;
 }
 
 }  // namespace aiomlc

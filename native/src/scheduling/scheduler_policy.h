@@ -12,79 +12,79 @@
 namespace aiomlc {
 
 /*!
- * \brief How often later arrivals may be admitted before one that does not fit.
+ * \brief How often later arrivals may be admitted before a waiting sequence that does not fit.
  *
- * After that nobody passes it: the running sequences end, their pages become free, and it fits.
+ * Afterwards no sequence bypasses it, so it fits once running sequences end and free their pages.
  */
 inline constexpr int64_t kMaxTimesBypassed = 16;
 
-/*! \brief A running sequence, as preemption sees it. */
+/*! \brief The page counts of a running sequence, for preemption. */
 struct RunningCounters {
   int64_t pages_held;
-  /*! \brief Pages it must hold for its next step, at least `pages_held`. */
+  /*! \brief Pages that it needs for its next step, at least `pages_held`. */
   int64_t pages_needed;
 };
 
 /*!
- * \brief Decide who keeps running when every sequence gets the pages of its next step.
+ * \brief Decide which sequences keep running, if each gets the pages of its next step.
  *
- * The least important sequence, the latest arrival, gives way until the rest fits. Pages are
- * granted in the order of arrival, so the first sequence always goes on and nothing can deadlock.
+ * The sequences with the lowest precedence are preempted until the rest fits. Pages are granted in
+ * order of precedence, so the first sequence always makes progress and no deadlock is possible.
  *
- * \param running In the order of arrival.
+ * \param running In order of precedence.
  * \param free_pages Pages that no sequence holds.
- * \return How many of the first sequences go on; the others are preempted.
+ * \return The number of leading sequences that keep running; the rest is preempted.
  */
 size_t CountSurvivors(const std::vector<RunningCounters>& running, int64_t free_pages);
 
-/*! \brief A waiting sequence, as admission sees it. */
+/*! \brief The counts of a waiting sequence, for admission. */
 struct WaitingCounters {
   /*! \brief Pages for all of its tokens. */
   int64_t pages_needed;
   int64_t times_bypassed;
 };
 
-/*! \brief Which waiting sequences to admit. */
+/*! \brief The result of `ChooseAdmissions`. */
 struct Admissions {
   /*! \brief Indices of the admitted sequences, ascending. */
   std::vector<size_t> admitted;
-  /*! \brief For every waiting sequence, how many later ones were admitted before it. */
+  /*! \brief For each waiting sequence, how many later sequences are admitted before it. */
   std::vector<int64_t> newly_bypassed;
 };
 
 /*!
- * \brief Decide who starts.
+ * \brief Decide which waiting sequences to admit.
  *
- * A sequence is admitted when pages for all of its tokens are free, and beyond them one page for
- * every sequence that runs already, so that an admission is not paid with a preemption at once.
+ * A sequence is admitted if there are free pages for all of its tokens, and in addition one for
+ * each running sequence, so that an admission does not immediately cause a preemption.
  *
- * \param waiting In the order of the queue.
+ * \param waiting In queue order.
  * \param free_pages Pages that no sequence holds.
- * \param num_running Sequences that run already.
+ * \param num_running The number of running sequences.
  * \param max_running The most sequences that may run.
  */
 Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
                             int64_t num_running, int64_t max_running);
 
 /*!
- * \brief Decide whether a sequence starts later, to fork from one that is being computed.
+ * \brief Decide whether a sequence waits to fork from another sequence that is being computed.
  *
- * It does when that spares it half of its work or more. It loses next to nothing: the other one
- * arrived earlier, so the tokens of the steps in between are the other one's first.
+ * It waits if that saves at least half of its prefill. The delay costs next to nothing: the other
+ * sequence has precedence, so it gets the token budget of the steps in between anyway.
  *
- * \param num_cached Tokens that it need not compute if it starts now.
- * \param num_common Tokens that it need not compute if it waits.
- * \param num_tokens All of its tokens.
+ * \param num_cached Tokens that need no computation if the sequence starts now.
+ * \param num_common Tokens that need no computation if it waits.
+ * \param num_tokens All tokens of the sequence.
  */
 bool IsWorthWaiting(int64_t num_cached, int64_t num_common, int64_t num_tokens);
 
 /*!
- * \brief Share the tokens of a step.
- * \param wanted Tokens that each row could use, in the order of importance.
- * \param budget Tokens of the step.
- * \return Tokens of each row: all it wants while the budget lasts, then the rest, then 0.
+ * \brief Split the token budget of a step among its rows, first come, first served.
+ * \param requested Tokens that each row can use, in order of precedence.
+ * \param budget The token budget of the step.
+ * \return The tokens of each row: as requested while the budget lasts, then the rest, then 0.
  */
-std::vector<int64_t> SplitBudget(const std::vector<int64_t>& wanted, int64_t budget);
+std::vector<int64_t> SplitBudget(const std::vector<int64_t>& requested, int64_t budget);
 
 }  // namespace aiomlc
 

@@ -1,6 +1,6 @@
 /*!
  * \file scheduling/step_plan.h
- * \brief What one step is going to do.
+ * \brief The plan of one step.
  */
 #ifndef AIOMLC_SCHEDULING_STEP_PLAN_H_
 #define AIOMLC_SCHEDULING_STEP_PLAN_H_
@@ -13,40 +13,40 @@
 
 namespace aiomlc {
 
-/*! \brief The share of one sequence in a step. */
+/*! \brief The row of one sequence in a step. */
 struct StepRow {
   Sequence* sequence;
   /*! \brief Tokens to append, at least 1. */
   int64_t num_tokens;
-  /*! \brief Whether these are the last it has, so that its next token can be sampled. */
+  /*! \brief Whether they are its last uncomputed tokens, so that its next token can be sampled. */
   bool needs_logits;
-  /*! \brief Tokens of the sequence's draft to append after them; 0 unless it is decoding. */
+  /*! \brief Draft tokens to append after them; 0 unless the sequence is decoding. */
   int64_t num_draft = 0;
-  /*! \brief Logits of its tokens that score its prompt. */
+  /*! \brief Prompt positions whose logits are needed for prompt logprobs. */
   int64_t num_scored = 0;
 };
 
-/*! \brief A waiting sequence that gets pages. */
+/*! \brief A waiting sequence that is admitted. */
 struct StepAdmission {
   Sequence* sequence;
-  /*! \brief The tokens that it forks from another sequence instead of computing them. */
+  /*! \brief The tokens to fork from another sequence instead of computing them. */
   PrefixMatch prefix;
 };
 
-/*! \brief Decisions only: making a plan changes nothing. */
+/*! \brief The decisions of `Scheduler::Plan`, which `Scheduler::ApplyPlan` carries out. */
 struct StepPlan {
-  /*! \brief Lose their pages and wait again, latest arrival first. */
+  /*! \brief Running sequences that lose their pages and wait again, lowest precedence first. */
   std::vector<Sequence*> preempted;
   std::vector<StepAdmission> admitted;
   /*!
-   * \brief Entries of the prefix cache that make room.
+   * \brief Entries of the prefix cache to evict.
    *
-   * An admitted sequence may fork from one of them, then at the end of a page: that takes no page
-   * of its own, so it can come before the eviction. Any other fork comes after.
+   * An admitted sequence may fork from an evicted entry, but only at a page boundary: such a fork
+   * takes no additional page, so it can precede the eviction. All other forks follow the evictions.
    */
   std::vector<int64_t> evicted;
-  /*! \brief One entry for each time that a later arrival is admitted before this sequence. */
-  std::vector<Sequence*> passed;
+  /*! \brief One entry for each time that a later arrival is admitted before the sequence. */
+  std::vector<Sequence*> bypassed;
   /*! \brief Decodes first, then prefills. */
   std::vector<StepRow> rows;
   int64_t prefill_tokens = 0;

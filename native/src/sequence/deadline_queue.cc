@@ -4,15 +4,16 @@ namespace aiomlc {
 
 namespace {
 
-/*! \return The end of a span that may be longer than the clock goes. */
-TimePoint After(TimePoint begin, double seconds) {
-  const std::chrono::duration<double> room = TimePoint::max() - begin;
+/*! \return `begin` plus `seconds`, or TimePoint::max() if that overflows the clock. */
+TimePoint AddSaturated(TimePoint begin, double seconds) {
+  const std::chrono::duration<double> remaining = TimePoint::max() - begin;
   const std::chrono::duration<double> span(seconds);
-  if (span >= room) return TimePoint::max();
+  if (span >= remaining) return TimePoint::max();
   return begin + std::chrono::duration_cast<Clock::duration>(span);
 }
 
-void Earlier(Deadline* deadline, TimePoint at, const char* limit) {
+/*! \brief Replace `deadline` if `at` is earlier. */
+void UpdateIfEarlier(Deadline* deadline, TimePoint at, const char* limit) {
   if (at < deadline->at) *deadline = {at, limit};
 }
 
@@ -30,12 +31,15 @@ void SequenceTimer::Pause() { is_paused_ = true; }
 
 Deadline SequenceTimer::Next() const {
   Deadline deadline;
-  if (limits_.timeout) Earlier(&deadline, After(submitted_, *limits_.timeout), "timeout");
+  if (limits_.timeout)
+    UpdateIfEarlier(&deadline, AddSaturated(submitted_, *limits_.timeout), "timeout");
   if (limits_.first_token_timeout && !restarted_) {
-    Earlier(&deadline, After(submitted_, *limits_.first_token_timeout), "first_token_timeout");
+    UpdateIfEarlier(&deadline, AddSaturated(submitted_, *limits_.first_token_timeout),
+                    "first_token_timeout");
   }
   if (limits_.inter_token_timeout && restarted_ && !is_paused_) {
-    Earlier(&deadline, After(*restarted_, *limits_.inter_token_timeout), "inter_token_timeout");
+    UpdateIfEarlier(&deadline, AddSaturated(*restarted_, *limits_.inter_token_timeout),
+                    "inter_token_timeout");
   }
   return deadline;
 }

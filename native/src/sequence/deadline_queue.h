@@ -1,6 +1,6 @@
 /*!
  * \file sequence/deadline_queue.h
- * \brief Which sequence runs out of time next.
+ * \brief The time limits of sequences, and a queue of their deadlines.
  */
 #ifndef AIOMLC_SEQUENCE_DEADLINE_QUEUE_H_
 #define AIOMLC_SEQUENCE_DEADLINE_QUEUE_H_
@@ -20,48 +20,50 @@ namespace aiomlc {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-/*! \brief The end of a sequence's time, and the limit that sets it: a field of TimeLimits. */
+/*! \brief The earliest time at which a time limit ends a sequence. */
 struct Deadline {
   TimePoint at = TimePoint::max();
+  /*! \brief The field of TimeLimits that sets the deadline; empty if there is no deadline. */
   const char* limit = "";
 };
 
 /*!
- * \brief The time limits of one sequence against what it has produced so far.
+ * \brief Computes the next deadline of one sequence from its time limits and its progress.
  *
- * The whole time and the time to the first token run from the submission; the time between tokens
- * from the last token, and not while the sequence is paused for its reader.
+ * `timeout` and `first_token_timeout` count from the submission. `inter_token_timeout` counts from
+ * the last token and is suspended while the sequence is paused.
  */
 class SequenceTimer {
  public:
   SequenceTimer(const TimeLimits& limits, TimePoint submitted);
 
-  /*! \brief A token came, or the sequence goes on after a pause. */
+  /*! \brief Restart the inter-token timeout, after a token or after a pause. */
   void Restart(TimePoint now);
-  /*! \brief The sequence waits for its reader. */
+  /*! \brief Suspend the inter-token timeout until `Restart`. */
   void Pause();
 
-  /*! \return The first of its deadlines. */
+  /*! \return The earliest deadline. */
   Deadline Next() const;
 
  private:
   TimeLimits limits_;
   TimePoint submitted_;
-  /*! \brief The last token, or the end of a pause; nothing before the first token. */
+  /*! \brief Time of the last token or of the end of the last pause; empty before the first token.
+   */
   std::optional<TimePoint> restarted_;
   bool is_paused_ = false;
 };
 
-/*! \brief The deadlines of many sequences. */
+/*! \brief The deadlines of all sequences, ordered by time. */
 class DeadlineQueue {
  public:
-  /*! \brief Set a sequence's deadline; TimePoint::max() is none. */
+  /*! \brief Move a sequence's deadline; TimePoint::max() means no deadline. */
   void Set(int64_t sequence_id, TimePoint before, TimePoint after);
 
-  /*! \return The sequences whose deadlines are not after `now`, the first of them first. */
+  /*! \return The sequences whose deadlines are at or before `now`, earliest first. */
   std::vector<int64_t> Expired(TimePoint now) const;
 
-  /*! \return The first deadline; TimePoint::max() if there is none. */
+  /*! \return The earliest deadline; TimePoint::max() if there is none. */
   TimePoint Next() const { return entries_.empty() ? TimePoint::max() : entries_.begin()->first; }
 
  private:

@@ -1,6 +1,6 @@
 /*!
  * \file sequence/record.h
- * \brief What the engine reports about a sequence.
+ * \brief The output records that the engine reports for a sequence.
  */
 #ifndef AIOMLC_SEQUENCE_RECORD_H_
 #define AIOMLC_SEQUENCE_RECORD_H_
@@ -15,41 +15,47 @@
 
 namespace aiomlc {
 
-/*! \brief Why a sequence ended; kNone while it goes on. */
+/*! \brief Why a sequence ended; kNone while it is live. */
 enum class FinishReason { kNone, kStop, kLength, kAbort, kError, kTimeout };
 inline constexpr size_t kNumFinishReasons = 6;
 
-/*! \brief Whether a sequence ended as its caller wanted. */
+/*! \brief Whether a sequence completed normally: by a stop token or string, or at its length limit.
+ */
 inline bool IsSuccessful(FinishReason reason) {
   return reason == FinishReason::kStop || reason == FinishReason::kLength;
 }
 
-/*! \brief What a sequence produced since its previous record. */
+/*! \brief The output of a sequence since its previous record. */
 struct Record {
   int64_t sequence_id = 0;
-  /*! \brief Complete UTF-8 code points, stop strings already removed; may be empty. */
+  /*! \brief New text: complete UTF-8 code points, without stop strings; may be empty. */
   std::string text;
   /*!
-   * \brief The generated tokens in order, stop token excluded.
+   * \brief The generated tokens in order, without the stop token.
    *
-   * Their text may come with a later record, while it is an unfinished code point or the beginning
-   * of a stop string. Tokens that carry a stop string are included.
+   * The text of the last tokens may follow in a later record, if it ends in an incomplete code
+   * point or in a prefix of a stop string. Tokens that are part of a stop string are included.
    */
   std::vector<int32_t> token_ids;
-  /*! \brief One for each of `token_ids` where they were asked for, else empty. */
+  /*! \brief One entry for each of `token_ids` if `top_logprobs` is set, else empty. */
   std::vector<TokenLogprobs> logprobs;
-  /*! \brief Of each prompt token but the first, if asked for: with the first token. */
+  /*!
+   * \brief One entry for each prompt token except the first if `prompt_logprobs` is set, else
+   * empty.
+   *
+   * Reported with the first generated token.
+   */
   std::vector<TokenLogprobs> prompt_logprobs;
-  /*! \brief Set on the last record of a sequence, and only there. */
+  /*! \brief Set only on the last record of a sequence. */
   FinishReason finish_reason = FinishReason::kNone;
-  /*! \brief What went wrong if finish_reason is kError, the name of the limit if it is kTimeout. */
+  /*! \brief The error message for kError, the name of the exceeded time limit for kTimeout. */
   std::string error;
   int64_t prompt_tokens = 0;
-  /*! \brief Tokens sampled so far in all, a stop token included. */
+  /*! \brief Tokens generated so far in total, including a stop token. */
   int64_t completion_tokens = 0;
-  /*! \brief Prompt tokens that were in the KV cache already. */
+  /*! \brief Prompt tokens that were taken from the prefix cache. */
   int64_t cached_tokens = 0;
-  /*! \brief Set on the last record. */
+  /*! \brief Set only on the last record. */
   RequestTiming timing;
 };
 

@@ -1,6 +1,6 @@
 /*!
  * \file sequence/request_times.h
- * \brief When things happened in a sequence's life.
+ * \brief Timestamps and durations of a sequence.
  */
 #ifndef AIOMLC_SEQUENCE_REQUEST_TIMES_H_
 #define AIOMLC_SEQUENCE_REQUEST_TIMES_H_
@@ -12,21 +12,21 @@
 
 namespace aiomlc {
 
-/*! \brief Moments; those that have not come are empty. */
+/*! \brief The timestamps of a sequence; empty for events that have not happened yet. */
 struct RequestTimes {
   TimePoint submitted = Clock::now();
-  /*! \brief When it was given pages for the first time. */
+  /*! \brief When the sequence was first admitted, that is given pages. */
   std::optional<TimePoint> admitted;
   std::optional<TimePoint> first_token;
   std::optional<TimePoint> last_token;
 };
 
-/*! \brief Seconds since a sequence was submitted; negative for what never came. */
+/*! \brief Seconds since submission; -1 for events that never happened. */
 struct RequestTiming {
   double queue_seconds = -1;
   double first_token_seconds = -1;
   double total_seconds = -1;
-  /*! \brief Tokens that a grammar forced, which took no time to sample. */
+  /*! \brief Tokens that a grammar forced, which were not sampled. */
   int64_t forced_tokens = 0;
 };
 

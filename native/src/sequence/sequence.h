@@ -1,6 +1,6 @@
 /*!
  * \file sequence/sequence.h
- * \brief One row of tokens in the engine.
+ * \brief The state of one sequence in the engine.
  */
 #ifndef AIOMLC_SEQUENCE_SEQUENCE_H_
 #define AIOMLC_SEQUENCE_SEQUENCE_H_
@@ -26,17 +26,17 @@ namespace aiomlc {
 /*!
  * \brief The state of one sequence.
  *
- * Its tokens are the prompt and what was sampled after it. The first `num_computed` of them are in
- * the KV cache. A sequence that was preempted is one whose `num_computed` went back to 0: nothing
- * else that counts tells it from a new one, so its completion goes on where it was.
+ * `token_ids` holds the prompt and the completion so far; the KV cache holds the first
+ * `num_computed` of these tokens. Preemption resets `num_computed` to 0 and keeps everything else,
+ * so the completion continues once the tokens are recomputed.
  */
 struct Sequence {
   /*!
    * \param prompt_ids At least one token.
    * \param options Valid options; `seed` must be set.
-   * \param max_completion_tokens Where the completion ends for want of room, at least 1.
+   * \param max_completion_tokens The length limit of the completion, at least 1.
    * \param vocabulary Not owned; must outlive this object.
-   * \param submitted Now.
+   * \param submitted The time of submission.
    */
   Sequence(std::vector<int32_t> prompt_ids, const SequenceOptions& options,
            int64_t max_completion_tokens, const Vocabulary* vocabulary,
@@ -44,31 +44,37 @@ struct Sequence {
 
   int64_t num_tokens() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
-  /*! \brief Tokens that the model has yet to see before it can give the next one. */
+  /*! \brief Tokens that the model must still compute before the next token can be sampled. */
   int64_t num_uncomputed() const { return num_tokens() - num_computed; }
   /*!
-   * \brief Tokens that it may take from another sequence: not the last, whose logits it needs, and
-   * none whose logits its prompt's scores need.
+   * \brief The most tokens that may be forked from another sequence instead of being computed.
+   *
+   * The last token is always computed, since its logits are needed; so are prompt tokens whose
+   * logits are needed for prompt logprobs.
    */
   int64_t num_forkable() const {
     return prompt_scorer.is_done() ? num_tokens() - 1 : prompt_scorer.num_scored();
   }
-  /*! \brief Whether the next step gives it its next token for the price of one. */
+  /*! \brief Whether its next step is a decode: one uncomputed token, one new token. */
   bool is_decoding() const { return num_completion_tokens() > 0 && num_uncomputed() == 1; }
-  /*! \brief Whether its next token is only waiting for the grammar's mask. */
+  /*! \brief Whether its logits are computed and sampling waits only for the grammar's mask. */
   bool awaits_mask() const { return !deferred_logits.empty(); }
   bool IsStopToken(int32_t token_id) const;
-  /*! \brief Whether a stop string may end the sequence by now. */
+  /*! \brief Whether `min_tokens` is reached, so that a stop string may end the sequence. */
   bool may_stop() const { return num_completion_tokens() >= min_tokens; }
 
-  /*! \brief Whether it comes before another in all that both want. */
+  /*! \brief Whether it has precedence over `other`, by priority and then by arrival. */
   bool ComesBefore(const Sequence& other) const {
     return std::tie(priority, id) < std::tie(other.priority, other.id);
   }
 
-  /*! \brief Also the order of arrival; given when the sequence is queued. */
+  /*! \brief Ids ascend in the order of arrival. */
   int64_t id = 0;
-  /*! \brief What the model and the prefix cache call it: `id`, until that is the name of an entry.
+  /*!
+   * \brief The id of its tokens in the model and in the prefix cache.
+   *
+   * Equal to `id` until the sequence is paused: its cached tokens then stay in the prefix cache
+   * under this id, and the sequence gets a new one.
    */
   int64_t cache_id = 0;
   const int64_t priority;
@@ -78,35 +84,36 @@ struct Sequence {
   const bool is_pinned;
   const SamplingOptions sampling;
   const uint64_t seed;
-  /*! \brief May be empty. */
+  /*! \brief Empty if there is none. */
   const LogitsProcessor logits_processor;
   const std::vector<int32_t> stop_token_ids;
   const std::optional<int64_t> top_logprobs;
 
   std::vector<int32_t> token_ids;
   int64_t num_computed = 0;
-  /*! \brief Tokens of its prompt that were forked from another sequence when it last started. */
+  /*! \brief Prompt tokens that were forked from another sequence when it was first admitted. */
   int64_t num_cached = 0;
-  /*! \brief Tokens that a grammar forced. */
+  /*! \brief Completion tokens that a grammar forced. */
   int64_t num_forced = 0;
-  /*! \brief Whether it was ever admitted. */
+  /*! \brief Whether it was admitted at least once. */
   bool has_started = false;
   /*! \brief Pages reserved for it; 0 unless it is running. */
   int64_t num_pages = 0;
-  /*! \brief A guess at the tokens after `token_ids`, for the next step; empty where none is. */
+  /*! \brief Draft tokens after `token_ids` for the next step to verify; may be empty. */
   std::vector<int32_t> draft_ids;
-  /*! \brief Draft tokens in the KV cache, after `num_computed`, that were not found right yet. */
+  /*! \brief Draft tokens in the KV cache, after `num_computed`, that are not accepted yet. */
   int64_t num_speculated = 0;
-  /*! \brief How often a later arrival was admitted before it; see scheduler_policy.h. */
+  /*! \brief How often a later arrival was admitted while this sequence waited; see
+   * scheduler_policy.h. */
   int64_t times_bypassed = 0;
-  /*! \brief Whether it waits for its reader: then the scheduler does not know it. */
+  /*! \brief Whether it is paused for a slow consumer, and so is not in the scheduler. */
   bool is_paused = false;
   SequenceTimer timer;
-  /*! \brief The deadline that is queued for it. */
+  /*! \brief Its deadline in the DeadlineQueue. */
   TimePoint deadline = TimePoint::max();
-  /*! \brief Null where any token may come. */
+  /*! \brief Null if the output is not constrained. */
   std::shared_ptr<Constraint> constraint;
-  /*! \brief float32[vocab_size] of its next token, whose mask was late; else empty. */
+  /*! \brief float32[vocab_size]: logits kept until the mask is ready; empty otherwise. */
   std::vector<float> deferred_logits;
   RequestTimes times;
   PromptScorer prompt_scorer;

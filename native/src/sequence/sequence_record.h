@@ -1,6 +1,6 @@
 /*!
  * \file sequence/sequence_record.h
- * \brief A sequence as it is told to its caller.
+ * \brief Helpers that fill the records of a sequence.
  */
 #ifndef AIOMLC_SEQUENCE_SEQUENCE_RECORD_H_
 #define AIOMLC_SEQUENCE_SEQUENCE_RECORD_H_
@@ -12,7 +12,7 @@
 
 namespace aiomlc {
 
-/*! \brief A record with the counts of now. */
+/*! \brief Create a record with the current token counts of a sequence. */
 inline Record NewRecord(const Sequence& sequence) {
   Record record;
   record.sequence_id = sequence.id;
@@ -22,7 +22,7 @@ inline Record NewRecord(const Sequence& sequence) {
   return record;
 }
 
-/*! \brief The text that was held back, for a sequence that gets no more tokens. */
+/*! \brief Return the text that is still held back, once a sequence gets no more tokens. */
 inline std::string FlushText(Sequence* sequence) {
   std::string text =
       sequence->stop_matcher.Put(sequence->detokenizer.Finish(), sequence->may_stop());

@@ -1,6 +1,6 @@
 /*!
  * \file speculation/draft_depth.h
- * \brief How many tokens of a sequence are worth guessing.
+ * \brief The adaptive draft length of a sequence.
  */
 #ifndef AIOMLC_SPECULATION_DRAFT_DEPTH_H_
 #define AIOMLC_SPECULATION_DRAFT_DEPTH_H_
@@ -9,40 +9,41 @@
 
 namespace aiomlc {
 
-/*! \brief How to adapt drafts to whoever guesses. */
+/*! \brief The parameters of adaptive draft lengths, which depend on the drafter. */
 struct DraftPolicy {
-  /*! \brief Tokens of a draft at most. */
+  /*! \brief The most tokens of a draft. */
   int64_t max_depth = 12;
-  /*! \brief Steps without a draft after one that was wrong; 0 forgives the first. */
+  /*! \brief Steps without a draft after a rejected draft; 0 ignores the first one. */
   int64_t first_pause = 4;
 };
 
 /*!
- * \brief The depth of one sequence's drafts.
+ * \brief The number of draft tokens to propose for one sequence.
  *
- * Fixed, or adaptive: it doubles where a whole draft was right and follows what was right else. A
- * draft of which nothing was right begins a pause, and each one in a row is twice as long as the
- * one before: where guessing is of no use, few guesses are made.
+ * The depth is fixed or adaptive. An adaptive depth doubles when all tokens of a draft are
+ * accepted, and otherwise follows the number of accepted tokens. A draft without accepted tokens
+ * starts a pause without drafts, and consecutive pauses double in length, so that few drafts are
+ * computed where drafting is useless.
  */
 class DraftDepth {
  public:
   static constexpr int64_t kFirstDepth = 3;
   static constexpr int64_t kMaxPause = 128;
 
-  /*! \param fixed_depth Tokens of every draft; 0 is adaptive. */
+  /*! \param fixed_depth The tokens of every draft; 0 adapts them. */
   DraftDepth(int64_t fixed_depth, const DraftPolicy& policy)
       : is_fixed_(fixed_depth > 0),
         policy_(policy),
         depth_(is_fixed_ ? fixed_depth : kFirstDepth),
         pause_(policy.first_pause) {}
 
-  /*! \return Tokens to guess now, 0 in a pause. */
+  /*! \return The tokens to propose in this step; 0 during a pause. */
   int64_t depth() const { return steps_to_wait_ > 0 ? 0 : depth_; }
 
-  /*! \brief A step without a draft went by. */
+  /*! \brief Advance by one step, which shortens a pause. */
   void AdvanceStep();
 
-  /*! \brief A draft was verified. \param proposed At least 1. \param accepted Of these. */
+  /*! \brief Adapt to a verified draft. \param proposed Draft tokens, at least 1. */
   void RecordVerification(int64_t proposed, int64_t accepted);
 
  private:

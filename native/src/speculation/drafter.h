@@ -1,6 +1,6 @@
 /*!
  * \file speculation/drafter.h
- * \brief Whoever guesses how sequences go on.
+ * \brief The interface of drafters, which propose draft tokens.
  */
 #ifndef AIOMLC_SPECULATION_DRAFTER_H_
 #define AIOMLC_SPECULATION_DRAFTER_H_
@@ -13,35 +13,35 @@
 
 namespace aiomlc {
 
-/*! \brief A sequence that wants a guess at its next tokens. */
+/*! \brief A sequence to draft for. */
 struct DraftRequest {
   Sequence* sequence;
-  /*! \brief Tokens at most, at least 1. */
+  /*! \brief The most draft tokens, at least 1. */
   int64_t max_tokens;
 };
 
 /*!
- * \brief A guess costs time when it is wrong, and nothing else: drafts are verified.
+ * \brief Proposes draft tokens. Drafts are verified, so a wrong draft costs only time.
  *
- * Whatever it throws ends the guessing and no sequence; only `Clear` is called then.
+ * An exception disables drafting but ends no sequence; afterwards only `Clear` is called.
  */
 class Drafter {
  public:
   virtual ~Drafter() = default;
 
   /*!
-   * \brief Fill `draft_ids` of these sequences, which are empty, where there is a guess.
-   * \return The ids of those for which it cannot guess, now or later.
+   * \brief Fill the empty `draft_ids` of the sequences; a sequence may get no draft.
+   * \return The ids of the sequences for which drafting failed for good.
    */
   virtual std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) = 0;
 
-  /*! \brief How long its drafts are to be, where that is adapted. */
+  /*! \brief The parameters of adaptive draft lengths. */
   virtual DraftPolicy policy() const = 0;
 
-  /*! \brief Forget what is kept of a sequence, if anything is: it ended or is preempted. */
+  /*! \brief Discard the state of a sequence that ended or was preempted, if there is any. */
   virtual void Remove(int64_t sequence_id) = 0;
 
-  /*! \brief Forget all, whatever fails meanwhile. */
+  /*! \brief Discard the state of all sequences, ignoring errors. */
   virtual void Clear() noexcept = 0;
 };
 

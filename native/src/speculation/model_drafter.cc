@@ -15,55 +15,55 @@ ModelDrafter::ModelDrafter(Model* model, int64_t step_token_budget)
 std::vector<int64_t> ModelDrafter::Propose(const std::vector<DraftRequest>& requests) {
   std::vector<Row> rows = PlanRows(requests);
   if (rows.empty()) return {};
-  rows = Guess(CatchUp(std::move(rows)));
+  rows = SampleDrafts(Prefill(std::move(rows)));
   while (!rows.empty()) {
-    Continue(rows);
-    rows = Guess(std::move(rows));
+    Decode(rows);
+    rows = SampleDrafts(std::move(rows));
   }
-  return std::exchange(spoiled_, {});
+  return std::exchange(failed_ids_, {});
 }
 
 void ModelDrafter::Remove(int64_t sequence_id) {
-  const auto entry = cached_.find(sequence_id);
-  if (entry == cached_.end()) return;
+  const auto entry = cache_states_.find(sequence_id);
+  if (entry == cache_states_.end()) return;
   pages_.Release(entry->second.num_pages);
-  cached_.erase(entry);
+  cache_states_.erase(entry);
   model_->RemoveSequence(sequence_id);
 }
 
 void ModelDrafter::Clear() noexcept {
-  while (!cached_.empty()) {
+  while (!cache_states_.empty()) {
     try {
-      Remove(cached_.begin()->first);
+      Remove(cache_states_.begin()->first);
     } catch (...) {
-      // Why it is cleared is known already, and the others are to go, too.
+      // The cause is already reported; go on with the other sequences.
     }
   }
 }
 
-ModelDrafter::Cached* ModelDrafter::Align(const Sequence& sequence) {
-  const auto [entry, is_new] = cached_.try_emplace(sequence.id);
-  Cached* cached = &entry->second;
+ModelDrafter::CacheState* ModelDrafter::AlignCache(const Sequence& sequence) {
+  const auto [entry, is_new] = cache_states_.try_emplace(sequence.id);
+  CacheState* state = &entry->second;
   if (is_new) model_->AddSequence(sequence.id);
-  const std::vector<int32_t> guessed = std::exchange(cached->guessed, {});
-  const int64_t num_had = cached->num_tokens + static_cast<int64_t>(guessed.size());
-  // The last token is read anew in any case, also where a step came to nothing and there is no
-  // new one: the logits after it are needed.
-  const int64_t num_useful = sequence.num_tokens() - 1;
-  for (int32_t token_id : guessed) {
-    if (cached->num_tokens >= num_useful || token_id != sequence.token_ids[cached->num_tokens]) {
+  const std::vector<int32_t> draft_ids = std::exchange(state->draft_ids, {});
+  const int64_t num_cached = state->num_tokens + static_cast<int64_t>(draft_ids.size());
+  // The last token is always recomputed, even if the previous step added no token, since its
+  // logits are needed.
+  const int64_t num_reusable = sequence.num_tokens() - 1;
+  for (int32_t token_id : draft_ids) {
+    if (state->num_tokens >= num_reusable || token_id != sequence.token_ids[state->num_tokens]) {
       break;
     }
-    ++cached->num_tokens;
+    ++state->num_tokens;
   }
-  cached->num_tokens = std::min(cached->num_tokens, num_useful);
-  if (cached->num_tokens < num_had) {
-    model_->PopTokens(sequence.id, num_had - cached->num_tokens);
+  state->num_tokens = std::min(state->num_tokens, num_reusable);
+  if (state->num_tokens < num_cached) {
+    model_->PopTokens(sequence.id, num_cached - state->num_tokens);
   }
-  const int64_t num_pages = pages_.PagesFor(cached->num_tokens);
-  pages_.Release(cached->num_pages - num_pages);
-  cached->num_pages = num_pages;
-  return cached;
+  const int64_t num_pages = pages_.PagesFor(state->num_tokens);
+  pages_.Release(state->num_pages - num_pages);
+  state->num_pages = num_pages;
+  return state;
 }
 
 std::vector<ModelDrafter::Row> ModelDrafter::PlanRows(const std::vector<DraftRequest>& requests) {
@@ -71,19 +71,19 @@ std::vector<ModelDrafter::Row> ModelDrafter::PlanRows(const std::vector<DraftReq
   int64_t budget = step_token_budget_;
   for (const auto& [sequence, max_tokens] : requests) {
     if (budget == 0 || static_cast<int64_t>(rows.size()) == model_->max_batch_size()) break;
-    // The last guess is never read.
+    // The last draft token is not computed by the draft model.
     const int64_t depth =
         std::min(max_tokens, model_->context_window() - sequence->num_tokens() + 1);
     if (depth <= 0) continue;
-    Cached* cached = Align(*sequence);
-    const int64_t num_missing = sequence->num_tokens() - cached->num_tokens;
+    CacheState* state = AlignCache(*sequence);
+    const int64_t num_missing = sequence->num_tokens() - state->num_tokens;
     Row row{sequence, depth, std::min(num_missing, budget), std::nullopt};
     if (row.num_missing < num_missing) row.depth = 0;
     const int64_t num_pages =
-        pages_.PagesFor(cached->num_tokens + row.num_missing + std::max<int64_t>(0, row.depth - 1));
-    if (num_pages - cached->num_pages > pages_.free_pages()) continue;
-    pages_.Reserve(num_pages - cached->num_pages);
-    cached->num_pages = num_pages;
+        pages_.PagesFor(state->num_tokens + row.num_missing + std::max<int64_t>(0, row.depth - 1));
+    if (num_pages - state->num_pages > pages_.free_pages()) continue;
+    pages_.Reserve(num_pages - state->num_pages);
+    state->num_pages = num_pages;
     if (sequence->logit_adjuster.is_active()) row.adjuster = sequence->logit_adjuster;
     budget -= row.num_missing;
     rows.push_back(std::move(row));
@@ -91,25 +91,25 @@ std::vector<ModelDrafter::Row> ModelDrafter::PlanRows(const std::vector<DraftReq
   return rows;
 }
 
-std::vector<ModelDrafter::Row> ModelDrafter::CatchUp(std::vector<Row> rows) {
+std::vector<ModelDrafter::Row> ModelDrafter::Prefill(std::vector<Row> rows) {
   ForwardInput input;
   for (const Row& row : rows) {
-    Cached& cached = cached_.at(row.sequence->id);
-    const auto first = row.sequence->token_ids.begin() + cached.num_tokens;
+    CacheState& state = cache_states_.at(row.sequence->id);
+    const auto first = row.sequence->token_ids.begin() + state.num_tokens;
     input.sequence_ids.push_back(row.sequence->id);
     input.append_lengths.push_back(static_cast<int32_t>(row.num_missing));
     input.token_ids.insert(input.token_ids.end(), first, first + row.num_missing);
     if (row.depth > 0) {
       input.logit_positions.push_back(static_cast<int32_t>(input.token_ids.size()) - 1);
     }
-    cached.num_tokens += row.num_missing;
+    state.num_tokens += row.num_missing;
   }
   logits_ = model_->Forward(input);
   std::erase_if(rows, [](const Row& row) { return row.depth == 0; });
   return rows;
 }
 
-void ModelDrafter::Continue(const std::vector<Row>& rows) {
+void ModelDrafter::Decode(const std::vector<Row>& rows) {
   ForwardInput input;
   for (const Row& row : rows) {
     const int32_t token_id = row.sequence->draft_ids.back();
@@ -117,15 +117,15 @@ void ModelDrafter::Continue(const std::vector<Row>& rows) {
     input.sequence_ids.push_back(row.sequence->id);
     input.append_lengths.push_back(1);
     input.token_ids.push_back(token_id);
-    cached_.at(row.sequence->id).guessed.push_back(token_id);
+    cache_states_.at(row.sequence->id).draft_ids.push_back(token_id);
   }
   logits_ = model_->Forward(input);
 }
 
-std::vector<ModelDrafter::Row> ModelDrafter::Guess(std::vector<Row> rows) {
+std::vector<ModelDrafter::Row> ModelDrafter::SampleDrafts(std::vector<Row> rows) {
   const int64_t vocab_size = model_->vocab_size();
   const float* logits = logits_;
-  std::vector<Row> left;
+  std::vector<Row> unfinished;
   for (Row& row : rows) {
     const float* unadjusted = std::exchange(logits, logits + vocab_size);
     const float* row_logits = unadjusted;
@@ -135,22 +135,22 @@ std::vector<ModelDrafter::Row> ModelDrafter::Guess(std::vector<Row> rows) {
       row_logits = adjusted_logits_.data();
     }
     Sequence* sequence = row.sequence;
-    const int64_t num_guessed = static_cast<int64_t>(sequence->draft_ids.size());
+    const int64_t num_drafted = static_cast<int64_t>(sequence->draft_ids.size());
     const std::optional<int32_t> token_id =
         sampler_.Sample(row_logits, vocab_size, sequence->sampling, sequence->seed,
-                        static_cast<uint64_t>(sequence->num_completion_tokens() + num_guessed));
+                        static_cast<uint64_t>(sequence->num_completion_tokens() + num_drafted));
     if (!token_id.has_value()) {
-      // An adjuster may exclude all tokens; it may allow some again when the sequence is longer.
-      if (!AreFinite(unadjusted, vocab_size)) spoiled_.push_back(sequence->id);
+      // If only the adjuster excludes all tokens, later drafts may succeed.
+      if (!AreFinite(unadjusted, vocab_size)) failed_ids_.push_back(sequence->id);
       continue;
     }
     sequence->draft_ids.push_back(*token_id);
     if (row.adjuster.has_value()) row.adjuster->CountToken(*token_id);
-    // Nothing comes after a stop token.
-    const bool is_done = num_guessed + 1 == row.depth || sequence->IsStopToken(*token_id);
-    if (!is_done) left.push_back(std::move(row));
+    // No token follows a stop token.
+    const bool is_done = num_drafted + 1 == row.depth || sequence->IsStopToken(*token_id);
+    if (!is_done) unfinished.push_back(std::move(row));
   }
-  return left;
+  return unfinished;
 }
 
 }  // namespace aiomlc

@@ -1,6 +1,6 @@
 /*!
  * \file speculation/model_drafter.h
- * \brief A smaller model of the same vocabulary guesses.
+ * \brief A drafter that uses a smaller model with the same vocabulary.
  */
 #ifndef AIOMLC_SPECULATION_MODEL_DRAFTER_H_
 #define AIOMLC_SPECULATION_MODEL_DRAFTER_H_
@@ -19,71 +19,72 @@
 namespace aiomlc {
 
 /*!
- * \brief Continues sequences with a model of its own, which has a KV cache of its own.
+ * \brief Drafts with a draft model, which has its own KV cache.
  *
- * It samples with the sequence's options, seed and position. So both models turn the same random
- * number into a token, and where their distributions are alike they mostly choose the same one.
+ * It samples with the options, the seed and the position of the sequence. Both models thus use the
+ * same random number for a token, and mostly choose the same token if their distributions agree.
  *
- * A sequence gets no guess while the model has more tokens of it to read than fit a step, where its
- * context is full, and where there are no pages. None ever again where a row of logits was not
- * finite: what is in the cache would spoil the next ones.
+ * A sequence gets no draft while the draft model still has more tokens to prefill than fit in a
+ * step, when its context is full, and when there are no free pages. It never gets another draft
+ * after a row of logits that is not finite, since the KV cache may be corrupted.
  */
 class ModelDrafter final : public Drafter {
  public:
   /*!
-   * \param model Not owned; must outlive this object, and is its alone until then.
-   * \param step_token_budget Tokens of one forward pass at most, at least 1.
+   * \param model Not owned; must outlive this object, which has exclusive use of it.
+   * \param step_token_budget The most tokens of one forward pass, at least 1.
    */
   ModelDrafter(Model* model, int64_t step_token_budget);
 
   std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;
-  /*! \brief Each guess costs a forward pass, and a wrong one says little about the next. */
+  /*! \brief Each draft token costs a forward pass, and a rejected one predicts little. */
   DraftPolicy policy() const final { return {.max_depth = 6, .first_pause = 0}; }
   void Remove(int64_t sequence_id) final;
   void Clear() noexcept final;
 
  private:
-  /*! \brief What the model has of a sequence. */
-  struct Cached {
-    /*! \brief The sequence's own tokens. */
+  /*! \brief The tokens of a sequence in the KV cache of the draft model. */
+  struct CacheState {
+    /*! \brief Tokens of the sequence. */
     int64_t num_tokens = 0;
-    /*! \brief Those that were guessed after them. */
-    std::vector<int32_t> guessed;
+    /*! \brief Draft tokens after them. */
+    std::vector<int32_t> draft_ids;
     int64_t num_pages = 0;
   };
 
-  /*! \brief A sequence that takes part in the guessing. */
+  /*! \brief A sequence of the current `Propose` call. */
   struct Row {
     Sequence* sequence;
-    /*! \brief Tokens to guess; 0 while it only catches up. */
+    /*! \brief Draft tokens to sample; 0 if the row is only prefilled. */
     int64_t depth;
-    /*! \brief Tokens of the sequence to read first. */
+    /*! \brief Tokens of the sequence to prefill first. */
     int64_t num_missing;
-    /*! \brief Set where logits are to be adjusted: what it would be after the guesses. */
+    /*! \brief The adjuster with the draft tokens counted; empty if logits need no adjustment. */
     std::optional<LogitAdjuster> adjuster;
   };
 
-  /*! \brief Begin a sequence, or take what was guessed wrong off it. */
-  Cached* Align(const Sequence& sequence);
+  /*! \brief Create the cache state of a sequence, or remove rejected draft tokens from it. */
+  CacheState* AlignCache(const Sequence& sequence);
+  /*! \brief Choose the rows of this call, and reserve their pages. */
   std::vector<Row> PlanRows(const std::vector<DraftRequest>& requests);
-  /*! \brief Read the missing tokens of all rows. \return The rows that caught up. */
-  std::vector<Row> CatchUp(std::vector<Row> rows);
-  /*! \brief Feed every row its last guess. */
-  void Continue(const std::vector<Row>& rows);
-  /*! \brief Guess a token for each row of the last pass. \return The rows that are to go on. */
-  std::vector<Row> Guess(std::vector<Row> rows);
+  /*! \brief Prefill the missing tokens of all rows. \return The rows to sample. */
+  std::vector<Row> Prefill(std::vector<Row> rows);
+  /*! \brief Compute the last draft token of each row. */
+  void Decode(const std::vector<Row>& rows);
+  /*! \brief Sample a draft token for each row of the last pass. \return The unfinished rows. */
+  std::vector<Row> SampleDrafts(std::vector<Row> rows);
 
   Model* const model_;
   const int64_t step_token_budget_;
   PageBudget pages_;
   Sampler sampler_;
-  std::unordered_map<int64_t, Cached> cached_;
-  /*! \brief Scratch: the logits of a row that is not plain. */
+  std::unordered_map<int64_t, CacheState> cache_states_;
+  /*! \brief Scratch memory for adjusted logits. */
   std::vector<float> adjusted_logits_;
-  /*! \brief Of the last forward pass. */
+  /*! \brief The logits of the last forward pass. */
   const float* logits_ = nullptr;
-  /*! \brief The sequences of this call whose logits were not finite. */
-  std::vector<int64_t> spoiled_;
+  /*! \brief The sequences of this call whose logits are not finite. */
+  std::vector<int64_t> failed_ids_;
 };
 
 }  // namespace aiomlc

@@ -1,6 +1,6 @@
 /*!
  * \file speculation/ngram_index.h
- * \brief Where the end of a text occurred before.
+ * \brief An index of the n-grams of a growing token sequence.
  */
 #ifndef AIOMLC_SPECULATION_NGRAM_INDEX_H_
 #define AIOMLC_SPECULATION_NGRAM_INDEX_H_
@@ -12,10 +12,10 @@
 namespace aiomlc {
 
 /*!
- * \brief The last place of every run of `length` tokens in a text that only grows.
+ * \brief The last occurrence of every n-gram of `length` tokens in a sequence that only grows.
  *
- * A hash table of places alone: what is at a place is read in the text, so nothing is kept twice.
- * Every call gets the same text, or a longer one that begins with it.
+ * The hash table stores only positions; the n-grams are read from the tokens that the caller
+ * passes. Each call must pass the tokens of the previous call, optionally followed by more.
  */
 class NgramIndex {
  public:
@@ -23,22 +23,22 @@ class NgramIndex {
   explicit NgramIndex(int64_t length) : length_(length) {}
 
   /*!
-   * \brief Find the last earlier place of the text's last `length` tokens.
-   * \return Where that place ends, so the index of the token after it; -1 where there is none.
+   * \brief Find the last earlier occurrence of the last `length` tokens.
+   * \return The index of the token that follows the occurrence; -1 if there is none.
    */
-  int64_t FindEarlier(std::span<const int32_t> text);
+  int64_t FindEarlier(std::span<const int32_t> tokens);
 
  private:
-  /*! \return The slot of the run that ends there: its own, or the empty one that it would get. */
-  size_t SlotOf(std::span<const int32_t> text, int64_t end) const;
-  void Put(std::span<const int32_t> text, int64_t end);
-  void Grow(std::span<const int32_t> text);
+  /*! \return The slot of the n-gram that ends at `end`, or the empty slot to insert it at. */
+  size_t FindSlot(std::span<const int32_t> tokens, int64_t end) const;
+  void Insert(std::span<const int32_t> tokens, int64_t end);
+  void Grow(std::span<const int32_t> tokens);
 
   int64_t length_;
-  /*! \brief Ends of runs, 0 where a slot is empty; a power of two of them. */
+  /*! \brief The end positions of n-grams, 0 for empty slots; the size is a power of two. */
   std::vector<int32_t> slots_ = std::vector<int32_t>(64);
   int64_t num_used_ = 0;
-  /*! \brief Runs that end here or before are in the table. */
+  /*! \brief N-grams that end at or before this position are in the table. */
   int64_t num_indexed_ = 0;
 };
 

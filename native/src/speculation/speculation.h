@@ -1,6 +1,6 @@
 /*!
  * \file speculation/speculation.h
- * \brief Which sequences are given drafts, and how long ones.
+ * \brief Speculative decoding: which sequences get drafts, and how long they are.
  */
 #ifndef AIOMLC_SPECULATION_SPECULATION_H_
 #define AIOMLC_SPECULATION_SPECULATION_H_
@@ -18,69 +18,70 @@
 
 namespace aiomlc {
 
-/*! \brief Where drafts come from. */
+/*! \brief The source of drafts. */
 enum class SpeculativeMode { kDisable, kPromptLookup, kSmallDraft };
 
-/*! \brief A sequence for which there are no guesses any more, and why. */
+/*! \brief A sequence for which drafting is disabled, and the cause. */
 struct DraftFailure {
-  /*! \brief -1 where it is every sequence. */
+  /*! \brief -1 if drafting is disabled for all sequences. */
   int64_t sequence_id;
   std::string cause;
 };
 
 /*!
- * \brief A drafter, and what was learnt of each sequence about its use.
+ * \brief A drafter, with the adaptive draft length of each sequence.
  *
- * Nothing here throws what the drafter throws: that is the end of the drafter.
+ * An exception of the drafter is caught here, and disables drafting for all sequences.
  */
 class Speculation {
  public:
-  /*! \param draft_length Tokens of every draft; 0 adapts it to each sequence. */
+  /*! \param draft_length The tokens of every draft; 0 adapts them for each sequence. */
   Speculation(std::unique_ptr<Drafter> drafter, int64_t draft_length)
       : drafter_(std::move(drafter)), draft_length_(draft_length) {}
 
   /*!
-   * \brief Give those of the sequences that decode a draft for the next step.
-   * \param room Tokens that the step has left for drafts, any number.
-   * \return Sequences that the drafter was asked about.
+   * \brief Propose drafts for the decoding sequences of the next step.
+   * \param token_budget The tokens of the step that are left for drafts; may be negative.
+   * \return The number of sequences for which drafts were requested.
    */
-  int64_t Propose(const std::vector<Sequence*>& running, int64_t room);
+  int64_t Propose(const std::vector<Sequence*>& running, int64_t token_budget);
 
-  /*! \brief A draft of a sequence was verified. \param proposed At least 1. */
+  /*! \brief Adapt to a verified draft. \param proposed Draft tokens, at least 1. */
   void RecordVerification(int64_t sequence_id, int64_t proposed, int64_t accepted);
 
-  /*! \brief A sequence ended or is preempted. */
+  /*! \brief Discard the state of a sequence that ended or was preempted. */
   void Remove(int64_t sequence_id);
 
-  /*! \brief Why there are no drafts any more; empty while there may be. */
+  /*! \brief Why drafting is disabled for all sequences; empty if it is not. */
   const std::string& failure() const { return failure_; }
 
-  /*! \return What failed since the last call. */
+  /*! \brief Return the failures since the last call. */
   std::vector<DraftFailure> TakeFailures() { return std::exchange(failures_, {}); }
 
   /*!
-   * \brief What the decodes of a step with adaptive drafts have at most, in tokens.
+   * \brief The most tokens of all decodes and drafts of a step, if draft lengths are adaptive.
    *
-   * The linear kernels take eight rows at a time: up to here a token more costs a fraction of a
-   * step, beyond it costs what a step of its own would, so that no guess can win.
+   * The linear kernels process eight rows at a time: up to eight, another token costs a fraction of
+   * a step; beyond, it costs as much as a separate step, so no draft can pay off.
    */
   static constexpr int64_t kMaxVerifiedTokens = 8;
 
  private:
-  /*! \brief Cut requests to equal shares of a room that may be negative. */
-  static void ShareRoom(int64_t room, std::vector<DraftRequest>* requests);
-  /*! \return What the sequences that decode may be guessed. */
-  std::vector<DraftRequest> Requests(const std::vector<Sequence*>& running, int64_t room);
-  /*! \brief Do something with the drafter, and do without it from then on if that fails. */
+  /*! \brief Limit the requests to equal parts of the budget, which may be negative. */
+  static void SplitTokenBudget(int64_t token_budget, std::vector<DraftRequest>* requests);
+  /*! \return The draft requests of the decoding sequences. */
+  std::vector<DraftRequest> CreateRequests(const std::vector<Sequence*>& running,
+                                           int64_t token_budget);
+  /*! \brief Run an action of the drafter; disable drafting if it throws. */
   template <typename Action>
-  void Attempt(Action action);
-  void GiveUp(const std::string& cause);
+  void RunOrDisable(Action action);
+  void Disable(const std::string& cause);
 
-  /*! \brief Null once it failed. */
+  /*! \brief Null once drafting is disabled. */
   std::unique_ptr<Drafter> drafter_;
   int64_t draft_length_;
   std::unordered_map<int64_t, DraftDepth> depths_;
-  /*! \brief Sequences for which there are no guesses any more. */
+  /*! \brief Sequences for which drafting is disabled. */
   std::unordered_set<int64_t> disabled_;
   std::string failure_;
   std::vector<DraftFailure> failures_;

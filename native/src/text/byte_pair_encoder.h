@@ -1,6 +1,6 @@
 /*!
  * \file text/byte_pair_encoder.h
- * \brief How a tokenizer cuts a piece of text, without asking Python.
+ * \brief Byte-pair encoding of text in the native core, without a call to Python.
  */
 #ifndef AIOMLC_TEXT_BYTE_PAIR_ENCODER_H_
 #define AIOMLC_TEXT_BYTE_PAIR_ENCODER_H_
@@ -14,7 +14,7 @@
 
 namespace aiomlc {
 
-/*! \brief Two tokens that stand side by side become one. */
+/*! \brief A merge rule: two adjacent tokens become one. */
 struct Merge {
   int32_t left;
   int32_t right;
@@ -24,23 +24,23 @@ struct Merge {
 /*!
  * \brief Byte-pair encoding (Sennrich et al., 2016) of text that is not split into words first.
  *
- * The pattern by which a tokenizer splits matters here only where a token could reach over a seam,
- * which its vocabulary has no such tokens for: they were learnt within the words. What is left are
- * rare differences, as in how a long number is cut, and those are valid tokens all the same.
+ * Skipping the tokenizer's pre-tokenization pattern rarely changes the result: the merges were
+ * learned within words, so hardly any token crosses a word boundary. Where the tokens do differ,
+ * for example in a long number, they are still a valid encoding of the text.
  */
 class BytePairEncoder {
  public:
   /*!
-   * \param merges In the order of their priority.
-   * \param characters The tokens of single characters, by their UTF-8 bytes, where a text is cut
-   *     into characters first; empty where it is cut into bytes.
-   * \param bytes The tokens of single bytes; -1 where there is none.
+   * \param merges The merge rules, highest priority first.
+   * \param characters Maps the UTF-8 bytes of single characters to tokens, for a tokenizer that
+   *     starts from characters; empty for one that starts from bytes.
+   * \param bytes The token of each single byte; -1 for bytes without a token.
    */
   BytePairEncoder(const std::vector<Merge>& merges,
                   std::unordered_map<std::string, int32_t> characters,
                   const std::array<int32_t, 256>& bytes);
 
-  /*! \return The tokens of `text`; bytes without a token of their own are left out. */
+  /*! \return The tokens of `text`; bytes that have no token are skipped. */
   std::vector<int32_t> Encode(std::string_view text) const;
 
  private:
@@ -49,8 +49,9 @@ class BytePairEncoder {
     int32_t merged;
   };
 
-  std::vector<int32_t> Split(std::string_view text) const;
-  const Rule* Find(int32_t left, int32_t right) const;
+  /*! \brief Split text into the tokens of single characters and bytes, before any merge. */
+  std::vector<int32_t> SplitIntoSymbols(std::string_view text) const;
+  const Rule* FindRule(int32_t left, int32_t right) const;
 
   std::unordered_map<uint64_t, Rule> rules_;
   std::unordered_map<std::string, int32_t> characters_;

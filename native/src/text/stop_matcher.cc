@@ -34,7 +34,7 @@ void StopMatcher::Insert(std::string_view stop_string) {
 }
 
 void StopMatcher::LinkFallbacks() {
-  // Breadth first: what a state falls back to is shorter, so it is complete already.
+  // Breadth first: the fallback of a state is shorter, so it is already linked.
   std::vector<int32_t> order = {0};
   for (size_t i = 0; i < order.size(); ++i) {
     const int32_t parent = order[i];
@@ -60,21 +60,21 @@ int32_t StopMatcher::Next(int32_t node, uint8_t byte) const {
 std::string StopMatcher::Put(std::string_view text, bool may_match) {
   if (nodes_.size() == 1) return std::string(text);
   for (char character : text) {
-    held_ += character;
+    pending_ += character;
     state_ = Next(state_, static_cast<uint8_t>(character));
     const int32_t match_length = nodes_[state_].match_length;
     if (match_length > 0 && may_match) {
       matched_ = true;
-      held_.resize(held_.size() - static_cast<size_t>(match_length));
-      return std::exchange(held_, {});
+      pending_.resize(pending_.size() - static_cast<size_t>(match_length));
+      return std::exchange(pending_, {});
     }
   }
-  const size_t num_released = held_.size() - static_cast<size_t>(nodes_[state_].depth);
-  std::string released = held_.substr(0, num_released);
-  held_.erase(0, num_released);
+  const size_t num_released = pending_.size() - static_cast<size_t>(nodes_[state_].depth);
+  std::string released = pending_.substr(0, num_released);
+  pending_.erase(0, num_released);
   return released;
 }
 
-std::string StopMatcher::Finish() { return std::exchange(held_, {}); }
+std::string StopMatcher::Finish() { return std::exchange(pending_, {}); }
 
 }  // namespace aiomlc

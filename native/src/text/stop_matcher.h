@@ -1,6 +1,6 @@
 /*!
  * \file text/stop_matcher.h
- * \brief Find stop strings in text that arrives in pieces.
+ * \brief Find stop strings in streamed text.
  */
 #ifndef AIOMLC_TEXT_STOP_MATCHER_H_
 #define AIOMLC_TEXT_STOP_MATCHER_H_
@@ -13,40 +13,40 @@
 namespace aiomlc {
 
 /*!
- * \brief An Aho-Corasick automaton over the bytes of a sequence's text.
+ * \brief Finds stop strings with an Aho-Corasick automaton over the bytes of the text.
  *
- * It holds back the longest end of the text that may be the beginning of a stop string, so no byte
- * of a match is ever released, however the text is cut into pieces. The match that is complete
- * first counts; of those that are complete at the same byte, the longest.
+ * It holds back the longest suffix of the text that is a prefix of a stop string, so no byte of a
+ * match is ever released, however the text is split into chunks. The match that ends first wins; of
+ * matches that end at the same byte, the longest.
  */
 class StopMatcher {
  public:
-  /*! \param stop_strings None of them empty. */
+  /*! \param stop_strings Non-empty strings. */
   explicit StopMatcher(const std::vector<std::string>& stop_strings);
 
   /*!
-   * \brief Take more text. Not to be called after a match.
-   * \param may_match Whether a stop string that becomes complete in this text counts.
-   * \return The text that is certain not to belong to a match.
+   * \brief Append text. Must not be called after a match.
+   * \param may_match Whether a stop string that ends in this text counts as a match.
+   * \return The text that cannot be part of a match.
    */
   std::string Put(std::string_view text, bool may_match = true);
 
-  /*! \brief Whether a stop string was found: it and what follows it are dropped. */
+  /*! \brief Whether a stop string was found; the text is cut before it. */
   bool matched() const { return matched_; }
 
-  /*! \return What was held back, now that no more text comes; empty after a match. */
+  /*! \brief Return the text that is held back, at the end of the text; empty after a match. */
   std::string Finish();
 
  private:
-  /*! \brief A state: the text ends with the first `depth` bytes of some stop string. */
+  /*! \brief A state: the text ends with the first `depth` bytes of a stop string. */
   struct Node {
     uint8_t byte = 0;
     int32_t depth = 0;
     int32_t first_child = kNone;
     int32_t next_sibling = kNone;
-    /*! \brief The longest proper suffix of this state that is a state too. */
+    /*! \brief The state of the longest proper suffix that is also a state. */
     int32_t fallback = 0;
-    /*! \brief Length of the longest stop string that the text ends with here; 0 if none. */
+    /*! \brief Length of the longest stop string that ends in this state; 0 if there is none. */
     int32_t match_length = 0;
   };
   static constexpr int32_t kNone = -1;
@@ -59,7 +59,7 @@ class StopMatcher {
   std::vector<Node> nodes_;
   int32_t state_ = 0;
   bool matched_ = false;
-  std::string held_;
+  std::string pending_;
 };
 
 }  // namespace aiomlc

@@ -50,7 +50,7 @@ void StreamingDetokenizer::PutByte(uint8_t byte, std::string* text) {
   }
   pending_ = static_cast<char>(byte);
   num_missing_ = byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
-  // The second byte excludes overlong forms, surrogates and what is beyond U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and values above U+10FFFF.
   next_min_ = byte == 0xe0 ? 0xa0 : byte == 0xf0 ? 0x90 : 0x80;
   next_max_ = byte == 0xed ? 0x9f : byte == 0xf4 ? 0x8f : 0xbf;
 }
@@ -58,7 +58,7 @@ void StreamingDetokenizer::PutByte(uint8_t byte, std::string* text) {
 bool IsUtf8(const std::string& bytes) {
   const Vocabulary vocabulary = {bytes};
   StreamingDetokenizer detokenizer(&vocabulary);
-  // The text is always valid, and valid bytes are their own text.
+  // The detokenizer leaves valid UTF-8 unchanged and replaces everything else.
   const std::string text = detokenizer.Put(0);
   return text + detokenizer.Finish() == bytes;
 }

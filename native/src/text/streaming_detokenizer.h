@@ -1,6 +1,6 @@
 /*!
  * \file text/streaming_detokenizer.h
- * \brief Turn a growing token sequence into text that is valid UTF-8 at every step.
+ * \brief Incremental detokenization into valid UTF-8.
  */
 #ifndef AIOMLC_TEXT_STREAMING_DETOKENIZER_H_
 #define AIOMLC_TEXT_STREAMING_DETOKENIZER_H_
@@ -12,36 +12,36 @@
 
 namespace aiomlc {
 
-/*! \brief The bytes of every token, indexed by token id; a special token has none. */
+/*! \brief The bytes of every token, indexed by token id; empty for special tokens. */
 using Vocabulary = std::vector<std::string>;
 
 /*!
  * \brief The incremental detokenizer of one sequence.
  *
- * A token may end in the middle of a code point. Such bytes are held back until the rest arrives,
- * so `Put` never returns half a character. Bytes that are no UTF-8 become U+FFFD, one for each
- * maximal subpart of a code point: all text together is what decoding all bytes at once would give.
+ * A token may end in the middle of a code point. Its bytes are held back until the rest arrives, so
+ * `Put` never returns an incomplete character. Invalid UTF-8 becomes U+FFFD, one for each maximal
+ * subpart of a code point, so the concatenated text equals that of decoding all bytes at once.
  */
 class StreamingDetokenizer {
  public:
   /*! \param vocabulary Not owned; must outlive this object. */
   explicit StreamingDetokenizer(const Vocabulary* vocabulary) : vocabulary_(vocabulary) {}
 
-  /*! \return The text that became complete with this token; may be empty. */
+  /*! \brief Append a token. \return The text that it completes; may be empty. */
   std::string Put(int32_t token_id);
 
-  /*! \return U+FFFD if a code point is incomplete, else nothing. */
+  /*! \brief End the text. \return U+FFFD if a code point is incomplete, else an empty string. */
   std::string Finish();
 
  private:
   void PutByte(uint8_t byte, std::string* text);
 
   const Vocabulary* vocabulary_;
-  /*! \brief The first bytes of a code point, at most three. */
+  /*! \brief The first bytes of an incomplete code point, at most three. */
   std::string pending_;
-  /*! \brief Bytes that the pending code point still lacks. */
+  /*! \brief Bytes that are missing from the pending code point. */
   int num_missing_ = 0;
-  /*! \brief The values that the next byte of the pending code point may have. */
+  /*! \brief The range of the next byte of the pending code point. */
   uint8_t next_min_ = 0x80;
   uint8_t next_max_ = 0xbf;
 };

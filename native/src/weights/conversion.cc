@@ -12,10 +12,10 @@ namespace aiomlc {
 
 namespace {
 
-// About this many elements per block: fine enough to share and to cancel, and fits the caches.
+// Target elements per block: small enough for load balancing, cancellation and the CPU caches.
 constexpr int64_t kBlockElements = int64_t{1} << 16;
 
-/*! \brief Rows [begin, end) of one parameter: what one thread does at a time. */
+/*! \brief Rows [begin, end) of one parameter, the unit of work of a thread. */
 struct Block {
   int param;
   int64_t begin;
@@ -47,7 +47,7 @@ uint64_t BlockSourceBytes(const ParamPlan& param, const Block& block) {
   return bytes;
 }
 
-/*! \brief The buffers of one thread, and the steps of a block: read, pack, write. */
+/*! \brief Reads, packs and writes blocks; holds the buffers of one thread. */
 class Worker {
  public:
   Worker(const std::vector<File>* sources, const File* destination)
@@ -57,7 +57,7 @@ class Worker {
     if (!param.is_matrix) return ConvertVector(param, block);
     const int64_t rows = block.end - block.begin;
     packed_.resize(PackedMatrixBytes(param.format, rows, param.cols));
-    // A block starts at a tile, so packed alone it has the bytes it has inside the matrix.
+    // A block starts at a tile boundary, so its packed bytes equal those in the whole matrix.
     if (param.sources.front().type == SourceType::kQ4) {
       if (!reader_.ReadQ4(param, block.begin, block.end)) return Fail(reader_.error());
       PackMatrixQ4(reader_.q_weight(), reader_.q_scale(), rows, param.cols, 0, rows,
@@ -77,11 +77,11 @@ class Worker {
     if (!reader_.ReadFloats(param, block.begin, block.end)) return Fail(reader_.error());
     const float* floats = reader_.floats();
     const int64_t count = (block.end - block.begin) * param.cols;
-    if (param.added != 0.0f) {
-      sums_.resize(static_cast<size_t>(count));
-      std::transform(floats, floats + count, sums_.begin(),
-                     [&](float value) { return value + param.added; });
-      floats = sums_.data();
+    if (param.weight_offset != 0.0f) {
+      offset_floats_.resize(static_cast<size_t>(count));
+      std::transform(floats, floats + count, offset_floats_.begin(),
+                     [&](float value) { return value + param.weight_offset; });
+      floats = offset_floats_.data();
     }
     const auto first = static_cast<uint64_t>(block.begin * param.cols);
     return Write(param.destination + first * sizeof(float), floats,
@@ -101,7 +101,7 @@ class Worker {
   SourceReader reader_;
   const File* destination_;
   std::vector<std::byte> packed_;
-  std::vector<float> sums_;
+  std::vector<float> offset_floats_;
   ConversionError error_;
 };
 

@@ -12,8 +12,8 @@ namespace aiomlc {
 
 namespace {
 
-// One call transfers at most this much: some systems refuse more than 2 GiB.
-constexpr uint64_t kLargestTransfer = uint64_t{1} << 30;
+// The most bytes per call; some systems reject more than 2 GiB.
+constexpr uint64_t kMaxTransfer = uint64_t{1} << 30;
 
 std::string ErrorText(int number) { return std::generic_category().message(number); }
 
@@ -48,7 +48,7 @@ std::string File::ReadAt(uint64_t offset, void* data, uint64_t bytes) const {
   char* out = static_cast<char*>(data);
   while (bytes > 0) {
     const ssize_t count =
-        pread(descriptor_, out, std::min(bytes, kLargestTransfer), static_cast<off_t>(offset));
+        pread(descriptor_, out, std::min(bytes, kMaxTransfer), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrorText(errno);
     if (count == 0) return "file ends at byte " + std::to_string(offset);
@@ -63,7 +63,7 @@ std::string File::WriteAt(uint64_t offset, const void* data, uint64_t bytes) con
   const char* in = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t count =
-        pwrite(descriptor_, in, std::min(bytes, kLargestTransfer), static_cast<off_t>(offset));
+        pwrite(descriptor_, in, std::min(bytes, kMaxTransfer), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrorText(errno);
     in += count;
@@ -76,7 +76,8 @@ std::string File::WriteAt(uint64_t offset, const void* data, uint64_t bytes) con
 std::string File::Allocate(uint64_t bytes) const {
   if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return ErrorText(errno);
 #if defined(__linux__)
-  // Unlike posix_fallocate, this never writes zeros itself: where it is missing, writing will tell.
+  // Unlike posix_fallocate, fallocate never falls back to writing zeros. If it is not supported, a
+  // full disk is detected only by `WriteAt`.
   if (bytes > 0 && fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)) != 0 &&
       errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
     return ErrorText(errno);
@@ -87,7 +88,7 @@ std::string File::Allocate(uint64_t bytes) const {
 
 std::string File::Sync() const {
   while (fsync(descriptor_) != 0) {
-    if (errno == EINVAL) return {};  // A file that cannot be synced, such as a pipe's end.
+    if (errno == EINVAL) return {};  // The file does not support syncing, for example a pipe.
     if (errno != EINTR) return ErrorText(errno);
   }
   return {};

@@ -1,6 +1,6 @@
 /*!
  * \file weights/file.h
- * \brief A file descriptor that closes itself and reads and writes at offsets.
+ * \brief A file with positioned reads and writes.
  */
 #ifndef AIOMLC_WEIGHTS_FILE_H_
 #define AIOMLC_WEIGHTS_FILE_H_
@@ -10,7 +10,7 @@
 
 namespace aiomlc {
 
-/*! \brief An open file, or none. Reading and writing at offsets is safe from several threads. */
+/*! \brief Owns a file descriptor. `ReadAt` and `WriteAt` may be called concurrently. */
 class File {
  public:
   File() = default;
@@ -18,28 +18,28 @@ class File {
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
 
-  /*! \brief Open for reading. \return Empty, or the reason why it failed. */
+  /*! \brief Open for reading. \return Empty, or the error. */
   std::string OpenForReading(const std::string& path);
 
-  /*! \brief Create or truncate for writing. \return As above. */
+  /*! \brief Create or truncate for writing. \return Empty, or the error. */
   std::string Create(const std::string& path);
 
-  /*! \brief Read exactly `bytes` bytes. \return Empty, or the reason why it failed. */
+  /*! \brief Read exactly `bytes` bytes. \return Empty, or the error. */
   std::string ReadAt(uint64_t offset, void* data, uint64_t bytes) const;
 
-  /*! \brief Write all of `data`. \return As above. */
+  /*! \brief Write exactly `bytes` bytes. \return Empty, or the error. */
   std::string WriteAt(uint64_t offset, const void* data, uint64_t bytes) const;
 
-  /*! \brief Give the file `bytes` bytes of space, so that a full disk shows now. */
+  /*! \brief Set the size and allocate disk space. \return Empty, or the error. */
   std::string Allocate(uint64_t bytes) const;
 
-  /*! \brief Wait until the contents are on the disk. */
+  /*! \brief Flush the contents to disk. \return Empty, or the error. */
   std::string Sync() const;
 
   /*!
-   * \brief Let go of what the system keeps of the file in memory, once it is on the disk.
+   * \brief Drop the file from the page cache, once it is on disk.
    *
-   * What was written in small pieces lies in small pages; read back, it comes in large ones.
+   * Small writes leave small pages in the cache; a later read can then use large ones.
    */
   void DropCache() const;
 

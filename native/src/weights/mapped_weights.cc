@@ -25,7 +25,7 @@ std::shared_ptr<const MappedWeights> MappedWeights::Open(const std::string& path
     return nullptr;
   }
   if (bytes == 0) {
-    *error = "there is nothing to map";
+    *error = "cannot map 0 bytes";
     return nullptr;
   }
   void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
@@ -33,7 +33,7 @@ std::shared_ptr<const MappedWeights> MappedWeights::Open(const std::string& path
     *error = std::generic_category().message(errno);
     return nullptr;
   }
-  // Advice only: where the system does not know it, pages come in as they are touched.
+  // Errors of madvise are ignored: it only gives hints.
 #if defined(MADV_HUGEPAGE)
   madvise(data, bytes, MADV_HUGEPAGE);
 #endif

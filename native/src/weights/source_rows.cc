@@ -9,8 +9,8 @@ namespace aiomlc {
 
 namespace {
 
-// Branch-free, so that the compiler vectorises the loops; `HalfToFloat` gives the same bits but for
-// the payload of a NaN.
+// Branch-free, so that the compiler vectorizes the loops. Equal to `HalfToFloat`, except for the
+// payload of a NaN.
 float WidenHalf(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
@@ -43,7 +43,7 @@ bool AllFinite(const uint16_t* halves, int64_t count) {
   return largest < 0x7c00u;
 }
 
-// Calls visit(slice, first row within the slice, rows, first row within the block) until it fails.
+// Calls visit(slice, first row in the slice, rows, first row in the block) until it returns false.
 template <typename Visit>
 bool ForEachSlice(const ParamPlan& param, int64_t begin, int64_t end, Visit visit) {
   int64_t slice_begin = 0;

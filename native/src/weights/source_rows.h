@@ -1,6 +1,6 @@
 /*!
  * \file weights/source_rows.h
- * \brief Read rows of a parameter from the source files, as float32 or as upstream's q4 words.
+ * \brief Read rows of a parameter from the source files, as float32 or as MLC LLM's q4 words.
  */
 #ifndef AIOMLC_WEIGHTS_SOURCE_ROWS_H_
 #define AIOMLC_WEIGHTS_SOURCE_ROWS_H_
@@ -14,13 +14,13 @@
 
 namespace aiomlc {
 
-/*! \return Bytes of one row of a slice in its file(s), scales included. */
+/*! \return The bytes of one row of a source slice, including its scales. */
 uint64_t SourceRowBytes(SourceType type, int64_t cols);
 
 /*!
- * \brief Reads rows into buffers that are used again for the next block.
+ * \brief Reads rows into buffers that are reused for the next block.
  *
- * One reader per thread. The buffers are valid until the next read.
+ * Each thread needs its own reader. The buffers are valid until the next read.
  */
 class SourceReader {
  public:
@@ -28,12 +28,12 @@ class SourceReader {
   explicit SourceReader(const std::vector<File>* files) : files_(files) {}
 
   /*!
-   * \brief Read rows [begin, end) as float32, all of them finite.
-   * \return Whether it worked; else see `error()`.
+   * \brief Read rows [begin, end) as float32. A non-finite value is an error.
+   * \return Whether it succeeded; otherwise `error()` is set.
    */
   bool ReadFloats(const ParamPlan& param, int64_t begin, int64_t end);
 
-  /*! \brief Read rows [begin, end) of kQ4 sources. \return As above. */
+  /*! \brief Read rows [begin, end) of kQ4 sources. \return See `ReadFloats`. */
   bool ReadQ4(const ParamPlan& param, int64_t begin, int64_t end);
 
   const float* floats() const { return floats_.data(); }

@@ -2,8 +2,9 @@
  * \file weights/weights.h
  * \brief Pack the weights of a model directory into one file, and map that file into memory.
  *
- * Sources are read with `pread`, not mapped: a file that shrinks or a disk that fails while we read
- * is then an error with a text, and not a SIGBUS. The packed file is written the same way.
+ * Sources are read with `pread` instead of being mapped: a file that shrinks or a disk error during
+ * the conversion is then reported as an error and not as a SIGBUS. The packed file is written with
+ * `pwrite` for the same reason.
  */
 #ifndef AIOMLC_WEIGHTS_WEIGHTS_H_
 #define AIOMLC_WEIGHTS_WEIGHTS_H_
@@ -24,28 +25,30 @@ namespace aiomlc {
 /*! \brief How the elements of a source tensor are stored. */
 enum class SourceType { kF32, kF16, kBF16, kQ4 };
 
-/*! \brief Consecutive rows of a parameter as they lie in a source file. */
+/*! \brief Consecutive rows of a parameter in a source file. */
 struct SourceSlice {
-  int file = 0;        /*!< Index into `ConversionPlan::files`. */
-  uint64_t offset = 0; /*!< Byte of the first element; for kQ4 of `q_weight`, uint32[rows, 4G]. */
+  int file = 0; /*!< Index into `ConversionPlan::files`. */
+  uint64_t offset =
+      0; /*!< Byte offset of the rows; for kQ4, of `q_weight`, uint32[rows, 4 * groups]. */
   int64_t rows = 0;
   SourceType type = SourceType::kF32;
-  int scale_file = 0;        /*!< kQ4 only: where `q_scale`, float16[rows, G], lies. */
-  uint64_t scale_offset = 0; /*!< kQ4 only. */
+  int scale_file = 0;        /*!< kQ4 only: the file of `q_scale`, float16[rows, groups]. */
+  uint64_t scale_offset = 0; /*!< kQ4 only: the byte offset of `q_scale`. */
 };
 
 /*! \brief One parameter of the packed file. */
 struct ParamPlan {
-  bool is_matrix = false; /*!< A matrix is packed; anything else is stored as float32. */
+  bool is_matrix = false; /*!< Whether to pack it; other parameters are stored as float32. */
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;
-  int64_t cols = 1;   /*!< A vector has one column. */
-  float added = 0.0f; /*!< To every element of a vector, which its sources leave out. */
-  uint64_t destination = 0;
-  std::vector<SourceSlice> sources; /*!< Concatenated on the row axis; kQ4 sources only for kQ4. */
+  int64_t cols = 1;           /*!< A vector has one column. */
+  float weight_offset = 0.0f; /*!< Added to every element of a vector (RMSNorm offset). */
+  uint64_t destination = 0;   /*!< Byte offset in the packed file. */
+  std::vector<SourceSlice>
+      sources; /*!< Concatenated along the rows; kQ4 sources require format kQ4. */
 };
 
-/*! \brief Everything a conversion needs to know. Built and checked by the caller. */
+/*! \brief The plan of a conversion, validated by the caller. */
 struct ConversionPlan {
   std::vector<std::string> files;
   std::vector<ParamPlan> params;
@@ -54,7 +57,7 @@ struct ConversionPlan {
 
 /*! \brief Why a conversion failed. */
 struct ConversionError {
-  std::string message; /*!< Lower case, with the system's own text. */
+  std::string message; /*!< Lower case, with the system's error message. */
   std::string path;    /*!< The file that could not be read or written. */
   int param = -1;      /*!< Index of the parameter, or -1. */
 };
@@ -62,35 +65,35 @@ struct ConversionError {
 /*! \brief How a conversion ended. */
 enum class ConversionOutcome { kDone, kCancelled, kFailed };
 
-/*! \return Bytes of a parameter in the packed file. */
+/*! \return The bytes of a parameter in the packed file. */
 uint64_t ParamBytes(const ParamPlan& param);
 
 /*!
- * \brief One run of a plan: reads, quantises and packs on several threads.
+ * \brief Executes a conversion plan: reads, quantizes and packs parameters on several threads.
  *
- * `Run` blocks; the other methods may be called from any thread meanwhile and never block.
+ * `Run` blocks. The other methods never block, and may be called from any thread during `Run`.
  */
 class Conversion {
  public:
   explicit Conversion(ConversionPlan plan);
 
   /*!
-   * \brief Write the packed parameters to `path`, which is created or truncated, and sync them.
+   * \brief Write the packed parameters to `path`, which is created or truncated, and sync the file.
    *
-   * Unless the outcome is kDone the file is removed again.
+   * The file is removed unless the outcome is kDone.
    */
   ConversionOutcome Run(const std::string& path, ThreadPool& threads);
 
-  /*! \brief End `Run` at the next block of rows. Afterwards a new `Run` is cancelled at once. */
+  /*! \brief Cancel `Run` at the next block of rows. A later `Run` is cancelled immediately. */
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
-  /*! \return Source bytes read so far. */
+  /*! \brief Source bytes read so far. */
   uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
 
-  /*! \return Source bytes the whole plan reads. */
+  /*! \brief Source bytes of the whole plan. */
   uint64_t total_bytes() const { return total_bytes_; }
 
-  /*! \return What went wrong, after an outcome of kFailed. */
+  /*! \brief The error, after an outcome of kFailed. */
   const ConversionError& error() const { return error_; }
 
  private:
@@ -101,12 +104,12 @@ class Conversion {
   ConversionError error_;
 };
 
-/*! \brief A packed file in memory, read-only, for as long as this object lives. */
+/*! \brief A read-only memory mapping of a packed file. */
 class MappedWeights {
  public:
   /*!
-   * \brief Map a file of at least `bytes` bytes.
-   * \param error Receives the reason when null is returned.
+   * \brief Map the first `bytes` bytes of a file.
+   * \param error Receives the error message if null is returned.
    */
   static std::shared_ptr<const MappedWeights> Open(const std::string& path, uint64_t bytes,
                                                    std::string* error);

@@ -1,6 +1,6 @@
 /*!
  * \file tests/doubles/fake_grammar.h
- * \brief A grammar that is a list of places, with failures on demand.
+ * \brief A fake grammar: a list of allowed tokens per position, with injected failures.
  */
 #ifndef AIOMLC_TESTS_DOUBLES_FAKE_GRAMMAR_H_
 #define AIOMLC_TESTS_DOUBLES_FAKE_GRAMMAR_H_
@@ -19,17 +19,17 @@
 
 namespace aiomlc {
 
-/*! \brief Which tokens may stand at each place; after the last place nothing can. */
+/*! \brief Allows the given tokens at each position; the output is complete after the last one. */
 class FakeGrammar final : public GrammarMatcher {
  public:
-  using Places = std::vector<std::set<int32_t>>;
-  explicit FakeGrammar(Places places) : places_(std::move(places)) {}
+  using Positions = std::vector<std::set<int32_t>>;
+  explicit FakeGrammar(Positions positions) : positions_(std::move(positions)) {}
 
-  /*! \brief The places where there is no choice are forced. */
-  bool forces = false;
-  /*! \brief `ComputeMask` fails at this place. */
+  /*! \brief Whether tokens are forced at positions that allow only one. */
+  bool has_forced_tokens = false;
+  /*! \brief `ComputeMask` throws at this position. */
   size_t fails_at = std::numeric_limits<size_t>::max();
-  /*! \brief Every mask waits for this. */
+  /*! \brief `ComputeMask` blocks until this is ready. */
   std::shared_future<void> gate;
 
   std::unique_ptr<GrammarMatcher> Clone() const override {
@@ -37,25 +37,26 @@ class FakeGrammar final : public GrammarMatcher {
   }
   void ComputeMask(std::span<uint32_t> mask) override {
     if (gate.valid()) gate.wait();
-    if (at_ == fails_at) throw GrammarError("out of fuel");
+    if (position_ == fails_at) throw GrammarError("out of fuel");
     std::fill(mask.begin(), mask.end(), 0);
-    for (int32_t token : places_.at(at_)) mask[token / 32] |= uint32_t{1} << token % 32;
+    for (int32_t token : positions_.at(position_)) mask[token / 32] |= uint32_t{1} << token % 32;
   }
   void Consume(int32_t token) override {
-    if (!places_.at(at_++).contains(token)) throw GrammarError("a token that may not come");
+    if (!positions_.at(position_++).contains(token)) throw GrammarError("token is not allowed");
   }
   std::vector<int32_t> ForcedTokens() override {
     std::vector<int32_t> tokens;
-    for (size_t at = at_; forces && at < places_.size() && places_[at].size() == 1; ++at) {
-      tokens.push_back(*places_[at].begin());
+    for (size_t i = position_;
+         has_forced_tokens && i < positions_.size() && positions_[i].size() == 1; ++i) {
+      tokens.push_back(*positions_[i].begin());
     }
     return tokens;
   }
-  bool IsComplete() override { return at_ == places_.size(); }
+  bool IsComplete() override { return position_ == positions_.size(); }
 
  private:
-  Places places_;
-  size_t at_ = 0;
+  Positions positions_;
+  size_t position_ = 0;
 };
 
 }  // namespace aiomlc

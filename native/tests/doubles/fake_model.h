@@ -1,6 +1,6 @@
 /*!
  * \file tests/doubles/fake_model.h
- * \brief A model whose logits are a function of a sequence's tokens, with a cache that it guards.
+ * \brief A fake model: logits are a function of the tokens, and the cache usage is validated.
  */
 #ifndef AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_
 #define AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_
@@ -23,14 +23,14 @@
 namespace aiomlc {
 
 /*!
- * \brief Keeps every sequence's tokens, and throws std::logic_error when the engine breaks a rule
- * of model.h: too many rows, tokens or pages, an unknown sequence, a wrong logit position. A fork
- * shares pages as TVM's cache does.
+ * \brief Stores the tokens of every sequence, and throws std::logic_error if the engine violates
+ * the contract of model.h: too many rows, tokens or pages, an unknown sequence, an invalid logit
+ * position. A fork shares pages like TVM's cache.
  */
 class FakeModel final : public Model {
  public:
   using Tokens = std::vector<int32_t>;
-  /*! \brief Fills the logits that follow the tokens of a sequence. */
+  /*! \brief Computes the logits after the given tokens. */
   using LogitFunction = std::function<void(const Tokens&, std::vector<float>*)>;
 
   struct Sizes {
@@ -51,7 +51,7 @@ class FakeModel final : public Model {
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
 
-  /*! \brief Logits that look random and depend on every token and its place. */
+  /*! \brief Compute pseudorandom logits that depend on all tokens and their order. */
   static void HashedLogits(const Tokens& tokens, std::vector<float>* logits) {
     uint64_t state = 0x243f6a8885a308d3u;
     for (int32_t token : tokens)
@@ -64,7 +64,7 @@ class FakeModel final : public Model {
 
   void SetLogits(LogitFunction function) { logit_function_ = std::move(function); }
 
-  /*! \brief Always continue with the token that `next` returns. */
+  /*! \brief Make greedy decoding continue with the token that `next` returns. */
   void Script(std::function<int32_t(const Tokens&)> next) {
     logit_function_ = [next = std::move(next)](const Tokens& tokens, std::vector<float>* logits) {
       std::fill(logits->begin(), logits->end(), 0.0f);
@@ -72,22 +72,22 @@ class FakeModel final : public Model {
     };
   }
 
-  /*! \brief Answer every prompt with these tokens, one after the other. */
-  void Answer(size_t prompt_size, Tokens answer) {
-    Script([prompt_size, answer = std::move(answer)](const Tokens& tokens) {
-      return answer.at(tokens.size() - prompt_size);
+  /*! \brief Make greedy decoding continue prompts of `prompt_size` tokens with `completion`. */
+  void ScriptTokens(size_t prompt_size, Tokens completion) {
+    Script([prompt_size, completion = std::move(completion)](const Tokens& tokens) {
+      return completion.at(tokens.size() - prompt_size);
     });
   }
 
-  /*! \brief The forward pass with this number, counted from 0, throws. */
+  /*! \brief Make the forward pass with this number, counted from 0, throw. */
   void ThrowAt(int64_t forward) { throw_at_ = forward; }
-  /*! \brief What happens meanwhile, at the beginning of every forward pass. */
-  void OnForward(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
-  /*! \brief Sequences that begin with this token get NaN logits. */
+  /*! \brief Call `hook` at the beginning of every forward pass. */
+  void OnForward(std::function<void()> hook) { forward_hook_ = std::move(hook); }
+  /*! \brief Give NaN logits to sequences that start with this token. */
   void PoisonToken(int32_t token) { poison_token_ = token; }
-  /*! \brief `RemoveSequence` forgets the sequence and throws. */
+  /*! \brief Make `RemoveSequence` throw after it removed the sequence. */
   void ThrowOnRemove() { throws_on_remove_ = true; }
-  /*! \brief `PopTokens` throws. */
+  /*! \brief Make `PopTokens` throw. */
   void ThrowOnPop() { throws_on_pop_ = true; }
 
   void AddSequence(int64_t id) final {
@@ -95,11 +95,11 @@ class FakeModel final : public Model {
   }
 
   void ForkSequence(int64_t source_id, int64_t id, int64_t num_tokens) final {
-    const Cached& source = sequences_.at(source_id);
+    const CachedSequence& source = sequences_.at(source_id);
     const int64_t length = static_cast<int64_t>(source.tokens.size());
-    Check(num_tokens > 0 && num_tokens <= length, "a fork has no tokens or too many");
+    Check(num_tokens > 0 && num_tokens <= length, "a fork has no tokens or more than its source");
     Check(!sequences_.contains(id), "a sequence is added twice");
-    Cached& fork = sequences_[id];
+    CachedSequence& fork = sequences_[id];
     const int64_t num_shared = num_tokens / sizes_.page_size;
     fork.pages.assign(source.pages.begin(), source.pages.begin() + num_shared);
     fork.tokens.assign(source.tokens.begin(), source.tokens.begin() + num_tokens);
@@ -108,22 +108,22 @@ class FakeModel final : public Model {
 
   void RemoveSequence(int64_t id) final {
     Check(sequences_.erase(id) == 1, "an unknown sequence is removed");
-    if (throws_on_remove_) throw std::runtime_error("the cache is stuck");
+    if (throws_on_remove_) throw std::runtime_error("cache error");
   }
 
   void PopTokens(int64_t id, int64_t count) final {
-    if (throws_on_pop_) throw std::runtime_error("the cache is stuck");
-    Cached& sequence = sequences_.at(id);
+    if (throws_on_pop_) throw std::runtime_error("cache error");
+    CachedSequence& sequence = sequences_.at(id);
     Check(count > 0 && count <= static_cast<int64_t>(sequence.tokens.size()),
-          "no token is popped, or more than there are");
+          "the number of popped tokens is invalid");
     sequence.tokens.resize(sequence.tokens.size() - static_cast<size_t>(count));
     sequence.pages.resize(static_cast<size_t>(PagesFor(sequence.tokens.size())));
   }
 
   const float* Forward(const ForwardInput& input) final {
-    if (meanwhile_) meanwhile_();
+    if (forward_hook_) forward_hook_();
     if (static_cast<int64_t>(forwards_.size()) == throw_at_)
-      throw std::runtime_error("out of order");
+      throw std::runtime_error("forward failed");
     CheckInput(input);
     forwards_.push_back(input);
     logits_.clear();
@@ -131,7 +131,7 @@ class FakeModel final : public Model {
     for (size_t row = 0; row < input.sequence_ids.size(); ++row) {
       const size_t begin = end;
       end += static_cast<size_t>(input.append_lengths[row]);
-      Cached& sequence = sequences_.at(input.sequence_ids[row]);
+      CachedSequence& sequence = sequences_.at(input.sequence_ids[row]);
       Tokens& tokens = sequence.tokens;
       for (size_t index = begin; index < end; ++index) {
         tokens.push_back(input.token_ids[index]);
@@ -140,21 +140,22 @@ class FakeModel final : public Model {
           AppendLogits(tokens);
         }
       }
-      Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window, "context is full");
+      Check(static_cast<int64_t>(tokens.size()) <= sizes_.context_window,
+            "a sequence exceeds the context window");
       TakePages(&sequence);
     }
     Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
-          "a logit position is twice or is no token's");
+          "a logit position is duplicate or out of range");
     return logits_.data();
   }
 
   int64_t pages_in_use() const { return pages_in_use_; }
   size_t num_sequences() const { return sequences_.size(); }
-  /*! \brief What the forward passes were given, in order. */
+  /*! \brief The inputs of all forward passes, in order. */
   const std::vector<ForwardInput>& forwards() const { return forwards_; }
 
  private:
-  /*! \brief Counts itself as long as a sequence has it. */
+  /*! \brief A page, which counts as used until its last sequence releases it. */
   struct Page {
     explicit Page(int64_t* count) : count(count) { ++*count; }
     ~Page() { --*count; }
@@ -163,7 +164,7 @@ class FakeModel final : public Model {
     int64_t* count;
   };
 
-  struct Cached {
+  struct CachedSequence {
     Tokens tokens;
     std::vector<std::shared_ptr<Page>> pages;
   };
@@ -172,16 +173,16 @@ class FakeModel final : public Model {
     return (static_cast<int64_t>(num_tokens) + sizes_.page_size - 1) / sizes_.page_size;
   }
 
-  void TakePages(Cached* sequence) {
+  void TakePages(CachedSequence* sequence) {
     const int64_t num_pages = PagesFor(sequence->tokens.size());
     while (static_cast<int64_t>(sequence->pages.size()) < num_pages) {
       sequence->pages.push_back(std::make_shared<Page>(&pages_in_use_));
     }
-    Check(pages_in_use_ <= sizes_.num_pages, "more pages are used than there are");
+    Check(pages_in_use_ <= sizes_.num_pages, "more pages are used than exist");
   }
 
-  static void Check(bool holds, const char* otherwise) {
-    if (!holds) throw std::logic_error(otherwise);
+  static void Check(bool condition, const char* message) {
+    if (!condition) throw std::logic_error(message);
   }
 
   void CheckInput(const ForwardInput& input) const {
@@ -189,22 +190,23 @@ class FakeModel final : public Model {
     Check(size(input.sequence_ids) > 0, "a forward pass has no rows");
     Check(size(input.sequence_ids) <= sizes_.max_batch_size, "too many rows");
     Check(size(input.token_ids) <= sizes_.prefill_chunk_size, "too many tokens");
-    Check(input.append_lengths.size() == input.sequence_ids.size(), "rows without a length");
+    Check(input.append_lengths.size() == input.sequence_ids.size(),
+          "the rows and their lengths differ in number");
     const std::set<int64_t> ids(input.sequence_ids.begin(), input.sequence_ids.end());
     Check(size(ids) == size(input.sequence_ids), "a sequence has two rows");
     Check(std::is_sorted(input.logit_positions.begin(), input.logit_positions.end()),
-          "logit positions do not ascend");
+          "the logit positions are not sorted");
     int64_t total = 0;
     int64_t pages = 0;
     for (size_t row = 0; row < input.append_lengths.size(); ++row) {
       const int32_t length = input.append_lengths[row];
-      Check(length > 0, "an empty row");
+      Check(length > 0, "a row is empty");
       total += length;
       pages += PagesFor(sequences_.at(input.sequence_ids[row]).tokens.size() +
                         static_cast<size_t>(length));
     }
     Check(pages <= sizes_.num_pages, "the page tables of the rows are too long");
-    Check(total == size(input.token_ids), "lengths do not add up to the tokens");
+    Check(total == size(input.token_ids), "the row lengths do not sum to the number of tokens");
   }
 
   void AppendLogits(const Tokens& tokens) {
@@ -218,13 +220,13 @@ class FakeModel final : public Model {
 
   Sizes sizes_;
   LogitFunction logit_function_;
-  std::function<void()> meanwhile_;
+  std::function<void()> forward_hook_;
   std::optional<int32_t> poison_token_;
   int64_t throw_at_ = -1;
   bool throws_on_remove_ = false;
   bool throws_on_pop_ = false;
   int64_t pages_in_use_ = 0;
-  std::map<int64_t, Cached> sequences_;
+  std::map<int64_t, CachedSequence> sequences_;
   std::vector<float> logits_;
   std::vector<ForwardInput> forwards_;
 };

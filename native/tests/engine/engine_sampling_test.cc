@@ -65,7 +65,7 @@ TEST(EngineSampling, ABadOptionIsRefusedByItsName) {
   EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{32, 1}}; }), HasSubstr("token 32"));
   EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{-1, 1}}; }), HasSubstr("token -1"));
   EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{3, 1}, {3, 2}}; }),
-              HasSubstr("token 3 twice"));
+              HasSubstr("two for token 3"));
   EXPECT_THAT(refusal([](auto& o) { o.min_tokens = -1; }), HasSubstr("min_tokens"));
   EXPECT_THAT(refusal([](auto& o) { o = Greedy(3), o.min_tokens = 4; }), HasSubstr("min_tokens"));
   EXPECT_THAT(refusal([](auto& o) { o.top_logprobs = 21; }), HasSubstr("top_logprobs"));
@@ -145,7 +145,7 @@ TEST(EngineSampling, LogprobsAreOfTheModelsOwnLogits) {
 
 TEST(EngineSampling, HeldBackTextHoldsBackNoLogprob) {
   FakeModel model({});
-  model.Answer(1, {26, 27, 18, 19, 0, 5});
+  model.ScriptTokens(1, {26, 27, 18, 19, 0, 5});
   SequenceOptions options = Greedy(10);
   options.top_logprobs = 0;
   options.stop = {"stop"};

@@ -126,7 +126,7 @@ class EngineTest : public ::testing::Test {
 // ---- Ends ----
 
 TEST_F(EngineTest, AStopTokenEndsTheSequenceAndIsCountedButNotReported) {
-  model_->Answer(2, {7, 8, 28});
+  model_->ScriptTokens(2, {7, 8, 28});
   SequenceOptions options = Greedy();
   options.stop_token_ids = {5, 28};
   const int64_t id = Submit({1, 2}, options);
@@ -141,7 +141,7 @@ TEST_F(EngineTest, AStopTokenEndsTheSequenceAndIsCountedButNotReported) {
 }
 
 TEST_F(EngineTest, AStopStringAcrossTokensIsCutOffWithWhatFollows) {
-  model_->Answer(1, {0, 29, 30, 1});
+  model_->ScriptTokens(1, {0, 29, 30, 1});
   SequenceOptions options = Greedy();
   options.stop = {"TO", "XYZ"};
   const int64_t id = Submit({1}, options);
@@ -155,7 +155,7 @@ TEST_F(EngineTest, AStopStringAcrossTokensIsCutOffWithWhatFollows) {
 }
 
 TEST_F(EngineTest, NoCharacterOfAPossibleStopStringLeaksBeforeItIsDecided) {
-  model_->Answer(1, {29, 30, 1, 2, 3});
+  model_->ScriptTokens(1, {29, 30, 1, 2, 3});
   SequenceOptions options = Greedy(5);
   options.stop = {"STOP!"};
   const int64_t id = Submit({1}, options);
@@ -171,7 +171,7 @@ TEST_F(EngineTest, NoCharacterOfAPossibleStopStringLeaksBeforeItIsDecided) {
 }
 
 TEST_F(EngineTest, WhatWasHeldBackComesWithTheEnd) {
-  model_->Answer(1, {0, 29, 26, 28});
+  model_->ScriptTokens(1, {0, 29, 26, 28});
   SequenceOptions by_length = Greedy(2);
   by_length.stop = {"STOP"};
   SequenceOptions by_token = Greedy();
@@ -188,7 +188,7 @@ TEST_F(EngineTest, WhatWasHeldBackComesWithTheEnd) {
 }
 
 TEST_F(EngineTest, ACharacterOfTwoTokensIsReportedWhole) {
-  model_->Answer(1, {26, 27, 0});
+  model_->ScriptTokens(1, {26, 27, 0});
   const int64_t id = Submit({1}, Greedy(3));
 
   engine_->Step();
@@ -439,12 +439,12 @@ TEST_F(EngineTest, AModelThatThrowsEndsEverySequenceAndTheEngine) {
   Collect();
   for (int64_t id : {first, second, waiting}) {
     EXPECT_EQ(output_[id].finish_reason, FinishReason::kError);
-    EXPECT_EQ(output_[id].error, "the model failed: out of order");
+    EXPECT_EQ(output_[id].error, "the model failed: forward failed");
   }
-  EXPECT_EQ(engine_->Failure(), "the model failed: out of order");
+  EXPECT_EQ(engine_->Failure(), "the model failed: forward failed");
   const auto is_dead = [](const EngineError& error) {
     return error.kind() == ErrorKind::kEngineDead &&
-           std::string(error.what()) == "the model failed: out of order";
+           std::string(error.what()) == "the model failed: forward failed";
   };
   EXPECT_THAT([&] { engine_->Step(); }, ::testing::Throws<EngineError>(::testing::Truly(is_dead)));
   EXPECT_THAT([&] { engine_->Run(); }, ::testing::Throws<EngineError>(::testing::Truly(is_dead)));
@@ -484,7 +484,7 @@ TEST_F(EngineTest, AModelThatCannotBeTakenDownStillEndsEverySequence) {
   engine_->Step();
 
   EXPECT_THAT([&] { engine_->Close(); },
-              ::testing::ThrowsMessage<EngineError>(HasSubstr("the cache is stuck")));
+              ::testing::ThrowsMessage<EngineError>(HasSubstr("cache error")));
 }
 
 // ---- Life ----

@@ -69,15 +69,15 @@ SequenceOptions RandomOptions(std::mt19937* random) {
 
 /*! \brief A few kinds of places that come again and again, some of them without a choice. */
 std::shared_ptr<const GrammarMatcher> RandomGrammar(std::mt19937* random) {
-  FakeGrammar::Places kinds(1 + (*random)() % 4);
+  FakeGrammar::Positions kinds(1 + (*random)() % 4);
   for (std::set<int32_t>& kind : kinds) {
     const size_t count = 1 + (*random)() % 3;
     while (kind.size() < count) kind.insert(static_cast<int32_t>((*random)() % 28));
   }
-  FakeGrammar::Places places(1 + (*random)() % 40);
+  FakeGrammar::Positions places(1 + (*random)() % 40);
   for (size_t i = 0; i < places.size(); ++i) places[i] = kinds[i % kinds.size()];
   FakeGrammar grammar(std::move(places));
-  grammar.forces = (*random)() % 2 == 0;
+  grammar.has_forced_tokens = (*random)() % 2 == 0;
   return grammar.Clone();
 }
 
@@ -442,7 +442,8 @@ TEST_F(SpeculationTest, ADraftModelThatFailsEndsTheGuessingAndNothingElse) {
   for (const Record& record : engine.Drain()) {
     EXPECT_EQ(record.finish_reason, FinishReason::kLength);
   }
-  EXPECT_THAT(engine.TakeNotices(), ElementsAre(HasSubstr("no guesses from now on: out of order")));
+  EXPECT_THAT(engine.TakeNotices(),
+              ElementsAre(HasSubstr("speculative decoding is disabled: forward failed")));
   EXPECT_THAT(engine.TakeNotices(), IsEmpty());
   EXPECT_EQ(engine.GetStatistics().draft_failures, 1);
   EXPECT_EQ(FailedDrafts(&engine), Tokens{-1});
@@ -451,7 +452,7 @@ TEST_F(SpeculationTest, ADraftModelThatFailsEndsTheGuessingAndNothingElse) {
   EXPECT_EQ(draft_model.pages_in_use(), 0);
   engine.Reset();
   engine.Step();
-  EXPECT_EQ(engine.GetStatistics().speculation_failure, "out of order") << "it stays so";
+  EXPECT_EQ(engine.GetStatistics().speculation_failure, "forward failed") << "it stays so";
   EXPECT_EQ(engine.GetStatistics().draft_failures, 0);
 }
 

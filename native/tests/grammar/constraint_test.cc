@@ -57,7 +57,7 @@ class ConstrainedEngine : public ::testing::Test {
   std::map<int64_t, Record> outputs_;
 };
 
-TEST_F(ConstrainedEngine, OnlyTokensThatMayComeCome) {
+TEST_F(ConstrainedEngine, GeneratesOnlyAllowedTokens) {
   const FakeGrammar grammar({{4, 5}, {6}, {7, 8, 9}, {10, 11}});
 
   for (uint64_t seed = 0; seed < 50; ++seed) {
@@ -73,8 +73,8 @@ TEST_F(ConstrainedEngine, OnlyTokensThatMayComeCome) {
   }
 }
 
-TEST_F(ConstrainedEngine, AStopTokenThatMayComeEndsTheText) {
-  model_.Answer(3, {4, kStop});
+TEST_F(ConstrainedEngine, AnAllowedStopTokenEndsTheSequence) {
+  model_.ScriptTokens(3, {4, kStop});
 
   const Record& output = Complete(Constrained(FakeGrammar({{4}, {5, kStop}, {6}})));
 
@@ -82,9 +82,9 @@ TEST_F(ConstrainedEngine, AStopTokenThatMayComeEndsTheText) {
   EXPECT_EQ(output.finish_reason, FinishReason::kStop);
 }
 
-TEST_F(ConstrainedEngine, ATokenThatIsForcedBeforeTheFirstPassHasItsTime) {
+TEST_F(ConstrainedEngine, ATokenForcedBeforeTheFirstPassHasATimestamp) {
   FakeGrammar grammar({{4}, {5, 6}});
-  grammar.forces = true;
+  grammar.has_forced_tokens = true;
 
   const RequestTiming timing = Complete(Constrained(grammar)).timing;
 
@@ -93,26 +93,28 @@ TEST_F(ConstrainedEngine, ATokenThatIsForcedBeforeTheFirstPassHasItsTime) {
   EXPECT_GE(engine_.GetStatistics().inter_token_seconds.sum(), 0);
 }
 
-TEST_F(ConstrainedEngine, ForcedTokensCostNoForwardPass) {
+TEST_F(ConstrainedEngine, ForcedTokensNeedNoForwardPass) {
   FakeGrammar grammar({{4}, {5}, {6, 7}, {8}, {9}, {10, 11}, {12}});
-  grammar.forces = true;
+  grammar.has_forced_tokens = true;
   SequenceOptions options = Constrained(grammar);
   const Record forced = Complete(options);
   const size_t num_forwards = model_.forwards().size();
-  grammar.forces = false;
+  grammar.has_forced_tokens = false;
   options = Constrained(grammar);
   const Record plain = Complete(options);
 
   EXPECT_EQ(forced.token_ids, plain.token_ids);
   EXPECT_EQ(forced.finish_reason, FinishReason::kStop);
   EXPECT_EQ(num_forwards, 2u);
-  EXPECT_EQ(model_.forwards()[0].token_ids.size(), 5u) << "the prompt and what is forced after it";
-  EXPECT_EQ(model_.forwards()[1].token_ids.size(), 3u) << "what was chosen and what it forces";
+  EXPECT_EQ(model_.forwards()[0].token_ids.size(), 5u)
+      << "the prompt and the forced tokens after it";
+  EXPECT_EQ(model_.forwards()[1].token_ids.size(), 3u)
+      << "the sampled token and the forced tokens after it";
 }
 
-TEST_F(ConstrainedEngine, ForcedTokensKeepToTheLimits) {
-  FakeGrammar grammar(FakeGrammar::Places(30, {4}));
-  grammar.forces = true;
+TEST_F(ConstrainedEngine, ForcedTokensRespectMaxTokens) {
+  FakeGrammar grammar(FakeGrammar::Positions(30, {4}));
+  grammar.has_forced_tokens = true;
   SequenceOptions options = Constrained(grammar);
   options.max_tokens = 7;
 
@@ -122,9 +124,9 @@ TEST_F(ConstrainedEngine, ForcedTokensKeepToTheLimits) {
   EXPECT_EQ(output.finish_reason, FinishReason::kLength);
 }
 
-TEST_F(ConstrainedEngine, LogprobsAreThoseOfEveryToken) {
+TEST_F(ConstrainedEngine, EveryTokenHasLogprobs) {
   FakeGrammar grammar({{4}, {5}, {6, 7}});
-  grammar.forces = true;
+  grammar.has_forced_tokens = true;
   SequenceOptions options = Constrained(grammar);
   options.top_logprobs = 1;
 
@@ -134,12 +136,12 @@ TEST_F(ConstrainedEngine, LogprobsAreThoseOfEveryToken) {
   EXPECT_EQ(output.logprobs.size(), 3u);
 }
 
-TEST_F(ConstrainedEngine, AFailingGrammarEndsItsRequestAlone) {
+TEST_F(ConstrainedEngine, AFailingGrammarEndsOnlyItsSequence) {
   FakeGrammar grammar({{4}, {5}, {6}});
   grammar.fails_at = 1;
   const int64_t failing = engine_.Submit({1}, Constrained(grammar));
   const int64_t empty = engine_.Submit({2}, Constrained(FakeGrammar({{4}, {}})));
-  const int64_t sound = engine_.Submit({3}, Constrained(FakeGrammar({{4}, {5}})));
+  const int64_t healthy = engine_.Submit({3}, Constrained(FakeGrammar({{4}, {5}})));
   StepUntilIdle();
 
   EXPECT_EQ(outputs_.at(failing).finish_reason, FinishReason::kError);
@@ -147,18 +149,18 @@ TEST_F(ConstrainedEngine, AFailingGrammarEndsItsRequestAlone) {
   EXPECT_THAT(outputs_.at(failing).token_ids, ElementsAre(4));
   EXPECT_EQ(outputs_.at(empty).finish_reason, FinishReason::kError);
   EXPECT_THAT(outputs_.at(empty).error, HasSubstr("allows no token"));
-  EXPECT_THAT(outputs_.at(sound).token_ids, ElementsAre(4, 5));
+  EXPECT_THAT(outputs_.at(healthy).token_ids, ElementsAre(4, 5));
 }
 
-TEST_F(ConstrainedEngine, ALateMaskHoldsUpNobodyElse) {
+TEST_F(ConstrainedEngine, ASlowMaskDelaysOnlyItsSequence) {
   std::promise<void> gate;
   FakeGrammar grammar({{4, 5}, {6}});
   grammar.gate = gate.get_future().share();
-  const int64_t late = engine_.Submit({1, 2}, Constrained(grammar));
+  const int64_t slow = engine_.Submit({1, 2}, Constrained(grammar));
   SequenceOptions options = Constrained(grammar);
   options.grammar = nullptr;
   options.stop_token_ids = {};
-  const int64_t free = engine_.Submit({3}, options);
+  const int64_t unconstrained = engine_.Submit({3}, options);
 
   for (int step = 0; step < 20; ++step) {
     engine_.Step();
@@ -166,31 +168,31 @@ TEST_F(ConstrainedEngine, ALateMaskHoldsUpNobodyElse) {
   }
   const std::vector<Record> records = engine_.Drain();
   ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0].sequence_id, free);
+  EXPECT_EQ(records[0].sequence_id, unconstrained);
   EXPECT_EQ(records[0].finish_reason, FinishReason::kLength);
   gate.set_value();
   StepUntilIdle();
 
-  EXPECT_EQ(outputs_.at(late).finish_reason, FinishReason::kStop);
-  EXPECT_EQ(outputs_.at(late).token_ids.size(), 2u);
+  EXPECT_EQ(outputs_.at(slow).finish_reason, FinishReason::kStop);
+  EXPECT_EQ(outputs_.at(slow).token_ids.size(), 2u);
 }
 
 TEST_F(ConstrainedEngine, ASequenceThatAwaitsItsMaskCanBeCancelled) {
   std::promise<void> gate;
   FakeGrammar grammar({{4, 5}, {6}});
   grammar.gate = gate.get_future().share();
-  const int64_t late = engine_.Submit({1, 2}, Constrained(grammar));
+  const int64_t slow = engine_.Submit({1, 2}, Constrained(grammar));
   engine_.Step();
-  engine_.Cancel(late);
+  engine_.Cancel(slow);
 
   EXPECT_FALSE(engine_.Step());
   gate.set_value();
   StepUntilIdle();
 
-  EXPECT_EQ(outputs_.at(late).finish_reason, FinishReason::kAbort);
+  EXPECT_EQ(outputs_.at(slow).finish_reason, FinishReason::kAbort);
 }
 
-TEST_F(ConstrainedEngine, AMaskComesAfterTheLogitsProcessor) {
+TEST_F(ConstrainedEngine, TheMaskIsAppliedAfterTheLogitsProcessor) {
   SequenceOptions options = Constrained(FakeGrammar({{4, 5}, {6, 7}}));
   options.sampling.temperature = 0;
   options.logits_processor = [](std::span<const int32_t>, std::span<float> logits) {
@@ -203,7 +205,7 @@ TEST_F(ConstrainedEngine, AMaskComesAfterTheLogitsProcessor) {
   EXPECT_THAT(outputs_.at(id).token_ids, ElementsAre(5, 7));
 }
 
-TEST_F(ConstrainedEngine, ABrokenModelIsNotHiddenByAMask) {
+TEST_F(ConstrainedEngine, TheMaskDoesNotHideNanLogits) {
   model_.PoisonToken(9);
   const int64_t id = engine_.Submit({9}, Constrained(FakeGrammar({{4}, {5}})));
   StepUntilIdle();
@@ -212,12 +214,12 @@ TEST_F(ConstrainedEngine, ABrokenModelIsNotHiddenByAMask) {
   EXPECT_THAT(outputs_.at(id).error, HasSubstr("not finite"));
 }
 
-TEST(ConstrainedEngineUnderPressure, PreemptionLosesNoConstraint) {
+TEST(ConstrainedEngineWithFewPages, PreemptionKeepsTheConstraint) {
   FakeModel model({.num_pages = 6});
   Engine engine(&model, {}, {});
-  FakeGrammar::Places places;
-  for (int32_t i = 0; i < 14; ++i) places.push_back({i, i + 1});
-  FakeGrammar grammar(places);
+  FakeGrammar::Positions positions;
+  for (int32_t i = 0; i < 14; ++i) positions.push_back({i, i + 1});
+  FakeGrammar grammar(positions);
   std::map<int64_t, Record> outputs;
   SequenceOptions options;
   options.grammar = grammar.Clone();
@@ -228,17 +230,17 @@ TEST(ConstrainedEngineUnderPressure, PreemptionLosesNoConstraint) {
   while (engine.Step()) engine.CheckInvariants();
 
   for (const Record& record : engine.Drain()) {
-    ASSERT_EQ(record.token_ids.size(), places.size()) << record.error;
-    for (size_t i = 0; i < places.size(); ++i) {
-      EXPECT_TRUE(places[i].contains(record.token_ids[i]));
+    ASSERT_EQ(record.token_ids.size(), positions.size()) << record.error;
+    for (size_t i = 0; i < positions.size(); ++i) {
+      EXPECT_TRUE(positions[i].contains(record.token_ids[i]));
     }
   }
 }
 
-TEST(Constraint, ExcludesWhatMayNotComeAndKeepsNaN) {
+TEST(Constraint, ExcludesDisallowedTokensAndKeepsNan) {
   MaskWorker worker;
-  const auto constraint =
-      std::make_shared<Constraint>(std::make_unique<FakeGrammar>(FakeGrammar::Places{{1, 33}}), 35);
+  const auto constraint = std::make_shared<Constraint>(
+      std::make_unique<FakeGrammar>(FakeGrammar::Positions{{1, 33}}), 35);
   worker.Enqueue(constraint);
   worker.Wait(*constraint);
   std::vector<float> logits(35, 0.5f);

@@ -11,14 +11,14 @@ Event Numbered(int64_t number) {
   return event;
 }
 
-TEST(EventTraceTest, ItIsOffAndEmptyUntilItIsEnabled) {
+TEST(EventTraceTest, IsDisabledAndEmptyAtFirst) {
   EventTrace trace;
 
-  EXPECT_FALSE(trace.is_on());
+  EXPECT_FALSE(trace.is_enabled());
   EXPECT_TRUE(trace.Read(0).events.empty());
 }
 
-TEST(EventTraceTest, AReaderGoesOnWhereItStopped) {
+TEST(EventTraceTest, AReaderContinuesWhereItStopped) {
   EventTrace trace;
   trace.Enable();
   for (int64_t number = 0; number < 3; ++number) trace.Record(Numbered(number));
@@ -34,7 +34,7 @@ TEST(EventTraceTest, AReaderGoesOnWhereItStopped) {
   EXPECT_TRUE(trace.Read(99).events.empty());
 }
 
-TEST(EventTraceTest, AFullRingForgetsTheOldest) {
+TEST(EventTraceTest, AFullRingDropsTheOldestEvents) {
   EventTrace trace;
   trace.Enable();
   const int64_t capacity = static_cast<int64_t>(EventTrace::kCapacity);

@@ -8,7 +8,7 @@
 namespace aiomlc {
 namespace {
 
-TEST(HistogramTest, AValueOnABoundIsInTheBucketBelow) {
+TEST(HistogramTest, BucketBoundsAreInclusive) {
   Histogram histogram(kCountBounds);
   for (double value : {1.0, 2.0, 2.5, 4.0}) histogram.Observe(value);
 
@@ -18,7 +18,7 @@ TEST(HistogramTest, AValueOnABoundIsInTheBucketBelow) {
   EXPECT_DOUBLE_EQ(histogram.sum(), 9.5);
 }
 
-TEST(HistogramTest, TheLastBucketHasNoLimit) {
+TEST(HistogramTest, TheLastBucketIsUnbounded) {
   Histogram histogram(kSecondsBounds);
   histogram.Observe(60.1);
   histogram.Observe(1e9);

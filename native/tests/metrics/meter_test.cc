@@ -40,7 +40,7 @@ std::vector<std::pair<EventKind, int64_t>> KindsOf(Engine* engine) {
   return kinds;
 }
 
-TEST(MeterTest, EveryTokenButTheFirstHasAnInterval) {
+TEST(MeterTest, EveryTokenExceptTheFirstHasAnInterTokenLatency) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.Submit({1, 2, 3}, Greedy(4));
@@ -58,7 +58,7 @@ TEST(MeterTest, EveryTokenButTheFirstHasAnInterval) {
   EXPECT_EQ(statistics.ended[static_cast<size_t>(FinishReason::kLength)], 2);
 }
 
-TEST(MeterTest, AStepThatOnlyDecodesIsCountedByItsRows) {
+TEST(MeterTest, CountsDecodeStepsByTheirRows) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.Submit({1}, Greedy(4));
@@ -70,7 +70,7 @@ TEST(MeterTest, AStepThatOnlyDecodesIsCountedByItsRows) {
   EXPECT_EQ(statistics.decode_steps[0].count, 2);
 }
 
-TEST(MeterTest, AnAbortedSequenceIsNoAnswer) {
+TEST(MeterTest, AnAbortedSequenceDoesNotCountAsCompleted) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.Cancel(engine.Submit({1}, Greedy(4)));
@@ -82,7 +82,7 @@ TEST(MeterTest, AnAbortedSequenceIsNoAnswer) {
   EXPECT_LT(statistics.last_answer.timing.total_seconds, 0);
 }
 
-TEST(MeterTest, TheLastRecordTellsTheTimesInOrder) {
+TEST(MeterTest, TheTimingOfTheLastRecordIsOrdered) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.Submit({1}, Greedy(3));
@@ -94,7 +94,7 @@ TEST(MeterTest, TheLastRecordTellsTheTimesInOrder) {
   EXPECT_GE(timing.total_seconds, timing.first_token_seconds);
 }
 
-TEST(MeterTest, ATraceTellsTheLifeOfASequence) {
+TEST(MeterTest, TheTraceContainsTheLifecycleOfASequence) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.trace().Enable();
@@ -108,7 +108,7 @@ TEST(MeterTest, ATraceTellsTheLifeOfASequence) {
                           Pair(EventKind::kEnded, id), Pair(EventKind::kStep, -1)));
 }
 
-TEST(MeterTest, AStepThatPreemptsSaysWhom) {
+TEST(MeterTest, TheTraceNamesThePreemptedSequence) {
   // Three pages of four tokens for two sequences that grow to eight tokens each.
   FakeModel model({.page_size = 4, .num_pages = 3});
   Engine engine(&model, {}, {});
@@ -122,7 +122,7 @@ TEST(MeterTest, AStepThatPreemptsSaysWhom) {
   EXPECT_EQ(Count(engine.GetStatistics().queue_seconds), 2) << "only the first admission counts";
 }
 
-TEST(MeterTest, WithoutATraceNothingIsKept) {
+TEST(MeterTest, RecordsNoEventsUnlessTheTraceIsEnabled) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.Submit({1}, Greedy(2));

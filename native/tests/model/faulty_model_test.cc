@@ -1,4 +1,4 @@
-// Faults on purpose, and what an engine makes of them.
+// The engine with injected model faults.
 #include "model/faulty_model.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ struct Output {
   std::string error;
 };
 
-/*! \brief An engine over a faulty model, run to its end with three prompts. */
+/*! \brief Runs three prompts to the end on an engine with a faulty model. */
 class Trial {
  public:
   explicit Trial(Faults faults, EngineOptions options = {})
@@ -34,7 +34,7 @@ class Trial {
     try {
       while (engine_.Step()) engine_.CheckInvariants();
     } catch (const EngineError& error) {
-      death = error.what();
+      failure = error.what();
     }
     for (const Record& record : engine_.Drain()) {
       Output& output = outputs[record.sequence_id];
@@ -45,7 +45,7 @@ class Trial {
     }
     free_pages = engine_.GetStatistics().free_pages;
     engine_.Close();
-    num_left = model_.num_sequences();
+    num_leaked = model_.num_sequences();
   }
 
  private:
@@ -55,12 +55,12 @@ class Trial {
 
  public:
   std::map<int64_t, Output> outputs;
-  std::string death;
+  std::string failure;
   int64_t free_pages = 0;
-  size_t num_left = 0;
+  size_t num_leaked = 0;
 };
 
-TEST(FaultyModel, WithoutFaultsNothingChanges) {
+TEST(FaultyModel, WithoutFaultsTheOutputIsUnchanged) {
   FakeModel model({});
   Engine engine(&model, Vocabulary(), {});
   SequenceOptions options;
@@ -77,38 +77,38 @@ TEST(FaultyModel, WithoutFaultsNothingChanges) {
   EXPECT_EQ(Trial(Faults()).outputs.at(id).token_ids, expected);
 }
 
-TEST(FaultyModel, AFailureIsTheEnginesDeathForAll) {
+TEST(FaultyModel, AFailedPassEndsTheEngineAndAllSequences) {
   const Trial trial({.fail_at_step = 4});
 
-  EXPECT_THAT(trial.death, HasSubstr("a fault on purpose, at step 4"));
+  EXPECT_THAT(trial.failure, HasSubstr("injected fault at step 4"));
   for (const auto& [id, output] : trial.outputs)
     EXPECT_EQ(output.finish_reason, FinishReason::kError);
   EXPECT_EQ(trial.outputs.size(), 3u);
   EXPECT_EQ(trial.free_pages, FakeModel::Sizes().num_pages);
-  EXPECT_EQ(trial.num_left, 0u);
+  EXPECT_EQ(trial.num_leaked, 0u);
 }
 
-TEST(FaultyModel, AnAllocationThatFailsIsTheSame) {
+TEST(FaultyModel, AFailedAllocationEndsTheEngineAndAllSequences) {
   const Trial trial({.allocation_fails_at_step = 2});
 
-  EXPECT_THAT(trial.death, HasSubstr("bad_alloc"));
+  EXPECT_THAT(trial.failure, HasSubstr("bad_alloc"));
   EXPECT_EQ(trial.outputs.size(), 3u);
   EXPECT_EQ(trial.free_pages, FakeModel::Sizes().num_pages);
-  EXPECT_EQ(trial.num_left, 0u);
+  EXPECT_EQ(trial.num_leaked, 0u);
 }
 
-class SpoiledRow : public ::testing::TestWithParam<SpeculativeMode> {};
+class NanRow : public ::testing::TestWithParam<SpeculativeMode> {};
 
-TEST_P(SpoiledRow, EndsItsSequenceAloneWhereverItIs) {
+TEST_P(NanRow, EndsOnlyItsSequence) {
   const EngineOptions options{.max_recycling_sequences = 4, .speculative_mode = GetParam()};
-  const Trial whole(Faults(), options);
+  const Trial healthy(Faults(), options);
   for (int64_t step = 1; step <= 12; ++step) {
     const Trial trial({.nan_at_step = step}, options);
 
-    EXPECT_EQ(trial.death, "");
+    EXPECT_EQ(trial.failure, "");
     int num_failed = 0;
     for (const auto& [id, output] : trial.outputs) {
-      const std::vector<int32_t>& all = whole.outputs.at(id).token_ids;
+      const std::vector<int32_t>& all = healthy.outputs.at(id).token_ids;
       if (output.finish_reason == FinishReason::kError) {
         ++num_failed;
         EXPECT_THAT(output.error, HasSubstr("not finite"));
@@ -122,41 +122,41 @@ TEST_P(SpoiledRow, EndsItsSequenceAloneWhereverItIs) {
     if (step == 1) {
       EXPECT_EQ(num_failed, 1);
     }
-    EXPECT_EQ(trial.num_left, 0u);
+    EXPECT_EQ(trial.num_leaked, 0u);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SpoiledRow,
+INSTANTIATE_TEST_SUITE_P(Modes, NanRow,
                          ::testing::Values(SpeculativeMode::kDisable,
                                            SpeculativeMode::kPromptLookup));
 
-TEST(FaultyModel, NothingIsKeptThatMayHaveSpoiledARow) {
+TEST(FaultyModel, ANanRowClearsThePrefixCache) {
   FakeModel model({});
   FaultyModel faulty(&model, {.nan_at_step = 5});
   Engine engine(&faulty, Vocabulary(), {.max_recycling_sequences = 4});
   SequenceOptions options;
   options.max_tokens = 3;
-  std::vector<int64_t> kept;
+  std::vector<int64_t> num_recycling;
   for (int32_t last : {6, 7, 8}) {
     engine.Submit({1, 2, 3, 4, 5, last}, options);
     while (engine.Step()) engine.CheckInvariants();
     engine.CheckInvariants();
-    kept.push_back(engine.GetStatistics().num_recycling);
+    num_recycling.push_back(engine.GetStatistics().num_recycling);
   }
 
-  EXPECT_THAT(kept, ::testing::ElementsAre(1, 0, 1));
+  EXPECT_THAT(num_recycling, ::testing::ElementsAre(1, 0, 1));
   EXPECT_EQ(engine.GetStatistics().free_pages, model.num_pages());
   engine.Close();
   EXPECT_EQ(model.num_sequences(), 0u);
 }
 
-TEST(FaultyModel, RowsCanBeSpoiledNowAndThen) {
+TEST(FaultyModel, EveryNthPassCanHaveANanRow) {
   const Trial trial({.nan_every = 2});
 
-  EXPECT_EQ(trial.death, "");
+  EXPECT_EQ(trial.failure, "");
   for (const auto& [id, output] : trial.outputs)
     EXPECT_EQ(output.finish_reason, FinishReason::kError);
-  EXPECT_EQ(trial.num_left, 0u);
+  EXPECT_EQ(trial.num_leaked, 0u);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace aiomlc {
 namespace {
 
-// The value of a binary16 from its definition, with no bit tricks.
+// The value of a binary16 by its definition.
 double HalfValue(uint16_t half) {
   const int exponent = (half >> 10) & 0x1f;
   const int mantissa = half & 0x3ff;
@@ -20,7 +20,7 @@ double HalfValue(uint16_t half) {
 
 bool IsHalfNan(uint16_t half) { return (half & 0x7c00) == 0x7c00 && (half & 0x3ff) != 0; }
 
-TEST(FloatTypes, EveryHalfHasItsValueAndRoundTrips) {
+TEST(FloatTypes, EveryHalfIsConvertedExactlyAndRoundTrips) {
   for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
     const uint16_t half = static_cast<uint16_t>(bits);
     const float value = HalfToFloat(half);
@@ -35,8 +35,8 @@ TEST(FloatTypes, EveryHalfHasItsValueAndRoundTrips) {
   }
 }
 
-TEST(FloatTypes, HalvesRoundToNearestAndTiesToEven) {
-  // Between every two neighbours: below, at and above the middle.
+TEST(FloatTypes, HalvesRoundToNearestEven) {
+  // Below, at and above the midpoint of every two adjacent values.
   for (uint16_t lower = 0; lower < 0x7bff; ++lower) {
     const uint16_t upper = static_cast<uint16_t>(lower + 1);
     const float middle = static_cast<float>((HalfValue(lower) + HalfValue(upper)) / 2);
@@ -48,7 +48,7 @@ TEST(FloatTypes, HalvesRoundToNearestAndTiesToEven) {
   }
 }
 
-TEST(FloatTypes, HalvesOverflowToInfinityFromTheMiddleOn) {
+TEST(FloatTypes, HalvesOverflowToInfinityFromTheMidpoint) {
   EXPECT_EQ(FloatToHalf(65504.0f), 0x7bff);
   EXPECT_EQ(FloatToHalf(std::nextafter(65520.0f, 0.0f)), 0x7bff);
   EXPECT_EQ(FloatToHalf(65520.0f), 0x7c00);
@@ -70,7 +70,7 @@ TEST(FloatTypes, EveryBFloat16RoundTrips) {
   }
 }
 
-TEST(FloatTypes, BFloat16RoundsToNearestAndTiesToEven) {
+TEST(FloatTypes, BFloat16RoundsToNearestEven) {
   for (uint32_t lower = 0; lower < 0x7f7f; ++lower) {
     const uint32_t upper = lower + 1;
     const uint32_t middle = (lower << 16) | 0x8000u;
@@ -82,7 +82,7 @@ TEST(FloatTypes, BFloat16RoundsToNearestAndTiesToEven) {
   EXPECT_EQ(FloatToBFloat16(std::numeric_limits<float>::max()), 0x7f80);
 }
 
-TEST(FloatTypes, ANanWithOnlyLowBitsStaysANan) {
+TEST(FloatTypes, KeepsNansWithOnlyLowMantissaBits) {
   const float quiet_low = std::bit_cast<float>(0x7f800001u);
 
   EXPECT_TRUE(IsHalfNan(FloatToHalf(quiet_low)));

@@ -18,7 +18,7 @@ class ThreadPoolOfSize : public ::testing::TestWithParam<int> {};
 TEST_P(ThreadPoolOfSize, EveryTaskRunsOnce) {
   ThreadPool pool(GetParam());
   for (const int num_tasks : {0, 1, 2, 3, 7, 64, 1000}) {
-    std::vector<int> runs(num_tasks, 0);  // Plain ints: a race would show under TSan.
+    std::vector<int> runs(num_tasks, 0);  // Plain ints, so that TSan detects races.
 
     pool.Run(num_tasks, [&](int task) { ++runs[task]; });
 
@@ -37,7 +37,7 @@ TEST_P(ThreadPoolOfSize, ResultsAreVisibleToTheCallerAndToTheNextBatch) {
   EXPECT_EQ(values, std::vector<int>(37, 2000));
 }
 
-TEST_P(ThreadPoolOfSize, AnErrorArrivesAfterEveryTaskEnded) {
+TEST_P(ThreadPoolOfSize, AnErrorIsRethrownAfterAllTasksEnded) {
   ThreadPool pool(GetParam());
   std::atomic<int> ended{0};
 
@@ -57,7 +57,7 @@ TEST_P(ThreadPoolOfSize, AnErrorArrivesAfterEveryTaskEnded) {
   EXPECT_EQ(ended, 50);
 }
 
-TEST_P(ThreadPoolOfSize, ABatchInsideATaskRunsOnTheSameThread) {
+TEST_P(ThreadPoolOfSize, ANestedBatchRunsOnTheSameThread) {
   ThreadPool pool(GetParam());
   std::atomic<int> inner{0};
   std::atomic<int> elsewhere{0};
@@ -74,7 +74,7 @@ TEST_P(ThreadPoolOfSize, ABatchInsideATaskRunsOnTheSameThread) {
   EXPECT_EQ(elsewhere, 0);
 }
 
-TEST_P(ThreadPoolOfSize, CallersTakeTurns) {
+TEST_P(ThreadPoolOfSize, ConcurrentCallersAreSerialized) {
   ThreadPool pool(GetParam());
   std::vector<int> sums(4, 0);
   std::vector<std::thread> callers;
@@ -90,14 +90,14 @@ TEST_P(ThreadPoolOfSize, CallersTakeTurns) {
   EXPECT_EQ(sums, std::vector<int>(4, 16 * 200));
 }
 
-// 5 is more threads than a small machine has processors.
+// 5 exceeds the number of cores of a small machine.
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolOfSize, ::testing::Values(1, 2, 3, 5));
 
-TEST(ThreadPool, AllThreadsTakePart) {
+TEST(ThreadPool, UsesAllThreads) {
   ThreadPool pool(3);
   std::atomic<int> inside{0};
 
-  // No task ends before three threads are in one, so this ends only if all take part.
+  // Each task waits until three threads run tasks, so this deadlocks unless all threads are used.
   pool.Run(3, [&](int) {
     ++inside;
     while (inside < 3) std::this_thread::yield();
@@ -110,7 +110,8 @@ TEST(ThreadPool, SleepingWorkersWakeUp) {
   ThreadPool pool(2);
   for (int round = 0; round < 5; ++round) {
     std::atomic<int> inside{0};
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // Long past the spinning.
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(2));  // Much longer than the workers spin.
 
     pool.Run(2, [&](int) {
       ++inside;
@@ -121,7 +122,7 @@ TEST(ThreadPool, SleepingWorkersWakeUp) {
   }
 }
 
-TEST(ThreadPool, APoolWithoutWorkEndsAtOnce) {
+TEST(ThreadPool, AnUnusedPoolIsDestroyedImmediately) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(4);
 }
 
@@ -154,7 +155,7 @@ TEST(ThreadPool, TheInnermostScopeOfAThreadIsCurrent) {
   EXPECT_EQ(&ThreadPool::Current(), &shared);
 }
 
-TEST(ThreadPool, ATaskSeesThePoolItRunsOn) {
+TEST(ThreadPool, TheCurrentPoolOfATaskIsItsPool) {
   ThreadPool pool(3);
   ThreadPool::Scope scope(pool);
   std::atomic<int> inside{0};
@@ -169,7 +170,7 @@ TEST(ThreadPool, ATaskSeesThePoolItRunsOn) {
   EXPECT_EQ(elsewhere, 0);
 }
 
-TEST(FunctionRef, CallsWhatItRefersTo) {
+TEST(FunctionRef, CallsItsTarget) {
   int calls = 0;
   auto add = [&calls](int amount) { calls += amount; };
   FunctionRef<void(int)> function(add);

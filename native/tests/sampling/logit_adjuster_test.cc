@@ -25,7 +25,7 @@ std::vector<float> RandomLogits(uint32_t seed) {
   return logits;
 }
 
-/*! \brief The definitions of logit_adjuster.h, token by token in float64. */
+/*! \brief The definition in logit_adjuster.h, token by token in float64. */
 std::vector<float> Expected(const std::vector<float>& logits, const SequenceOptions& options,
                             const std::vector<int32_t>& generated) {
   std::vector<float> result;
@@ -57,7 +57,7 @@ std::vector<float> Adjusted(std::vector<float> logits, const SequenceOptions& op
   return logits;
 }
 
-TEST(LogitAdjuster, FollowsTheDefinitions) {
+TEST(LogitAdjuster, MatchesTheDefinition) {
   std::mt19937 random(1);
   const auto one_of = [&](std::vector<double> values) { return values[random() % values.size()]; };
   for (uint32_t round = 0; round < 200; ++round) {
@@ -80,7 +80,7 @@ TEST(LogitAdjuster, FollowsTheDefinitions) {
   }
 }
 
-TEST(LogitAdjuster, IsIdleWhenThereIsNothingToChange) {
+TEST(LogitAdjuster, IsInactiveIfThereIsNothingToChange) {
   SequenceOptions options;
   options.stop_token_ids = {3};
   LogitAdjuster plain(options);
@@ -95,13 +95,13 @@ TEST(LogitAdjuster, IsIdleWhenThereIsNothingToChange) {
 
   options = {};
   options.logits.presence_penalty = 1;
-  LogitAdjuster penalised(options);
-  EXPECT_FALSE(penalised.is_active()) << "nothing was generated";
-  penalised.CountToken(1);
-  EXPECT_TRUE(penalised.is_active());
+  LogitAdjuster penalized(options);
+  EXPECT_FALSE(penalized.is_active()) << "no token is generated yet";
+  penalized.CountToken(1);
+  EXPECT_TRUE(penalized.is_active());
 }
 
-TEST(LogitAdjuster, DoesNotHideThatAModelIsBroken) {
+TEST(LogitAdjuster, KeepsNanAndInfinity) {
   SequenceOptions options;
   options.logits = {.presence_penalty = 2, .repetition_penalty = 1.5, .logit_bias = {{1, -100}}};
   options.stop_token_ids = {0, 1};
@@ -116,7 +116,7 @@ TEST(LogitAdjuster, DoesNotHideThatAModelIsBroken) {
   EXPECT_EQ(adjusted[1], kInfinity);
 }
 
-TEST(LogitAdjuster, StaysFiniteUnderAnExtremePenaltyAndSkipsStopTokensBeyondTheVocabulary) {
+TEST(LogitAdjuster, StaysFiniteWithAnExtremePenaltyAndIgnoresUnknownStopTokens) {
   SequenceOptions options;
   options.logits.repetition_penalty = 1e-200;
   options.stop_token_ids = {1000};

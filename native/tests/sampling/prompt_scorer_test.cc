@@ -9,26 +9,26 @@
 namespace aiomlc {
 namespace {
 
-TEST(PromptScorer, WantsNothingWhereNothingWasAsked) {
+TEST(PromptScorer, NeedsNoLogitsIfDisabled) {
   const PromptScorer scorer(std::nullopt, 9);
   EXPECT_TRUE(scorer.is_done());
-  EXPECT_EQ(scorer.CountNeeded(0, 9), 0);
-  EXPECT_GE(scorer.CountWithin(0, 0), 9);
+  EXPECT_EQ(scorer.CountLogits(0, 9), 0);
+  EXPECT_GE(scorer.MaxTokensWithin(0, 0), 9);
 }
 
-TEST(PromptScorer, WantsEveryTokenButTheFirstOnce) {
+TEST(PromptScorer, ScoresEveryTokenExceptTheFirstOnce) {
   PromptScorer scorer(1, 9);
   const std::vector<int32_t> tokens = {0, 1, 0, 1, 0, 1, 0, 1, 0};
   const std::vector<float> logits(2 * 9, 0.0f);
-  EXPECT_EQ(scorer.CountNeeded(0, 20), 8);
-  EXPECT_EQ(scorer.CountWithin(0, 7), 7);
-  EXPECT_GE(scorer.CountWithin(0, 8), 20) << "the last token needs none";
+  EXPECT_EQ(scorer.CountLogits(0, 20), 8);
+  EXPECT_EQ(scorer.MaxTokensWithin(0, 7), 7);
+  EXPECT_GE(scorer.MaxTokensWithin(0, 8), 20) << "the last token needs no logits";
 
   ASSERT_TRUE(scorer.Score(logits.data(), 5, 2, tokens));
   EXPECT_EQ(scorer.num_scored(), 5);
-  EXPECT_EQ(scorer.CountNeeded(0, 4), 0) << "computed again, but not scored again";
-  EXPECT_EQ(scorer.CountNeeded(3, 7), 2);
-  EXPECT_EQ(scorer.CountWithin(3, 1), 3);
+  EXPECT_EQ(scorer.CountLogits(0, 4), 0) << "recomputed tokens are not scored again";
+  EXPECT_EQ(scorer.CountLogits(3, 7), 2);
+  EXPECT_EQ(scorer.MaxTokensWithin(3, 1), 3);
   EXPECT_EQ(scorer.TakeLogprobs().size(), 5u);
   EXPECT_FALSE(scorer.is_done());
 
@@ -38,7 +38,7 @@ TEST(PromptScorer, WantsEveryTokenButTheFirstOnce) {
   EXPECT_TRUE(scorer.TakeLogprobs().empty());
 }
 
-TEST(PromptScorer, ScoresEachTokenByTheLogitsBeforeIt) {
+TEST(PromptScorer, ScoresEachTokenWithThePrecedingLogits) {
   PromptScorer scorer(2, 3);
   const std::vector<float> logits = {0, 1, 2, 5, 4, 3};
   const std::vector<int32_t> tokens = {1, 2, 0};
@@ -51,7 +51,7 @@ TEST(PromptScorer, ScoresEachTokenByTheLogitsBeforeIt) {
   EXPECT_EQ(scored[1].top[1].token_id, 1);
 }
 
-TEST(PromptScorer, RefusesLogitsThatAreNoNumbers) {
+TEST(PromptScorer, RejectsInvalidLogits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<int32_t> tokens = {0, 1};
   for (const std::vector<float>& logits :

@@ -15,8 +15,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/*! \brief The probability of every token by the definitions of sampler.h: a full sort, in float64.
- */
+/*! \brief The probability of every token by the definition in sampler.h, in float64. */
 std::vector<double> Distribution(const std::vector<float>& logits, const SamplingOptions& options) {
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -59,7 +58,7 @@ int32_t Sample(const std::vector<float>& logits, const SamplingOptions& options,
       .value();
 }
 
-TEST(Sampler, GreedyTakesTheLargestLogitAndTheLowestIdOfEquals) {
+TEST(Sampler, GreedyTakesTheLargestLogitWithTheLowestId) {
   for (size_t size : {1u, 5u, 16u, 17u, 100u}) {
     std::vector<float> logits(size, -2.0f);
     EXPECT_EQ(Sample(logits, {.temperature = 0}, 0, 0), 0);
@@ -70,7 +69,7 @@ TEST(Sampler, GreedyTakesTheLargestLogitAndTheLowestIdOfEquals) {
   }
 }
 
-TEST(Sampler, ANanOrAnInfiniteMaximumGivesNoToken) {
+TEST(Sampler, ReturnsNothingForNanOrAnInfiniteMaximum) {
   const std::vector<float> bad = {std::numeric_limits<float>::quiet_NaN(), kInfinity};
   for (size_t position : {0u, 20u, 36u}) {
     for (float value : bad) {
@@ -86,7 +85,7 @@ TEST(Sampler, ANanOrAnInfiniteMaximumGivesNoToken) {
   EXPECT_EQ(sampler.Sample(nothing_allowed.data(), 37, {}, 0, 0), std::nullopt);
 }
 
-TEST(Sampler, TokensAtMinusInfinityAreNeverDrawn) {
+TEST(Sampler, NeverDrawsTokensAtMinusInfinity) {
   std::vector<float> logits(50, -kInfinity);
   logits[7] = 1.0f;
   logits[33] = 1.0f;
@@ -99,9 +98,8 @@ TEST(Sampler, TokensAtMinusInfinityAreNeverDrawn) {
   }
 }
 
-// Frequencies of 40,000 draws against the definition: the sum of squared deviations in units of
-// their variance has the mean and the variance of a chi-squared distribution.
-TEST(Sampler, DrawsFollowTheDefinitionOfEveryFilter) {
+// A chi-squared test of the frequencies of 40,000 draws.
+TEST(Sampler, DrawsFollowTheDistributionOfEveryFilter) {
   const SamplingOptions cases[] = {
       {},
       {.temperature = 0.5},
@@ -138,7 +136,7 @@ TEST(Sampler, DrawsFollowTheDefinitionOfEveryFilter) {
   }
 }
 
-TEST(Sampler, FiltersKeepTheSameTokensAsAFullSortOverALargeVocabulary) {
+TEST(Sampler, FiltersMatchAFullSortForALargeVocabulary) {
   const SamplingOptions cases[] = {
       {.top_p = 0.95},
       {.top_p = 0.3, .top_k = 500},
@@ -169,7 +167,7 @@ TEST(Sampler, TopKOfEqualLogitsKeepsTheLowestIds) {
   EXPECT_EQ(counts.rbegin()->first, 2);
 }
 
-TEST(Sampler, TopPKeepsExactlyTheTokensThatReachIt) {
+TEST(Sampler, TopPKeepsTheSmallestSufficientSet) {
   const std::vector<float> logits(1000, 0.5f);
   std::map<int32_t, int> counts;
   for (uint64_t index = 0; index < 5000; ++index) {
@@ -177,10 +175,10 @@ TEST(Sampler, TopPKeepsExactlyTheTokensThatReachIt) {
   }
 
   EXPECT_EQ(counts.size(), 250u);
-  EXPECT_EQ(counts.rbegin()->first, 249) << "of equal logits the lowest ids come first";
+  EXPECT_EQ(counts.rbegin()->first, 249) << "ties are ordered by token id";
 }
 
-TEST(Sampler, AChoiceDoesNotDependOnWhatWasSampledBefore) {
+TEST(Sampler, ASampleDoesNotDependOnPreviousSamples) {
   const std::vector<float> logits = RandomLogits(500, 1, 2.0f);
   Sampler used;
   for (uint64_t index = 0; index < 50; ++index) {
@@ -191,7 +189,7 @@ TEST(Sampler, AChoiceDoesNotDependOnWhatWasSampledBefore) {
   }
 }
 
-TEST(UniformDraw, IsUniformOverIndicesAndOverSeeds) {
+TEST(UniformDraw, IsUniformOverIndicesAndSeeds) {
   constexpr int kDraws = 20000;
   for (bool over_seeds : {false, true}) {
     std::vector<int> bins(20, 0);
@@ -205,7 +203,7 @@ TEST(UniformDraw, IsUniformOverIndicesAndOverSeeds) {
   }
 }
 
-TEST(UniformDraw, NeighbouringSeedsHaveDifferentStreams) {
+TEST(UniformDraw, AdjacentSeedsHaveDifferentStreams) {
   EXPECT_EQ(UniformDraw(1, 2), UniformDraw(1, 2));
   for (uint64_t index = 0; index < 50; ++index) {
     for (uint64_t shift = 0; shift < 50; ++shift) {

@@ -11,7 +11,7 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief All log-probabilities in float64, with nothing clever about them. */
+/*! \brief A straightforward reference implementation in float64. */
 std::vector<double> Oracle(const std::vector<float>& logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double total = 0;
@@ -30,13 +30,13 @@ std::vector<int32_t> Sorted(const std::vector<double>& logprobs) {
   return order;
 }
 
-TEST(TokenLogprobs, AreThoseOfAFullSort) {
+TEST(TokenLogprobs, MatchAFullSort) {
   std::mt19937 generator(1);
   for (size_t size : {1u, 5u, 21u, 1000u, 30000u}) {
     for (float spread : {0.1f, 2.0f, 30.0f}) {
       std::normal_distribution<float> normal(100.0f, spread);
       std::vector<float> logits(size);
-      // Rounded, so that there are equal ones.
+      // Rounded, so that there are ties.
       for (float& logit : logits) logit = std::round(8 * normal(generator)) / 8;
       const std::vector<double> expected = Oracle(logits);
       const std::vector<int32_t> order = Sorted(expected);
@@ -55,7 +55,7 @@ TEST(TokenLogprobs, AreThoseOfAFullSort) {
   }
 }
 
-TEST(TokenLogprobs, ListNoAlternativesWhenNoneAreWanted) {
+TEST(TokenLogprobs, ListNoAlternativesIfNoneAreRequested) {
   const std::vector<float> logits = {1.0f, 1.0f};
 
   const TokenLogprobs result = ComputeLogprobs(logits.data(), 2, 1, 0);
@@ -64,7 +64,7 @@ TEST(TokenLogprobs, ListNoAlternativesWhenNoneAreWanted) {
   EXPECT_TRUE(result.top.empty());
 }
 
-TEST(TokenLogprobs, AreFiniteForWhatCannotHappen) {
+TEST(TokenLogprobs, AreFiniteForExcludedTokens) {
   const std::vector<float> logits = {0.0f, -std::numeric_limits<float>::infinity(), -1e30f};
 
   const TokenLogprobs result = ComputeLogprobs(logits.data(), 3, 0, 3);

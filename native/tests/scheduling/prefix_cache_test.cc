@@ -11,7 +11,7 @@ using ::testing::IsEmpty;
 
 using Tokens = std::vector<int32_t>;
 
-TEST(PrefixCache, TokensOfARunningSequenceAreFoundUntilItIsRemoved) {
+TEST(PrefixCache, FindsTokensOfARunningSequenceUntilItIsRemoved) {
   PrefixCache cache(4);
   cache.Share(1, Tokens{1, 2, 3});
   cache.Share(1, Tokens{1, 2, 3, 4});
@@ -22,7 +22,7 @@ TEST(PrefixCache, TokensOfARunningSequenceAreFoundUntilItIsRemoved) {
   EXPECT_EQ(cache.Find(Tokens{1}).num_tokens, 0);
 }
 
-TEST(PrefixCache, AnEndedSequenceIsKeptWithAllThatWasComputed) {
+TEST(PrefixCache, RecycleKeepsAllComputedTokens) {
   PrefixCache cache(4);
   cache.Share(1, Tokens{1, 2});
 
@@ -34,7 +34,7 @@ TEST(PrefixCache, AnEndedSequenceIsKeptWithAllThatWasComputed) {
   EXPECT_EQ(cache.num_pages(), 0);
 }
 
-TEST(PrefixCache, WhatOthersHaveTooIsNotKeptTwice) {
+TEST(PrefixCache, RecycleRemovesEntriesThatArePrefixes) {
   PrefixCache cache(4);
   cache.Recycle(1, Tokens{1, 2}, 1);
   cache.Recycle(2, Tokens{1, 3}, 1);
@@ -49,7 +49,7 @@ TEST(PrefixCache, WhatOthersHaveTooIsNotKeptTwice) {
   EXPECT_THAT(cache.FindViolations(), IsEmpty());
 }
 
-TEST(PrefixCache, TheLeastRecentlyUsedEntryGoesFirst) {
+TEST(PrefixCache, EvictsTheLeastRecentlyUsedEntryFirst) {
   PrefixCache cache(2);
   cache.Recycle(1, Tokens{1}, 1);
   cache.Recycle(2, Tokens{2}, 1);
@@ -58,7 +58,7 @@ TEST(PrefixCache, TheLeastRecentlyUsedEntryGoesFirst) {
   EXPECT_THAT(cache.Recycle(3, Tokens{3}, 1), ElementsAre(2));
 }
 
-TEST(PrefixCache, AnEntryThatCoversAnotherWasOfUse) {
+TEST(PrefixCache, ALongerEntryThatMakesAnotherRedundantIsTouched) {
   PrefixCache cache(2);
   cache.Recycle(1, Tokens{1, 2}, 1);
   cache.Recycle(2, Tokens{2}, 1);
@@ -68,7 +68,7 @@ TEST(PrefixCache, AnEntryThatCoversAnotherWasOfUse) {
   EXPECT_THAT(cache.eviction_order(), ElementsAre(2, 1));
 }
 
-TEST(PrefixCache, ALongerEntryTakesThePlaceOfAShorterOneWithinTheLimit) {
+TEST(PrefixCache, ALongerEntryReplacesItsPrefixWithinTheLimit) {
   PrefixCache cache(2);
   cache.Recycle(1, Tokens{1}, 1);
   cache.Recycle(2, Tokens{2}, 1);
@@ -76,7 +76,7 @@ TEST(PrefixCache, ALongerEntryTakesThePlaceOfAShorterOneWithinTheLimit) {
   EXPECT_THAT(cache.Recycle(3, Tokens{2, 3}, 1), ElementsAre(2));
 }
 
-TEST(PrefixCache, APinnedEntryIsBesideTheLimitAndTheOrderOfEviction) {
+TEST(PrefixCache, PinnedEntriesAreExemptFromLimitAndEvictionOrder) {
   PrefixCache cache(1);
   EXPECT_THAT(cache.Pin(1, Tokens{1, 2}, 3), IsEmpty());
   cache.Recycle(2, Tokens{2}, 1);
@@ -93,7 +93,7 @@ TEST(PrefixCache, APinnedEntryIsBesideTheLimitAndTheOrderOfEviction) {
   EXPECT_EQ(cache.num_pinned_pages(), 0);
 }
 
-TEST(PrefixCache, WhatIsPinnedIsNotKeptBesides) {
+TEST(PrefixCache, PrefixesOfAPinnedEntryAreNotRecycled) {
   PrefixCache cache(4);
   cache.Recycle(1, Tokens{1, 2}, 1);
 
@@ -101,10 +101,11 @@ TEST(PrefixCache, WhatIsPinnedIsNotKeptBesides) {
   cache.Remove(1);
   EXPECT_THAT(cache.Recycle(3, Tokens{1, 2}, 1), ElementsAre(3));
   cache.Remove(3);
-  EXPECT_THAT(cache.Recycle(4, Tokens{1, 2, 3, 4}, 1), IsEmpty()) << "a pin goes for nobody";
+  EXPECT_THAT(cache.Recycle(4, Tokens{1, 2, 3, 4}, 1), IsEmpty())
+      << "a pinned prefix is not redundant";
 }
 
-TEST(PrefixCache, AnEntryThatIsNoLongerPinnedIsTheLastToBeEvicted) {
+TEST(PrefixCache, AnUnpinnedEntryIsEvictedLast) {
   PrefixCache cache(2);
   cache.Pin(1, Tokens{1}, 3);
   cache.Recycle(2, Tokens{2}, 1);
@@ -118,7 +119,7 @@ TEST(PrefixCache, AnEntryThatIsNoLongerPinnedIsTheLastToBeEvicted) {
   EXPECT_THAT(cache.FindViolations(), IsEmpty());
 }
 
-TEST(PrefixCache, AnEntryThatIsNoLongerPinnedIsWithinTheLimit) {
+TEST(PrefixCache, AnUnpinnedEntryCountsTowardsTheLimit) {
   PrefixCache cache(1);
   cache.Pin(1, Tokens{1}, 1);
   cache.Recycle(2, Tokens{2}, 1);
@@ -126,14 +127,14 @@ TEST(PrefixCache, AnEntryThatIsNoLongerPinnedIsWithinTheLimit) {
   EXPECT_THAT(cache.Unpin(1), ElementsAre(2));
 }
 
-TEST(PrefixCache, NoLimitKeepsAll) {
+TEST(PrefixCache, KeepsAllEntriesWithoutALimit) {
   PrefixCache cache(-1);
   for (int32_t i = 0; i < 1000; ++i) EXPECT_THAT(cache.Recycle(i, Tokens{i}, 1), IsEmpty());
 
   EXPECT_EQ(cache.num_recycling(), 1000);
 }
 
-TEST(PrefixCache, ACacheThatIsOffSharesNothing) {
+TEST(PrefixCache, ADisabledCacheSharesNothing) {
   PrefixCache cache(0);
   cache.Share(1, Tokens{1});
 

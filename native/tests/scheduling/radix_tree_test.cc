@@ -17,34 +17,35 @@ using ::testing::UnorderedElementsAreArray;
 
 using Tokens = std::vector<int32_t>;
 
-/*! \brief The same by comparing with every row. */
-class ListOfRows {
+/*! \brief A reference implementation by linear search. */
+class SequenceList {
  public:
   static int64_t CountCommon(const Tokens& a, const Tokens& b) {
     return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
   }
-  static bool BeginsWith(const Tokens& row, const Tokens& beginning) {
-    return CountCommon(row, beginning) == static_cast<int64_t>(beginning.size());
+  static bool StartsWith(const Tokens& tokens, const Tokens& prefix) {
+    return CountCommon(tokens, prefix) == static_cast<int64_t>(prefix.size());
   }
 
   int64_t Longest(const Tokens& tokens) const {
     int64_t longest = 0;
-    for (const auto& [id, row] : rows) longest = std::max(longest, CountCommon(row, tokens));
+    for (const auto& [id, entry] : sequences)
+      longest = std::max(longest, CountCommon(entry, tokens));
     return longest;
   }
   template <typename Condition>
   std::vector<int64_t> Others(int64_t id, Condition condition) const {
     std::vector<int64_t> others;
-    for (const auto& [other, row] : rows) {
-      if (other != id && condition(row, rows.at(id))) others.push_back(other);
+    for (const auto& [other, entry] : sequences) {
+      if (other != id && condition(entry, sequences.at(id))) others.push_back(other);
     }
     return others;
   }
 
-  std::map<int64_t, Tokens> rows;
+  std::map<int64_t, Tokens> sequences;
 };
 
-TEST(RadixTree, FindsTheLongestBeginning) {
+TEST(RadixTree, FindsTheLongestCommonPrefix) {
   RadixTree tree;
   tree.Insert(1, Tokens{1, 2, 3, 4});
   tree.Insert(2, Tokens{1, 2, 5});
@@ -58,7 +59,7 @@ TEST(RadixTree, FindsTheLongestBeginning) {
   EXPECT_EQ(tree.FindLongest(Tokens{}).num_tokens, 0);
 }
 
-TEST(RadixTree, KnowsWhichRowsContinueWhich) {
+TEST(RadixTree, FindsPrefixesAndExtensions) {
   RadixTree tree;
   tree.Insert(1, Tokens{1, 2, 3});
   tree.Insert(2, Tokens{1, 2});
@@ -70,7 +71,7 @@ TEST(RadixTree, KnowsWhichRowsContinueWhich) {
   EXPECT_THAT(tree.ExtensionsOf(4), IsEmpty());
 }
 
-TEST(RadixTree, ForgetsARowAndKeepsTheOthers) {
+TEST(RadixTree, RemovesOneSequenceAndKeepsTheOthers) {
   RadixTree tree;
   tree.Insert(1, Tokens{1, 2, 3});
   tree.Insert(2, Tokens{1, 2});
@@ -83,7 +84,7 @@ TEST(RadixTree, ForgetsARowAndKeepsTheOthers) {
   EXPECT_EQ(tree.size(), 0u);
 }
 
-TEST(RadixTree, RefusesWhatItCannotKeepApart) {
+TEST(RadixTree, RejectsDuplicateEmptyAndUnknownSequences) {
   RadixTree tree;
   tree.Insert(1, Tokens{1});
 
@@ -92,51 +93,52 @@ TEST(RadixTree, RefusesWhatItCannotKeepApart) {
   EXPECT_THROW(tree.Remove(3), std::logic_error);
 }
 
-TEST(RadixTree, SaysWhatAListOfRowsSaysAfterAnyChanges) {
+TEST(RadixTree, MatchesALinearSearchAfterRandomChanges) {
   for (uint32_t seed = 0; seed < 6; ++seed) {
     std::mt19937 random(seed);
     RadixTree tree;
-    ListOfRows list;
-    // Few different tokens make many common beginnings; rows that continue others make more.
-    const auto any_tokens = [&](size_t least) {
+    SequenceList list;
+    // A small vocabulary, and sequences that extend others, give many common prefixes.
+    const auto random_tokens = [&](size_t min_size) {
       Tokens tokens;
-      if (!list.rows.empty() && random() % 2 == 0) {
-        const Tokens& row = std::next(list.rows.begin(), random() % list.rows.size())->second;
-        tokens.assign(row.begin(), row.begin() + random() % (row.size() + 1));
+      if (!list.sequences.empty() && random() % 2 == 0) {
+        const Tokens& entry =
+            std::next(list.sequences.begin(), random() % list.sequences.size())->second;
+        tokens.assign(entry.begin(), entry.begin() + random() % (entry.size() + 1));
       }
-      for (size_t count = random() % 6; count > 0 || tokens.size() < least; count -= count > 0) {
+      for (size_t count = random() % 6; count > 0 || tokens.size() < min_size; count -= count > 0) {
         tokens.push_back(static_cast<int32_t>(random() % (2 + seed)));
       }
       return tokens;
     };
     for (int64_t step = 0; step < 5000; ++step) {
-      const bool grows = (step / 500) % 2 == 0;
-      if (list.rows.empty() || random() % 10 < (grows ? 7 : 3)) {
-        const Tokens tokens = any_tokens(1);
+      const bool is_growing = (step / 500) % 2 == 0;
+      if (list.sequences.empty() || random() % 10 < (is_growing ? 7 : 3)) {
+        const Tokens tokens = random_tokens(1);
         tree.Insert(step, tokens);
-        list.rows.emplace(step, tokens);
+        list.sequences.emplace(step, tokens);
       } else {
-        const auto row = std::next(list.rows.begin(), random() % list.rows.size());
-        tree.Remove(row->first);
-        list.rows.erase(row);
+        const auto entry = std::next(list.sequences.begin(), random() % list.sequences.size());
+        tree.Remove(entry->first);
+        list.sequences.erase(entry);
       }
       ASSERT_THAT(tree.FindViolations(), IsEmpty());
-      ASSERT_EQ(tree.size(), list.rows.size());
+      ASSERT_EQ(tree.size(), list.sequences.size());
 
-      const Tokens tokens = any_tokens(0);
+      const Tokens tokens = random_tokens(0);
       const PrefixMatch match = tree.FindLongest(tokens);
       ASSERT_EQ(match.num_tokens, list.Longest(tokens));
       if (match.num_tokens > 0) {
-        ASSERT_EQ(ListOfRows::CountCommon(list.rows.at(match.id), tokens), match.num_tokens);
+        ASSERT_EQ(SequenceList::CountCommon(list.sequences.at(match.id), tokens), match.num_tokens);
       }
-      if (list.rows.empty()) continue;
-      const int64_t id = std::next(list.rows.begin(), random() % list.rows.size())->first;
+      if (list.sequences.empty()) continue;
+      const int64_t id = std::next(list.sequences.begin(), random() % list.sequences.size())->first;
       ASSERT_THAT(tree.PrefixesOf(id),
                   UnorderedElementsAreArray(list.Others(id, [](const Tokens& a, const Tokens& b) {
-                    return ListOfRows::BeginsWith(b, a);
+                    return SequenceList::StartsWith(b, a);
                   })));
       ASSERT_THAT(tree.ExtensionsOf(id),
-                  UnorderedElementsAreArray(list.Others(id, ListOfRows::BeginsWith)));
+                  UnorderedElementsAreArray(list.Others(id, SequenceList::StartsWith)));
     }
   }
 }

@@ -9,49 +9,49 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(CountSurvivors, AllGoOnWhenThePagesSuffice) {
+TEST(CountSurvivors, AllKeepRunningIfThePagesSuffice) {
   EXPECT_EQ(CountSurvivors({}, 0), 0u);
   EXPECT_EQ(CountSurvivors({{3, 3}, {2, 2}}, 0), 2u);
   EXPECT_EQ(CountSurvivors({{3, 4}, {2, 3}}, 2), 2u);
 }
 
-TEST(CountSurvivors, TheLatestArrivalGivesWay) {
+TEST(CountSurvivors, TheLatestArrivalIsPreempted) {
   EXPECT_EQ(CountSurvivors({{3, 4}, {2, 2}, {1, 1}}, 0), 2u);
   EXPECT_EQ(CountSurvivors({{3, 4}, {2, 3}, {1, 1}}, 0), 1u);
   EXPECT_EQ(CountSurvivors({{3, 4}, {2, 3}, {2, 2}}, 0), 2u);
 }
 
-TEST(CountSurvivors, TheLatestArrivalGivesWayEvenIfItIsTheOneThatAsks) {
+TEST(CountSurvivors, TheLatestArrivalIsPreemptedEvenIfOnlyItNeedsPages) {
   EXPECT_EQ(CountSurvivors({{3, 3}, {2, 2}, {1, 2}}, 0), 2u);
 }
 
-TEST(CountSurvivors, TheFirstGoesOnAloneWhenItNeedsEverything) {
+TEST(CountSurvivors, TheFirstKeepsRunningAloneIfItNeedsAllPages) {
   EXPECT_EQ(CountSurvivors({{1, 6}, {2, 2}, {3, 3}}, 0), 1u);
 }
 
-TEST(ChooseAdmissions, AdmitsInOrderWhileRowsAndPagesLast) {
+TEST(ChooseAdmissions, AdmitsInOrderWhileRowsAndPagesSuffice) {
   EXPECT_THAT(ChooseAdmissions({{2, 0}, {2, 0}, {2, 0}}, 100, 0, 2).admitted, ElementsAre(0, 1));
   EXPECT_THAT(ChooseAdmissions({{2, 0}, {2, 0}, {2, 0}}, 5, 0, 8).admitted, ElementsAre(0, 1));
   EXPECT_THAT(ChooseAdmissions({}, 5, 0, 8).admitted, IsEmpty());
 }
 
-TEST(ChooseAdmissions, LeavesAPageForEverySequenceThatRuns) {
+TEST(ChooseAdmissions, LeavesAPageForEachRunningSequence) {
   EXPECT_THAT(ChooseAdmissions({{4, 0}}, 6, 3, 8).admitted, IsEmpty());
   EXPECT_THAT(ChooseAdmissions({{4, 0}}, 7, 3, 8).admitted, ElementsAre(0));
 }
 
-TEST(ChooseAdmissions, WhatNeedsEveryPageIsAdmittedWhenNothingRuns) {
+TEST(ChooseAdmissions, AdmitsASequenceThatNeedsAllPagesIfNoneIsRunning) {
   EXPECT_THAT(ChooseAdmissions({{6, 0}}, 6, 0, 8).admitted, ElementsAre(0));
 }
 
-TEST(ChooseAdmissions, ASmallerOnePassesOneThatDoesNotFit) {
+TEST(ChooseAdmissions, ASmallerSequenceBypassesOneThatDoesNotFit) {
   const Admissions admissions = ChooseAdmissions({{9, 0}, {2, 0}, {9, 0}, {2, 0}}, 8, 0, 8);
 
   EXPECT_THAT(admissions.admitted, ElementsAre(1, 3));
   EXPECT_THAT(admissions.newly_bypassed, ElementsAre(2, 0, 1, 0));
 }
 
-TEST(ChooseAdmissions, NobodyPassesOneThatWasPassedTooOften) {
+TEST(ChooseAdmissions, NoSequenceBypassesOneAtTheBypassLimit) {
   EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesBypassed}, {2, 0}}, 8, 0, 8).admitted, IsEmpty());
   EXPECT_THAT(ChooseAdmissions({{9, kMaxTimesBypassed - 1}, {2, 0}, {2, 0}}, 8, 0, 8).admitted,
               ElementsAre(1));
@@ -59,19 +59,19 @@ TEST(ChooseAdmissions, NobodyPassesOneThatWasPassedTooOften) {
               ElementsAre(0));
 }
 
-TEST(SplitBudget, TheFirstRowsGetAllTheyWant) {
+TEST(SplitBudget, GrantsRequestsInOrderWhileTheBudgetLasts) {
   EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 9), ElementsAre(1, 1, 5, 2));
   EXPECT_THAT(SplitBudget({1, 1, 5, 5}, 2), ElementsAre(1, 1, 0, 0));
   EXPECT_THAT(SplitBudget({3}, 8), ElementsAre(3));
   EXPECT_THAT(SplitBudget({}, 8), IsEmpty());
 }
 
-TEST(IsWorthWaiting, WhenItSparesHalfOfTheWork) {
+TEST(IsWorthWaiting, IfItSavesAtLeastHalfOfThePrefill) {
   EXPECT_TRUE(IsWorthWaiting(0, 50, 100));
   EXPECT_FALSE(IsWorthWaiting(0, 49, 100));
   EXPECT_TRUE(IsWorthWaiting(80, 90, 100));
   EXPECT_FALSE(IsWorthWaiting(80, 89, 100));
-  EXPECT_FALSE(IsWorthWaiting(0, 0, 1)) << "there is nothing to spare";
+  EXPECT_FALSE(IsWorthWaiting(0, 0, 1)) << "nothing can be saved";
 }
 
 }  // namespace

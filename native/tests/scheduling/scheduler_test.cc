@@ -24,15 +24,15 @@ class SchedulerTest : public ::testing::Test {
   Sequence* Add(int64_t prompt_tokens) {
     SequenceOptions options;
     options.seed = 0;
-    owned_.push_back(std::make_unique<Sequence>(
+    sequences_.push_back(std::make_unique<Sequence>(
         std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1), options, 100, &vocabulary_));
-    owned_.back()->id = static_cast<int64_t>(owned_.size());
-    owned_.back()->cache_id = owned_.back()->id;
-    scheduler_.Add(owned_.back().get());
-    return owned_.back().get();
+    sequences_.back()->id = static_cast<int64_t>(sequences_.size());
+    sequences_.back()->cache_id = sequences_.back()->id;
+    scheduler_.Add(sequences_.back().get());
+    return sequences_.back().get();
   }
 
-  /*! \brief One step whose model gives every sequence that asks one token. */
+  /*! \brief Run one step; every row that needs logits gets a token. */
   StepPlan Step() {
     StepPlan plan = scheduler_.Plan();
     scheduler_.ApplyPlan(plan);
@@ -50,11 +50,11 @@ class SchedulerTest : public ::testing::Test {
   }
 
   Vocabulary vocabulary_;
-  std::vector<std::unique_ptr<Sequence>> owned_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
   Scheduler scheduler_;
 };
 
-TEST_F(SchedulerTest, ALongPromptIsComputedInChunks) {
+TEST_F(SchedulerTest, ALongPromptIsPrefilledInChunks) {
   Sequence* sequence = Add(14);
 
   EXPECT_THAT(Tokens(Step()), ElementsAre(6));
@@ -67,7 +67,7 @@ TEST_F(SchedulerTest, ALongPromptIsComputedInChunks) {
   EXPECT_TRUE(sequence->is_decoding());
 }
 
-TEST_F(SchedulerTest, DecodesGoFirstAndPrefillsGetTheRest) {
+TEST_F(SchedulerTest, DecodesComeFirstAndPrefillsGetTheRest) {
   Add(2);
   Step();
   Sequence* prefill = Add(20);
@@ -81,25 +81,25 @@ TEST_F(SchedulerTest, DecodesGoFirstAndPrefillsGetTheRest) {
   EXPECT_EQ(plan.prefill_tokens, 5);
 }
 
-class AlonePrefills : public SchedulerTest {
+class SeparatePrefillTest : public SchedulerTest {
  protected:
-  AlonePrefills() : SchedulerTest(true) {}
+  SeparatePrefillTest() : SchedulerTest(true) {}
 };
 
-TEST_F(AlonePrefills, ComeBeforeDecodes) {
+TEST_F(SeparatePrefillTest, PrefillsComeBeforeDecodes) {
   Sequence* first = Add(2);
   Step();
   Sequence* second = Add(9);
 
-  const StepPlan whole = Step();
-  const StepPlan rest = Step();
+  const StepPlan first_chunk = Step();
+  const StepPlan last_chunk = Step();
   const StepPlan decodes = Step();
 
-  EXPECT_THAT(Tokens(whole), ElementsAre(6));
-  EXPECT_EQ(whole.rows[0].sequence, second);
-  EXPECT_EQ(whole.decode_tokens, 0);
-  EXPECT_EQ(whole.prefill_tokens, 6);
-  EXPECT_THAT(Tokens(rest), ElementsAre(3));
+  EXPECT_THAT(Tokens(first_chunk), ElementsAre(6));
+  EXPECT_EQ(first_chunk.rows[0].sequence, second);
+  EXPECT_EQ(first_chunk.decode_tokens, 0);
+  EXPECT_EQ(first_chunk.prefill_tokens, 6);
+  EXPECT_THAT(Tokens(last_chunk), ElementsAre(3));
   EXPECT_THAT(Tokens(decodes), ElementsAre(1, 1));
   EXPECT_EQ(decodes.rows[0].sequence, first);
   EXPECT_EQ(decodes.decode_tokens, 2);
@@ -116,7 +116,7 @@ TEST_F(SchedulerTest, PlanningChangesNothing) {
   EXPECT_EQ(scheduler_.pages().free_pages(), 8);
 }
 
-TEST_F(SchedulerTest, AdmissionReservesThePagesOfTheWholePrompt) {
+TEST_F(SchedulerTest, AdmissionReservesThePagesOfTheEntirePrompt) {
   Sequence* sequence = Add(14);
 
   Step();
@@ -125,7 +125,7 @@ TEST_F(SchedulerTest, AdmissionReservesThePagesOfTheWholePrompt) {
   EXPECT_EQ(scheduler_.pages().free_pages(), 4);
 }
 
-TEST_F(SchedulerTest, TheLatestArrivalIsPreemptedAndWaitsInFrontOfTheQueue) {
+TEST_F(SchedulerTest, TheLatestArrivalIsPreemptedAndWaitsAtTheFrontOfTheQueue) {
   Sequence* first = Add(15);
   Sequence* second = Add(12);
   Sequence* third = Add(30);
@@ -143,7 +143,7 @@ TEST_F(SchedulerTest, TheLatestArrivalIsPreemptedAndWaitsInFrontOfTheQueue) {
   EXPECT_GT(second->num_completion_tokens(), 0);
 }
 
-TEST_F(SchedulerTest, NobodyIsAdmittedIntoPagesThatWereJustTakenFromAnother) {
+TEST_F(SchedulerTest, NoSequenceIsAdmittedInAStepWithPreemptions) {
   Add(15);
   Add(12);
   while (scheduler_.Plan().preempted.empty()) Step();
@@ -156,7 +156,7 @@ TEST_F(SchedulerTest, NobodyIsAdmittedIntoPagesThatWereJustTakenFromAnother) {
   EXPECT_GT(scheduler_.pages().free_pages(), 1);
 }
 
-TEST_F(SchedulerTest, TheFreePageForARunningSequenceIsBeyondTheOneItTakesNow) {
+TEST_F(SchedulerTest, AdmissionLeavesAFreePagePerRunningSequenceAfterItsNextStep) {
   Add(16);
   for (int i = 0; i < 3; ++i) Step();
   ASSERT_EQ(scheduler_.pages().free_pages(), 4);
@@ -165,24 +165,24 @@ TEST_F(SchedulerTest, TheFreePageForARunningSequenceIsBeyondTheOneItTakesNow) {
   EXPECT_THAT(scheduler_.Plan().admitted, IsEmpty());
 }
 
-TEST_F(SchedulerTest, PrefillsShareTheStepInTheOrderOfArrival) {
+TEST_F(SchedulerTest, PrefillsGetTokensInTheOrderOfArrival) {
   Sequence* first = Add(17);
-  Sequence* passed = Add(20);
-  Sequence* passing = Add(8);
+  Sequence* bypassed = Add(20);
+  Sequence* bypassing = Add(8);
   Step();
-  ASSERT_THAT(scheduler_.running(), ElementsAre(first, passing));
+  ASSERT_THAT(scheduler_.running(), ElementsAre(first, bypassing));
   scheduler_.Remove(first);
 
   const StepPlan plan = Step();
 
   ASSERT_EQ(plan.admitted.size(), 1u);
-  EXPECT_EQ(plan.admitted[0].sequence, passed);
+  EXPECT_EQ(plan.admitted[0].sequence, bypassed);
   ASSERT_EQ(plan.rows.size(), 1u);
-  EXPECT_EQ(plan.rows[0].sequence, passed);
+  EXPECT_EQ(plan.rows[0].sequence, bypassed);
   EXPECT_EQ(plan.rows[0].num_tokens, 6);
 }
 
-TEST_F(SchedulerTest, APreemptedSequenceRecomputesItsTokensAndDecodesOn) {
+TEST_F(SchedulerTest, APreemptedSequenceRecomputesItsTokensAndContinues) {
   Sequence* sequence = Add(3);
   Step();
   sequence->num_computed = 0;
@@ -194,10 +194,10 @@ TEST_F(SchedulerTest, APreemptedSequenceRecomputesItsTokensAndDecodesOn) {
   EXPECT_TRUE(plan.rows[0].needs_logits);
 }
 
-TEST_F(SchedulerTest, MoreRowsThanTokensAreNeverAdmitted) {
-  Scheduler narrow({.total_pages = 8, .page_size = 4, .max_batch_size = 3, .step_token_budget = 2});
+TEST_F(SchedulerTest, NeverRunsMoreSequencesThanTheTokenBudget) {
+  Scheduler small({.total_pages = 8, .page_size = 4, .max_batch_size = 3, .step_token_budget = 2});
 
-  EXPECT_EQ(narrow.max_running(), 2);
+  EXPECT_EQ(small.max_running(), 2);
   EXPECT_EQ(scheduler_.max_running(), 3);
 }
 
@@ -213,17 +213,17 @@ TEST_F(SchedulerTest, RemovingASequenceFreesItsPages) {
   EXPECT_THROW(scheduler_.Remove(running), std::logic_error);
 }
 
-/*! \brief A scheduler that keeps what ends; its prompts are given token by token. */
+/*! \brief A scheduler with a prefix cache, with explicit prompts. */
 class CachingSchedulerTest : public ::testing::Test {
  protected:
   Sequence* Add(std::vector<int32_t> prompt) {
     SequenceOptions options;
     options.seed = 0;
-    owned_.push_back(std::make_unique<Sequence>(std::move(prompt), options, 100, &vocabulary_));
-    owned_.back()->id = static_cast<int64_t>(owned_.size());
-    owned_.back()->cache_id = owned_.back()->id;
-    scheduler_.Add(owned_.back().get());
-    return owned_.back().get();
+    sequences_.push_back(std::make_unique<Sequence>(std::move(prompt), options, 100, &vocabulary_));
+    sequences_.back()->id = static_cast<int64_t>(sequences_.size());
+    sequences_.back()->cache_id = sequences_.back()->id;
+    scheduler_.Add(sequences_.back().get());
+    return sequences_.back().get();
   }
 
   StepPlan Step() {
@@ -238,8 +238,8 @@ class CachingSchedulerTest : public ::testing::Test {
     return plan;
   }
 
-  /*! \brief An ended sequence of so many tokens, beginning with `first`. */
-  Sequence* Keep(int32_t first, size_t num_tokens) {
+  /*! \brief Recycle a sequence of `num_tokens` tokens that starts with `first`. */
+  Sequence* AddRecycled(int32_t first, size_t num_tokens) {
     std::vector<int32_t> prompt(num_tokens, 1);
     prompt[0] = first;
     Sequence* sequence = Add(std::move(prompt));
@@ -248,15 +248,15 @@ class CachingSchedulerTest : public ::testing::Test {
     return sequence;
   }
 
-  static std::vector<int32_t> Prompt(int32_t first, size_t num_tokens, size_t num_others) {
+  static std::vector<int32_t> Prompt(int32_t first, size_t num_tokens, size_t num_new) {
     std::vector<int32_t> prompt(num_tokens, 1);
     prompt[0] = first;
-    prompt.insert(prompt.end(), num_others, 2);
+    prompt.insert(prompt.end(), num_new, 2);
     return prompt;
   }
 
   Vocabulary vocabulary_;
-  std::vector<std::unique_ptr<Sequence>> owned_;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
   Scheduler scheduler_{{.total_pages = 8,
                         .page_size = 4,
                         .max_batch_size = 4,
@@ -264,34 +264,34 @@ class CachingSchedulerTest : public ::testing::Test {
                         .max_recycling = -1}};
 };
 
-TEST_F(CachingSchedulerTest, WhatIsKeptIsAvailable) {
-  const Sequence* kept = Keep(7, 6);
+TEST_F(CachingSchedulerTest, PagesOfRecyclingEntriesAreAvailable) {
+  const Sequence* recycled = AddRecycled(7, 6);
 
   EXPECT_EQ(scheduler_.pages().free_pages(), 6);
   EXPECT_EQ(scheduler_.available_pages(), 8);
-  EXPECT_THAT(scheduler_.EvictAll(), ElementsAre(kept->id));
+  EXPECT_THAT(scheduler_.EvictAll(), ElementsAre(recycled->id));
   EXPECT_EQ(scheduler_.pages().free_pages(), 8);
 }
 
-TEST_F(CachingSchedulerTest, APromptForksFromTheLongestBeginningAndComputesTheRest) {
-  Keep(7, 3);
-  const Sequence* kept = Keep(8, 6);
+TEST_F(CachingSchedulerTest, APromptForksFromTheLongestPrefixAndComputesTheRest) {
+  AddRecycled(7, 3);
+  const Sequence* recycled = AddRecycled(8, 6);
   Sequence* sequence = Add(Prompt(8, 6, 3));
 
   const StepPlan plan = Step();
 
   ASSERT_EQ(plan.admitted.size(), 1u);
-  EXPECT_EQ(plan.admitted[0].prefix.id, kept->id);
+  EXPECT_EQ(plan.admitted[0].prefix.id, recycled->id);
   EXPECT_EQ(plan.admitted[0].prefix.num_tokens, 6);
   EXPECT_EQ(plan.rows[0].num_tokens, 3);
   EXPECT_EQ(sequence->num_cached, 6);
   EXPECT_THAT(plan.evicted, IsEmpty());
 }
 
-TEST_F(CachingSchedulerTest, TheLeastRecentlyUsedGivesWayAndTheSourceLast) {
-  const Sequence* source = Keep(7, 6);
-  const Sequence* older = Keep(8, 6);
-  const Sequence* newer = Keep(9, 6);
+TEST_F(CachingSchedulerTest, EvictsTheLeastRecentlyUsedEntryAndForkSourcesLast) {
+  const Sequence* source = AddRecycled(7, 6);
+  const Sequence* older = AddRecycled(8, 6);
+  const Sequence* newer = AddRecycled(9, 6);
   Add(Prompt(7, 6, 8));
 
   const StepPlan plan = Step();
@@ -301,8 +301,8 @@ TEST_F(CachingSchedulerTest, TheLeastRecentlyUsedGivesWayAndTheSourceLast) {
   EXPECT_THAT(scheduler_.prefix_cache().eviction_order(), ElementsAre(newer->id, source->id));
 }
 
-TEST_F(CachingSchedulerTest, ASourceThatIsEvictedIsForkedAtTheEndOfAPage) {
-  const Sequence* source = Keep(7, 6);
+TEST_F(CachingSchedulerTest, AnEvictedForkSourceIsForkedAtAPageBoundary) {
+  const Sequence* source = AddRecycled(7, 6);
   Add(Prompt(7, 6, 24));
 
   const StepPlan plan = Step();
@@ -313,8 +313,8 @@ TEST_F(CachingSchedulerTest, ASourceThatIsEvictedIsForkedAtTheEndOfAPage) {
   EXPECT_EQ(scheduler_.pages().free_pages(), 0);
 }
 
-TEST_F(CachingSchedulerTest, ARunningSequenceIsNotPreemptedWhileThereIsSomethingToEvict) {
-  const Sequence* kept = Keep(7, 10);
+TEST_F(CachingSchedulerTest, EvictsCacheEntriesBeforeItPreempts) {
+  const Sequence* recycled = AddRecycled(7, 10);
   Add(Prompt(8, 11, 0));
   Add(Prompt(9, 8, 0));
   std::vector<int64_t> evicted;
@@ -324,31 +324,31 @@ TEST_F(CachingSchedulerTest, ARunningSequenceIsNotPreemptedWhileThereIsSomething
     EXPECT_THAT(plan.preempted, IsEmpty());
   }
 
-  EXPECT_THAT(evicted, ElementsAre(kept->id));
+  EXPECT_THAT(evicted, ElementsAre(recycled->id));
 }
 
-TEST_F(CachingSchedulerTest, WhoWaitsForACommonBeginningDoesNotCountAsPassing) {
+TEST_F(CachingSchedulerTest, ASequenceThatWaitsForACommonPrefixBypassesNobody) {
   Sequence* first = Add(Prompt(7, 6, 0));
   Sequence* big = Add(Prompt(8, 30, 0));
-  Sequence* same = Add(Prompt(7, 6, 1));
+  Sequence* waiting = Add(Prompt(7, 6, 1));
 
   const StepPlan plan = Step();
 
   ASSERT_EQ(plan.admitted.size(), 1u);
   EXPECT_EQ(plan.admitted[0].sequence, first);
   EXPECT_EQ(big->times_bypassed, 0);
-  EXPECT_THAT(scheduler_.waiting(), ElementsAre(big, same));
+  EXPECT_THAT(scheduler_.waiting(), ElementsAre(big, waiting));
   EXPECT_EQ(Step().admitted[0].prefix.num_tokens, 6);
 }
 
-TEST_F(CachingSchedulerTest, ASequenceThatComputedNothingIsNotKept) {
+TEST_F(CachingSchedulerTest, ASequenceWithoutComputedTokensIsNotRecycled) {
   Sequence* sequence = Add({1, 2, 3});
 
   EXPECT_THAT(scheduler_.Recycle(sequence), ElementsAre(sequence->id));
   EXPECT_EQ(scheduler_.prefix_cache().num_recycling(), 0);
 }
 
-TEST(PageBudget, RefusesToLendWhatItDoesNotHave) {
+TEST(PageBudget, RejectsReservationsBeyondTheFreePages) {
   PageBudget pages(4, 16);
   pages.Reserve(3);
 
@@ -357,7 +357,7 @@ TEST(PageBudget, RefusesToLendWhatItDoesNotHave) {
   EXPECT_THROW(pages.Release(4), std::logic_error);
 }
 
-TEST(PageBudget, CountsBegunPages) {
+TEST(PageBudget, RoundsUpToFullPages) {
   const PageBudget pages(4, 16);
 
   EXPECT_EQ(pages.PagesFor(0), 0);

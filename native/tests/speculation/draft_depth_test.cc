@@ -5,7 +5,7 @@
 namespace aiomlc {
 namespace {
 
-TEST(DraftDepth, GrowsWhileWholeDraftsAreRight) {
+TEST(DraftDepth, GrowsWhileEntireDraftsAreAccepted) {
   DraftDepth depth(0, {});
   int64_t before = depth.depth();
   while (depth.depth() < DraftPolicy().max_depth) {
@@ -17,33 +17,33 @@ TEST(DraftDepth, GrowsWhileWholeDraftsAreRight) {
   EXPECT_EQ(depth.depth(), DraftPolicy().max_depth);
 }
 
-TEST(DraftDepth, AShortDraftThatWasRightDoesNotMakeTheNextOneShorter) {
+TEST(DraftDepth, AnAcceptedShortDraftDoesNotReduceTheDepth) {
   DraftDepth depth(0, {});
   depth.RecordVerification(6, 6);
   depth.RecordVerification(1, 1);
   EXPECT_EQ(depth.depth(), 12);
 }
 
-TEST(DraftDepth, FollowsWhatWasRight) {
+TEST(DraftDepth, FollowsTheAcceptedTokens) {
   DraftDepth depth(0, {});
   depth.RecordVerification(8, 2);
   EXPECT_EQ(depth.depth(), 3);
 }
 
-TEST(DraftDepth, WhereNothingIsRightItGuessesLessThanOneTokenInFifty) {
+TEST(DraftDepth, ProposesLessThanOneTokenInFiftyStepsIfAllAreRejected) {
   DraftDepth depth(0, {});
-  int64_t guessed = 0;
+  int64_t num_proposed = 0;
   for (int step = 0; step < 1000; ++step) {
     const int64_t proposed = depth.depth();
     depth.AdvanceStep();
     if (proposed > 0) depth.RecordVerification(proposed, 0);
-    guessed += proposed;
+    num_proposed += proposed;
   }
-  EXPECT_GT(guessed, 0);
-  EXPECT_LT(guessed, 20);
+  EXPECT_GT(num_proposed, 0);
+  EXPECT_LT(num_proposed, 20);
 }
 
-TEST(DraftDepth, OneRightGuessEndsLongPauses) {
+TEST(DraftDepth, OneAcceptedTokenEndsLongPauses) {
   DraftDepth depth(0, {});
   const auto pause = [&] {
     depth.RecordVerification(1, 0);
@@ -59,7 +59,7 @@ TEST(DraftDepth, OneRightGuessEndsLongPauses) {
   EXPECT_EQ(pause(), DraftPolicy().first_pause);
 }
 
-TEST(DraftDepth, TheFirstWrongDraftMayBeForgiven) {
+TEST(DraftDepth, AFirstPauseOfZeroIgnoresTheFirstRejection) {
   DraftDepth depth(0, {.first_pause = 0});
   depth.RecordVerification(3, 0);
   EXPECT_EQ(depth.depth(), 1);
@@ -69,7 +69,7 @@ TEST(DraftDepth, TheFirstWrongDraftMayBeForgiven) {
   EXPECT_EQ(depth.depth(), 1);
 }
 
-TEST(DraftDepth, AFixedDepthStays) {
+TEST(DraftDepth, AFixedDepthNeverChanges) {
   DraftDepth depth(5, {});
   depth.RecordVerification(5, 0);
   EXPECT_EQ(depth.depth(), 5);

@@ -26,17 +26,17 @@ class ModelDrafterTest : public ::testing::Test {
     return sequence;
   }
 
-  static Tokens Guess(ModelDrafter* drafter, Sequence* sequence, int64_t max_tokens) {
+  static Tokens Draft(ModelDrafter* drafter, Sequence* sequence, int64_t max_tokens) {
     sequence->draft_ids.clear();
     drafter->Propose({{sequence, max_tokens}});
     return sequence->draft_ids;
   }
 
-  /*! \brief What a drafter guesses that sees the sequence for the first time. */
-  static Tokens GuessAnew(Sequence* sequence, int64_t max_tokens) {
+  /*! \brief Draft with a new drafter, which has no cached tokens. */
+  static Tokens DraftWithoutCache(Sequence* sequence, int64_t max_tokens) {
     FakeModel model({.prefill_chunk_size = 64});
     ModelDrafter drafter(&model, 64);
-    return Guess(&drafter, sequence, max_tokens);
+    return Draft(&drafter, sequence, max_tokens);
   }
 
   Vocabulary vocabulary_;
@@ -44,16 +44,16 @@ class ModelDrafterTest : public ::testing::Test {
   ModelDrafter drafter_{&model_, 64};
 };
 
-TEST_F(ModelDrafterTest, WhatWasGuessedBeforeChangesNoGuess) {
+TEST_F(ModelDrafterTest, DraftsDoNotDependOnPreviousDrafts) {
   std::mt19937 random(2);
   Sequence sequence = MakeSequence({1, 2, 3});
   while (sequence.num_tokens() < 40) {
     const int64_t depth = 1 + static_cast<int64_t>(random() % 6);
-    const Tokens draft = Guess(&drafter_, &sequence, depth);
+    const Tokens draft = Draft(&drafter_, &sequence, depth);
     ASSERT_EQ(draft.size(), static_cast<size_t>(depth));
-    EXPECT_EQ(draft, GuessAnew(&sequence, depth)) << "at " << sequence.num_tokens();
+    EXPECT_EQ(draft, DraftWithoutCache(&sequence, depth)) << "at " << sequence.num_tokens();
     const size_t accepted = random() % (draft.size() + 1);
-    // Sometimes the token after those that were verified is what had been guessed, too.
+    // Sometimes the token after the accepted ones equals the draft token.
     const int32_t last = accepted < draft.size() && random() % 2 == 0
                              ? draft[accepted]
                              : static_cast<int32_t>(random() % 32);
@@ -65,22 +65,22 @@ TEST_F(ModelDrafterTest, WhatWasGuessedBeforeChangesNoGuess) {
   }
 }
 
-TEST_F(ModelDrafterTest, AStepThatCameToNothingGetsTheSameGuess) {
+TEST_F(ModelDrafterTest, AStepWithoutProgressGetsTheSameDraft) {
   Sequence sequence = MakeSequence({1, 2, 3, 4});
   for (int64_t depth : {1, 4}) {
-    const Tokens draft = Guess(&drafter_, &sequence, depth);
-    EXPECT_THAT(Guess(&drafter_, &sequence, depth), ElementsAreArray(draft));
+    const Tokens draft = Draft(&drafter_, &sequence, depth);
+    EXPECT_THAT(Draft(&drafter_, &sequence, depth), ElementsAreArray(draft));
   }
 }
 
-TEST_F(ModelDrafterTest, NoGuessIsMadeWhereThereIsNoRoom) {
+TEST_F(ModelDrafterTest, ProposesNothingWithoutPagesOrContext) {
   FakeModel small({.context_window = 10, .num_pages = 2});
   ModelDrafter drafter(&small, 64);
   Sequence sequence = MakeSequence({1, 2, 3, 4, 5, 6, 7});
-  EXPECT_EQ(Guess(&drafter, &sequence, 2).size(), 2u) << "the last guess is never read";
-  EXPECT_THAT(Guess(&drafter, &sequence, 3), IsEmpty()) << "the third page";
+  EXPECT_EQ(Draft(&drafter, &sequence, 2).size(), 2u) << "the last draft token needs no cache slot";
+  EXPECT_THAT(Draft(&drafter, &sequence, 3), IsEmpty()) << "there is no third page";
   sequence.token_ids.assign(11, 1);
-  EXPECT_THAT(Guess(&drafter, &sequence, 1), IsEmpty()) << "the context";
+  EXPECT_THAT(Draft(&drafter, &sequence, 1), IsEmpty()) << "the context is full";
   drafter.Remove(sequence.id);
   EXPECT_EQ(small.pages_in_use(), 0);
   drafter.Remove(sequence.id);

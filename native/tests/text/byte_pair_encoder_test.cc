@@ -7,7 +7,7 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief The bytes a to d are tokens 0 to 3, other bytes have none. */
+/*! \brief The letters a to d are tokens 0 to 3; other bytes have no token. */
 std::array<int32_t, 256> FourLetters() {
   std::array<int32_t, 256> bytes;
   bytes.fill(-1);
@@ -17,23 +17,24 @@ std::array<int32_t, 256> FourLetters() {
 
 const std::vector<Merge> kMerges = {{1, 2, 4}, {0, 1, 5}, {4, 3, 6}, {0, 4, 7}, {5, 6, 8}};
 
-/*! \brief The definition: again and again the pair with the best rank, the first of equals. */
+/*! \brief The definition: repeatedly merge the first pair with the best rank. */
 std::vector<int32_t> EncodeByDefinition(const std::string& text) {
   std::vector<int32_t> ids;
   for (char letter : text) ids.push_back(letter - 'a');
   while (true) {
     size_t best_rank = kMerges.size();
-    size_t best_at = 0;
-    for (size_t at = 0; at + 1 < ids.size(); ++at) {
+    size_t best_position = 0;
+    for (size_t position = 0; position + 1 < ids.size(); ++position) {
       for (size_t rank = 0; rank < best_rank; ++rank) {
-        if (kMerges[rank].left != ids[at] || kMerges[rank].right != ids[at + 1]) continue;
+        if (kMerges[rank].left != ids[position] || kMerges[rank].right != ids[position + 1])
+          continue;
         best_rank = rank;
-        best_at = at;
+        best_position = position;
       }
     }
     if (best_rank == kMerges.size()) return ids;
-    ids[best_at] = kMerges[best_rank].merged;
-    ids.erase(ids.begin() + static_cast<int64_t>(best_at) + 1);
+    ids[best_position] = kMerges[best_rank].merged;
+    ids.erase(ids.begin() + static_cast<int64_t>(best_position) + 1);
   }
 }
 
@@ -45,7 +46,7 @@ TEST(BytePairEncoder, MergesTheBestPairFirst) {
   EXPECT_EQ(encoder.Encode(""), (std::vector<int32_t>{}));
 }
 
-TEST(BytePairEncoder, IsWhatItsDefinitionSays) {
+TEST(BytePairEncoder, MatchesTheDefinition) {
   const BytePairEncoder encoder(kMerges, {}, FourLetters());
   std::mt19937 random(5);
 
@@ -56,7 +57,7 @@ TEST(BytePairEncoder, IsWhatItsDefinitionSays) {
   }
 }
 
-TEST(BytePairEncoder, TakesCharactersBeforeBytes) {
+TEST(BytePairEncoder, PrefersCharactersToBytes) {
   std::array<int32_t, 256> bytes;
   for (int32_t i = 0; i < 256; ++i) bytes[static_cast<size_t>(i)] = 100 + i;
   const BytePairEncoder encoder({{0, 1, 2}}, {{"é", 0}, {"x", 1}}, bytes);
@@ -65,7 +66,7 @@ TEST(BytePairEncoder, TakesCharactersBeforeBytes) {
   EXPECT_EQ(encoder.Encode("è"), (std::vector<int32_t>{100 + 0xC3, 100 + 0xA8}));
 }
 
-TEST(BytePairEncoder, TakesBrokenCharactersAsBytes) {
+TEST(BytePairEncoder, SplitsIncompleteCharactersIntoBytes) {
   std::array<int32_t, 256> bytes;
   for (int32_t i = 0; i < 256; ++i) bytes[static_cast<size_t>(i)] = i;
   const BytePairEncoder encoder({}, {}, bytes);

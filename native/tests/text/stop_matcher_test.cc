@@ -13,7 +13,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-/*! \brief The definition, by looking at every position for every stop string. */
+/*! \brief The definition: test every stop string at every position. */
 Outcome Reference(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;
@@ -25,18 +25,18 @@ Outcome Reference(const std::vector<std::string>& stops, const std::string& text
   return {text, false};
 }
 
-Outcome Feed(const std::vector<std::string>& stops, const std::vector<std::string>& pieces) {
+Outcome Feed(const std::vector<std::string>& stops, const std::vector<std::string>& chunks) {
   StopMatcher matcher(stops);
   std::string text;
-  for (const std::string& piece : pieces) {
-    text += matcher.Put(piece);
+  for (const std::string& chunk : chunks) {
+    text += matcher.Put(chunk);
     if (matcher.matched()) break;
   }
   text += matcher.Finish();
   return {text, matcher.matched()};
 }
 
-TEST(StopMatcher, WithoutStopStringsEverythingPassesAtOnce) {
+TEST(StopMatcher, ReleasesAllTextWithoutStopStrings) {
   StopMatcher matcher({});
 
   EXPECT_EQ(matcher.Put("hello"), "hello");
@@ -44,7 +44,7 @@ TEST(StopMatcher, WithoutStopStringsEverythingPassesAtOnce) {
   EXPECT_FALSE(matcher.matched());
 }
 
-TEST(StopMatcher, AStopStringAcrossPiecesIsHeldBackAndCutOff) {
+TEST(StopMatcher, HoldsBackAndCutsAStopStringAcrossChunks) {
   StopMatcher matcher({"STOP"});
 
   EXPECT_EQ(matcher.Put("one S"), "one ");
@@ -54,7 +54,7 @@ TEST(StopMatcher, AStopStringAcrossPiecesIsHeldBackAndCutOff) {
   EXPECT_EQ(matcher.Finish(), "");
 }
 
-TEST(StopMatcher, WhatOnlyLookedLikeAStopStringIsReleased) {
+TEST(StopMatcher, ReleasesAPrefixThatDoesNotBecomeAStopString) {
   StopMatcher matcher({"STOP"});
 
   EXPECT_EQ(matcher.Put("ST"), "");
@@ -64,7 +64,7 @@ TEST(StopMatcher, WhatOnlyLookedLikeAStopStringIsReleased) {
   EXPECT_FALSE(matcher.matched());
 }
 
-TEST(StopMatcher, OnlyTheBytesThatCanStillMatchAreHeldBack) {
+TEST(StopMatcher, HoldsBackOnlyBytesThatCanStillMatch) {
   StopMatcher matcher({"aab"});
 
   EXPECT_EQ(matcher.Put("aaaa"), "aa");
@@ -72,12 +72,12 @@ TEST(StopMatcher, OnlyTheBytesThatCanStillMatchAreHeldBack) {
   EXPECT_TRUE(matcher.matched());
 }
 
-TEST(StopMatcher, TheMatchThatIsCompleteFirstCountsAndThenTheLongest) {
+TEST(StopMatcher, TheFirstMatchToEndWinsAndThenTheLongest) {
   EXPECT_EQ(Feed({"abcd", "bc"}, {"xabcd"}), (Outcome{"xa", true}));
   EXPECT_EQ(Feed({"c", "abc", "bc"}, {"xabc"}), (Outcome{"x", true}));
 }
 
-TEST(StopMatcher, AHeldBackBeginningDoesNotSplitACharacter) {
+TEST(StopMatcher, HoldingBackBytesDoesNotSplitACharacter) {
   StopMatcher matcher({"\xc3\xa9!"});
 
   EXPECT_EQ(matcher.Put("\xc3\xa8"), "\xc3\xa8");
@@ -85,7 +85,7 @@ TEST(StopMatcher, AHeldBackBeginningDoesNotSplitACharacter) {
   EXPECT_EQ(matcher.Put("\xc3\xa9"), "\xc3\xa9");
 }
 
-TEST(StopMatcher, AnyTextInAnyPiecesGivesWhatTheDefinitionGives) {
+TEST(StopMatcher, MatchesTheDefinitionForRandomChunks) {
   std::mt19937 random(1);
   const auto word = [&](size_t size) {
     std::string result;
@@ -96,20 +96,20 @@ TEST(StopMatcher, AnyTextInAnyPiecesGivesWhatTheDefinitionGives) {
   for (int round = 0; round < 20000; ++round) {
     std::vector<std::string> stops;
     for (size_t i = random() % 4; i > 0; --i) stops.push_back(word(1 + random() % 6));
-    std::vector<std::string> pieces;
-    std::string whole;
-    for (size_t i = random() % 8; i > 0; --i) pieces.push_back(word(random() % 5));
-    for (const std::string& piece : pieces) whole += piece;
+    std::vector<std::string> chunks;
+    std::string text;
+    for (size_t i = random() % 8; i > 0; --i) chunks.push_back(word(random() % 5));
+    for (const std::string& chunk : chunks) text += chunk;
 
-    const Outcome expected = Reference(stops, whole);
+    const Outcome expected = Reference(stops, text);
 
-    ASSERT_EQ(Feed(stops, pieces), expected) << whole;
+    ASSERT_EQ(Feed(stops, chunks), expected) << text;
     matches += expected.matched;
   }
   EXPECT_GT(matches, 1000);
 }
 
-TEST(StopMatcher, AStopStringThatMayNotMatchYetIsTextButMayStillBeginALongerOne) {
+TEST(StopMatcher, AStopStringThatMayNotMatchYetCanStartALongerOne) {
   StopMatcher matcher({"ab", "abcd"});
 
   std::string text = matcher.Put("xab", false);

@@ -7,10 +7,10 @@
 namespace aiomlc {
 namespace {
 
-std::string Decode(const std::vector<std::string>& pieces, std::vector<std::string>* deltas) {
-  StreamingDetokenizer detokenizer(&pieces);
+std::string Decode(const std::vector<std::string>& tokens, std::vector<std::string>* deltas) {
+  StreamingDetokenizer detokenizer(&tokens);
   std::string text;
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
     deltas->push_back(detokenizer.Put(static_cast<int32_t>(i)));
     text += deltas->back();
   }
@@ -18,7 +18,7 @@ std::string Decode(const std::vector<std::string>& pieces, std::vector<std::stri
   return text + deltas->back();
 }
 
-std::string DecodeWhole(const std::string& bytes) {
+std::string DecodeAtOnce(const std::string& bytes) {
   std::vector<std::string> deltas;
   return Decode({bytes}, &deltas);
 }
@@ -31,7 +31,7 @@ std::string Replacements(int count) {
   return text;
 }
 
-TEST(StreamingDetokenizer, ACharacterAcrossTokensComesWithItsLastByte) {
+TEST(StreamingDetokenizer, ReturnsACharacterAcrossTokensWithItsLastByte) {
   const Vocabulary vocabulary = {"caf", "\xc3", "\xa9", "!", ""};
   StreamingDetokenizer detokenizer(&vocabulary);
 
@@ -43,7 +43,7 @@ TEST(StreamingDetokenizer, ACharacterAcrossTokensComesWithItsLastByte) {
   EXPECT_EQ(detokenizer.Finish(), "");
 }
 
-TEST(StreamingDetokenizer, AnUnfinishedCharacterBecomesAReplacement) {
+TEST(StreamingDetokenizer, ReplacesAnIncompleteCharacter) {
   const Vocabulary vocabulary = {"\xf0\x9f\x98", "\x80", "x"};
   StreamingDetokenizer detokenizer(&vocabulary);
 
@@ -63,22 +63,22 @@ TEST(StreamingDetokenizer, TokensWithoutBytesHaveNoText) {
 }
 
 // The expected values are those of Python's bytes.decode("utf-8", "replace").
-TEST(StreamingDetokenizer, EveryMaximalSubpartGivesOneReplacement) {
-  EXPECT_EQ(DecodeWhole("\x80"), Replacements(1));
-  EXPECT_EQ(DecodeWhole("\xc0\xaf"), Replacements(2));
-  EXPECT_EQ(DecodeWhole("\xc3("), Replacements(1) + "(");
-  EXPECT_EQ(DecodeWhole("\xe0\x80\xaf"), Replacements(3));
-  EXPECT_EQ(DecodeWhole("\xe2\x82"), Replacements(1));
-  EXPECT_EQ(DecodeWhole("\xe2\x82\xe2\x82\xac"), Replacements(1) + "\xe2\x82\xac");
-  EXPECT_EQ(DecodeWhole("\xed\xa0\x80"), Replacements(3));
-  EXPECT_EQ(DecodeWhole("\xf0\x80\x80\x80"), Replacements(4));
-  EXPECT_EQ(DecodeWhole("\xf0\x90\x80"), Replacements(1));
-  EXPECT_EQ(DecodeWhole("\xf0\x9f\x98\xf0\x9f\x98\x80"), Replacements(1) + "\xf0\x9f\x98\x80");
-  EXPECT_EQ(DecodeWhole("\xf4\x90\x80\x80"), Replacements(4));
-  EXPECT_EQ(DecodeWhole("\xf5\xff"), Replacements(2));
+TEST(StreamingDetokenizer, ReplacesEachMaximalSubpartOnce) {
+  EXPECT_EQ(DecodeAtOnce("\x80"), Replacements(1));
+  EXPECT_EQ(DecodeAtOnce("\xc0\xaf"), Replacements(2));
+  EXPECT_EQ(DecodeAtOnce("\xc3("), Replacements(1) + "(");
+  EXPECT_EQ(DecodeAtOnce("\xe0\x80\xaf"), Replacements(3));
+  EXPECT_EQ(DecodeAtOnce("\xe2\x82"), Replacements(1));
+  EXPECT_EQ(DecodeAtOnce("\xe2\x82\xe2\x82\xac"), Replacements(1) + "\xe2\x82\xac");
+  EXPECT_EQ(DecodeAtOnce("\xed\xa0\x80"), Replacements(3));
+  EXPECT_EQ(DecodeAtOnce("\xf0\x80\x80\x80"), Replacements(4));
+  EXPECT_EQ(DecodeAtOnce("\xf0\x90\x80"), Replacements(1));
+  EXPECT_EQ(DecodeAtOnce("\xf0\x9f\x98\xf0\x9f\x98\x80"), Replacements(1) + "\xf0\x9f\x98\x80");
+  EXPECT_EQ(DecodeAtOnce("\xf4\x90\x80\x80"), Replacements(4));
+  EXPECT_EQ(DecodeAtOnce("\xf5\xff"), Replacements(2));
 }
 
-TEST(StreamingDetokenizer, EveryCodePointPassesUnchanged) {
+TEST(StreamingDetokenizer, KeepsEveryCodePoint) {
   for (uint32_t code = 0; code <= 0x10ffff; code += code < 0x1000 ? 1 : 17) {
     if (code >= 0xd800 && code < 0xe000) continue;
     std::string bytes;
@@ -98,32 +98,32 @@ TEST(StreamingDetokenizer, EveryCodePointPassesUnchanged) {
       put(0x80 | (code >> 6 & 63));
       put(0x80 | (code & 63));
     }
-    ASSERT_EQ(DecodeWhole(bytes), bytes) << code;
+    ASSERT_EQ(DecodeAtOnce(bytes), bytes) << code;
     ASSERT_TRUE(IsUtf8(bytes)) << code;
   }
 }
 
-TEST(StreamingDetokenizer, AnyBytesInAnyPiecesGiveTheTextOfTheWholeAndValidDeltas) {
+TEST(StreamingDetokenizer, RandomTokensGiveValidDeltasAndTheTextOfAllBytes) {
   std::mt19937 random(7);
   const std::string interesting =
       "a\x80\xbf\xc2\xc3\xa9\xe0\xa0\xe2\x82\xac\xed\x9f\xf0\x90\x9f\x98\xf4\x8f\xff";
   for (int round = 0; round < 20000; ++round) {
-    std::vector<std::string> pieces(1);
-    std::string whole;
+    std::vector<std::string> tokens(1);
+    std::string bytes;
     for (size_t i = random() % 12; i > 0; --i) {
       const char byte = interesting[random() % interesting.size()];
-      if (random() % 2 == 0) pieces.emplace_back();
-      pieces.back() += byte;
-      whole += byte;
+      if (random() % 2 == 0) tokens.emplace_back();
+      tokens.back() += byte;
+      bytes += byte;
     }
     std::vector<std::string> deltas;
 
-    ASSERT_EQ(Decode(pieces, &deltas), DecodeWhole(whole));
+    ASSERT_EQ(Decode(tokens, &deltas), DecodeAtOnce(bytes));
     for (const std::string& delta : deltas) ASSERT_TRUE(IsUtf8(delta));
   }
 }
 
-TEST(IsUtf8, TellsTextFromOtherBytes) {
+TEST(IsUtf8, AcceptsOnlyValidUtf8) {
   EXPECT_TRUE(IsUtf8(""));
   EXPECT_TRUE(IsUtf8("caf\xc3\xa9 \xef\xbf\xbd"));
   EXPECT_FALSE(IsUtf8("caf\xc3"));

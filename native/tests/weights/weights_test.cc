@@ -18,17 +18,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/*! \brief A folder that is gone after the test. */
+/*! \brief Provides a temporary directory. */
 class WeightsTest : public testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (fs::temp_directory_path() / "aiomlc_weights_XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
+    directory_ = pattern;
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  void TearDown() override { fs::remove_all(directory_); }
 
-  std::string Path(const std::string& name) const { return folder_ / name; }
+  std::string Path(const std::string& name) const { return directory_ / name; }
 
   template <typename T>
   std::string Write(const std::string& name, const std::vector<T>& values) const {
@@ -43,7 +43,7 @@ class WeightsTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
 
-  fs::path folder_;
+  fs::path directory_;
 };
 
 std::vector<float> RandomFloats(int64_t count) {
@@ -72,7 +72,7 @@ ConversionPlan OneParam(std::string file, ParamPlan param) {
   return plan;
 }
 
-TEST_F(WeightsTest, BlocksMakeTheBytesOfTheWholeMatrix) {
+TEST_F(WeightsTest, PackingInBlocksEqualsPackingTheEntireMatrix) {
   constexpr int64_t kRows = 333;
   constexpr int64_t kCols = 1030;
   const std::vector<float> weights = RandomFloats(kRows * kCols);
@@ -93,7 +93,7 @@ TEST_F(WeightsTest, BlocksMakeTheBytesOfTheWholeMatrix) {
   }
 }
 
-TEST_F(WeightsTest, SlicesOfSeveralFilesAndTypesAreConcatenated) {
+TEST_F(WeightsTest, ConcatenatesSlicesOfSeveralFilesAndTypes) {
   const std::vector<uint16_t> halves = {FloatToHalf(1.5f), FloatToHalf(-0x1p-24f)};
   const std::vector<uint16_t> bfloats = {FloatToBFloat16(3.0f)};
   const std::vector<float> floats = {9.0f, 0.1f};
@@ -122,7 +122,7 @@ TEST_F(WeightsTest, SlicesOfSeveralFilesAndTypesAreConcatenated) {
   EXPECT_EQ(values[3], 0.1f);
 }
 
-TEST_F(WeightsTest, ASourceThatEndsEarlyIsAnErrorWithItsParameter) {
+TEST_F(WeightsTest, ATruncatedSourceIsAnErrorWithItsParameter) {
   const std::string source = Write("source", std::vector<float>(100));
   ThreadPool threads(2);
   Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
@@ -135,7 +135,7 @@ TEST_F(WeightsTest, ASourceThatEndsEarlyIsAnErrorWithItsParameter) {
   EXPECT_FALSE(fs::exists(Path("packed")));
 }
 
-TEST_F(WeightsTest, AValueThatIsNotFiniteIsAnErrorWithItsParameter) {
+TEST_F(WeightsTest, ANonFiniteValueIsAnErrorWithItsParameter) {
   constexpr int64_t kRows = 40;
   constexpr int64_t kCols = 64;
   for (float bad :
@@ -155,7 +155,7 @@ TEST_F(WeightsTest, AValueThatIsNotFiniteIsAnErrorWithItsParameter) {
   }
 }
 
-TEST_F(WeightsTest, AScaleThatIsNotFiniteIsAnError) {
+TEST_F(WeightsTest, ANonFiniteScaleIsAnError) {
   const std::vector<uint32_t> words(16 * 4);
   std::vector<uint16_t> scales(16, FloatToHalf(1.0f));
   scales[3] = 0x7c00;
@@ -184,7 +184,7 @@ TEST_F(WeightsTest, AMissingSourceIsAnError) {
   EXPECT_FALSE(fs::exists(Path("packed")));
 }
 
-TEST_F(WeightsTest, ADestinationThatCannotBeCreatedIsAnError) {
+TEST_F(WeightsTest, AFailureToCreateTheDestinationIsAnError) {
   const std::string source = Write("source", std::vector<float>(512));
   ThreadPool threads(1);
   Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
@@ -195,7 +195,7 @@ TEST_F(WeightsTest, ADestinationThatCannotBeCreatedIsAnError) {
   EXPECT_EQ(conversion.error().path, Path("no/packed"));
 }
 
-/*! \brief Makes writing beyond a size fail, as a full disk does. */
+/*! \brief Makes writes beyond a size fail, like a full disk. */
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : previous_handler_(signal(SIGXFSZ, SIG_IGN)) {
@@ -213,7 +213,7 @@ class FileSizeLimit {
   void (*previous_handler_)(int);
 };
 
-TEST_F(WeightsTest, ADestinationThatCannotBeWrittenIsAnErrorAndIsRemoved) {
+TEST_F(WeightsTest, AFailedWriteIsAnErrorAndRemovesTheDestination) {
   const std::string source = Write("source", std::vector<float>(512));
   ThreadPool threads(1);
   Conversion conversion(OneParam(source, Matrix(WeightFormat::kQ4, 16, 32, SourceType::kF32)));
@@ -242,8 +242,8 @@ TEST_F(WeightsTest, ACancelledConversionLeavesNoFile) {
   EXPECT_FALSE(fs::exists(Path("packed")));
 }
 
-TEST_F(WeightsTest, AConversionIsCancelledWhileItRuns) {
-  // A sparse file of 16 GB: nobody could convert it all in the time of a test.
+TEST_F(WeightsTest, ARunningConversionCanBeCancelled) {
+  // A sparse file of 16 GB, so that the conversion cannot finish before it is cancelled.
   constexpr int64_t kRows = int64_t{1} << 20;
   constexpr int64_t kCols = 4096;
   const std::string source = Write("source", std::vector<float>(1));
@@ -265,7 +265,7 @@ TEST_F(WeightsTest, AConversionIsCancelledWhileItRuns) {
   EXPECT_FALSE(fs::exists(Path("packed")));
 }
 
-TEST_F(WeightsTest, MappedBytesOutliveTheFileName) {
+TEST_F(WeightsTest, TheMappingOutlivesTheFileName) {
   const std::string path = Write("packed", std::vector<float>{1, 2, 3});
   std::string error;
 
@@ -279,14 +279,14 @@ TEST_F(WeightsTest, MappedBytesOutliveTheFileName) {
   EXPECT_EQ(mapping->size(), 12u);
 }
 
-TEST_F(WeightsTest, AFileThatIsTooShortIsNotMapped) {
+TEST_F(WeightsTest, RejectsMappingATooShortFile) {
   const std::string path = Write("packed", std::vector<float>{1, 2, 3});
   std::string error;
 
   EXPECT_EQ(MappedWeights::Open(path, 13, &error), nullptr);
   EXPECT_EQ(error, "file has 12 bytes, expected 13");
   EXPECT_EQ(MappedWeights::Open(path, 0, &error), nullptr);
-  EXPECT_EQ(error, "there is nothing to map");
+  EXPECT_EQ(error, "cannot map 0 bytes");
   EXPECT_EQ(MappedWeights::Open(Path("missing"), 12, &error), nullptr);
   EXPECT_EQ(error, "No such file or directory");
 }

@@ -79,8 +79,8 @@ async def ask_all(engine: AsyncMLCEngine) -> list[str | AiomlcError]:
 @pytest.mark.parametrize(
     ("faults", "cause"),
     [
-        (Faults(fail_at_step=1), "a fault on purpose, at step 1"),
-        (Faults(fail_at_step=9), "a fault on purpose, at step 9"),
+        (Faults(fail_at_step=1), "injected fault at step 1"),
+        (Faults(fail_at_step=9), "injected fault at step 9"),
         (Faults(allocation_fails_at_step=5), "bad_alloc"),
     ],
 )
@@ -114,7 +114,7 @@ async def test_a_model_that_fails_ends_the_scope_with_its_error(make_engine: Mak
         async with make_engine(Faults(fail_at_step=3)) as engine:
             assert isinstance(await ask(engine, 1), EngineDeadError)
 
-    with pytest.raises(EngineDeadError, match="a fault on purpose"):
+    with pytest.raises(EngineDeadError, match="injected fault"):
         await serve()
 
     assert has_native_threads(before)
@@ -158,8 +158,8 @@ def small_draft(tiny_directory: Directory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("faults", "cause"),
     [
-        (Faults(fail_at_step=1), "a fault on purpose, at step 1"),
-        (Faults(fail_at_step=8), "a fault on purpose, at step 8"),
+        (Faults(fail_at_step=1), "injected fault at step 1"),
+        (Faults(fail_at_step=8), "injected fault at step 8"),
         (Faults(allocation_fails_at_step=5), "bad_alloc"),
     ],
 )
@@ -189,7 +189,7 @@ async def test_a_draft_that_fails_ends_the_guessing_and_no_request(
     failures = [event for event in trace["traceEvents"] if event["name"] == "draft failed"]
     assert [event["tid"] for event in failures] == [0]
     (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert "no guesses from now on" in warning
+    assert "speculative decoding is disabled" in warning
     assert cause in warning
     assert reloaded.speculation_failure is None
     assert reloaded.verified_drafts > 0
@@ -292,7 +292,7 @@ async def test_a_grammar_that_cannot_continue_fails_alone(make_engine: MakeEngin
 
         async with create_task_group() as tasks:
             tasks.start_soon(ask_beside)
-            with pytest.raises(RequestFailedError, match="the grammar cannot go on"):
+            with pytest.raises(RequestFailedError, match="the grammar cannot continue"):
                 await engine.chat.completions.create(
                     messages=[{"role": "user", "content": "Hello"}],
                     response_format=DEAD_END,
@@ -324,7 +324,7 @@ def test_the_blocking_engine_has_the_same_faults(
     engine.chat.completions.create(**question, max_tokens=3)
     engine.reload()
 
-    with pytest.raises(EngineDeadError, match="a fault on purpose"):
+    with pytest.raises(EngineDeadError, match="injected fault"):
         engine.chat.completions.create(**question)
 
     engine.terminate()

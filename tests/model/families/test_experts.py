@@ -1,4 +1,4 @@
-"""Mixtures of experts: from every kind of file, and as compiled libraries call their kernel."""
+"""Mixture-of-experts models: every weight format, and the kernel as compiled libraries call it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HIDDEN, INNER, EXPERTS = 48, 32, 5
 
 @pytest.mark.parametrize("architecture", EXPERT_CONFIGS)
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0f32"])
-def test_fused_tensors_of_newer_tools_are_the_same_model(
+def test_fused_expert_tensors_give_the_same_packed_bytes(
     model_cache: Path, tmp_path: Path, architecture: str, quantization: str
 ) -> None:
     config = EngineConfig(quantization=quantization, num_threads=2)
@@ -51,7 +51,7 @@ def test_fused_tensors_of_newer_tools_are_the_same_model(
 
 
 def write_mlc_model(directory: Path, architecture: str) -> None:
-    """The same weights as MLC stores them: 4 bits in three axes, and routers that are not."""
+    """Write the weights in MLC's format: three-axis 4-bit experts, unquantized routers."""
     settings = TINY_CONFIGS[architecture]
     outer = {
         "model_type": settings["model_type"],
@@ -83,11 +83,11 @@ def write_mlc_model(directory: Path, architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", EXPERT_CONFIGS)
-def test_an_mlc_directory_gives_the_bytes_of_quantising(
+def test_an_mlc_directory_gives_the_same_packed_bytes(
     model_cache: Path, tmp_path: Path, architecture: str
 ) -> None:
     packed = []
-    for name in ("hub", "mlc"):
+    for name in ("hf", "mlc"):
         directory = write_model(tmp_path / name, architecture)
         if name == "mlc":
             (directory / "config.json").unlink()
@@ -114,7 +114,9 @@ def matrices() -> tuple[Array, Array]:
 
 @pytest.mark.parametrize("rows", [1, 3, 17])
 @pytest.mark.parametrize("normalize", [0, 1])
-def test_rows_are_the_weighted_sums_of_their_experts(rows: int, normalize: int) -> None:
+def test_the_kernel_computes_the_weighted_sum_of_the_chosen_experts(
+    rows: int, normalize: int
+) -> None:
     gate_up, down = matrices()
     x, logits, out = (
         random(rows, HIDDEN, seed=3),
@@ -125,17 +127,17 @@ def test_rows_are_the_weighted_sums_of_their_experts(rows: int, normalize: int) 
     call("f32", x, logits, pack_f32(gate_up)[0], INNER, pack_f32(down)[0], 2, normalize, out)
 
     for row in range(rows):
-        share = np.exp(logits[row] - logits[row].max())
-        share /= share.sum()
-        chosen = np.argsort(-share)[:2]
-        total = share[chosen].sum() if normalize else 1.0
+        probabilities = np.exp(logits[row] - logits[row].max())
+        probabilities /= probabilities.sum()
+        chosen = np.argsort(-probabilities)[:2]
+        total = probabilities[chosen].sum() if normalize else 1.0
         expected = np.zeros(HIDDEN)
         for expert in chosen:
             both = gate_up.reshape(EXPERTS, 2 * INNER, HIDDEN)[expert] @ x[row]
             gate, up = both[:INNER], both[INNER:]
             gated = gate / (1 + np.exp(-gate)) * up
             result = down.reshape(EXPERTS, HIDDEN, INNER)[expert] @ gated
-            expected += share[expert] / total * result
+            expected += probabilities[expert] / total * result
         np.testing.assert_allclose(out[row], expected, rtol=1e-4, atol=1e-3)
 
 
@@ -154,7 +156,7 @@ def test_rows_are_the_weighted_sums_of_their_experts(rows: int, normalize: int) 
         ({"out": empty(2, 40)}, "out has shape"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(changes: dict[str, object], message: str) -> None:
+def test_mismatched_arguments_are_rejected(changes: dict[str, object], message: str) -> None:
     gate_up, down = matrices()
     arguments: dict[str, object] = {
         "x": empty(2, HIDDEN),

@@ -20,7 +20,7 @@ HEAD_DIM = 16
 HEADS = QUERY_HEADS + 2 * KV_HEADS
 LAYERS = 2
 SCALE = HEAD_DIM**-0.5
-PLAIN = (0.0, 0, 0)  # No soft cap, and the rotation that all layers share.
+PLAIN = (0.0, 0, 0)  # No softcapping, and the RoPE table that all layers share.
 INVERSE_FREQUENCIES = (100.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2))).astype(np.float32)
 VOCABULARY = np.random.default_rng(0).normal(size=(500, HEADS, HEAD_DIM))
 
@@ -39,9 +39,9 @@ def kernel(name: str) -> tvm_ffi.Function:
 
 
 class Cache:
-    """TVM's cache with our kernels; a token's query, key and value are its row in VOCABULARY.
+    """TVM's cache with the CPU kernels. VOCABULARY has the query, key and value of each token.
 
-    The `dtype` "int8" is a cache of 8 bits beside float16, "int8 float32" one beside float32.
+    The dtype "int8" is an 8-bit cache with float16 queries, "int8 float32" with float32 queries.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Cache:
         self._is_8_bit = dtype.startswith("int8")
         row = HEAD_DIM + 4 if self._is_8_bit else HEAD_DIM
         unsupported = kernel("attention_unsupported")
-        self._vocabulary = VOCABULARY.astype(computed(dtype))
+        self._vocabulary = VOCABULARY.astype(compute_dtype(dtype))
         self._stored = (row, "int8" if self._is_8_bit else dtype)
         self._kv = native("vm.builtin.paged_attention_kv_cache_create")(
             tvm_ffi.Shape((16, 16 * pages, 1024, 16, 0, 1024)),
@@ -97,9 +97,9 @@ class Cache:
         native("vm.builtin.kv_state_popn")(self._kv, sequence, count)
 
     def step(self, tokens: Mapping[int, Sequence[int]]) -> dict[int, Array]:
-        """Append tokens to some sequences; the attention output of the last layer, per sequence.
+        """Append tokens to some sequences; return the last layer's attention output of each.
 
-        Layer 1 sees the vocabulary backwards, so that a mix-up of layers shows.
+        Layer 0 uses the vocabulary in reverse, so that a mix-up of layers is detected.
         """
         lengths = [len(new) for new in tokens.values()]
         ids = np.concatenate([np.asarray(new) for new in tokens.values()])
@@ -114,7 +114,7 @@ class Cache:
         return dict(zip(tokens, np.split(output, np.cumsum(lengths)[:-1]), strict=True))
 
     def _attend(self, layer: int, rows: tvm_ffi.Tensor, output: tvm_ffi.Tensor) -> None:
-        # Layer 0 sees everything: one layer's window is none of another's.
+        # Layer 0 has no window: the windows of layers are independent.
         window = (0, 0) if self._window is None or layer == 0 else self._window
         if self._is_8_bit:
             kernel("kv_int8_attention")(self._kv, layer, SCALE, *window, *PLAIN, rows, output)
@@ -135,13 +135,13 @@ class Cache:
         return keys, values
 
 
-def computed(dtype: str) -> str:
-    """The type of queries and output beside a cache of `dtype`."""
+def compute_dtype(dtype: str) -> str:
+    """Return the dtype of queries and outputs for a cache of `dtype`."""
     return {"int8": "float16", "int8 float32": "float32"}.get(dtype, dtype)
 
 
 caches = pytest.mark.parametrize("dtype", ["float16", "int8"])
-# Positions that a row sees, and first ones that it sees besides.
+# Size of the window, and number of attention sinks.
 windows = pytest.mark.parametrize("window", [None, (1, 0), (7, 3), (16, 0), (30, 17), (100, 4)])
 
 
@@ -158,9 +158,9 @@ def rotated(rows: Array) -> Array:
     )
 
 
-def kept(rows: Array, dtype: str) -> Array:
-    """Keys or values as a cache of `dtype` gives them back, in float64."""
-    floats = rows.astype(computed(dtype)).astype(np.float64)
+def as_stored(rows: Array, dtype: str) -> Array:
+    """Return keys or values rounded as a cache of `dtype` stores them, in float64."""
+    floats = rows.astype(compute_dtype(dtype)).astype(np.float64)
     if not dtype.startswith("int8"):
         return floats
 
@@ -169,13 +169,13 @@ def kept(rows: Array, dtype: str) -> Array:
 
 
 def oracle(tokens: Sequence[int], dtype: str, window: tuple[int, int] | None = None) -> Array:
-    """Attention of a whole sequence in float64, on what the cache stores."""
-    rows = VOCABULARY.astype(computed(dtype))[list(tokens)]
+    """Return the attention of a sequence in float64, over the values that the cache stores."""
+    rows = VOCABULARY.astype(compute_dtype(dtype))[list(tokens)]
     queries, keys, values = np.split(rows, [QUERY_HEADS, QUERY_HEADS + KV_HEADS], axis=1)
     group = QUERY_HEADS // KV_HEADS
-    q = rotated(queries).astype(computed(dtype)).astype(np.float64)
-    k = kept(rotated(keys), dtype).repeat(group, axis=1)
-    v = kept(values, dtype).repeat(group, axis=1)
+    q = rotated(queries).astype(compute_dtype(dtype)).astype(np.float64)
+    k = as_stored(rotated(keys), dtype).repeat(group, axis=1)
+    v = as_stored(values, dtype).repeat(group, axis=1)
     scores = np.einsum("qhd,khd->hqk", q, k) * SCALE
     query, key = np.indices(scores.shape[1:])
     hidden = key > query
@@ -187,10 +187,10 @@ def oracle(tokens: Sequence[int], dtype: str, window: tuple[int, int] | None = N
     return np.asarray(np.einsum("hqk,khd->qhd", weights, v))
 
 
-def whole(
+def attend_alone(
     tokens: Sequence[int], dtype: str = "float16", window: tuple[int, int] | None = None
 ) -> Array:
-    """The kernels' output for a sequence that is alone in a fresh cache, in one step."""
+    """Return the output for a sequence that is alone in a new cache, computed in one step."""
     cache = Cache(dtype, window=window)
     cache.add(0)
     return cache.step({0: tokens})[0]
@@ -214,24 +214,24 @@ def chunks_of(tokens: Tokens, sizes: Iterable[int]) -> Iterable[Tokens]:
 @windows
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
-    # A rotated key that is off by a float's last bit may be rounded to the next of the 8 bits.
+    # A key that differs in the last bit of a float may be rounded to the next int8 value.
     [("float16", 3e-3), ("float32", 5e-6), ("int8", 1e-2), ("int8 float32", 1e-2)],
 )
-def test_attention_is_near_the_oracle(
+def test_attention_matches_the_float64_oracle(
     dtype: str, tolerance: float, window: tuple[int, int] | None
 ) -> None:
     tokens = random_tokens(75)
 
-    output = whole(tokens, dtype, window)
+    output = attend_alone(tokens, dtype, window)
 
     np.testing.assert_allclose(output, oracle(tokens, dtype, window), atol=tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "exact"), [("int8", "float16"), ("int8 float32", "float32")])
-def test_eight_bits_cost_less_than_a_hundredth(dtype: str, exact: str) -> None:
+def test_an_8_bit_cache_has_an_error_below_one_percent(dtype: str, exact: str) -> None:
     tokens = random_tokens(300)
 
-    difference = whole(tokens, dtype).astype(np.float64) - oracle(tokens, exact)
+    difference = attend_alone(tokens, dtype).astype(np.float64) - oracle(tokens, exact)
 
     assert np.sqrt(np.mean(difference**2)) < 0.01
     assert np.abs(difference).max() < 0.1
@@ -243,7 +243,7 @@ def test_eight_bits_cost_less_than_a_hundredth(dtype: str, exact: str) -> None:
     "sizes",
     [(1,) * 75, (5, 14, 1, 1, 54), (16, 16, 16, 27), (15, 1, 1, 58), (74, 1), (1, 74), (40, 35)],
 )
-def test_chunks_have_the_bits_of_the_whole(
+def test_chunked_prefill_does_not_change_a_bit(
     dtype: str, sizes: tuple[int, ...], window: tuple[int, int] | None
 ) -> None:
     tokens = random_tokens(75)
@@ -252,21 +252,21 @@ def test_chunks_have_the_bits_of_the_whole(
 
     outputs = [cache.step({0: chunk})[0] for chunk in chunks_of(tokens, sizes)]
 
-    assert same_bits(np.concatenate(outputs), whole(tokens, dtype, window))
+    assert same_bits(np.concatenate(outputs), attend_alone(tokens, dtype, window))
 
 
 @caches
 @pytest.mark.parametrize("window", [None, (600, 5), (30, 0)])
-def test_a_context_of_two_chunks_has_the_bits_of_the_whole(
+def test_a_context_of_two_attention_chunks_does_not_change_a_bit(
     window: tuple[int, int] | None, dtype: str
 ) -> None:
     tokens = random_tokens(1020)
-    expected = whole(tokens, dtype, window)
+    expected = attend_alone(tokens, dtype, window)
     cache = Cache(dtype, window=window)
     cache.add(0)
 
-    sizes = (505, 5, 1, 1, 1, 1, 20, 486)  # A chunk ends after 512 positions.
-    outputs = [cache.step({0: piece})[0] for piece in chunks_of(tokens, sizes)]
+    sizes = (505, 5, 1, 1, 1, 1, 20, 486)  # The kernel's chunks of the context have 512 positions.
+    outputs = [cache.step({0: chunk})[0] for chunk in chunks_of(tokens, sizes)]
     cache.fork(0, 1, 1019)
     forked = cache.step({1: tokens[-1:]})[1]
 
@@ -276,7 +276,7 @@ def test_a_context_of_two_chunks_has_the_bits_of_the_whole(
 
 
 @caches
-def test_a_mixed_batch_has_the_bits_of_each_sequence_alone(dtype: str) -> None:
+def test_other_sequences_in_the_batch_do_not_change_a_bit(dtype: str) -> None:
     sequences = {i: random_tokens(60, seed=i) for i in range(4)}
     cache = Cache(dtype)
     outputs: dict[int, list[Array]] = {i: [] for i in sequences}
@@ -299,12 +299,12 @@ def test_a_mixed_batch_has_the_bits_of_each_sequence_alone(dtype: str) -> None:
             positions[i] += lengths[i]
 
     for i, tokens in sequences.items():
-        assert same_bits(np.concatenate(outputs[i]), whole(tokens[: positions[i]], dtype))
+        assert same_bits(np.concatenate(outputs[i]), attend_alone(tokens[: positions[i]], dtype))
 
 
 @caches
 @pytest.mark.parametrize("position", [1, 5, 16, 17, 32, 36, 37])
-def test_a_fork_has_the_bits_of_a_sequence_of_its_own(position: int, dtype: str) -> None:
+def test_a_fork_equals_an_independent_sequence(position: int, dtype: str) -> None:
     parent = random_tokens(37, seed=2)
     child = parent[:position]
     cache = Cache(dtype)
@@ -319,14 +319,12 @@ def test_a_fork_has_the_bits_of_a_sequence_of_its_own(position: int, dtype: str)
             if i not in new:
                 continue
             history += new[i]
-            assert same_bits(outputs[i], whole(history, dtype)[-len(new[i]) :])
+            assert same_bits(outputs[i], attend_alone(history, dtype)[-len(new[i]) :])
 
 
 @caches
 @pytest.mark.parametrize("shared", [64, 70, 333])
-def test_many_forks_of_a_long_prefix_decode_like_sequences_of_their_own(
-    shared: int, dtype: str
-) -> None:
+def test_many_forks_of_a_long_prefix_equal_independent_sequences(shared: int, dtype: str) -> None:
     prefix = random_tokens(shared, seed=3)
     cache = Cache(dtype)
     cache.add(0)
@@ -341,11 +339,11 @@ def test_many_forks_of_a_long_prefix_decode_like_sequences_of_their_own(
         outputs = cache.step(new)
         for i, output in outputs.items():
             histories[i] += new[i]
-            assert same_bits(output, whole(histories[i], dtype)[-1:])
+            assert same_bits(output, attend_alone(histories[i], dtype)[-1:])
 
 
 @caches
-def test_forks_deeper_than_the_caches_depths_keep_their_bits(dtype: str) -> None:
+def test_deeply_nested_forks_equal_independent_sequences(dtype: str) -> None:
     history = random_tokens(20, seed=4)
     cache = Cache(dtype)
     cache.add(0)
@@ -358,14 +356,14 @@ def test_forks_deeper_than_the_caches_depths_keep_their_bits(dtype: str) -> None
 
         output = cache.step({child: new})[child]
 
-        assert same_bits(output, whole(history, dtype)[-11:])
+        assert same_bits(output, attend_alone(history, dtype)[-11:])
     one = random_tokens(1)
-    assert same_bits(cache.step({11: one})[11], whole(history + one, dtype)[-1:])
+    assert same_bits(cache.step({11: one})[11], attend_alone(history + one, dtype)[-1:])
 
 
 @caches
 @pytest.mark.parametrize("count", [1, 4, 5, 20, 21, 36])
-def test_popped_tokens_leave_no_trace(count: int, dtype: str) -> None:
+def test_popped_tokens_do_not_affect_later_steps(count: int, dtype: str) -> None:
     history = random_tokens(37, seed=5)
     cache = Cache(dtype)
     cache.add(0)
@@ -376,12 +374,12 @@ def test_popped_tokens_leave_no_trace(count: int, dtype: str) -> None:
     for size in (1, 30):
         new = random_tokens(size, seed=6)
         history += new
-        assert same_bits(cache.step({0: new})[0], whole(history, dtype)[-size:])
+        assert same_bits(cache.step({0: new})[0], attend_alone(history, dtype)[-size:])
 
 
 @caches
 @pytest.mark.parametrize("seed", range(8))
-def test_any_history_of_the_cache_has_the_bits_of_the_whole(seed: int, dtype: str) -> None:
+def test_random_cache_operations_do_not_change_a_bit(seed: int, dtype: str) -> None:
     generator = np.random.default_rng(seed)
     window = None if seed < 4 else (int(generator.integers(1, 50)), int(generator.integers(0, 20)))
     cache = Cache(dtype, window=window)
@@ -417,27 +415,27 @@ def test_any_history_of_the_cache_has_the_bits_of_the_whole(seed: int, dtype: st
             }
             for i, output in cache.step(new).items():
                 histories[i] += new[i]
-                assert same_bits(output, whole(histories[i], dtype, window)[-len(new[i]) :])
+                assert same_bits(output, attend_alone(histories[i], dtype, window)[-len(new[i]) :])
 
 
 @pytest.mark.parametrize("window", [(-1, 2), (4, -1)])
-def test_a_window_of_less_than_nothing_is_refused(window: tuple[int, int]) -> None:
+def test_a_negative_window_or_sink_count_is_rejected(window: tuple[int, int]) -> None:
     cache = Cache(window=window)
     cache.add(0)
 
-    with pytest.raises(ValueError, match=f"a window of {window[0]} and {window[1]} sinks"):
+    with pytest.raises(ValueError, match=f"sinks must be >= 0, got {window[0]} and {window[1]}"):
         cache.step({0: [1]})
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ((-1.0, 0, 0), "a soft cap of -1"),
-        ((0.0, -1, 4), "a rotation of 4 floats from -1 on"),
-        ((0.0, 5, HEAD_DIM // 2), "its part would end at"),
+        ((-1.0, 0, 0), "soft_cap must be >= 0, got -1"),
+        ((0.0, -1, 4), "rotation begin and size must be >= 0, got -1 and 4"),
+        ((0.0, 5, HEAD_DIM // 2), "rotation must have at least"),
     ],
 )
-def test_settings_that_a_layer_cannot_have_are_refused(
+def test_invalid_settings_of_a_layer_are_rejected(
     settings: tuple[float, int, int], problem: str
 ) -> None:
     cache = Cache()
@@ -450,7 +448,7 @@ def test_settings_that_a_layer_cannot_have_are_refused(
         kernel("kv_layer_attention")(cache._kv, 0, SCALE, 0, 0, *settings, rows, output)
 
 
-def test_the_cache_holds_rotated_keys_and_plain_values() -> None:
+def test_the_cache_stores_rotated_keys_and_plain_values() -> None:
     tokens = random_tokens(37, seed=7)
     cache = Cache()
     cache.add(0)
@@ -465,7 +463,7 @@ def test_the_cache_holds_rotated_keys_and_plain_values() -> None:
         assert same_bits(values[layer], np.ascontiguousarray(rows[:, QUERY_HEADS + KV_HEADS :]))
 
 
-def test_a_cache_of_eight_bits_holds_the_nearest_of_them() -> None:
+def test_an_8_bit_cache_stores_the_nearest_values() -> None:
     tokens = random_tokens(37, seed=7)
     cache = Cache("int8 float32")
     cache.add(0)
@@ -487,7 +485,7 @@ def test_a_cache_of_eight_bits_holds_the_nearest_of_them() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
-def test_a_key_of_nothing_is_nothing_and_one_that_is_not_finite_shows(value: float) -> None:
+def test_an_8_bit_cache_keeps_zeros_and_propagates_non_finite_values(value: float) -> None:
     cache = Cache("int8")
     cache.add(0)
     cache._vocabulary[:] = value
@@ -497,23 +495,23 @@ def test_a_key_of_nothing_is_nothing_and_one_that_is_not_finite_shows(value: flo
     assert (output == 0).all() if value == 0 else np.isnan(output).all()
 
 
-def test_a_cache_of_eight_bits_is_not_called_by_itself() -> None:
+def test_tvms_own_attention_rejects_an_8_bit_cache() -> None:
     cache = Cache("int8")
     cache.add(0)
     rows = tvm_ffi.from_dlpack(np.zeros((1, HEADS, HEAD_DIM + 4), np.int8))
     output = tvm_ffi.from_dlpack(np.zeros((1, QUERY_HEADS, HEAD_DIM + 4), np.int8))
     native("vm.builtin.kv_state_begin_forward")(cache._kv, tvm_ffi.Shape((0,)), tvm_ffi.Shape((1,)))
 
-    with pytest.raises(ValueError, match="called through kv_int8_attention"):
+    with pytest.raises(ValueError, match="must be called through kv_int8_attention"):
         native("vm.builtin.attention_kv_cache_attention_with_fused_qkv")(
             cache._kv, 0, SCALE, rows, output
         )
 
 
-def test_heads_too_small_for_their_scales_are_refused() -> None:
+def test_heads_too_small_for_an_8_bit_cache_are_rejected() -> None:
     rows = tvm_ffi.from_dlpack(np.zeros((1, HEADS, 2), np.float16))
 
-    with pytest.raises(ValueError, match="too few for a cache of 8 bits"):
+    with pytest.raises(ValueError, match="is too small for an int8 KV cache, got 2"):
         kernel("kv_int8_attention")(Cache("int8")._kv, 0, SCALE, 0, 0, *PLAIN, rows, rows)
 
 
@@ -521,7 +519,7 @@ def test_compacting_copies_slots() -> None:
     pages = np.random.default_rng(0).normal(size=(3, 2, 2, 16, 4)).astype(np.float16)
     expected = pages.copy()
     for target, source in (((0, 5), (2, 1)), ((1, 15), (0, 3))):
-        # The keys of a head lie with their slots side by side.
+        # The keys of a head are stored with the slots as the last axis.
         keys, old_keys = (array[:, 0].reshape(3, 2, 4, 16) for array in (expected, pages))
         keys[target[0], :, :, target[1]] = old_keys[source[0], :, :, source[1]]
         expected[target[0], 1, :, target[1]] = pages[source[0], 1, :, source[1]]
@@ -536,23 +534,23 @@ def test_compacting_copies_slots() -> None:
     assert same_bits(pages, expected)
 
 
-def test_what_the_kernels_cannot_do_says_so() -> None:
+def test_unsupported_kinds_of_attention_raise() -> None:
     with pytest.raises(RuntimeError, match="sliding windows"):
         kernel("attention_unsupported")(1, None, "anything")
 
 
-def test_a_tensor_of_the_wrong_shape_is_refused_with_the_kernels_name() -> None:
+def test_a_tensor_of_the_wrong_shape_is_reported_with_the_kernel() -> None:
     pages = tvm_ffi.from_dlpack(np.zeros((3, 2, 2, 8, 4), np.float16))
 
     with pytest.raises(ValueError, match=r"aiomlc\.cpu\.kv_copy_page: pages has shape"):
         kernel("kv_copy_page")(pages, 0, 1, 1)
 
 
-def test_a_slot_outside_of_the_pages_is_refused() -> None:
+def test_a_slot_outside_of_the_pages_is_rejected() -> None:
     pages = np.zeros((3, 2, 2, 16, 4), np.float16)
     new = tvm_ffi.from_dlpack(np.ones((1, 2, 4), np.float16))
 
-    with pytest.raises(ValueError, match="slot 48 of 48"):
+    with pytest.raises(ValueError, match=r"slot ids must be in \[-1, 48\), got 48"):
         kernel("kv_append")(
             tvm_ffi.from_dlpack(pages), new, new, tvm_ffi.from_dlpack(np.array([48], np.int32))
         )

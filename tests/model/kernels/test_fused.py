@@ -1,4 +1,4 @@
-"""The fused linear layers as compiled libraries call them, against the kernels they stand for."""
+"""The fused linear layers as compiled libraries call them, against the kernels that they fuse."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def normed(rows: int) -> tuple[Array, Array]:
 
 @ROWS
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_norm_and_a_matrix_give_the_bits_of_both(rows: int, dtype: DTypeLike) -> None:
+def test_a_fused_norm_and_matrix_equal_the_separate_kernels(rows: int, dtype: DTypeLike) -> None:
     matrix, _ = pack_q4(random(OUTPUTS, HIDDEN))
     bias = random(OUTPUTS, seed=4)
     x, expected_total = normed(rows)
@@ -57,7 +57,7 @@ def test_a_norm_and_a_matrix_give_the_bits_of_both(rows: int, dtype: DTypeLike) 
 
 
 @ROWS
-def test_a_feed_forward_layer_gives_the_bits_of_its_parts(rows: int) -> None:
+def test_a_fused_mlp_equals_the_separate_kernels(rows: int) -> None:
     gate_up, _ = pack_q4(random(2 * INNER, HIDDEN))
     down, _ = pack_q4(random(HIDDEN, INNER, seed=5))
     x, expected_total = normed(rows)
@@ -73,7 +73,7 @@ def test_a_feed_forward_layer_gives_the_bits_of_its_parts(rows: int) -> None:
     np.testing.assert_array_equal(total, expected_total)
 
 
-def test_matrices_of_other_sizes_are_refused() -> None:
+def test_matrices_of_the_wrong_size_are_rejected() -> None:
     matrix, _ = pack_q4(random(OUTPUTS, HIDDEN))
     gate_up, _ = pack_q4(random(2 * INNER, HIDDEN))
     down, _ = pack_q4(random(HIDDEN, INNER))
@@ -85,11 +85,11 @@ def test_matrices_of_other_sizes_are_refused() -> None:
         call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, 64, down, out, total)
     with pytest.raises(ValueError, match="down"):
         call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, INNER, gate_up, out, total)
-    with pytest.raises(ValueError, match="inner is 40"):
+    with pytest.raises(ValueError, match="inner must be a positive multiple of 16, got 40"):
         call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, 40, down, out, total)
 
 
-def test_a_residual_stream_of_another_size_is_refused() -> None:
+def test_a_residual_of_the_wrong_size_is_rejected() -> None:
     matrix, _ = pack_q4(random(OUTPUTS, HIDDEN))
     x, residual, weight = inputs(2)
 
