@@ -26,8 +26,8 @@ class ScriptedSequence:
     """
 
     def __init__(self, prompt_ids: Sequence[int], options: SequenceOptions, reply: str) -> None:
-        self.prompt_ids = tuple(prompt_ids)
-        self.options = options
+        self.prompt_ids: tuple[int, ...] = tuple(prompt_ids)
+        self.options: SequenceOptions = options
         self.num_generated: int = 0
         self._reply = reply
 
