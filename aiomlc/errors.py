@@ -97,7 +97,7 @@ class InputTooLongError(RequestError, ValueError):
 
     def __init__(self, *, index: int, num_tokens: int, max_tokens: int) -> None:
         super().__init__(
-            f"input[{index}] must have at most {max_tokens} tokens, got {num_tokens}; "
+            f"input[{index}]: must have at most {max_tokens} tokens, got {num_tokens}; "
             "pass truncate=True to truncate it"
         )
         self.index = index

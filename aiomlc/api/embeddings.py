@@ -82,7 +82,8 @@ class AsyncEmbeddings:
         """
         embedder = await self._service.embedder()
         _check_dimensions(request, embedder)
-        # Both conversions run in a worker thread: a thousand vectors take tens of milliseconds.
+        # Tokenizing and serializing run in a worker thread: for a thousand inputs each takes tens
+        # of milliseconds.
         token_ids = await to_thread.run_sync(_tokenize, request, embedder)
         vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
         return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)

@@ -101,10 +101,10 @@ def test_commands_answer_without_the_model(leave: str) -> None:
     with conversation() as talk:
         talk.read_until("> ")
         talk.type("/help\n")
-        talk.read_until("Ctrl-C stops an answer.")
+        talk.read_until("Press Ctrl-C to stop a response.")
         talk.read_until("> ")
         talk.type("/nonsense\n")
-        talk.read_until("no such command")
+        talk.read_until("unknown command")
         talk.read_until("> ")
         talk.type(leave)
         assert talk.process.wait(timeout=60) == 0

@@ -174,7 +174,7 @@ def test_any_type_that_pydantic_knows_will_do() -> None:
 
 def test_an_answer_that_is_cut_or_refused_is_an_error_with_its_text() -> None:
     with MLCEngine() as engine:
-        with pytest.raises(IncompleteAnswerError, match="cut at the limit") as cut:
+        with pytest.raises(IncompleteAnswerError, match="cut off at the token limit") as cut:
             engine.chat.completions.parse(messages=QUESTION, response_format=Person, max_tokens=4)
         with pytest.raises(IncompleteAnswerError, match="never") as refused:
             engine.chat.completions.parse(messages=QUESTION, response_format=Odd)

@@ -76,7 +76,7 @@ class ReasoningParser:
         self._skip_content_space = False  # The reasoning has ended; no content yet.
         #: Tokens of the reasoning and its markers; estimated for the delta that has the end marker.
         self.num_tokens: int = 0
-        #: Whether the reasoning has not ended, or it is undecided whether there is any.
+        #: True until the reasoning has ended, or until the output proves to have none.
         self.in_reasoning: bool = True
 
     def put(self, text: str, num_tokens: int = 0) -> tuple[str, str]:

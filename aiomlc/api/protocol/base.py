@@ -81,7 +81,7 @@ def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
 
 
 def _check_values(fields: Mapping[str, Any]) -> None:
-    """Reject values that would fail outside of pydantic, such as endless nesting or non-UTF-8."""
+    """Reject values that later code cannot handle, such as lone surrogates or deep nesting."""
     for name, value in fields.items():
         if not is_utf8(str(name)):
             escaped = str(name).encode(errors="backslashreplace").decode()

@@ -47,19 +47,19 @@ def split(text: str, sizes: list[int], *, starts_in_reasoning: bool) -> tuple[st
 _CHUNK_SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
-@given(reasoning=_WORDS, answer=_WORDS, sizes=_CHUNK_SIZES, starts_in_reasoning=st.booleans())
+@given(reasoning=_WORDS, content=_WORDS, sizes=_CHUNK_SIZES, starts_in_reasoning=st.booleans())
 def test_the_result_does_not_depend_on_the_chunk_sizes(
-    reasoning: str, answer: str, sizes: list[int], starts_in_reasoning: bool
+    reasoning: str, content: str, sizes: list[int], starts_in_reasoning: bool
 ) -> None:
-    text = f"{'' if starts_in_reasoning else ' <think>'}{reasoning}</think>{answer}"
+    text = f"{'' if starts_in_reasoning else ' <think>'}{reasoning}</think>{content}"
 
     result = split(text, sizes, starts_in_reasoning=starts_in_reasoning)
-    assert result == (reasoning.strip(), answer.lstrip())
+    assert result == (reasoning.strip(), content.lstrip())
 
 
-@given(answer=_WORDS, sizes=_CHUNK_SIZES)
-def test_output_without_reasoning_is_content(answer: str, sizes: list[int]) -> None:
-    assert split(answer, sizes, starts_in_reasoning=False) == ("", answer)
+@given(content=_WORDS, sizes=_CHUNK_SIZES)
+def test_output_without_reasoning_is_content(content: str, sizes: list[int]) -> None:
+    assert split(content, sizes, starts_in_reasoning=False) == ("", content)
 
 
 @given(reasoning=_WORDS, sizes=_CHUNK_SIZES)
@@ -67,10 +67,10 @@ def test_reasoning_without_an_end_marker_is_reasoning(reasoning: str, sizes: lis
     assert split(f"<think>{reasoning}", sizes, starts_in_reasoning=False) == (reasoning.strip(), "")
 
 
-@given(reasoning=_WORDS, answer=_WORDS, sizes=_CHUNK_SIZES)
-def test_reasoning_tokens_are_counted(reasoning: str, answer: str, sizes: list[int]) -> None:
+@given(reasoning=_WORDS, content=_WORDS, sizes=_CHUNK_SIZES)
+def test_reasoning_tokens_are_counted(reasoning: str, content: str, sizes: list[int]) -> None:
     reasoning_text = f"<think>{reasoning}</think>"
-    text = reasoning_text + answer
+    text = reasoning_text + content
     parser = ReasoningParser(MARKERS, starts_in_reasoning=False)
     for size in cycle(sizes):
         parser.put(text[:size], len(text[:size]))  # One token per character.
@@ -82,10 +82,10 @@ def test_reasoning_tokens_are_counted(reasoning: str, answer: str, sizes: list[i
     assert parser.num_tokens == len(reasoning_text)
 
 
-@given(answer=_WORDS)
-def test_output_without_reasoning_has_no_reasoning_tokens(answer: str) -> None:
+@given(content=_WORDS)
+def test_output_without_reasoning_has_no_reasoning_tokens(content: str) -> None:
     parser = ReasoningParser(MARKERS, starts_in_reasoning=False)
-    parser.put(answer, 5)
+    parser.put(content, 5)
     parser.finish()
 
     assert parser.num_tokens == 0
@@ -153,9 +153,9 @@ async def test_reasoning_may_precede_a_tool_call() -> None:
     reply = '<think>A tool.</think><tool_call>{"name": "f", "arguments": {}}</tool_call>'
     tools = [{"type": "function", "function": {"name": "f"}}]
     async with AsyncMLCEngine(loader=loader_of(reasoning_model(NO_PREFILL), reply)) as engine:
-        answer = await engine.chat.completions.create(messages=HELLO, tools=tools)
+        completion = await engine.chat.completions.create(messages=HELLO, tools=tools)
 
-    message = answer.choices[0].message
+    message = completion.choices[0].message
     assert (message.reasoning_content, message.content) == ("A tool.", None)
     assert [call.function.name for call in message.tool_calls or ()] == ["f"]
 
@@ -164,10 +164,10 @@ async def test_separate_reasoning_false_leaves_reasoning_in_the_content() -> Non
     async with AsyncMLCEngine(
         loader=loader_of(reasoning_model(NO_PREFILL), "<think>a</think>b")
     ) as engine:
-        answer = await engine.chat.completions.create(messages=HELLO, separate_reasoning=False)
+        completion = await engine.chat.completions.create(messages=HELLO, separate_reasoning=False)
 
-    assert answer.choices[0].message.content == "<think>a</think>b"
-    assert answer.choices[0].message.reasoning_content is None
+    assert completion.choices[0].message.content == "<think>a</think>b"
+    assert completion.choices[0].message.reasoning_content is None
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -186,16 +186,16 @@ async def test_reasoning_of_earlier_messages_is_passed_to_the_template(field: st
     assert bytes(core.prompts[0]).decode().startswith("So.|Hm.")
 
 
-TURNS = (
+TURNS_TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}{# <think> #}"
 )
-TRIMMED = TURNS.replace("{{ m.content }}", "{{ m.content | trim }}")
-LAST_MESSAGE_PREFIX = TURNS.replace(
+TRIMMED_TEMPLATE = TURNS_TEMPLATE.replace("{{ m.content }}", "{{ m.content | trim }}")
+LAST_MESSAGE_PREFIX = TURNS_TEMPLATE.replace(
     "{{ m.content }}", "{{ '<think>\n' if loop.last }}{{ m.content }}"
 )
-TEXT_PREFILL = TURNS.replace("[assistant]{%", "[assistant]<think>\nOkay, {%")
-CLOSED_PREFILL = TURNS.replace("[assistant]{%", "[assistant]<think>\n\n</think>\n\n{%")
+TEXT_PREFILL = TURNS_TEMPLATE.replace("[assistant]{%", "[assistant]<think>\nOkay, {%")
+CLOSED_PREFILL = TURNS_TEMPLATE.replace("[assistant]{%", "[assistant]<think>\n\n</think>\n\n{%")
 QUESTION = [{"role": "user", "content": "What is <think>?"}]
 IN_REASONING = ("see.", "Hi")
 NOT_IN_REASONING = ("", "see.</think>Hi")
@@ -209,14 +209,14 @@ def continuing(content: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("template", "fields", "expected"),
     [
-        (TURNS, continuing("<think>Let me"), IN_REASONING),
-        (TRIMMED, continuing("\n<think>Let me"), IN_REASONING),
-        (TURNS, continuing("<think>a</think>b<think>Let me"), IN_REASONING),
+        (TURNS_TEMPLATE, continuing("<think>Let me"), IN_REASONING),
+        (TRIMMED_TEMPLATE, continuing("\n<think>Let me"), IN_REASONING),
+        (TURNS_TEMPLATE, continuing("<think>a</think>b<think>Let me"), IN_REASONING),
         (LAST_MESSAGE_PREFIX, continuing("Let me"), IN_REASONING),
-        (TURNS, continuing("<think>Let me</think>No, "), NOT_IN_REASONING),
+        (TURNS_TEMPLATE, continuing("<think>Let me</think>No, "), NOT_IN_REASONING),
         (LAST_MESSAGE_PREFIX, continuing("Let me</think>No, "), NOT_IN_REASONING),
-        (TURNS, continuing("Let me"), NOT_IN_REASONING),
-        (TURNS, {"messages": QUESTION}, NOT_IN_REASONING),
+        (TURNS_TEMPLATE, continuing("Let me"), NOT_IN_REASONING),
+        (TURNS_TEMPLATE, {"messages": QUESTION}, NOT_IN_REASONING),
         (CLOSED_PREFILL, {"messages": QUESTION}, NOT_IN_REASONING),
         (TEXT_PREFILL, {"messages": QUESTION}, IN_REASONING),
         (TEXT_PREFILL, {"messages": QUESTION, "add_generation_prompt": False}, NOT_IN_REASONING),
@@ -278,12 +278,12 @@ CONSTRAINTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "answer"), CONSTRAINTS)
+@pytest.mark.parametrize(("fields", "output"), CONSTRAINTS)
 async def test_output_is_constrained_after_the_reasoning_that_the_prompt_opens(
-    fields: dict[str, Any], answer: str
+    fields: dict[str, Any], output: str
 ) -> None:
     cores: list[FakeCore] = []
-    reply = f"Hm.\n</think>{answer}"
+    reply = f"Hm.\n</think>{output}"
     async with AsyncMLCEngine(loader=constrained(OPEN_PREFILL, reply, cores)) as engine:
         completion = await engine.chat.completions.create(messages=HELLO, **fields)
         stream = await engine.chat.completions.create(messages=HELLO, **fields, stream=True)
@@ -309,11 +309,11 @@ async def test_output_is_constrained_from_its_start_if_the_prompt_does_not_end_i
 ) -> None:
     cores: list[FakeCore] = []
     async with AsyncMLCEngine(loader=constrained(template, '{"a": 1}', cores)) as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=HELLO, response_format={"type": "json_object"}, **fields
         )
 
-    assert answer.choices[0].message.content == '{"a": 1}'
+    assert completion.choices[0].message.content == '{"a": 1}'
     assert cores[0].options[0].grammar == json_grammar({"type": "object"})
 
 
@@ -321,6 +321,6 @@ async def test_typed_output_is_parsed_from_the_content_after_the_reasoning() -> 
     cores: list[FakeCore] = []
     loader = constrained(OPEN_PREFILL, "Hm.</think>[1, 2]", cores)
     async with AsyncMLCEngine(loader=loader) as engine:
-        answer = await engine.chat.completions.parse(messages=HELLO, response_format=list[int])
+        completion = await engine.chat.completions.parse(messages=HELLO, response_format=list[int])
 
-    assert answer.choices[0].message.parsed == [1, 2]
+    assert completion.choices[0].message.parsed == [1, 2]

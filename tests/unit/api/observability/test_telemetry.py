@@ -41,14 +41,14 @@ async def test_a_request_has_a_span_with_the_conventional_attributes(
     exporter: InMemorySpanExporter,
 ) -> None:
     async with AsyncMLCEngine(loader=fake_loader(replies=["Hi!"])) as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=HELLO, temperature=0.5, max_tokens=10, stop=["X"], request_id="mine"
         )
 
     span = only_span(exporter)
     attributes = dict(span.attributes or {})
     seconds = attributes.pop("gen_ai.response.time_to_first_chunk")
-    assert answer.usage is not None
+    assert completion.usage is not None
     assert isinstance(seconds, float)
     assert span.name == "chat fake"
     assert attributes == {
@@ -60,7 +60,7 @@ async def test_a_request_has_a_span_with_the_conventional_attributes(
         "gen_ai.request.temperature": 0.5,
         "gen_ai.request.max_tokens": 10,
         "gen_ai.request.stop_sequences": ("X",),
-        "gen_ai.usage.input_tokens": answer.usage.prompt_tokens,
+        "gen_ai.usage.input_tokens": completion.usage.prompt_tokens,
         "gen_ai.usage.cache_read.input_tokens": 0,
         "gen_ai.usage.output_tokens": 3,
         "gen_ai.response.finish_reasons": ("stop",),

@@ -93,8 +93,8 @@ async def test_async_methods_name_the_wrong_argument(
 
         assert names_argument(caught.value, name)
 
-    answer = await async_engine.chat.completions.create(messages=[USER])
-    assert answer.choices
+    completion = await async_engine.chat.completions.create(messages=[USER])
+    assert completion.choices
 
 
 @pytest.mark.parametrize(("path", "other_arguments", "name", "values"), METHODS)

@@ -166,7 +166,7 @@ async def test_truncated_reasoning_is_an_incomplete_item_without_a_message() -> 
 
 async def test_reasoning_items_belong_to_the_next_message_or_call() -> None:
     summary = [{"type": "summary_text", "text": "B"}]
-    turns = await rendered_input(
+    prompt = await rendered_input(
         reasoning_item("A"),
         {"role": "assistant", "content": "Wait."},
         call("1"),
@@ -180,7 +180,7 @@ async def test_reasoning_items_belong_to_the_next_message_or_call() -> None:
         reasoning_item("D", status="incomplete"),
     )
 
-    assert turns == (
+    assert prompt == (
         "[assistant:A|Wait.|f][assistant:B||ff][tool:|sun|][assistant:C||][user:|Go|]"
         "[assistant:D||]"
     )
@@ -198,13 +198,13 @@ async def test_output_with_reasoning_can_be_sent_back_as_input() -> None:
 
 
 async def test_reasoning_is_dropped_if_the_template_does_not_render_it() -> None:
-    turns = await rendered_input(
+    prompt = await rendered_input(
         reasoning_item("A"),
         {"role": "assistant", "content": "Hi"},
         template="{% for m in messages %}[{{ m.content }}]{% endfor %}",
     )
 
-    assert turns == "[Hi]"
+    assert prompt == "[Hi]"
 
 
 async def test_a_requested_summary_is_empty() -> None:
