@@ -44,8 +44,9 @@ async def compile_model(
         CompileError: If the compiler fails; the message contains its reason.
         ModelLoadError: If the device or the quantization is not supported.
     """
-    if job.device != "cpu":
-        raise ModelLoadError(f"device must be 'cpu', got {job.device!r}", field="device")
+    if job.device not in ("auto", "cpu"):
+        message = f"device must be 'auto' or 'cpu', got {job.device!r}"
+        raise ModelLoadError(message, field="device")
 
     quantization_named(job.quantization)
     cached = await to_thread.run_sync(cache.find, job)

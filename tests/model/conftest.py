@@ -1,4 +1,4 @@
-"""Tiny models, compiled and packed once a session."""
+"""Tiny models, compiled and packed once per session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OpenTiny = Callable[..., NativeModel]
 
 @pytest.fixture(scope="session")
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache folder of the session's own."""
+    """Use a temporary cache directory for the session; return it."""
     home = tmp_path_factory.mktemp("aiomlc_home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIOMLC_HOME", str(home))
@@ -30,14 +30,14 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def tiny_directory(
     model_cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """A tiny model's directory by architecture."""
+    """Return a function that writes a tiny model and returns its directory."""
     root = tmp_path_factory.mktemp("tiny_models")
     return lambda architecture: write_model(root / architecture, architecture)
 
 
 @pytest.fixture(scope="session")
 def open_tiny(tiny_directory: Callable[[str], Path]) -> OpenTiny:
-    """Open a tiny model by architecture and quantisation, and what its cache holds."""
+    """Return a function that opens a tiny model by architecture, quantization and cache dtype."""
     opened: dict[tuple[str, str, KVCacheType], NativeModel] = {}
 
     def open_one(

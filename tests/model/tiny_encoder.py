@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ENCODER_CONFIG", "TEXTS", "encoder_weights", "write_encoder")
+__all__ = ("ENCODER_CONFIG", "INPUTS", "encoder_weights", "write_encoder")
 
 import json
 from pathlib import Path
@@ -30,14 +30,14 @@ ENCODER_CONFIG: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }
-TEXTS = [
+INPUTS = [
     [int(i) for i in np.random.Generator(np.random.PCG64(seed)).integers(0, 90, length)]
     for seed, length in enumerate((1, 7, 16, 17, 64, 40))
 ]
 
 
 def encoder_weights() -> Weights:
-    """The weights, float32, the same on every machine."""
+    """Return the float32 weights, identical on every machine."""
     random = np.random.Generator(np.random.PCG64(4))
     weights: Weights = {}
     for parameter in encoder_parameters(parse(Fields(ENCODER_CONFIG, Path("config.json")))):
@@ -55,7 +55,7 @@ def encoder_weights() -> Weights:
 
 
 def write_encoder(directory: Path) -> Path:
-    """Write the encoder; returns the directory."""
+    """Write the encoder and return the directory."""
     (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
     modules = ["Transformer", "Pooling", "Normalize"]
     files = {
@@ -72,13 +72,13 @@ def write_encoder(directory: Path) -> Path:
     }
     for name, value in files.items():
         (directory / name).write_text(json.dumps(value))
-    word_pieces().save(str(directory / "tokenizer.json"))
+    wordpiece_tokenizer().save(str(directory / "tokenizer.json"))
     write_safetensors(directory / "model.safetensors", encoder_weights())
     return directory
 
 
-def word_pieces() -> Tokenizer:
-    """Letters, alone and inside a word, with BERT's special tokens."""
+def wordpiece_tokenizer() -> Tokenizer:
+    """Return a tokenizer with one token per letter (initial or not) and BERT's special tokens."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{letter}" for letter in letters)]
     vocabulary = {token: index for index, token in enumerate(tokens)}

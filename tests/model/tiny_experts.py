@@ -1,8 +1,8 @@
-"""Tiny mixtures of experts: their configs, and the shapes of their layers."""
+"""Tiny mixture-of-experts models: their configs, and the shapes of their layers."""
 
 from __future__ import annotations
 
-__all__ = ("EXPERT_CONFIGS", "fused_experts", "place_experts")
+__all__ = ("EXPERT_CONFIGS", "add_experts", "fused_experts")
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Weights = dict[str, NDArray[np.float32]]
 
 EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
-    # With an ordinary layer between two mixtures.
+    # A dense layer between two mixture-of-experts layers.
     "qwen3_moe": {
         "model_type": "qwen3_moe",
         "architectures": ["Qwen3MoeForCausalLM"],
@@ -34,7 +34,7 @@ EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
         "rope_theta": 1000000.0,
     },
-    # A window that hides something of the reference's prompt.
+    # A window shorter than the reference's prompt.
     "mixtral": {
         "model_type": "mixtral",
         "architectures": ["MixtralForCausalLM"],
@@ -82,7 +82,7 @@ EXPERT_CONFIGS: Mapping[str, dict[str, Any]] = {
         "rope_theta": 10000.0,
     },
 }
-# What a family calls the layer, and gate, up and down of an expert.
+# Names of the layer, and of the gate, up and down matrices of an expert.
 _QWEN = ("mlp", "gate_proj", "up_proj", "down_proj")
 _NAMES = {"mixtral": ("block_sparse_moe", "w1", "w3", "w2")}
 _EXPERT = re.compile(r"(.+)\.(?:mlp|block_sparse_moe)\.experts\.\d+\.(\w+)\.weight")
@@ -96,10 +96,8 @@ _FUSED = {
 }
 
 
-def place_experts(
-    shapes: dict[str, tuple[int, ...]], config: Mapping[str, Any], layer: int
-) -> None:
-    """Replace a layer's gated layer, unless it is one in this model."""
+def add_experts(shapes: dict[str, tuple[int, ...]], config: Mapping[str, Any], layer: int) -> None:
+    """Replace the MLP of a layer by experts, unless the layer is dense."""
     dense = "num_experts_per_tok" not in config or layer in config.get("mlp_only_layers", [])
     if dense or (layer + 1) % config.get("decoder_sparse_step", 1):
         return
@@ -135,17 +133,17 @@ def place_experts(
 
 
 def fused_experts(weights: Weights) -> Weights:
-    """The same as newer tools write it: one tensor for a matrix of all experts of a layer."""
+    """Return the weights in the format of newer checkpoints, which fuse the experts of a layer."""
     fused: dict[str, list[NDArray[np.float32]]] = {}
     result: Weights = {}
     counts: dict[str, int] = {}
     for name, value in weights.items():
-        found = _EXPERT.fullmatch(name)
-        if found is None:
+        match = _EXPERT.fullmatch(name)
+        if match is None:
             result[name.replace(".block_sparse_moe.", ".mlp.")] = value
             continue
 
-        layer, part = found.groups()
+        layer, part = match.groups()
         fused.setdefault(f"{layer}.mlp.experts.{_FUSED[part]}", []).append(value)
         counts[layer] = counts.get(layer, 0) + (_FUSED[part] == "down_proj")
     for name, parts in fused.items():

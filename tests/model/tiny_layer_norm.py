@@ -1,4 +1,4 @@
-"""Tiny models of the families with layer norms, and the shapes of their tensors."""
+"""Tiny models of the families with LayerNorm, and the shapes of their tensors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
 
 
 def shapes(config: Mapping[str, Any]) -> Shapes:
-    """The tensors of one of these models."""
+    """Return the shapes of the tensors of one of these models, by name."""
     return _SHAPES[config["model_type"]](config)
 
 

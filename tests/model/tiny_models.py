@@ -1,4 +1,4 @@
-"""Tiny random models as Hugging Face directories, made from a seed without torch."""
+"""Tiny random models as Hugging Face directories, generated from a seed without torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.model import tiny_layer_norm, tiny_variants
-from tests.model.tiny_experts import EXPERT_CONFIGS, place_experts
+from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -71,7 +71,7 @@ _PHI3_FUSED = {
     "self_attn.qkv_proj": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
-# Of the 24 dimensions of a head 18 turn.
+# 18 of the 24 dimensions of a head are rotated.
 _PHI3_LONG: dict[str, Any] = _PHI3 | {
     "tie_word_embeddings": True,
     "partial_rotary_factor": 0.75,
@@ -180,11 +180,11 @@ TINY_CONFIGS: Mapping[str, dict[str, Any]] = {
         "rope_theta": 500000.0,
     },
     "phi3": _PHI3 | {"sliding_window": 24},
-    # Transformers takes the long factors from a sequence's length: all of the reference is longer.
+    # Transformers selects the factors by sequence length: the whole reference exceeds 32 tokens.
     "phi3_long": _PHI3_LONG | {"original_max_position_embeddings": 32},
     "phi3_short": _PHI3_LONG | {"original_max_position_embeddings": 512},
     **{name: _COMMON | config for name, config in EXPERT_CONFIGS.items()},
-    # Windows that hide something of the reference's prompt: in every layer, and in the last alone.
+    # Windows shorter than the reference's prompt: in every layer, and in the last layer only.
     "mistral_window": _MISTRAL | {"sliding_window": 24},
     "qwen2_window": _QWEN2
     | {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
@@ -242,10 +242,10 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             for fused, parts in _PHI3_FUSED.items():
                 rows = sum(shapes.pop(f"{at}.{part}.weight")[0] for part in parts)
                 shapes[f"{at}.{fused}.weight"] = (rows, hidden)
-        for part in _biased_parts(config):
+        for part in _parts_with_bias(config):
             shapes[f"{at}.{part}.bias"] = shapes[f"{at}.{part}.weight"][:1]
-        place_experts(shapes, config, layer)
-        shapes |= {f"{at}.{name}.weight": (size,) for name, size in _more_norms(config).items()}
+        add_experts(shapes, config, layer)
+        shapes |= {f"{at}.{name}.weight": (size,) for name, size in _extra_norms(config).items()}
         if config["model_type"] in ("olmo2", "olmo3"):
             del shapes[f"{at}.input_layernorm.weight"]
             shapes |= {
@@ -260,7 +260,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _more_norms(config: Mapping[str, Any]) -> dict[str, int]:
+def _extra_norms(config: Mapping[str, Any]) -> dict[str, int]:
     norms: dict[str, int] = {}
     if config["model_type"] in ("qwen3", "qwen3_moe", "gemma3_text"):
         norms |= dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), config["head_dim"])
@@ -270,7 +270,7 @@ def _more_norms(config: Mapping[str, Any]) -> dict[str, int]:
     return norms
 
 
-def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:
+def _parts_with_bias(config: Mapping[str, Any]) -> Iterator[str]:
     everywhere = config.get("use_bias", False)
     is_qwen2 = config["model_type"] in ("qwen2", "qwen2_moe")
     if config.get("attention_bias", everywhere) or is_qwen2:
@@ -282,7 +282,7 @@ def _biased_parts(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tiny_weights(architecture: str) -> Weights:
-    """The weights of one tiny model, float32, the same on every machine."""
+    """Return the float32 weights of one tiny model, identical on every machine."""
     random = np.random.Generator(np.random.PCG64(sum(architecture.encode())))
     weights: Weights = {}
     config = TINY_CONFIGS[architecture]
@@ -295,19 +295,23 @@ def tiny_weights(architecture: str) -> Weights:
         elif name.endswith("bias"):
             values = 0.2 * values
         elif name.endswith("gate.weight"):
-            values = values * (2.0 / np.sqrt(shape[-1]))  # A choice is seldom a close one.
+            values = values * (
+                2.0 / np.sqrt(shape[-1])
+            )  # Large logits, so that the choice of experts is rarely close.
         elif "embed" not in name or name == "embed_out.weight":
             values = values * (1.0 / np.sqrt(shape[-1]))
         elif TINY_CONFIGS[architecture]["tie_word_embeddings"]:
-            # Else a tied head repeats its input.
+            # With larger embeddings, a tied head would repeat its input.
             values = (0.05 if is_gemma else 0.2) * values
         weights[name] = values.astype(np.float32)
     return weights
 
 
 def dequantized(weights: Weights) -> Weights:
-    """The weights as `q4f16_1` stores them: groups of 32 inputs, float16 scale, levels -7..7."""
-    # Routers are kept as they are.
+    """Return the weights rounded to `q4f16_1`: groups of 32 inputs, float16 scale, levels -7..7.
+
+    Routers are not rounded.
+    """
     return {
         name: _dequantized(value) if value.ndim == 2 and not name.endswith("gate.weight") else value
         for name, value in weights.items()
@@ -350,7 +354,7 @@ def write_safetensors(path: Path, weights: Weights) -> None:
 
 
 def write_model(directory: Path, architecture: str) -> Path:
-    """Write one tiny model as a Hugging Face directory; returns the directory."""
+    """Write one tiny model as a Hugging Face directory and return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[architecture]))
     _tokenizer().save(str(directory / "tokenizer.json"))

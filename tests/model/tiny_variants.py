@@ -1,4 +1,4 @@
-"""Tiny models that differ from Llama in little, and what that does to their tensors."""
+"""Tiny models that differ little from Llama, and the differences of their tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
         "attention_multiplier": 0.2,
         "logits_scaling": 0.5,
     },
-    # All query heads together are as wide as the residual stream, in this family.
+    # In this family, all query heads together are as wide as the residual stream.
     "helium": _SIZES
     | {
         "model_type": "helium",
@@ -116,7 +116,7 @@ CONFIGS: Mapping[str, dict[str, Any]] = {
 
 
 def adapt(config: Mapping[str, Any], shapes: dict[str, tuple[int, ...]], at: str) -> None:
-    """Turn the tensors of a layer of Llama's into those of a variant's."""
+    """Change the tensor shapes of a Llama layer to those of the variant."""
     hidden = config["hidden_size"]
     if config["model_type"] == "exaone4":
         head = hidden // config["num_attention_heads"]

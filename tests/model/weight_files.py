@@ -1,4 +1,4 @@
-"""Model directories made from NumPy arrays, and the packed bytes they must become."""
+"""Model directories written from NumPy arrays, and the expected packed bytes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MLC_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
 def to_bf16(values: Array) -> NDArray[np.uint16]:
-    """Round to bfloat16, ties to even; the result holds the upper halves."""
+    """Round to bfloat16, ties to even; return the upper 16 bits."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
 def from_bf16(halves: Array) -> NDArray[np.float32]:
-    """The exact values of bfloat16 numbers."""
+    """Return bfloat16 numbers as float32."""
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
 def store(values: Array, dtype: str) -> Array:
-    """The array that a file of this type holds."""
+    """Return the array as a file of this dtype stores it."""
     if dtype == "bf16":
         return to_bf16(values)
 
@@ -37,12 +37,12 @@ def store(values: Array, dtype: str) -> Array:
 
 
 def load(stored: Array) -> NDArray[np.float32]:
-    """What `store` wrote, as float32."""
+    """Return the result of `store` as float32."""
     return from_bf16(stored) if stored.dtype == np.uint16 else stored.astype(np.float32)
 
 
 def quantize(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
-    """Upstream's q4f16_1: values uint8[rows, groups * 32], scales float16[rows, groups]."""
+    """Quantize to MLC's q4f16_1: values uint8[rows, groups * 32], scales float16[rows, groups]."""
     rows, cols = weights.shape
     groups = -(-cols // 32)
     padded = np.zeros((rows, groups * 32), np.float32)
@@ -50,14 +50,14 @@ def quantize(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[n
     grouped = padded.reshape(rows, groups, 32)
     scales = (np.abs(grouped).max(axis=2) / np.float32(7)).astype(np.float16)
     steps = scales.astype(np.float32)[:, :, None]
-    # A group without a scale is all zero, which the stored value 7 means.
+    # A group with scale 0 is all zero, stored as 7.
     ratios = np.divide(grouped, steps, out=np.zeros_like(grouped), where=steps != 0)
     values = np.clip(np.rint(ratios + np.float32(7)), 0, 14).astype(np.uint8)
     return values.reshape(rows, groups * 32), scales
 
 
 def mlc_words(values: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Eight values per word, the first in the lowest bits."""
+    """Pack eight values per word, the first in the lowest bits."""
     rows, cols = values.shape
     shifts = np.arange(8, dtype=np.uint32) * 4
     words = values.reshape(rows, cols // 8, 8).astype(np.uint32) << shifts
@@ -65,7 +65,7 @@ def mlc_words(values: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def pack_q4(values: NDArray[np.uint8], scales: NDArray[np.float16]) -> bytes:
-    """Tiles of 16 rows; per group 4 x 64 bytes of nibbles and 16 scales."""
+    """Return tiles of 16 rows: per group 4 x 64 bytes of nibbles, then 16 scales."""
     rows, groups = scales.shape
     tiles = -(-rows // 16)
     full = np.full((tiles * 16, groups * 32), 7, np.uint8)
@@ -82,7 +82,7 @@ def pack_q4(values: NDArray[np.uint8], scales: NDArray[np.float16]) -> bytes:
 
 
 def pack_dense(stored: Array) -> bytes:
-    """Tiles of 16 rows; for each column the 16 values of the tile."""
+    """Return tiles of 16 rows: for each column the 16 values of the tile."""
     rows, cols = stored.shape
     tiles = -(-rows // 16)
     full = np.zeros((tiles * 16, cols), stored.dtype)
@@ -91,7 +91,7 @@ def pack_dense(stored: Array) -> bytes:
 
 
 def pack(weights: NDArray[np.float32], weight_format: str) -> bytes:
-    """The packed bytes of a matrix."""
+    """Return the packed bytes of a matrix."""
     if weight_format == "q4":
         return pack_q4(*quantize(weights))
 
@@ -99,7 +99,7 @@ def pack(weights: NDArray[np.float32], weight_format: str) -> bytes:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, Array]]) -> None:
-    """Write one file; each tensor is its type and what `store` gave."""
+    """Write one file; each tensor is its dtype and the result of `store`."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, (dtype, stored) in tensors.items():
@@ -114,13 +114,13 @@ def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, Array]]) -> N
 
 
 def write_raw_safetensors(path: Path, header: Mapping[str, Any], data: bytes) -> None:
-    """Write any header, also a wrong one."""
+    """Write a file with any header, valid or not."""
     encoded = json.dumps(header).encode()
     path.write_bytes(len(encoded).to_bytes(8, "little") + encoded + data)
 
 
 def write_shards(directory: Path, shards: Sequence[Mapping[str, tuple[str, Array]]]) -> None:
-    """Write shards and the index that places every tensor."""
+    """Write shards and the index that assigns each tensor to its shard."""
     weight_map: dict[str, str] = {}
     for number, tensors in enumerate(shards, 1):
         name = f"model-{number:05}-of-{len(shards):05}.safetensors"
@@ -132,7 +132,7 @@ def write_shards(directory: Path, shards: Sequence[Mapping[str, tuple[str, Array
 
 
 def mlc_record(name: str, stored: Array, **changes: str) -> dict[str, Any]:
-    """One tensor record of an MLC index; its place in the shard is filled in later."""
+    """Return a tensor record of an MLC index, without its offset in the shard."""
     return {
         "name": name,
         "shape": list(stored.shape),
@@ -150,7 +150,7 @@ def write_mlc(
     index_name: str = "tensor-cache.json",
     tensors_per_shard: int = 3,
 ) -> None:
-    """Write shards of a few tensors each, and the index."""
+    """Write shards of a few tensors each, and their index."""
     shards = []
     for number, begin in enumerate(range(0, len(tensors), tensors_per_shard)):
         records = []

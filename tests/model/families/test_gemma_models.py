@@ -1,4 +1,4 @@
-"""Gemmas from directories of every kind compute the same."""
+"""Gemma models compute the same from directories of every format."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def test_an_mlc_directory_computes_the_same(
     assert isinstance(config, DecoderConfig)
     directory = tmp_path / "mlc"
     write_model(directory, architecture)
-    _make_mlc(directory, architecture, config, quantization)
+    _convert_to_mlc(directory, architecture, config, quantization)
 
-    ours = _logits(_open(directory, None))
+    actual = _logits(_open(directory, None))
 
-    np.testing.assert_array_equal(ours, _logits(open_tiny(architecture, quantization)))
+    np.testing.assert_array_equal(actual, _logits(open_tiny(architecture, quantization)))
 
 
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
-def test_a_model_that_sees_too_has_the_decoder_of_its_text(
+def test_a_multimodal_model_computes_the_same_as_its_text_decoder(
     open_tiny: OpenTiny, tmp_path: Path, quantization: str
 ) -> None:
     directory = tmp_path / "gemma3"
@@ -54,15 +54,17 @@ def test_a_model_that_sees_too_has_the_decoder_of_its_text(
     config = {"model_type": "gemma3", "text_config": text | {"vision_config": {}}}
     (directory / "config.json").write_text(json.dumps(config))
     weights = {f"language_model.{n}": v for n, v in tiny_weights("gemma3_text").items()}
-    eye = {"vision_tower.embeddings.weight": np.zeros((4, 4), np.float32)}
-    write_safetensors(directory / "model.safetensors", weights | eye)
+    vision = {"vision_tower.embeddings.weight": np.zeros((4, 4), np.float32)}
+    write_safetensors(directory / "model.safetensors", weights | vision)
 
-    ours = _logits(_open(directory, quantization))
+    actual = _logits(_open(directory, quantization))
 
-    np.testing.assert_array_equal(ours, _logits(open_tiny("gemma3_text", quantization)))
+    np.testing.assert_array_equal(actual, _logits(open_tiny("gemma3_text", quantization)))
 
 
-def _make_mlc(directory: Path, architecture: str, config: DecoderConfig, quantization: str) -> None:
+def _convert_to_mlc(
+    directory: Path, architecture: str, config: DecoderConfig, quantization: str
+) -> None:
     (directory / "model.safetensors").unlink()
     (directory / "config.json").unlink()
     inner = TINY_CONFIGS[architecture]
@@ -74,12 +76,12 @@ def _make_mlc(directory: Path, architecture: str, config: DecoderConfig, quantiz
     for parameter in decoder_parameters(config):
         offset = np.float32(parameter.weight_offset)
         values = [weights[source] + offset for source in parameter.sources]
-        for name, stored in _stored(parameter, values, quantization):
+        for name, stored in _mlc_tensors(parameter, values, quantization):
             records.append((mlc_record(name, stored), stored))
     write_mlc(directory, records)
 
 
-def _stored(
+def _mlc_tensors(
     parameter: Parameter, values: list[NDArray[np.float32]], quantization: str
 ) -> Iterator[tuple[str, Array]]:
     names = parameter.mlc_parts or (parameter.mlc_name,)

@@ -1,4 +1,4 @@
-"""Models with layer norms from MLC's directories compute what they do from Hugging Face's."""
+"""Models with LayerNorm compute the same from MLC and Hugging Face directories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_mlc_directory_computes_the_same(
     tmp_path: Path,
     architecture: str,
 ) -> None:
-    hub = open_tiny(architecture, "q0f32")
+    expected = open_tiny(architecture, "q0f32")
     config = read_description(tiny_directory(architecture)).config
     assert isinstance(config, DecoderConfig)
     directory = _write_mlc(tmp_path / "mlc", architecture, config)
@@ -43,7 +43,7 @@ def test_an_mlc_directory_computes_the_same(
         open_native, find_model(directory), "auto", "local", options, lambda progress: None
     )
 
-    np.testing.assert_array_equal(_logits(opened.native), _logits(hub))
+    np.testing.assert_array_equal(_logits(opened.native), _logits(expected))
 
 
 def _write_mlc(directory: Path, architecture: str, config: DecoderConfig) -> Path:
@@ -51,7 +51,7 @@ def _write_mlc(directory: Path, architecture: str, config: DecoderConfig) -> Pat
     weights = tiny_weights(architecture)
     tensors = []
     for parameter in decoder_parameters(config):
-        value = _fused(parameter, weights)
+        value = _fuse(parameter, weights)
         suffix = ".weight" if parameter.kind == "matrix" else ""
         tensors.append((mlc_record(parameter.mlc_name + suffix, value), value))
     (directory / "model.safetensors").unlink()
@@ -64,7 +64,7 @@ def _write_mlc(directory: Path, architecture: str, config: DecoderConfig) -> Pat
     return directory
 
 
-def _fused(parameter: Parameter, weights: Weights) -> NDArray[np.float32]:
+def _fuse(parameter: Parameter, weights: Weights) -> NDArray[np.float32]:
     value = np.concatenate([weights[source] for source in parameter.sources])
     if parameter.row_order is not None:
         a, b, c, d = parameter.row_order

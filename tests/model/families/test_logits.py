@@ -1,4 +1,4 @@
-"""A compiled tiny model says what transformers says, however its prompt is cut."""
+"""Logits of compiled tiny models equal those of transformers, however the prompt is chunked."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def _reference(architecture: str, quantization: str) -> tuple[list[int], NDArray
         return stored["tokens"].tolist(), stored["logits"]
 
 
-def _forced(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray[np.float32]:
-    """The logits `[len(tokens), vocab]` that precede each of `tokens`, which are fed back one by
-    one after a prompt that is prefilled in `chunks`."""
+def _logits(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray[np.float32]:
+    """Return the logits `[len(tokens), vocab]` from which each of `tokens` is chosen.
+
+    The prompt is prefilled in chunks of the given sizes; then the tokens are decoded one by one.
+    """
     model.add_sequence(0)
     rows = []
     start = 0
@@ -40,59 +42,59 @@ def _forced(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray
     return np.stack(rows)
 
 
-def _check_float32(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
-    assert np.abs(ours - theirs).max() <= 2e-4
+def _check_float32(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    assert np.abs(actual - expected).max() <= 2e-4
 
 
 def _check_quantized(
-    ours: NDArray[np.float32], theirs: NDArray[np.float32], tokens: list[int]
+    actual: NDArray[np.float32], expected: NDArray[np.float32], tokens: list[int]
 ) -> None:
-    limit = 2e-2 * (theirs.max() - theirs.min())
-    top = np.sort(theirs, axis=1)
-    clear = top[:, -1] - top[:, -2] > limit
+    limit = 2e-2 * (expected.max() - expected.min())
+    top = np.sort(expected, axis=1)
+    is_clear = top[:, -1] - top[:, -2] > limit
 
-    assert np.abs(ours - theirs).max() <= limit
-    assert clear.sum() > STEPS // 4
-    assert (ours.argmax(1) == np.array(tokens))[clear].all()
+    assert np.abs(actual - expected).max() <= limit
+    assert is_clear.sum() > STEPS // 4
+    assert (actual.argmax(1) == np.array(tokens))[is_clear].all()
 
 
 @architectures
 def test_float32_logits_equal_transformers(open_tiny: OpenTiny, architecture: str) -> None:
-    tokens, theirs = _reference(architecture, "q0f32")
+    tokens, expected = _reference(architecture, "q0f32")
 
-    ours = _forced(open_tiny(architecture, "q0f32"), tokens, [len(PROMPT)])
+    actual = _logits(open_tiny(architecture, "q0f32"), tokens, [len(PROMPT)])
 
-    _check_float32(ours, theirs)
-    assert ours.argmax(1).tolist() == tokens
+    _check_float32(actual, expected)
+    assert actual.argmax(1).tolist() == tokens
 
 
 @architectures
 def test_quantized_logits_equal_transformers_on_the_dequantized_weights(
     open_tiny: OpenTiny, architecture: str
 ) -> None:
-    tokens, theirs = _reference(architecture, "q4f16_1")
+    tokens, expected = _reference(architecture, "q4f16_1")
 
-    ours = _forced(open_tiny(architecture, "q4f16_1"), tokens, [len(PROMPT)])
+    actual = _logits(open_tiny(architecture, "q4f16_1"), tokens, [len(PROMPT)])
 
-    _check_quantized(ours, theirs, tokens)
+    _check_quantized(actual, expected, tokens)
 
 
 @architectures
 @pytest.mark.parametrize("quantization", ["q0f32", "q0bf16", "q4f16_1"])
-def test_the_cut_of_a_prompt_does_not_change_a_bit(
+def test_chunked_prefill_does_not_change_a_bit(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
     model = open_tiny(architecture, quantization)
     tokens, _ = _reference(architecture, "q0f32")
 
-    whole = _forced(model, tokens[:8], [len(PROMPT)])
+    expected = _logits(model, tokens[:8], [len(PROMPT)])
     for chunks in ([1] * len(PROMPT), [16, 16, 8], [7, 20, 1, 12], [39, 1]):
-        np.testing.assert_array_equal(_forced(model, tokens[:8], chunks), whole)
+        np.testing.assert_array_equal(_logits(model, tokens[:8], chunks), expected)
 
 
 @architectures
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
-def test_neighbours_do_not_change_a_bit(
+def test_other_sequences_in_the_batch_do_not_change_a_bit(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
     model = open_tiny(architecture, quantization)
@@ -106,27 +108,29 @@ def test_neighbours_do_not_change_a_bit(
     for sequence_id in range(len(prompts)):
         model.add_sequence(sequence_id)
     first = model.forward([(i, prompt[:1]) for i, prompt in enumerate(prompts)])
-    rest = model.forward([(i, prompt[1:]) for i, prompt in enumerate(prompts) if len(prompt) > 1])
+    remaining = model.forward(
+        [(i, prompt[1:]) for i, prompt in enumerate(prompts) if len(prompt) > 1]
+    )
 
     for sequence_id in range(len(prompts)):
         model.remove_sequence(sequence_id)
 
-    together = [rest[0], rest[1], rest[2], first[3], rest[3]]
-    for mine, others in zip(alone, together, strict=True):
-        np.testing.assert_array_equal(mine, others)
+    together = [remaining[0], remaining[1], remaining[2], first[3], remaining[3]]
+    for expected, actual in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @architectures
 def test_bfloat16_weights_stay_close(open_tiny: OpenTiny, architecture: str) -> None:
-    tokens, theirs = _reference(architecture, "q0f32")
+    tokens, expected = _reference(architecture, "q0f32")
 
-    ours = _forced(open_tiny(architecture, "q0bf16"), tokens, [len(PROMPT)])
+    actual = _logits(open_tiny(architecture, "q0bf16"), tokens, [len(PROMPT)])
 
-    assert np.abs(ours - theirs).max() <= 2e-2 * (theirs.max() - theirs.min())
+    assert np.abs(actual - expected).max() <= 2e-2 * (expected.max() - expected.min())
 
 
 @architectures
-def test_removed_sequences_give_their_pages_back(open_tiny: OpenTiny, architecture: str) -> None:
+def test_removed_sequences_free_their_pages(open_tiny: OpenTiny, architecture: str) -> None:
     model = open_tiny(architecture, "q0f32")
     before = model.free_pages()
 
@@ -141,12 +145,12 @@ def test_removed_sequences_give_their_pages_back(open_tiny: OpenTiny, architectu
 
 @architectures
 @pytest.mark.parametrize("quantized", [False, True])
-def test_stored_references_are_what_transformers_says(architecture: str, quantized: bool) -> None:
+def test_stored_references_match_transformers(architecture: str, quantized: bool) -> None:
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
-    tokens, theirs = _reference(architecture, "q4f16_1" if quantized else "q0f32")
+    tokens, stored = _reference(architecture, "q4f16_1" if quantized else "q0f32")
 
     live_tokens, live = reference_logits(architecture, quantized=quantized)
 
     assert live_tokens.tolist() == tokens
-    np.testing.assert_allclose(live, theirs, atol=1e-4)
+    np.testing.assert_allclose(live, stored, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Phi from MLC's directories, and for sequences that its first training had seen."""
+"""Phi 3: MLC directories, and `longrope` within the original context."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _logits(model: NativeModel) -> NDArray[np.float32]:
 
 @pytest.fixture
 def write_changed(model_cache: Path, tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
-    """Write the tiny model with changes of its config."""
+    """Return a function that writes the tiny model with changes of its config."""
 
     def write(changes: dict[str, Any]) -> Path:
         directory = write_model(tmp_path / "changed", ARCHITECTURE)
@@ -51,7 +51,7 @@ def write_changed(model_cache: Path, tmp_path: Path) -> Callable[[dict[str, Any]
     return write
 
 
-def test_an_engine_of_short_sequences_takes_the_short_factors(
+def test_an_engine_for_short_sequences_uses_the_short_factors(
     tiny_directory: Directory, write_changed: Callable[[dict[str, Any]], Path]
 ) -> None:
     scaling = TINY_CONFIGS[ARCHITECTURE]["rope_scaling"]
@@ -93,6 +93,6 @@ def _mlc_name(name: str) -> str:
         "self_attn.qkv_proj": "mixer.qkv_proj",
         "self_attn.o_proj": "mixer.out_proj",
     }
-    for hub, mlc in parts.items():
-        name = name.replace(hub, mlc)
+    for hf, mlc in parts.items():
+        name = name.replace(hf, mlc)
     return name

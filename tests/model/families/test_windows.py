@@ -1,4 +1,4 @@
-"""Models with sliding windows: what they see, and that nothing else of the engine notices."""
+"""Models with sliding windows: which tokens they see, alone and with every engine feature."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Logits = NDArray[np.float32]
 Open = Callable[..., NativeModel]
 
 WINDOW = 24
-REACH = TINY_CONFIGS["mistral_window"]["num_hidden_layers"] * (WINDOW - 1)
-TOKENS = [(5 * i * i + 11 * i) % 256 for i in range(REACH + 40)]
+RECEPTIVE_FIELD = TINY_CONFIGS["mistral_window"]["num_hidden_layers"] * (WINDOW - 1)
+TOKENS = [(5 * i * i + 11 * i) % 256 for i in range(RECEPTIVE_FIELD + 40)]
 LAST = len(TOKENS) - 1
 
 
 @pytest.fixture
 def open_mistral(model_cache: Path, tmp_path: Path) -> Open:
-    """Open the tiny Mistral with some fields of its config changed, and some of the engine's."""
+    """Return a function that opens the tiny Mistral with changes of its config and the engine's."""
 
     def open_one(changes: dict[str, Any], **options: Any) -> NativeModel:  # noqa: ANN401
         path = write_model(tmp_path / "model", "mistral_window")
@@ -52,48 +52,50 @@ def _logits(model: NativeModel, changed: int | None = None) -> Logits:
     return logits
 
 
-def test_a_token_is_out_of_sight_where_no_layer_reaches_it(open_mistral: Open) -> None:
+def test_a_token_outside_of_the_receptive_field_is_invisible(open_mistral: Open) -> None:
     model = open_mistral({})
 
     logits = _logits(model)
 
-    np.testing.assert_array_equal(_logits(model, LAST - REACH - 1), logits)
+    np.testing.assert_array_equal(_logits(model, LAST - RECEPTIVE_FIELD - 1), logits)
     np.testing.assert_array_equal(_logits(model, 0), logits)
-    assert (_logits(model, LAST - REACH) != logits).any()
+    assert (_logits(model, LAST - RECEPTIVE_FIELD) != logits).any()
 
 
-def test_a_sink_is_never_out_of_sight(open_mistral: Open) -> None:
+def test_attention_sinks_stay_visible(open_mistral: Open) -> None:
     model = open_mistral({"attention_sink_size": 3})
 
     logits = _logits(model)
 
     for sink in range(3):
         assert (_logits(model, sink) != logits).any()
-    for hidden in (3, LAST - REACH - 1):
-        np.testing.assert_array_equal(_logits(model, hidden), logits)
+    for invisible in (3, LAST - RECEPTIVE_FIELD - 1):
+        np.testing.assert_array_equal(_logits(model, invisible), logits)
 
 
 @pytest.mark.parametrize("sinks", [0, 3])
-def test_the_engines_window_has_the_bits_of_the_models(open_mistral: Open, sinks: int) -> None:
-    own = _logits(open_mistral({"attention_sink_size": sinks}))
+def test_a_window_of_the_engine_config_equals_one_of_the_model(
+    open_mistral: Open, sinks: int
+) -> None:
+    expected = _logits(open_mistral({"attention_sink_size": sinks}))
 
-    engines = _logits(
+    actual = _logits(
         open_mistral(
             {"sliding_window": None}, sliding_window_size=WINDOW, attention_sink_size=sinks
         )
     )
 
-    np.testing.assert_array_equal(engines, own)
+    np.testing.assert_array_equal(actual, expected)
 
 
-def test_the_engine_can_open_a_model_without_its_window(open_mistral: Open) -> None:
-    none = _logits(open_mistral({"sliding_window": None}))
+def test_the_engine_config_can_remove_the_window(open_mistral: Open) -> None:
+    expected = _logits(open_mistral({"sliding_window": None}))
 
-    np.testing.assert_array_equal(_logits(open_mistral({}, sliding_window_size=-1)), none)
+    np.testing.assert_array_equal(_logits(open_mistral({}, sliding_window_size=-1)), expected)
 
 
 @pytest.mark.parametrize("size", [None, -1])
-def test_sinks_without_a_window_are_refused(open_mistral: Open, size: int | None) -> None:
+def test_sinks_without_a_window_are_rejected(open_mistral: Open, size: int | None) -> None:
     with pytest.raises(BadRequestError, match="no sliding window") as caught:
         open_mistral({"sliding_window": None}, sliding_window_size=size, attention_sink_size=4)
 
@@ -102,18 +104,18 @@ def test_sinks_without_a_window_are_refused(open_mistral: Open, size: int | None
 
 # ---- The engine ----
 
-# Prompts of 30 to 130 tokens that begin alike, and repeat themselves so that guesses come true.
+# Prompts of 30 to 130 tokens with a common prefix and repetitions, so that drafts are accepted.
 PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
 
 
 def _requests() -> list[dict[str, Any]]:
     options: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 1.1, "seed": 5}]
-    once = [
+    requests = [
         {"messages": [{"role": "user", "content": text}], "max_tokens": 60} | option
         for text in PROMPTS
         for option in options
     ]
-    return once + once
+    return requests + requests
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def _requests() -> list[dict[str, Any]]:
         {"speculative_mode": "prompt_lookup", "spec_draft_length": 9},
     ],
 )
-async def test_nothing_of_the_engine_changes_what_a_windowed_model_says(
+async def test_engine_features_do_not_change_the_output_of_a_windowed_model(
     model_cache: Path, tiny_directory: Callable[[str], Path], options: dict[str, Any]
 ) -> None:
     requests = _requests()
@@ -136,19 +138,19 @@ async def test_nothing_of_the_engine_changes_what_a_windowed_model_says(
         return AsyncMLCEngine(tiny_directory("mistral_window"), engine_config=config)
 
     async def fetch(engine: AsyncMLCEngine, index: int) -> None:
-        answer = await engine.chat.completions.create(**requests[index])
-        together[index] = answer.choices[0].message.content
+        response = await engine.chat.completions.create(**requests[index])
+        together[index] = response.choices[0].message.content
 
     async with open_engine(prefix_cache_mode="disable", max_num_sequence=1) as engine:
-        answers = [await engine.chat.completions.create(**request) for request in requests]
+        alone = [await engine.chat.completions.create(**request) for request in requests]
     async with open_engine(**options) as engine:
         async with create_task_group() as tasks:
             for index in range(len(requests)):
                 tasks.start_soon(fetch, engine, index)
         statistics = engine.statistics()
 
-    assert together == [answer.choices[0].message.content for answer in answers]
+    assert together == [response.choices[0].message.content for response in alone]
     assert statistics.prefix_cache_hits > 0
-    if "speculative_mode" in options:  # Some guesses stay, others are taken back.
+    if "speculative_mode" in options:  # Some drafts are accepted, others are rejected.
         assert statistics.draft_tokens > statistics.accepted_tokens > 0
     assert statistics.free_pages == statistics.total_pages

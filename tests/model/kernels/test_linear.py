@@ -45,7 +45,7 @@ def as_bytes(packed: Array) -> Array:
 
 
 def tiles(weights: Array) -> Array:
-    """Tiles of 16 rows, each stored input by input."""
+    """Return tiles of 16 rows, each stored column by column."""
     wide = padded(weights, TILE, 1)
     return wide.reshape(-1, TILE, wide.shape[1]).transpose(0, 2, 1)
 
@@ -55,7 +55,7 @@ def pack_f32(weights: Array) -> tuple[Array, Array]:
 
 
 def pack_bf16(weights: Array) -> tuple[Array, Array]:
-    # Random weights hit no tie, so adding half a unit rounds to nearest.
+    # Random weights are never a tie, so adding half a unit rounds to nearest.
     high = ((weights.view(np.uint32).astype(np.uint64) + 0x8000) >> 16).astype(np.uint16)
     stored = (high.astype(np.uint32) << 16).view(np.float32)
     return as_bytes(tiles(high)), stored.astype(np.float64)
@@ -80,7 +80,7 @@ def pack_q4(weights: Array) -> tuple[Array, Array]:
 
 
 def rounded(x: Array) -> Array:
-    """The 8-bit activations that the q4 kernels multiply, per row and group of inputs."""
+    """Return the activations rounded to int8 per row and group, as the q4 kernels round them."""
     cols = x.shape[-1]
     wide = padded(x.reshape(-1, cols), 1, GROUP)
     grouped = wide.reshape(wide.shape[0], -1, GROUP)
@@ -95,7 +95,7 @@ def unrounded(x: Array) -> Array:
 
 
 FORMATS = pytest.mark.parametrize(
-    ("name", "pack", "seen"),
+    ("name", "pack", "round_input"),
     [("f32", pack_f32, unrounded), ("bf16", pack_bf16, unrounded), ("q4", pack_q4, rounded)],
     ids=["f32", "bf16", "q4"],
 )
@@ -103,7 +103,7 @@ FORMATS = pytest.mark.parametrize(
 
 def assert_close(actual: Array, weights: Array, x: Array, bias: Array | None = None) -> None:
     expected = x @ weights.T + (0 if bias is None else bias)
-    # Rounding errors are relative to the terms of the sum, which may cancel.
+    # Rounding errors are relative to the terms of the sum, which may cancel out.
     size = np.abs(x) @ np.abs(weights).T + (0 if bias is None else np.abs(bias))
     unit = 1e-3 if actual.dtype == np.float16 else 2e-6
     assert np.all(np.abs(actual - expected) <= unit * size)
@@ -113,41 +113,47 @@ def assert_close(actual: Array, weights: Array, x: Array, bias: Array | None = N
 @pytest.mark.parametrize("shape", [(1, 1), (48, 64), (37, 75), (130, 257)])
 @pytest.mark.parametrize("batch", [1, 3, 16, 33])
 def test_linear(
-    name: str, pack: Packer, seen: Callable[[Array], Array], shape: tuple[int, int], batch: int
+    name: str,
+    pack: Packer,
+    round_input: Callable[[Array], Array],
+    shape: tuple[int, int],
+    batch: int,
 ) -> None:
     packed, weights = pack(random(*shape))
     x, out = random(1, batch, shape[1], seed=1), empty(1, batch, shape[0])
 
     call(f"linear_{name}", x, packed, out)
 
-    assert_close(out, weights, seen(x))
+    assert_close(out, weights, round_input(x))
 
 
 @FORMATS
-def test_linear_adds_the_bias(name: str, pack: Packer, seen: Callable[[Array], Array]) -> None:
+def test_linear_adds_the_bias(
+    name: str, pack: Packer, round_input: Callable[[Array], Array]
+) -> None:
     packed, weights = pack(random(37, 75))
     x, bias, out = random(5, 75, seed=1), random(37, seed=2), empty(5, 37)
 
     call(f"linear_bias_{name}", x, packed, bias, out)
 
-    assert_close(out, weights, seen(x), bias)
+    assert_close(out, weights, round_input(x), bias)
 
 
 @FORMATS
-def test_linear_takes_and_gives_half_precision(
-    name: str, pack: Packer, seen: Callable[[Array], Array]
+def test_linear_supports_float16_inputs_and_outputs(
+    name: str, pack: Packer, round_input: Callable[[Array], Array]
 ) -> None:
     packed, weights = pack(random(37, 75))
     x, out = random(5, 75, seed=1).astype(np.float16), empty(5, 37, dtype=np.float16)
 
     call(f"linear_{name}", x, packed, out)
 
-    assert_close(out, weights, seen(x.astype(np.float32)))
+    assert_close(out, weights, round_input(x.astype(np.float32)))
 
 
 @FORMATS
-def test_a_row_of_a_batch_has_the_bits_it_has_alone(
-    name: str, pack: Packer, seen: Callable[[Array], Array]
+def test_other_rows_of_a_batch_do_not_change_a_bit(
+    name: str, pack: Packer, round_input: Callable[[Array], Array]
 ) -> None:
     packed, _ = pack(random(37, 75))
     x, together = random(33, 75, seed=1), empty(33, 37)
@@ -161,7 +167,7 @@ def test_a_row_of_a_batch_has_the_bits_it_has_alone(
 
 @FORMATS
 def test_embedding_rows_are_the_stored_weights(
-    name: str, pack: Packer, seen: Callable[[Array], Array]
+    name: str, pack: Packer, round_input: Callable[[Array], Array]
 ) -> None:
     packed, weights = pack(random(37, 75))
     ids, out = np.array([36, 0, 17, 17], np.int32), empty(4, 75)
@@ -171,14 +177,14 @@ def test_embedding_rows_are_the_stored_weights(
     np.testing.assert_array_equal(out, weights[ids].astype(np.float32))
 
 
-def test_an_id_outside_the_table_is_refused() -> None:
+def test_a_token_id_outside_of_the_vocabulary_is_rejected() -> None:
     packed, _ = pack_q4(random(32, 64))
 
     with pytest.raises(ValueError, match="32"):
         call("embed_q4", np.array([32], np.int32), packed, empty(1, 64))
 
 
-def test_a_matrix_of_another_size_is_refused() -> None:
+def test_a_matrix_of_the_wrong_size_is_rejected() -> None:
     packed, _ = pack_q4(random(32, 64))
 
     with pytest.raises(ValueError, match="packed"):

@@ -1,4 +1,4 @@
-"""Weights of a model directory become exactly the packed bytes that NumPy makes of them."""
+"""Conversion of a model directory gives exactly the packed bytes of a NumPy reference."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.model.weight_files import (
 
 pytestmark = pytest.mark.anyio
 
-# 80 is no multiple of 32 and 40 none of 16, so that every kind of padding occurs.
+# 80 is not a multiple of 32 and 40 not a multiple of 16, so that every kind of padding occurs.
 HIDDEN, ROWS = 80, 40
 QKV_PARTS = ("q_proj", "k_proj", "v_proj")
 QKV_ROWS = (24, 9, 7)
@@ -72,7 +72,7 @@ def make_params(weight_format: str) -> Params:
 
 
 def make_weights(dtype: str, seed: int = 0) -> dict[str, tuple[str, Array]]:
-    """Every tensor that `make_params` needs; one group of zeros, one of tiny values, some ties."""
+    """Return the tensors for `make_params`, with a group of zeros, one of tiny values, and ties."""
     random = np.random.default_rng(seed)
     embed = random.normal(0, 0.05, (ROWS, HIDDEN)).astype(np.float32)
     embed[3, 32:64] = 0
@@ -89,15 +89,15 @@ def make_weights(dtype: str, seed: int = 0) -> dict[str, tuple[str, Array]]:
     return tensors
 
 
-def merged(tensors: Mapping[str, tuple[str, Array]], kind: str) -> NDArray[np.float32]:
+def merge_qkv(tensors: Mapping[str, tuple[str, Array]], kind: str) -> NDArray[np.float32]:
     return np.concatenate([load(tensors[f"layer.{part}.{kind}"][1]) for part in QKV_PARTS])
 
 
 def expected(tensors: Mapping[str, tuple[str, Array]], weight_format: str) -> list[bytes]:
     return [
         pack(load(tensors["embed.weight"][1]), weight_format),
-        pack(merged(tensors, "weight"), weight_format),
-        merged(tensors, "bias").tobytes(),
+        pack(merge_qkv(tensors, "weight"), weight_format),
+        merge_qkv(tensors, "bias").tobytes(),
         load(tensors["norm.weight"][1]).tobytes(),
     ]
 
@@ -130,7 +130,7 @@ def entries(model: Path) -> list[str]:
 
 @pytest.mark.parametrize("weight_format", ["q4", "bf16", "f32"])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
-async def test_packed_parameters_are_bit_equal_to_the_reference(
+async def test_packed_parameters_equal_the_reference(
     model: Path, dtype: str, weight_format: str
 ) -> None:
     tensors = make_weights(dtype)
@@ -145,7 +145,7 @@ async def test_packed_parameters_are_bit_equal_to_the_reference(
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("is_mlc", [False, True])
-async def test_what_norms_leave_out_is_added_unless_mlc_did(
+async def test_the_weight_offset_is_added_except_for_mlc_directories(
     model: Path, dtype: str, is_mlc: bool
 ) -> None:
     stored = store(np.random.default_rng(3).normal(0, 0.1, 70_000), dtype)
@@ -158,24 +158,24 @@ async def test_what_norms_leave_out_is_added_unless_mlc_did(
 
     (array,) = map_all(await prepare(model, params))
 
-    added = np.float32(0 if is_mlc else 1)
-    np.testing.assert_array_equal(array, load(stored) + added)
+    offset = np.float32(0 if is_mlc else 1)
+    np.testing.assert_array_equal(array, load(stored) + offset)
 
 
-async def test_every_value_of_a_half_is_widened_exactly(model: Path) -> None:
+async def test_every_float16_value_is_converted_exactly(model: Path) -> None:
     halves = np.arange(1 << 16, dtype=np.uint16)
     halves = halves[(halves & 0x7C00) != 0x7C00].view(np.float16)
     write_safetensors(model / "model.safetensors", {"all": ("f16", halves)})
     params = [{"name": "all", "kind": "vector", "format": "f32", "shape": [halves.size],
                "sources": ["all"]}]  # fmt: skip
 
-    (widened,) = map_all(await prepare(model, params))
+    (converted,) = map_all(await prepare(model, params))
 
-    assert widened.tobytes() == halves.astype(np.float32).tobytes()
+    assert converted.tobytes() == halves.astype(np.float32).tobytes()
 
 
-async def test_large_matrices_are_the_same_on_any_number_of_threads(model: Path) -> None:
-    # Several blocks per matrix, the last one not full.
+async def test_the_packed_bytes_do_not_depend_on_the_number_of_threads(model: Path) -> None:
+    # Several blocks per matrix, the last one partial.
     weight = np.random.default_rng(1).normal(0, 1, (2051, 544)).astype(np.float32)
     write_safetensors(model / "model.safetensors", {"w": ("f32", weight)})
     params = [{"name": "w", "kind": "matrix", "format": "q4", "shape": [2051, 544],
@@ -200,14 +200,12 @@ async def test_shards_give_the_same_bytes_as_one_file(model: Path) -> None:
 
 
 @pytest.mark.parametrize("index_name", ["tensor-cache.json", "ndarray-cache.json"])
-async def test_an_mlc_directory_gives_the_same_bytes_as_quantising(
-    model: Path, index_name: str
-) -> None:
+async def test_a_quantized_mlc_directory_gives_the_same_bytes(model: Path, index_name: str) -> None:
     tensors = make_weights("f16")
     mlc: list[tuple[dict[str, Any], Array]] = []
     matrices = (
         ("embed", load(tensors["embed.weight"][1])),
-        ("layer.qkv_proj", merged(tensors, "weight")),
+        ("layer.qkv_proj", merge_qkv(tensors, "weight")),
     )
     for name, weight in matrices:
         values, scales = quantize(weight)
@@ -215,7 +213,7 @@ async def test_an_mlc_directory_gives_the_same_bytes_as_quantising(
         mlc += [(mlc_record(f"{name}.q_weight", words), words)]
         mlc += [(mlc_record(f"{name}.q_scale", scales), scales)]
 
-    bias = merged(tensors, "bias").astype(np.float16)
+    bias = merge_qkv(tensors, "bias").astype(np.float16)
     mlc += [(mlc_record("layer.qkv_proj.bias", bias), bias)]
     norm = tensors["norm.weight"][1]
     mlc += [(mlc_record("norm.weight", norm), norm)]
@@ -226,7 +224,7 @@ async def test_an_mlc_directory_gives_the_same_bytes_as_quantising(
     assert [array.tobytes() for array in arrays] == expected(tensors, "q4")
 
 
-async def test_an_mlc_value_of_fifteen_is_kept(model: Path) -> None:
+async def test_a_quantized_mlc_value_of_15_is_kept(model: Path) -> None:
     values = np.full((16, 32), 15, np.uint8)
     scales = np.full((16, 1), 0.5, np.float16)
     words = mlc_words(values)
@@ -241,7 +239,7 @@ async def test_an_mlc_value_of_fifteen_is_kept(model: Path) -> None:
     assert packed.tobytes() == pack_q4(values, scales)
 
 
-async def test_an_unquantised_mlc_directory_may_store_float32_as_bfloat16(model: Path) -> None:
+async def test_an_unquantized_mlc_directory_may_store_float32_as_bfloat16(model: Path) -> None:
     weight = np.random.default_rng(2).normal(0, 1, (ROWS, HIDDEN)).astype(np.float32)
     norm = np.random.default_rng(3).normal(0, 1, HIDDEN).astype(np.float32)
     halves, norm_halves = to_bf16(weight), to_bf16(norm)
@@ -265,7 +263,7 @@ async def test_an_unquantised_mlc_directory_may_store_float32_as_bfloat16(model:
     assert arrays[1].tobytes() == from_bf16(norm_halves).tobytes()
 
 
-async def test_parameters_are_aligned_and_outlive_their_file(model: Path) -> None:
+async def test_mapped_parameters_are_aligned_and_outlive_the_file(model: Path) -> None:
     tensors = make_weights("bf16")
     write_safetensors(model / "model.safetensors", tensors)
     weights = await prepare(model, make_params("q4"))
@@ -282,7 +280,7 @@ async def test_parameters_are_aligned_and_outlive_their_file(model: Path) -> Non
     assert last.tobytes() == expected(tensors, "q4")[-1]
 
 
-async def test_a_second_start_does_not_convert(model: Path) -> None:
+async def test_cached_weights_are_not_converted_again(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
     first = await prepare(model, make_params("q4"))
     status = first.path.stat()
@@ -295,7 +293,7 @@ async def test_a_second_start_does_not_convert(model: Path) -> None:
     assert len(entries(model)) == 1
 
 
-async def test_changed_weights_are_converted_again_in_the_same_place(model: Path) -> None:
+async def test_changed_weights_replace_the_cache_entry(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
     first = await prepare(model, make_params("q4"))
     old = map_all(first)[0].copy()
@@ -311,7 +309,7 @@ async def test_changed_weights_are_converted_again_in_the_same_place(model: Path
     assert (mapped == old).all()
 
 
-async def test_another_quantisation_has_another_entry(model: Path) -> None:
+async def test_each_quantization_has_its_own_entry(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
 
     first = await prepare(model, make_params("q4"))
@@ -329,16 +327,16 @@ def remove_data(entry: Path) -> None:
     (entry / "params.bin").unlink()
 
 
-def break_index(entry: Path) -> None:
+def corrupt_index(entry: Path) -> None:
     (entry / "index.json").write_text('{"key": ')
 
 
-def age_index(entry: Path) -> None:
+def set_old_layout_version(entry: Path) -> None:
     index = json.loads((entry / "index.json").read_text())
     (entry / "index.json").write_text(json.dumps({**index, "layout_version": 0}))
 
 
-def become_a_file(entry: Path) -> None:
+def replace_by_file(entry: Path) -> None:
     for item in entry.iterdir():
         item.unlink()
 
@@ -347,9 +345,10 @@ def become_a_file(entry: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [truncate_data, remove_data, break_index, age_index, become_a_file]
+    "damage",
+    [truncate_data, remove_data, corrupt_index, set_old_layout_version, replace_by_file],
 )
-async def test_a_damaged_entry_is_made_again(model: Path, damage: Callable[[Path], None]) -> None:
+async def test_a_damaged_entry_is_replaced(model: Path, damage: Callable[[Path], None]) -> None:
     tensors = make_weights("f32")
     write_safetensors(model / "model.safetensors", tensors)
     first = await prepare(model, make_params("q4"))
@@ -362,7 +361,7 @@ async def test_a_damaged_entry_is_made_again(model: Path, damage: Callable[[Path
     assert len(entries(model)) == 1
 
 
-async def test_conversions_at_the_same_time_leave_one_good_entry(model: Path) -> None:
+async def test_concurrent_conversions_publish_one_entry(model: Path) -> None:
     tensors = make_weights("bf16")
     write_safetensors(model / "model.safetensors", tensors)
     results: list[PackedWeights] = []
@@ -380,21 +379,21 @@ async def test_conversions_at_the_same_time_leave_one_good_entry(model: Path) ->
     assert len(entries(model)) == 1
 
 
-async def test_progress_ends_at_the_size_of_the_sources(model: Path) -> None:
+async def test_progress_ends_at_the_total_size_of_the_sources(model: Path) -> None:
     tensors = make_weights("bf16")
     write_safetensors(model / "model.safetensors", tensors)
-    seen: list[Progress] = []
+    reports: list[Progress] = []
 
-    await prepare(model, make_params("q4"), on_progress=seen.append)
+    await prepare(model, make_params("q4"), on_progress=reports.append)
 
     total = sum(stored.nbytes for _, stored in tensors.values())
-    assert seen[-1] == Progress(total, total)
-    assert [step.done_bytes for step in seen] == sorted(step.done_bytes for step in seen)
+    assert reports[-1] == Progress(total, total)
+    assert [step.done_bytes for step in reports] == sorted(step.done_bytes for step in reports)
 
 
 @pytest.fixture
 def slow_model(model: Path) -> tuple[Path, Params]:
-    """A sparse file of 4 GB of zeros: converting it takes much longer than the test may."""
+    """Write a sparse file of 4 GB of zeros, whose conversion takes much longer than a test may."""
     rows, cols = 1 << 19, 4096
     header = {"w": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [0, rows * cols * 2]}}
     encoded = json.dumps(header).encode()
@@ -405,27 +404,27 @@ def slow_model(model: Path) -> tuple[Path, Params]:
                     "sources": ["w"]}]  # fmt: skip
 
 
-async def test_a_cancelled_conversion_ends_early_and_leaves_nothing(
+async def test_a_cancelled_conversion_stops_early_and_leaves_nothing(
     slow_model: tuple[Path, Params],
 ) -> None:
     model, params = slow_model
-    seen: list[Progress] = []
+    reports: list[Progress] = []
 
     with CancelScope() as scope:
 
         def cancel_when_started(progress: Progress) -> None:
-            seen.append(progress)
+            reports.append(progress)
             if progress.done_bytes > 0:
                 scope.cancel()
 
         await prepare(model, params, on_progress=cancel_when_started)
 
     assert scope.cancelled_caught
-    assert 0 < seen[-1].done_bytes < seen[-1].total_bytes
+    assert 0 < reports[-1].done_bytes < reports[-1].total_bytes
     assert entries(model) == []
 
 
-async def test_an_error_in_the_callback_ends_the_conversion_and_arrives_as_it_is(
+async def test_an_exception_in_on_progress_stops_the_conversion_and_is_raised(
     slow_model: tuple[Path, Params],
 ) -> None:
     model, params = slow_model
@@ -453,7 +452,7 @@ async def test_leftovers_of_killed_processes_are_removed_after_a_day(model: Path
     assert entries(model) == [".new", weights.path.parent.name]
 
 
-async def test_a_missing_tensor_is_named(model: Path) -> None:
+async def test_a_missing_tensor_is_reported(model: Path) -> None:
     tensors = make_weights("bf16")
     del tensors["layer.k_proj.weight"]
     write_safetensors(model / "model.safetensors", tensors)
@@ -466,7 +465,7 @@ async def test_a_missing_tensor_is_named(model: Path) -> None:
     assert entries(model) == []
 
 
-async def test_extra_tensors_are_ignored(model: Path) -> None:
+async def test_unused_tensors_are_ignored(model: Path) -> None:
     tensors = make_weights("bf16")
     extra = np.zeros(3, np.float32)
     write_safetensors(
@@ -478,7 +477,7 @@ async def test_extra_tensors_are_ignored(model: Path) -> None:
     assert [array.tobytes() for array in arrays] == expected(tensors, "f32")
 
 
-async def test_sources_that_change_while_they_are_read_are_refused(model: Path) -> None:
+async def test_sources_that_change_during_the_conversion_are_rejected(model: Path) -> None:
     path = model / "model.safetensors"
     write_safetensors(path, make_weights("bf16"))
 
@@ -492,15 +491,15 @@ async def test_sources_that_change_while_they_are_read_are_refused(model: Path) 
     assert entries(model) == []
 
 
-async def test_a_cache_that_cannot_be_written_is_an_error_with_its_path(model: Path) -> None:
+async def test_a_cache_directory_that_cannot_be_written_is_reported(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    (model.parent / "cache").write_text("a file where a folder should be")
+    (model.parent / "cache").write_text("a file instead of a directory")
 
     with pytest.raises(ModelLoadError, match="cannot create: Not a directory"):
         await prepare(model, make_params("q4"))
 
 
-async def test_a_file_that_is_too_short_is_not_mapped(model: Path) -> None:
+async def test_a_truncated_packed_file_is_not_mapped(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
     weights = await prepare(model, make_params("q4"))
     os.truncate(weights.path, 100)
