@@ -20,6 +20,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/kv_pages.h"
 #include "platform/cpu_info.h"
+#include "platform/isa.h"
 
 namespace {
 

@@ -16,6 +16,7 @@
 
 #include "kernels/linear/linear.h"
 #include "platform/cpu_info.h"
+#include "platform/isa.h"
 
 namespace {
 

@@ -1,34 +1,20 @@
 #include "platform/cpu_info.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #ifdef __linux__
 #include <sched.h>
 #endif
-#if defined(__x86_64__)
-#include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
-
-#include "kernels/linear/amx_support.h"
-#include "kernels/linear/linear_kernels.h"
 
 namespace aiomlc {
 
 namespace {
-
-constexpr int kUndecided = -1;
-std::atomic<int> active_isa{kUndecided};
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -37,7 +23,7 @@ std::string FirstLine(const std::string& path) {
   return line;
 }
 
-/*! \return Whole CPUs of `quota` microseconds per `period`; 0 if there is no limit. */
+/*! \return The number of CPUs for `quota` microseconds per `period`, rounded up; 0 if unlimited. */
 int CpusOf(const std::string& quota, const std::string& period) {
   const double quota_us = std::strtod(quota.c_str(), nullptr);  // "max" and "-1" mean no limit.
   const double period_us = std::strtod(period.c_str(), nullptr);
@@ -45,18 +31,19 @@ int CpusOf(const std::string& quota, const std::string& period) {
   return std::max(1, static_cast<int>((quota_us + period_us - 1) / period_us));
 }
 
-int QuotaV2(const std::string& folder) {
-  std::istringstream line(FirstLine(folder + "/cpu.max"));
+int QuotaV2(const std::string& directory) {
+  std::istringstream line(FirstLine(directory + "/cpu.max"));
   std::string quota, period;
   line >> quota >> period;
   return CpusOf(quota, period);
 }
 
-int QuotaV1(const std::string& folder) {
-  return CpusOf(FirstLine(folder + "/cpu.cfs_quota_us"), FirstLine(folder + "/cpu.cfs_period_us"));
+int QuotaV1(const std::string& directory) {
+  return CpusOf(FirstLine(directory + "/cpu.cfs_quota_us"),
+                FirstLine(directory + "/cpu.cfs_period_us"));
 }
 
-/*! \brief The smallest limit of the group at `path` and of every group around it. */
+/*! \return The smallest quota of the control group at `path` and its parents; 0 if unlimited. */
 int SmallestQuota(const std::string& root, std::string path, int (*quota_of)(const std::string&)) {
   int smallest = 0;
   while (true) {
@@ -68,23 +55,25 @@ int SmallestQuota(const std::string& root, std::string path, int (*quota_of)(con
   }
 }
 
-bool HasController(const std::string& controllers, std::string_view wanted) {
+/*! \return Whether a comma-separated list contains `controller`. */
+bool HasController(const std::string& controllers, std::string_view controller) {
   std::istringstream list(controllers);
   for (std::string name; std::getline(list, name, ',');) {
-    if (name == wanted) return true;
+    if (name == controller) return true;
   }
   return false;
 }
 
+/*! \return The logical CPUs of the affinity mask. */
 std::vector<int> AllowedCpus() {
 #ifdef __linux__
-  // The kernel refuses a mask shorter than its own, so try longer ones.
+  // The kernel rejects a mask that is shorter than its own, so try longer ones.
   for (int size = 1024; size <= (1 << 20); size *= 2) {
     cpu_set_t* mask = CPU_ALLOC(size);
     const size_t bytes = CPU_ALLOC_SIZE(size);
     std::vector<int> cpus;
-    const bool known = mask != nullptr && sched_getaffinity(0, bytes, mask) == 0;
-    for (int cpu = 0; known && cpu < size; ++cpu) {
+    const bool is_valid = mask != nullptr && sched_getaffinity(0, bytes, mask) == 0;
+    for (int cpu = 0; is_valid && cpu < size; ++cpu) {
       if (CPU_ISSET_S(cpu, bytes, mask)) cpus.push_back(cpu);
     }
     CPU_FREE(mask);
@@ -96,119 +85,7 @@ std::vector<int> AllowedCpus() {
   return all;
 }
 
-constexpr Isa kTiersFromHighest[] = {Isa::kAmx,  Isa::kAvx512, Isa::kAvxVnni, Isa::kAvx2,
-                                     Isa::kI8mm, Isa::kNeon,   Isa::kPortable};
-
-#if defined(__x86_64__)
-// These also ask whether the operating system saves the wide registers.
-bool HasAvx2() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
-}
-
-bool HasAvx512() {
-  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni");
-}
-
-bool HasAvxVnni() {
-  // Asked by number: not every compiler that can do the rest knows the name.
-  constexpr unsigned kLeaf = 7, kSubleaf = 1, kAvxVnniBit = 1u << 4;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return HasAvx2() && kQ4AvxVnni != nullptr &&
-         __get_cpuid_count(kLeaf, kSubleaf, &eax, &ebx, &ecx, &edx) != 0 &&
-         (eax & kAvxVnniBit) != 0;
-}
-#elif defined(__aarch64__) && defined(__linux__)
-bool HasNeon() { return kLinearNeon != nullptr && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
-
-bool HasI8mm() {
-  constexpr unsigned long kI8mmBit = 1ul << 13;  // Headers of older systems do not have the name.
-  return HasNeon() && kQ4I8mm != nullptr && (getauxval(AT_HWCAP2) & kI8mmBit) != 0;
-}
-#endif
-
-/*! \brief Who asks for less than AMX does not want it tried. */
-Isa HighestUpTo(Isa most) {
-  for (const Isa isa : kTiersFromHighest) {
-    if (isa <= most && IsSupported(isa)) return isa;
-  }
-  return Isa::kPortable;
-}
-
 }  // namespace
-
-std::string_view IsaName(Isa isa) {
-  switch (isa) {
-    case Isa::kAmx:
-      return "amx";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAvxVnni:
-      return "avxvnni";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kI8mm:
-      return "i8mm";
-    case Isa::kNeon:
-      return "neon";
-    case Isa::kPortable:
-      break;
-  }
-  return "portable";
-}
-
-bool IsSupported(Isa isa) {
-#if defined(__x86_64__)
-  switch (isa) {
-    case Isa::kAmx:
-      return HasAvx512() && (UsableAmx().q4 || UsableAmx().bf16);
-    case Isa::kAvx512:
-      return HasAvx512();
-    case Isa::kAvxVnni:
-      return HasAvxVnni();
-    case Isa::kAvx2:
-      return HasAvx2();
-    case Isa::kI8mm:
-    case Isa::kNeon:
-    case Isa::kPortable:
-      break;
-  }
-#elif defined(__aarch64__) && defined(__linux__)
-  if (isa == Isa::kI8mm) return HasI8mm();
-  if (isa == Isa::kNeon) return HasNeon();
-#endif
-  return isa == Isa::kPortable;
-}
-
-Isa SupportedIsa() { return HighestUpTo(Isa::kAmx); }
-
-Isa ParseIsa(std::string_view name) {
-  if (name.empty()) return SupportedIsa();
-  for (const Isa isa : kTiersFromHighest) {
-    if (name == IsaName(isa)) return HighestUpTo(isa);
-  }
-  throw std::invalid_argument("AIOMLC_ISA is '" + std::string(name) +
-                              "', expected portable, neon, i8mm, avx2, avxvnni, avx512 or amx");
-}
-
-Isa ActiveIsa() {
-  const int active = active_isa.load(std::memory_order_relaxed);
-  if (active != kUndecided) return static_cast<Isa>(active);
-  const char* name = std::getenv("AIOMLC_ISA");
-  const Isa isa = ParseIsa(name == nullptr ? "" : name);
-  active_isa.store(static_cast<int>(isa), std::memory_order_relaxed);
-  return isa;
-}
-
-void SetIsa(Isa isa) {
-  if (!IsSupported(isa)) {
-    throw std::invalid_argument("this processor does not support " + std::string(IsaName(isa)));
-  }
-  active_isa.store(static_cast<int>(isa), std::memory_order_relaxed);
-}
 
 int QuotaCpus(const CpuSources& sources) {
   std::ifstream groups(sources.proc_self_cgroup);
@@ -238,7 +115,7 @@ int DistinctCores(const CpuSources& sources, const int* cpus, int num_cpus) {
     const std::string name = std::to_string(cpus[i]);
     std::string siblings =
         FirstLine(sources.sys_cpu + "/cpu" + name + "/topology/thread_siblings_list");
-    if (siblings.empty()) siblings = "cpu " + name;  // Unknown topology: a core of its own.
+    if (siblings.empty()) siblings = "cpu " + name;  // Without topology, each CPU counts as a core.
     cores.insert(std::move(siblings));
   }
   return static_cast<int>(cores.size());

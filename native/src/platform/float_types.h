@@ -34,8 +34,7 @@ constexpr float HalfToFloat(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-/*! \brief Round to the nearest IEEE binary16, ties to even; overflow gives infinity, NaN stays NaN.
- */
+/*! \brief Round to nearest-even IEEE binary16; overflow gives infinity, NaN stays NaN. */
 constexpr uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
@@ -65,7 +64,7 @@ constexpr float BFloat16ToFloat(uint16_t bfloat) {
   return std::bit_cast<float>(static_cast<uint32_t>(bfloat) << 16);
 }
 
-/*! \brief Round to the nearest bfloat16, ties to even; NaN stays NaN. */
+/*! \brief Round to nearest-even bfloat16; NaN stays NaN. */
 constexpr uint16_t FloatToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);

@@ -29,7 +29,7 @@ constexpr Clock::duration kStallFreeTime = std::chrono::milliseconds(50);
 thread_local ThreadPool* current_pool = nullptr;
 thread_local bool in_task = false;
 
-/*! \brief Tell the processor that this thread spins. */
+/*! \brief Hint to the processor that this thread spins. */
 void CpuRelax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

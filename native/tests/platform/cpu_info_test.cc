@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -47,12 +45,12 @@ TEST_F(CpuSourcesTest, SiblingsCountAsOneCore) {
   EXPECT_EQ(DistinctCores(sources_, one_core.data(), 2), 1);
 }
 
-TEST_F(CpuSourcesTest, WithoutTopologyEveryCpuIsACore) {
+TEST_F(CpuSourcesTest, WithoutTopologyEachCpuIsACore) {
   const std::vector<int> cpus = {0, 1, 5};
   EXPECT_EQ(DistinctCores(sources_, cpus.data(), 3), 3);
 }
 
-TEST_F(CpuSourcesTest, TheSmallestQuotaOfTheEnclosingGroupsCounts) {
+TEST_F(CpuSourcesTest, UsesTheSmallestQuotaOfTheEnclosingGroups) {
   Write("self_cgroup", "0::/outer/inner\n");
   Write("cgroup/outer/cpu.max", "250000 100000\n");
   Write("cgroup/outer/inner/cpu.max", "max 100000\n");
@@ -62,14 +60,14 @@ TEST_F(CpuSourcesTest, TheSmallestQuotaOfTheEnclosingGroupsCounts) {
   EXPECT_EQ(QuotaCpus(sources_), 1);
 }
 
-TEST_F(CpuSourcesTest, TheQuotaAtTheRootOfANamespaceCounts) {
+TEST_F(CpuSourcesTest, UsesTheQuotaAtTheRootOfANamespace) {
   Write("self_cgroup", "0::/\n");
   Write("cgroup/cpu.max", "400000 100000\n");
 
   EXPECT_EQ(QuotaCpus(sources_), 4);
 }
 
-TEST_F(CpuSourcesTest, VersionOneQuotasCount) {
+TEST_F(CpuSourcesTest, ReadsCgroupV1Quotas) {
   Write("self_cgroup", "5:cpuset:/x\n4:cpu,cpuacct:/group\n");
   Write("cgroup/cpu/group/cpu.cfs_quota_us", "200000\n");
   Write("cgroup/cpu/group/cpu.cfs_period_us", "100000\n");
@@ -79,43 +77,11 @@ TEST_F(CpuSourcesTest, VersionOneQuotasCount) {
   EXPECT_EQ(QuotaCpus(sources_), 0);
 }
 
-TEST_F(CpuSourcesTest, WithoutControlGroupsThereIsNoLimit) { EXPECT_EQ(QuotaCpus(sources_), 0); }
+TEST_F(CpuSourcesTest, IsUnlimitedWithoutControlGroups) { EXPECT_EQ(QuotaCpus(sources_), 0); }
 
 TEST(CpuInfo, AtLeastOneCoreIsUsable) {
   EXPECT_GE(PhysicalCores(), 1);
   EXPECT_LE(PhysicalCores(), 1 << 20);
-}
-
-TEST(CpuInfo, ANameChoosesATierAndNeverOneAboveTheProcessor) {
-  EXPECT_EQ(ParseIsa("portable"), Isa::kPortable);
-  EXPECT_EQ(ParseIsa(""), SupportedIsa());
-  EXPECT_EQ(ParseIsa("amx"), SupportedIsa());
-  EXPECT_EQ(ParseIsa("avx512"), std::min(SupportedIsa(), Isa::kAvx512));
-  EXPECT_LE(ParseIsa("avxvnni"), Isa::kAvxVnni);
-  EXPECT_LE(ParseIsa("i8mm"), Isa::kI8mm);
-  EXPECT_LE(ParseIsa("neon"), Isa::kNeon);
-  EXPECT_EQ(ParseIsa("avx2"), std::min(SupportedIsa(), Isa::kAvx2));
-}
-
-TEST(CpuInfo, AnUnknownNameIsRefusedWithTheVariable) {
-  try {
-    ParseIsa("sse9");
-    FAIL() << "no error";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_NE(std::string(error.what()).find("AIOMLC_ISA"), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("sse9"), std::string::npos);
-  }
-}
-
-TEST(CpuInfo, TheTierThatWasSetIsActive) {
-  const Isa before = ActiveIsa();
-
-  SetIsa(Isa::kPortable);
-  EXPECT_EQ(ActiveIsa(), Isa::kPortable);
-  SetIsa(SupportedIsa());
-  EXPECT_EQ(ActiveIsa(), SupportedIsa());
-
-  SetIsa(before);
 }
 
 }  // namespace

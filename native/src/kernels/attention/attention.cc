@@ -9,7 +9,7 @@
 #include "kernels/attention/attention_tasks.h"
 #include "kernels/attention/attention_types.h"
 #include "platform/aligned_buffer.h"
-#include "platform/cpu_info.h"
+#include "platform/isa.h"
 
 namespace aiomlc {
 namespace {

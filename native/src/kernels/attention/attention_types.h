@@ -65,11 +65,15 @@ struct AttentionTile {
   float soft_cap;  // of scores, after the scale; 0 is none
 };
 
+namespace {  // Internal linkage, since files of several instruction set tiers include it.
+
 /*! \return The scales of the 16 keys or values that begin at `plane`. */
 template <typename Stored>
 const float* ScalesAfter(const Stored* plane, int head_dim) {
   return reinterpret_cast<const float*>(plane + static_cast<int64_t>(head_dim) * kTilePageSize);
 }
+
+}  // namespace
 
 /*! \brief What of a tile one call computes. */
 struct TileWork {

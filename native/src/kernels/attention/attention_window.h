@@ -1,6 +1,9 @@
 /*!
  * \file kernels/attention/attention_window.h
- * \brief What a sliding window shows to the rows of a tile.
+ * \brief The part of the KV cache that a sliding window shows to the rows of a tile.
+ *
+ * Everything has internal linkage, since files of several instruction set tiers include it: see
+ * linear_kernels.h.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_WINDOW_H_
 #define AIOMLC_KERNELS_ATTENTION_ATTENTION_WINDOW_H_
@@ -10,6 +13,8 @@
 #include "kernels/attention/attention_types.h"
 
 namespace aiomlc {
+
+namespace {
 
 /*! \brief Slots of one page. */
 struct SlotRange {
@@ -76,6 +81,8 @@ class PageVisits {
   int64_t sink_pages_ = 0;
   int64_t skipped_ = 0;
 };
+
+}  // namespace
 
 }  // namespace aiomlc
 

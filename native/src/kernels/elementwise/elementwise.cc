@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/elementwise/elementwise_rows.h"
-#include "platform/cpu_info.h"
+#include "platform/isa.h"
 #include "platform/kv_type.h"
 
 namespace aiomlc {

@@ -1,16 +1,9 @@
 #include "kernels/linear/amx_support.h"
 
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <random>
 #include <vector>
-
-#if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 namespace aiomlc {
 
@@ -33,7 +26,8 @@ struct SmallQ4Layer {
       for (int64_t row = 0; row < kTileRows; ++row) {
         const auto scale =
             static_cast<uint16_t>(0x2800 + random() % 0x400);  // Halves from 1/32 to 1/16.
-        std::memcpy(&packed[group * kGroupBytes + 256 + 2 * row], &scale, sizeof(scale));
+        std::memcpy(&packed[group * kGroupBytes + kGroupNibbleBytes + 2 * row], &scale,
+                    sizeof(scale));
       }
     }
     for (ActivationGroup& group : activations) {
@@ -43,7 +37,7 @@ struct SmallQ4Layer {
         sum += value;
       }
       group.scale = static_cast<float>(random() % 1000) / 7000.0f;
-      group.offset = -7 * sum;
+      group.offset = -kZeroPoint * sum;
     }
   }
 
@@ -132,17 +126,6 @@ struct SmallBF16Layer {
   }
 };
 
-/*! \return `right`, the result of trying a kernel. */
-bool Report(bool right, const char* weights) {
-  if (!right) {
-    std::fprintf(stderr,
-                 "aiomlc: AMX multiplies %s weights wrongly on this machine, AVX-512 is used "
-                 "instead\n",
-                 weights);
-  }
-  return right;
-}
-
 }  // namespace
 
 bool NearAvx512(void (*kernel)(const LinearBlock&)) {
@@ -166,49 +149,30 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
   return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
 }
 
-AmxUse TryKernels(AmxUse offered, void (*q4)(const LinearBlock&),
-                  void (*bf16)(const LinearBlock&)) {
-  return {offered.q4 && Report(EqualsAvx512(q4), "4-bit"),
-          offered.bf16 && Report(NearAvx512(bf16), "bf16")};
+AmxTrial TryKernels(AmxFeatures offered, void (*q4)(const LinearBlock&),
+                    void (*bf16)(const LinearBlock&)) {
+  AmxTrial trial;
+  trial.q4 = offered.int8 && EqualsAvx512(q4);
+  trial.bf16 = offered.bf16 && NearAvx512(bf16);
+  if (offered.int8 && !trial.q4) trial.rejected.push_back("4-bit");
+  if (offered.bf16 && !trial.bf16) trial.rejected.push_back("bf16");
+  return trial;
 }
 
-#endif  // defined(__x86_64__)
-
-#if defined(__x86_64__) && defined(__linux__)
-
-namespace {
-
-/*! \return What tiles offer this process. */
-AmxUse OfferedByTiles() {
-  constexpr unsigned kBF16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;  // Of leaf 7's EDX.
-  constexpr unsigned kSaved = 3u << 17;                        // Of XCR0: shapes and contents.
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM.
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return {};
-  if (!(edx & kTiles) || !(edx & (kInt8 | kBF16))) return {};
-  unsigned low = 0, high = 0;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & kSaved) != kSaved) return {};
-  if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) return {};
-  return {(edx & kInt8) != 0, (edx & kBF16) != 0};
-}
-
-}  // namespace
-
-const AmxUse& UsableAmx() {
-  static const AmxUse use = kQ4Amx == nullptr || kBF16Amx == nullptr
-                                ? AmxUse()
-                                : TryKernels(OfferedByTiles(), kQ4Amx, kBF16Amx);
-  return use;
+const AmxTrial& AmxTrialResult() {
+  static const AmxTrial trial = kQ4Amx == nullptr || kBF16Amx == nullptr
+                                    ? AmxTrial()
+                                    : TryKernels(DetectedAmx(), kQ4Amx, kBF16Amx);
+  return trial;
 }
 
 #else
 
-const AmxUse& UsableAmx() {
-  static const AmxUse none;
+const AmxTrial& AmxTrialResult() {
+  static const AmxTrial none;
   return none;
 }
 
-#endif  // defined(__x86_64__) && defined(__linux__)
+#endif  // defined(__x86_64__)
 
 }  // namespace aiomlc

@@ -5,7 +5,11 @@
 #ifndef AIOMLC_KERNELS_LINEAR_AMX_SUPPORT_H_
 #define AIOMLC_KERNELS_LINEAR_AMX_SUPPORT_H_
 
+#include <string>
+#include <vector>
+
 #include "kernels/linear/linear_kernels.h"
+#include "platform/isa.h"
 
 namespace aiomlc {
 
@@ -28,25 +32,23 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&));
  */
 bool NearAvx512(void (*kernel)(const LinearBlock&));
 
-/*! \brief One answer for each kernel of the AMX tier. A processor may have either half alone. */
-struct AmxUse {
+/*! \brief Which kernels of the AMX tier can be used. */
+struct AmxTrial {
   bool q4 = false, bf16 = false;
+  /*! \brief Weight formats that AMX multiplies wrongly here, so that AVX-512 is used: for a log. */
+  std::vector<std::string> rejected;
 };
 
-/*!
- * \brief Which of two kernels can be used: those that are offered, where the result is right.
- *
- * A wrong one is reported on standard error. The processor must have AVX-512.
- */
-AmxUse TryKernels(AmxUse offered, void (*q4)(const LinearBlock&), void (*bf16)(const LinearBlock&));
+/*! \brief Try those of two kernels that are offered. The processor must have AVX-512. */
+AmxTrial TryKernels(AmxFeatures offered, void (*q4)(const LinearBlock&),
+                    void (*bf16)(const LinearBlock&));
 
 /*!
  * \brief What this process can use.
  *
- * The first call asks the operating system for the registers and tries the kernels. The processor
- * must have AVX-512.
+ * The first call tries the kernels. The processor must have AVX-512.
  */
-const AmxUse& UsableAmx();
+const AmxTrial& AmxTrialResult();
 
 }  // namespace aiomlc
 

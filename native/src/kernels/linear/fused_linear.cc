@@ -1,6 +1,5 @@
 #include "kernels/linear/fused_linear.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "kernels/elementwise/elementwise_rows.h"
@@ -8,6 +7,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_kernels.h"
 #include "kernels/linear/linear_tasks.h"
+#include "kernels/linear/panel.h"
 #include "platform/aligned_buffer.h"
 
 namespace aiomlc {
@@ -17,8 +17,6 @@ namespace {
 thread_local AlignedBuffer normed_groups;  // Of the thread that calls.
 thread_local AlignedBuffer inner_groups;
 thread_local AlignedBuffer task_floats;  // Of a thread that works.
-
-int64_t GroupsOf(int64_t cols) { return (cols + kGroupSize - 1) / kGroupSize; }
 
 int64_t RowBytes(int64_t cols) {
   return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
@@ -48,10 +46,9 @@ const ActivationGroup* QuantizeNormed(ThreadPool& pool, const AddNormCall& call)
       }
       row_kernels.rms_norm(sum, call.weight, call.eps, size, normed, FloatType::kF32);
       // The only row that is given, but among as many as its panel has.
-      const int64_t panel = row - row % kPanelRows;
-      const int64_t height = std::min(kPanelRows, call.rows - panel);
-      linear_kernels.quantize({normed, FloatType::kF32, height, size, groups, 0, 1,
-                               result + panel * groups + row % kPanelRows});
+      const PanelCursor at = PanelOf(row, call.rows);
+      linear_kernels.quantize({normed, FloatType::kF32, at.height, size, groups, 0, 1,
+                               result + at.panel * groups + at.row});
     }
   });
   return result;

@@ -5,6 +5,7 @@
 
 #include "kernels/elementwise/elementwise_rows.h"
 #include "kernels/linear/linear_tasks.h"
+#include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
 #include "platform/aligned_buffer.h"
 
@@ -26,7 +27,7 @@ void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, 
   const LinearKernels& kernels = ActiveLinearKernels();
   const auto tile_offset =
       static_cast<int64_t>(PackedMatrixBytes(format, tile * kTileRows, block.cols_k));
-  const int64_t groups = (block.cols_k + kGroupSize - 1) / kGroupSize;
+  const int64_t groups = GroupsOf(block.cols_k);
   LinearBlock part = {};
   part.packed = static_cast<const std::byte*>(block.packed) + tile_offset;
   part.rows_n = outputs;
@@ -68,7 +69,7 @@ void GateBlock(WeightFormat format, Activation activation, const LinearBlock& bl
     gate_kernel(gates, ups, rows * outputs, gates);
     for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
       layout.WriteColumns(gates + (panel - block.row_begin) * outputs,
-                          std::min(kPanelRows, block.row_end - panel), tile * kTileRows, outputs,
+                          PanelOf(panel, block.row_end).height, tile * kTileRows, outputs,
                           result + panel * layout.row_bytes());
     }
   }

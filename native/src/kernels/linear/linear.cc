@@ -1,9 +1,6 @@
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -12,7 +9,9 @@
 #include "kernels/linear/amx_support.h"
 #include "kernels/linear/linear_kernels.h"
 #include "kernels/linear/linear_tasks.h"
-#include "platform/cpu_info.h"
+#include "kernels/linear/panel.h"
+#include "platform/aligned_buffer.h"
+#include "platform/isa.h"
 
 namespace aiomlc {
 
@@ -24,37 +23,11 @@ constexpr int64_t kParallelWork = 1 << 15;
 // these processors have second-level caches of 2 MiB.
 constexpr int64_t kLargeRowBlockBytes = 1 << 20;
 constexpr int64_t kTileBlock = 4;
-constexpr int64_t kAlignment = 64;
 
 int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
 int64_t RoundUp(int64_t value, int64_t to) { return CeilDivide(value, to) * to; }
 
-/*! \brief Memory that a thread keeps between calls, so that none is allocated after warm-up. */
-class Scratch {
- public:
-  std::byte* Reserve(size_t bytes) {
-    if (bytes > capacity_) {
-      const size_t capacity = std::max(bytes, capacity_ * 3 / 2);
-      buffer_.reset();
-      capacity_ = 0;
-      buffer_.reset(
-          static_cast<std::byte*>(::operator new(capacity, std::align_val_t(kAlignment))));
-      capacity_ = capacity;
-    }
-    return buffer_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const {
-      ::operator delete(memory, std::align_val_t(kAlignment));
-    }
-  };
-  std::unique_ptr<std::byte, Free> buffer_;
-  size_t capacity_ = 0;
-};
-
-thread_local Scratch scratch;
+thread_local AlignedBuffer scratch;
 
 #if defined(__x86_64__) || defined(__aarch64__)
 LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
@@ -66,9 +39,9 @@ LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
 #if defined(__x86_64__)
 LinearKernels AmxKernels() {
   LinearKernels kernels = kLinearAvx512;
-  const AmxUse& use = UsableAmx();
-  if (use.q4) kernels.q4 = kQ4Amx;
-  if (use.bf16) {
+  const AmxTrial& trial = AmxTrialResult();
+  if (trial.q4) kernels.q4 = kQ4Amx;
+  if (trial.bf16) {
     kernels.bf16 = kBF16Amx;
     kernels.split = SplitRowsAvx512;
   }
@@ -78,9 +51,9 @@ LinearKernels AmxKernels() {
 
 const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
                                 FloatType x_type, int64_t m, int64_t cols) {
-  const int64_t groups = CeilDivide(cols, kGroupSize);
-  void* memory = scratch.Reserve(m * groups * sizeof(ActivationGroup));
-  ActivationGroup* result = static_cast<ActivationGroup*>(memory);
+  const int64_t groups = GroupsOf(cols);
+  auto* result =
+      reinterpret_cast<ActivationGroup*>(scratch.Reserve(m * groups * sizeof(ActivationGroup)));
   ForRanges(pool, m, cols, [&](int64_t begin, int64_t end) {
     kernels.quantize({x, x_type, m, cols, groups, begin, end, result});
   });
@@ -106,7 +79,7 @@ const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int6
   float* floats = reinterpret_cast<float*>(scratch.Reserve(m * cols * sizeof(float)));
   ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin * kPanelRows; row < std::min(m, end * kPanelRows); row += kPanelRows) {
-      const int64_t height = std::min(kPanelRows, m - row);
+      const int64_t height = PanelOf(row, m).height;
       if (x_type == FloatType::kF32) {
         WritePanel(row, height, cols, floats + row * cols,
                    [from = static_cast<const float*>(x)](int64_t i) { return from[i]; });
@@ -121,7 +94,7 @@ const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int6
 }
 
 /*! \brief Elements of the parts of one row of activations. */
-int64_t PartsOf(int64_t cols) { return RoundUp(cols, kGroupSize) * kParts; }
+int64_t PartsOf(int64_t cols) { return GroupsOf(cols) * kGroupSize * kParts; }
 
 const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void* x,
                       FloatType x_type, int64_t m, int64_t cols) {
@@ -223,7 +196,7 @@ void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t r
   if (format == WeightFormat::kQ4) {
     whole.activations = Quantize(pool, kernels, x, x_type, m, cols_k);
     RunBlocks(pool, kernels.q4, whole, m,
-              CeilDivide(cols_k, kGroupSize) * static_cast<int64_t>(sizeof(ActivationGroup)));
+              GroupsOf(cols_k) * static_cast<int64_t>(sizeof(ActivationGroup)));
   } else if (format == WeightFormat::kBF16 && kernels.split != nullptr) {
     whole.parts = Split(pool, kernels, x, x_type, m, cols_k);
     RunBlocks(pool, kernels.bf16, whole, m, PartsOf(cols_k) * sizeof(uint16_t),

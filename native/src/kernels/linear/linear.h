@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/linear/layout.h"
 #include "platform/float_types.h"
 #include "platform/thread_pool.h"
 
@@ -24,13 +25,6 @@ enum class WeightFormat {
   kBF16,
   kQ4  //!< 4 bits with a float16 scale for every 32 inputs (`q4f16_1`).
 };
-
-/*! \brief Rows of one tile of a packed matrix. The last tile is filled up with zero rows. */
-inline constexpr int64_t kTileRows = 16;
-/*! \brief Inputs that share one scale in the q4 format. */
-inline constexpr int64_t kGroupSize = 32;
-/*! \brief Bytes of one q4 group of one tile: 16 x 32 nibbles and 16 float16 scales. */
-inline constexpr int64_t kGroupBytes = 288;
 
 /*! \return Bytes of a packed matrix of `rows` outputs and `cols` inputs. */
 size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);

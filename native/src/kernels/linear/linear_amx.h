@@ -39,13 +39,13 @@ constexpr int kSlots = kLag + 1;
 
 struct alignas(64) UnpackedGroup {
   int8_t quads[8][64];  //!< Of each output four inputs, as -7 to 8.
-  float scales[kRows];
+  float scales[kTileRows];
 };
 
 inline void Unpack(const uint8_t* weights, int count, UnpackedGroup* result) {
   const __m512i low_nibbles = _mm512_set1_epi8(15);
   const __m512i seven = _mm512_set1_epi8(7);
-  for (int g = 0; g < count; ++g, weights += kGroupStride, ++result) {
+  for (int g = 0; g < count; ++g, weights += kGroupBytes, ++result) {
     for (int i = 0; i < 4; ++i) {
       const __m512i bytes = _mm512_loadu_si512(weights + 64 * i);
       const __m512i low = _mm512_and_si512(bytes, low_nibbles);
@@ -53,7 +53,7 @@ inline void Unpack(const uint8_t* weights, int count, UnpackedGroup* result) {
       _mm512_store_si512(result->quads[i], _mm512_sub_epi8(low, seven));
       _mm512_store_si512(result->quads[4 + i], _mm512_sub_epi8(high, seven));
     }
-    const void* scales = weights + kNibbleBytes;
+    const void* scales = weights + kGroupNibbleBytes;
     _mm512_store_ps(result->scales,
                     _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(scales))));
   }
@@ -81,10 +81,10 @@ inline __attribute__((always_inline)) void MultiplyGroup(Tiles& tiles, const Pan
 template <typename Tiles>
 void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
   static_assert(offsetof(ActivationGroup, values) == 0);
-  alignas(64) int32_t dots[kSlots][kPanelRows][kRows];
+  alignas(64) int32_t dots[kSlots][kPanelRows][kTileRows];
   __m512 rows[kPanelRows];
 #pragma GCC unroll 16
-  for (int r = 0; r < kPanelRows; ++r) rows[r] = _mm512_load_ps(sums + r * kRows);
+  for (int r = 0; r < kPanelRows; ++r) rows[r] = _mm512_load_ps(sums + r * kTileRows);
   for (int step = 0; step < panel.count + kLag; ++step) {
     if (step < panel.count) {
       if (step % 2 == 0) {
@@ -93,7 +93,7 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
         MultiplyGroup<1>(tiles, panel, step);
       }
       if (panel.fetch != nullptr) {
-        const uint8_t* fetch = panel.fetch + step * kGroupStride;
+        const uint8_t* fetch = panel.fetch + step * kGroupBytes;
         for (int line = 0; line < 5; ++line) _mm_prefetch(fetch + 64 * line, _MM_HINT_T0);
       }
     }
@@ -104,7 +104,7 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
 #pragma GCC unroll 16
       for (int r = 0; r < kPanelRows; ++r) {
         const __m512i dot = _mm512_load_si512(dots[group % kSlots][r]);
-        rows[r] = AddScaled(dot, scales, x[r], rows[r]);
+        rows[r] = AddScaledDot(dot, scales, x[r], rows[r]);
       }
     }
     if (step > 0 && step <= panel.count) {
@@ -116,7 +116,7 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
     }
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < kPanelRows; ++r) _mm512_store_ps(sums + r * kRows, rows[r]);
+  for (int r = 0; r < kPanelRows; ++r) _mm512_store_ps(sums + r * kTileRows, rows[r]);
 }
 
 /*!
@@ -128,7 +128,7 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
 template <typename Tiles>
 void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin, PanelGroups panel,
               float* sums) {
-  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
+  const int64_t groups = GroupsOf(block.cols_k);
   const int64_t left = block.row_end - row;
   const int64_t height = left < kPanelRows ? left : kPanelRows;
   panel.x = block.activations + row * groups + begin * height;
@@ -153,22 +153,22 @@ void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin
 template <typename Tiles>
 void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row_begin,
                   int64_t row_end) {
-  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
-  const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupStride;
+  const int64_t groups = GroupsOf(block.cols_k);
+  const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupBytes;
   UnpackedGroup unpacked[kChunkGroups];
-  alignas(64) float sums[kBlockRows][kRows] = {};
+  alignas(64) float sums[kBlockRows][kTileRows] = {};
   for (int64_t begin = 0; begin < groups; begin += kChunkGroups) {
     const int count = groups - begin < kChunkGroups ? groups - begin : kChunkGroups;
-    const uint8_t* chunk = weights + begin * kGroupStride;
+    const uint8_t* chunk = weights + begin * kGroupBytes;
     Unpack(chunk, count, unpacked);
-    PanelGroups panel = {unpacked, nullptr, 0, count, chunk + count * kGroupStride};
+    PanelGroups panel = {unpacked, nullptr, 0, count, chunk + count * kGroupBytes};
     for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
       AddPanel(tiles, block, row, begin, panel, sums[row - row_begin]);
       panel.fetch = nullptr;
     }
   }
   for (int64_t row = row_begin; row < row_end; ++row) {
-    Store(block, row, tile, _mm512_load_ps(sums[row - row_begin]));
+    StoreSums(block, row, tile, _mm512_load_ps(sums[row - row_begin]));
   }
 }
 

@@ -42,7 +42,7 @@ constexpr int kPairsAhead = 3;
 
 /*! \brief 32 inputs of 16 outputs, as a tile register has them: of each output two inputs. */
 struct alignas(64) PairedGroup {
-  uint16_t pairs[16][2 * kRows];
+  uint16_t pairs[16][2 * kTileRows];
 };
 
 template <int kValue>
@@ -85,10 +85,10 @@ void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
                                                     21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                     11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i order = _mm512_load_si512(kOrder);
-  for (int64_t i = 0; i < 16; ++i, weights += 2 * kRows) {
+  for (int64_t i = 0; i < 16; ++i, weights += 2 * kTileRows) {
     const int64_t left = inputs - 2 * i;
     const __mmask32 mask = kWhole || left >= 2 ? 0xffffffff : left == 1 ? 0xffff : 0;
-    _mm_prefetch(reinterpret_cast<const char*>(weights) + kAheadPerStream, _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(weights) + kPrefetchDistancePerStream, _MM_HINT_T0);
     const __m512i two_inputs = _mm512_maskz_loadu_epi16(mask, weights);
     _mm512_store_si512(result->pairs[i], _mm512_permutexvar_epi16(order, two_inputs));
   }
@@ -113,29 +113,30 @@ void AddChunk(Tiles& tiles, PanelShape<kRegisters> shape, const WeightChunk& wei
   const int64_t rows = shape.register_rows();
   const int ahead = weights.packed == nullptr ? 0 : kPairsAhead;
   ForIndices<0, kTiles * kRegisters>([&](auto i) __attribute__((always_inline)) {
-    tiles.template Load<kFirstSums + i.value>(sums + i.value * rows * kRows, 64);
+    tiles.template Load<kFirstSums + i.value>(sums + i.value * rows * kTileRows, 64);
   });
   for (int step = 0; step < weights.count + ahead; ++step) {
     if (ahead > 0 && step < weights.count) {
-      const int64_t inputs = weights.inputs - step * kGroup;
-      const auto pair = inputs < kGroup ? Pair<false> : Pair<true>;
+      const int64_t inputs = weights.inputs - step * kGroupSize;
+      const auto pair = inputs < kGroupSize ? Pair<false> : Pair<true>;
       for (int t = 0; t < kTiles; ++t) {
-        pair(weights.packed + t * weights.stride + step * kGroup * kRows, inputs, &paired[t][step]);
+        pair(weights.packed + t * weights.stride + step * kGroupSize * kTileRows, inputs,
+             &paired[t][step]);
       }
     }
     if (step < ahead) continue;
     const int group = step - ahead;
-    const uint16_t* first = parts + group * kRegisters * rows * kGroup;
+    const uint16_t* first = parts + group * kRegisters * rows * kGroupSize;
     ForIndices<0, kTiles>([&](auto t) __attribute__((always_inline)) {
       tiles.template Load<kPairs>(paired[t.value][group].pairs, 64);
       ForIndices<0, kRegisters>([&](auto r) __attribute__((always_inline)) {
-        tiles.template Load<kPartRows>(first + r.value * rows * kGroup, 64);
+        tiles.template Load<kPartRows>(first + r.value * rows * kGroupSize, 64);
         tiles.template AddPairs<kFirstSums + t.value * kRegisters + r.value, kPartRows, kPairs>();
       });
     });
   }
   ForIndices<0, kTiles * kRegisters>([&](auto i) __attribute__((always_inline)) {
-    tiles.template Store<kFirstSums + i.value>(sums + i.value * rows * kRows, 64);
+    tiles.template Store<kFirstSums + i.value>(sums + i.value * rows * kTileRows, 64);
   });
 }
 
@@ -143,13 +144,13 @@ void AddChunk(Tiles& tiles, PanelShape<kRegisters> shape, const WeightChunk& wei
 template <int kTiles>
 void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t height,
                 const float* sums) {
-  const int64_t stride = height * kRows;
+  const int64_t stride = height * kTileRows;
   for (int64_t t = 0; t < kTiles; ++t, sums += kParts * stride) {
     for (int64_t r = 0; r < height; ++r) {
-      const float* high = sums + r * kRows;
+      const float* high = sums + r * kTileRows;
       const __m512 small =
           _mm512_add_ps(_mm512_loadu_ps(high + stride), _mm512_loadu_ps(high + 2 * stride));
-      Store(block, row + r, tile + t, _mm512_add_ps(_mm512_loadu_ps(high), small));
+      StoreSums(block, row + r, tile + t, _mm512_add_ps(_mm512_loadu_ps(high), small));
     }
   }
 }
@@ -158,20 +159,22 @@ void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t hei
 template <int kRegisters, int kTiles, typename Tiles>
 void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
                     PanelShape<kRegisters> shape) {
-  const int64_t groups = (block.cols_k + kGroup - 1) / kGroup;
-  const int64_t stride = block.cols_k * kRows;
+  const int64_t groups = GroupsOf(block.cols_k);
+  const int64_t stride = block.cols_k * kTileRows;
   const uint16_t* packed = static_cast<const uint16_t*>(block.packed) + tile * stride;
   PairedGroup paired[kTiles][kPairedGroups];
-  alignas(64) float sums[kTiles * kParts * kPairedRows * kRows];
-  const int64_t row_sums = kTiles * kParts * kRows;
+  alignas(64) float sums[kTiles * kParts * kPairedRows * kTileRows];
+  const int64_t row_sums = kTiles * kParts * kTileRows;
   __builtin_memset(sums, 0, (row_end - row_begin) * row_sums * sizeof(float));
   Tiles tiles(shape.Registers());
   for (int64_t begin = 0; begin < groups; begin += kPairedGroups) {
     const int64_t left = groups - begin;
-    WeightChunk weights = {packed + begin * kGroup * kRows, stride, block.cols_k - begin * kGroup,
+    WeightChunk weights = {packed + begin * kGroupSize * kTileRows, stride,
+                           block.cols_k - begin * kGroupSize,
                            static_cast<int>(left < kPairedGroups ? left : kPairedGroups)};
     for (int64_t row = row_begin; row < row_end; row += shape.height) {
-      const uint16_t* parts = block.parts + (row * groups + begin * shape.height) * kParts * kGroup;
+      const uint16_t* parts =
+          block.parts + (row * groups + begin * shape.height) * kParts * kGroupSize;
       AddChunk<kRegisters, kTiles>(tiles, shape, weights, paired, parts,
                                    sums + (row - row_begin) * row_sums);
       weights.packed = nullptr;

@@ -23,19 +23,10 @@ namespace aiomlc {
  * is not finite, so that its outputs become NaN.
  */
 struct ActivationGroup {
-  int8_t values[32];  //!< Zeros behind the last input.
+  int8_t values[kGroupSize];  //!< Zeros after the last input.
   float scale;
-  int32_t offset;  //!< -7 x the sum of the values.
+  int32_t offset;  //!< -kZeroPoint times the sum of the values.
 };
-
-/*!
- * \brief Rows of activations that are stored together; the last panel has what is left.
- *
- * A panel is ordered by input (or by group of inputs, for q4) and then by row, so that what a
- * kernel needs next is contiguous: rows a power of two apart would share few places in the cache.
- * The panel of row r begins where row r - r % 16 of a plain matrix would.
- */
-inline constexpr int64_t kPanelRows = 16;
 
 /*! \brief Rows of activations to quantise. */
 struct QuantizeBlock {

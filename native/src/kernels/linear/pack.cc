@@ -9,9 +9,6 @@ namespace aiomlc {
 
 namespace {
 
-constexpr int kZeroPoint = 7;
-constexpr int kGroupNibbleBytes = 256;
-
 int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 /*! \brief One row's share of a packed group: 32 values in [0, 15], each in its own byte. */

@@ -1,14 +1,13 @@
 #include "kernels/linear/row_layout.h"
 
 #include "kernels/linear/linear_tasks.h"
+#include "kernels/linear/panel.h"
 
 namespace aiomlc {
 
 namespace {
 
 constexpr int64_t kPartsGroup = kParts * kGroupSize;  // Parts of 32 inputs.
-
-int64_t GroupsOf(int64_t cols) { return (cols + kGroupSize - 1) / kGroupSize; }
 
 /*! \return Whether the active kernel of a format takes parts. */
 bool TakesParts(WeightFormat format) {

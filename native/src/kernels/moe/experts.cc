@@ -7,6 +7,7 @@
 
 #include "kernels/linear/gated_block.h"
 #include "kernels/linear/linear_tasks.h"
+#include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
 #include "kernels/moe/expert_rows.h"
 #include "platform/aligned_buffer.h"
@@ -64,7 +65,7 @@ class Mixture {
 
   // Every row is rounded once, however many experts it has.
   void GatherGroups() {
-    const int64_t groups = CeilDivide(call_.size, kGroupSize);
+    const int64_t groups = GroupsOf(call_.size);
     auto* rounded = reinterpret_cast<ActivationGroup*>(
         row_groups.Reserve(static_cast<size_t>(call_.rows * outer_.row_bytes())));
     const LinearKernels& kernels = ActiveLinearKernels();

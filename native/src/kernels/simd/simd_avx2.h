@@ -15,8 +15,14 @@ struct Avx2Lanes {
   static constexpr int kWidth = 16;
   static constexpr int kAccumulators = 4;
 
+  static constexpr int kRegisters = 2;
+
   struct Vector {
     __m256 low, high;
+  };
+
+  struct Integers {
+    __m256i low, high;
   };
 
   static Vector Set(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
@@ -28,6 +34,10 @@ struct Avx2Lanes {
   static Vector Load(const uint16_t* source) { return {Widen(source), Widen(source + 8)}; }
 
   static Vector Load(const int8_t* source) { return {Widen(source), Widen(source + 8)}; }
+
+  static Vector LoadBFloat16(const uint16_t* source) {
+    return {WidenBFloat16(source), WidenBFloat16(source + 8)};
+  }
 
   static Vector LoadFirst(const float* source, int count) {
     float padded[kWidth] = {};
@@ -75,6 +85,41 @@ struct Avx2Lanes {
     const __m128i bytes =
         _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
     __builtin_memcpy(target, &bytes, count);
+  }
+
+  static Integers SetIntegers(int32_t value) {
+    return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
+  }
+
+  static Vector ToFloat(Integers a) {
+    return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+  }
+
+  static Integers RoundToBytes(Vector a) { return {RoundToBytes(a.low), RoundToBytes(a.high)}; }
+
+  static void StoreBytes(int8_t* target, Integers a) {
+    // The packing instruction works on halves of a register; the permutation restores the order.
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target), bytes);
+  }
+
+  static int32_t SumIntegers(Integers a, Integers b) {
+    const __m256i eight =
+        _mm256_add_epi32(_mm256_add_epi32(a.low, a.high), _mm256_add_epi32(b.low, b.high));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+  }
+
+  static uint32_t LargestMagnitude(Vector a, Vector b) {
+    const __m256i eight = _mm256_max_epu32(_mm256_max_epu32(Magnitude(a.low), Magnitude(a.high)),
+                                           _mm256_max_epu32(Magnitude(b.low), Magnitude(b.high)));
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(four));
   }
 
   static Vector Add(Vector a, Vector b) {
@@ -151,6 +196,20 @@ struct Avx2Lanes {
   static __m256 Widen(const int8_t* source) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  }
+
+  static __m256 WidenBFloat16(const uint16_t* source) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+
+  static __m256i RoundToBytes(__m256 a) {
+    const __m256i rounded = _mm256_min_epi32(_mm256_cvtps_epi32(a), _mm256_set1_epi32(127));
+    return _mm256_max_epi32(rounded, _mm256_set1_epi32(-127));
+  }
+
+  static __m256i Magnitude(__m256 a) {
+    return _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
   }
 
   static __m128i Narrow(__m256 a) {

@@ -23,8 +23,14 @@ struct Avx512Lanes {
   static constexpr int kWidth = 16;
   static constexpr int kAccumulators = 8;
 
+  static constexpr int kRegisters = 1;
+
   struct Vector {
     __m512 all;
+  };
+
+  struct Integers {
+    __m512i all;
   };
 
   static Vector Set(float value) { return {_mm512_set1_ps(value)}; }
@@ -36,6 +42,11 @@ struct Avx512Lanes {
 
   static Vector Load(const int8_t* source) {
     return Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+  }
+
+  static Vector LoadBFloat16(const uint16_t* source) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
   }
 
   static Vector LoadFirst(const float* source, int count) {
@@ -66,6 +77,29 @@ struct Avx512Lanes {
 
   static void StoreRounded(int8_t* target, Vector a, int count) {
     _mm_mask_storeu_epi8(target, FirstMask(count), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.all)));
+  }
+
+  static Integers SetIntegers(int32_t value) { return {_mm512_set1_epi32(value)}; }
+  static Vector ToFloat(Integers a) { return {_mm512_cvtepi32_ps(a.all)}; }
+
+  static Integers RoundToBytes(Vector a) {
+    const __m512i rounded = _mm512_min_epi32(_mm512_cvtps_epi32(a.all), _mm512_set1_epi32(127));
+    return {_mm512_max_epi32(rounded, _mm512_set1_epi32(-127))};
+  }
+
+  static void StoreBytes(int8_t* target, Integers a) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target), _mm512_cvtepi32_epi8(a.all));
+  }
+
+  static int32_t SumIntegers(Integers a, Integers b) {
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(a.all, b.all));
+  }
+
+  static uint32_t LargestMagnitude(Vector a, Vector b) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    return _mm512_reduce_max_epu32(
+        _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a.all), magnitude),
+                         _mm512_and_si512(_mm512_castps_si512(b.all), magnitude)));
   }
 
   static Vector Add(Vector a, Vector b) { return {_mm512_add_ps(a.all, b.all)}; }

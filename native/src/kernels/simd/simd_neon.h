@@ -15,9 +15,15 @@ struct NeonLanes {
   static constexpr int kWidth = 16;
   static constexpr int kAccumulators = 4;
 
-  // An array of registers would be kept in memory.
+  static constexpr int kRegisters = 4;
+
+  // Arrays of registers would be kept in memory.
   struct Vector {
     float32x4_t a, b, c, d;
+  };
+
+  struct Integers {
+    int32x4_t a, b, c, d;
   };
 
   static Vector Set(float value) {
@@ -40,6 +46,11 @@ struct NeonLanes {
     const int16x8_t high = vmovl_high_s8(bytes);
     return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
+  }
+
+  static Vector LoadBFloat16(const uint16_t* source) {
+    return {WidenBFloat16(source), WidenBFloat16(source + 4), WidenBFloat16(source + 8),
+            WidenBFloat16(source + 12)};
   }
 
   template <typename Element>
@@ -75,6 +86,39 @@ struct NeonLanes {
         vcombine_s16(vmovn_s32(vcvtnq_s32_f32(v.c)), vmovn_s32(vcvtnq_s32_f32(v.d)));
     const int8x16_t bytes = vcombine_s8(vmovn_s16(low), vmovn_s16(high));
     __builtin_memcpy(target, &bytes, count);
+  }
+
+  static Integers SetIntegers(int32_t value) {
+    const int32x4_t four = vdupq_n_s32(value);
+    return {four, four, four, four};
+  }
+
+  static Vector ToFloat(Integers v) {
+    return {vcvtq_f32_s32(v.a), vcvtq_f32_s32(v.b), vcvtq_f32_s32(v.c), vcvtq_f32_s32(v.d)};
+  }
+
+  static Integers RoundToBytes(Vector v) {
+    return {RoundToBytes(v.a), RoundToBytes(v.b), RoundToBytes(v.c), RoundToBytes(v.d)};
+  }
+
+  static void StoreBytes(int8_t* target, Integers v) {
+    const int16x8_t low = vcombine_s16(vmovn_s32(v.a), vmovn_s32(v.b));
+    const int16x8_t high = vcombine_s16(vmovn_s32(v.c), vmovn_s32(v.d));
+    vst1q_s8(target, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+  }
+
+  static int32_t SumIntegers(Integers v, Integers w) {
+    const int32x4_t first = vaddq_s32(vaddq_s32(v.a, v.b), vaddq_s32(v.c, v.d));
+    const int32x4_t second = vaddq_s32(vaddq_s32(w.a, w.b), vaddq_s32(w.c, w.d));
+    return vaddvq_s32(vaddq_s32(first, second));
+  }
+
+  static uint32_t LargestMagnitude(Vector v, Vector w) {
+    const uint32x4_t first = vmaxq_u32(vmaxq_u32(Magnitude(v.a), Magnitude(v.b)),
+                                       vmaxq_u32(Magnitude(v.c), Magnitude(v.d)));
+    const uint32x4_t second = vmaxq_u32(vmaxq_u32(Magnitude(w.a), Magnitude(w.b)),
+                                        vmaxq_u32(Magnitude(w.c), Magnitude(w.d)));
+    return vmaxvq_u32(vmaxq_u32(first, second));
   }
 
   static Vector Add(Vector v, Vector w) {
@@ -148,6 +192,18 @@ struct NeonLanes {
  private:
   static float32x4_t Widen(const uint16_t* source) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(source)));
+  }
+
+  static float32x4_t WidenBFloat16(const uint16_t* source) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vld1_u16(source)), 16));
+  }
+
+  static int32x4_t RoundToBytes(float32x4_t v) {
+    return vmaxq_s32(vminq_s32(vcvtnq_s32_f32(v), vdupq_n_s32(127)), vdupq_n_s32(-127));
+  }
+
+  static uint32x4_t Magnitude(float32x4_t v) {
+    return vandq_u32(vreinterpretq_u32_f32(v), vdupq_n_u32(0x7fffffff));
   }
 
   static uint16x8_t Narrow(float32x4_t low, float32x4_t high) {

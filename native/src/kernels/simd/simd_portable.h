@@ -2,7 +2,7 @@
  * \file kernels/simd/simd_portable.h
  * \brief Sixteen float32 lanes in plain C++.
  *
- * The three `Lanes` classes offer the same operations and give the same bits, so a kernel that is
+ * The `Lanes` classes offer the same operations and give the same bits, so a kernel that is
  * a template over one of them computes the same on every instruction-set tier.
  */
 #ifndef AIOMLC_KERNELS_SIMD_SIMD_PORTABLE_H_
@@ -21,8 +21,15 @@ struct PortableLanes {
   /*! \brief Vectors that fit in registers as accumulators, besides the operands. */
   static constexpr int kAccumulators = 4;
 
+  /*! \brief Registers of one vector; here a guess at what compilers make of the loops. */
+  static constexpr int kRegisters = 4;
+
   struct Vector {
     float lane[kWidth];
+  };
+
+  struct Integers {
+    int32_t lane[kWidth];
   };
 
   static Vector Set(float value) {
@@ -39,6 +46,10 @@ struct PortableLanes {
 
   static Vector Load(const int8_t* source) {
     return Map([source](int i) { return static_cast<float>(source[i]); });
+  }
+
+  static Vector LoadBFloat16(const uint16_t* source) {
+    return Map([source](int i) { return BFloat16ToFloat(source[i]); });
   }
 
   /*! \brief Read `count` elements, 0 to 16; the other lanes are zero. */
@@ -71,6 +82,51 @@ struct PortableLanes {
     for (int i = 0; i < count; ++i) {
       target[i] = static_cast<int8_t>(std::bit_cast<uint32_t>(a.lane[i] + 12582912.0f));
     }
+  }
+
+  static Integers SetIntegers(int32_t value) {
+    Integers result;
+    for (int32_t& lane : result.lane) lane = value;
+    return result;
+  }
+
+  static Vector ToFloat(Integers a) {
+    return Map([&](int i) { return static_cast<float>(a.lane[i]); });
+  }
+
+  /*! \return The nearest integers, ties to even, brought into [-127, 127]. */
+  static Integers RoundToBytes(Vector a) {
+    Integers result;
+    for (int i = 0; i < kWidth; ++i) {
+      const float rounded = std::nearbyint(a.lane[i]);
+      result.lane[i] = static_cast<int32_t>(rounded < -127.0f  ? -127.0f
+                                            : rounded > 127.0f ? 127.0f
+                                                               : rounded);
+    }
+    return result;
+  }
+
+  /*! \brief Write integers that fit 8 bits. */
+  static void StoreBytes(int8_t* target, Integers a) {
+    for (int i = 0; i < kWidth; ++i) target[i] = static_cast<int8_t>(a.lane[i]);
+  }
+
+  static int32_t SumIntegers(Integers a, Integers b) {
+    int32_t sum = 0;
+    for (int i = 0; i < kWidth; ++i) sum += a.lane[i] + b.lane[i];
+    return sum;
+  }
+
+  /*! \return The bits of the largest absolute value; NaN is the largest of all. */
+  static uint32_t LargestMagnitude(Vector a, Vector b) {
+    uint32_t largest = 0;
+    for (int i = 0; i < kWidth; ++i) {
+      const uint32_t of_a = std::bit_cast<uint32_t>(a.lane[i]) & 0x7fffffffu;
+      const uint32_t of_b = std::bit_cast<uint32_t>(b.lane[i]) & 0x7fffffffu;
+      largest = of_a > largest ? of_a : largest;
+      largest = of_b > largest ? of_b : largest;
+    }
+    return largest;
   }
 
   static Vector Add(Vector a, Vector b) {

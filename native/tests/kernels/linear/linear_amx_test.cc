@@ -9,7 +9,7 @@
 
 #include "kernels/linear/amx_support.h"
 #include "kernels/linear/linear.h"
-#include "platform/cpu_info.h"
+#include "platform/isa.h"
 #include "tests/doubles/kernel_testing.h"
 #include "tests/doubles/software_tiles.h"
 
@@ -135,7 +135,7 @@ TEST_F(LinearAmxTest, RowsThatAreNotFiniteAndScalesThatAreTinyKeepTheirBits) {
 }
 
 TEST_F(LinearAmxTest, TheProcessorsTilesGiveTheBitsOfAvx512) {
-  if (!UsableAmx().q4) GTEST_SKIP() << "needs AMX int8";
+  if (!AmxTrialResult().q4) GTEST_SKIP() << "needs AMX int8";
   for (const auto& [outputs, inputs] : kShapes) {
     for (const int64_t rows : kBatches) {
       SCOPED_TRACE(Describe(outputs, inputs, rows));
@@ -149,7 +149,7 @@ TEST_F(LinearAmxTest, TheProcessorsTilesGiveTheBitsOfAvx512) {
 }
 
 TEST_F(LinearAmxTest, ALayerOnTheAmxTierHasTheBitsOfTheAvx512TierOnAnyThreads) {
-  if (!UsableAmx().q4) GTEST_SKIP() << "needs AMX int8";
+  if (!AmxTrialResult().q4) GTEST_SKIP() << "needs AMX int8";
   constexpr int64_t kOutputs = 260, kInputs = 520;
   const Bytes packed = PackRandom(kOutputs, kInputs, 5);
   for (const int64_t rows : kBatches) {

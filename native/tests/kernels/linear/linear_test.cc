@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "platform/cpu_info.h"
+#include "platform/isa.h"
 #include "tests/doubles/kernel_testing.h"
 
 namespace aiomlc {

@@ -1,0 +1,321 @@
+/*!
+ * \file kernels/linear/linear_lanes.h
+ * \brief The kernels of linear layers, written once over the `Lanes` classes.
+ *
+ * A vector has 16 lanes on every tier: the outputs of one tile. What a tier adds is the integer dot
+ * product of q4 weights, a class with
+ *
+ *   using Lanes = ...;
+ *   static constexpr int kMaxRows;  // Rows of activations at a time.
+ *   // Call emit(r, dot) for every row: 16 dot products of a group, the offset included.
+ *   template <int kRows, typename Emit>
+ *   static void ForDots(const uint8_t* weights, const ActivationGroup* x, Emit emit);
+ *
+ * Everything has internal linkage: see linear_kernels.h.
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_LINEAR_LANES_H_
+#define AIOMLC_KERNELS_LINEAR_LINEAR_LANES_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/linear/layout.h"
+#include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/panel.h"
+
+namespace aiomlc {
+
+namespace {
+
+// Bytes between what is prefetched and what is used: of one stream of weights, and of several.
+constexpr int kPrefetchDistance = 4096;
+constexpr int kPrefetchDistancePerStream = 1536;
+
+// ---- Rows of activations and of outputs ----
+
+template <typename Lanes, typename Element>
+[[gnu::always_inline]] inline typename Lanes::Vector LoadUpTo16(const Element* from,
+                                                                int64_t count) {
+  if (count >= Lanes::kWidth) return Lanes::Load(from);
+  return Lanes::LoadFirst(from, static_cast<int>(count));
+}
+
+template <typename Lanes, typename Element>
+[[gnu::always_inline]] inline void StoreUpTo16(Element* to, typename Lanes::Vector values,
+                                               int64_t count) {
+  if (count >= Lanes::kWidth) return Lanes::Store(to, values);
+  Lanes::StoreFirst(to, values, static_cast<int>(count));
+}
+
+/*! \brief Up to 16 of the `count` activations from element `at` on, then zeros. */
+template <typename Lanes>
+[[gnu::always_inline]] inline typename Lanes::Vector LoadActivations(const void* x, FloatType type,
+                                                                     int64_t at, int64_t count) {
+  if (count <= 0) return Lanes::Set(0.0f);
+  if (type == FloatType::kF32) {
+    return LoadUpTo16<Lanes>(static_cast<const float*>(x) + at, count);
+  }
+  return LoadUpTo16<Lanes>(static_cast<const uint16_t*>(x) + at, count);
+}
+
+/*! \brief Add the bias to the outputs of one tile and write those that exist. */
+template <typename Lanes>
+[[gnu::always_inline]] inline void StoreOutputs(const LinearBlock& block, int64_t row, int64_t tile,
+                                                typename Lanes::Vector sums) {
+  const int64_t first = tile * kTileRows;
+  const int64_t count = block.rows_n - first;
+  if (block.bias != nullptr) {
+    sums = Lanes::Add(sums, LoadUpTo16<Lanes>(block.bias + first, count));
+  }
+  const int64_t at = row * block.rows_n + first;
+  if (block.out_type == FloatType::kF32) {
+    StoreUpTo16<Lanes>(static_cast<float*>(block.out) + at, sums, count);
+  } else {
+    StoreUpTo16<Lanes>(static_cast<uint16_t*>(block.out) + at, sums, count);
+  }
+}
+
+// ---- Quantizing activations ----
+
+template <typename Lanes>
+[[gnu::always_inline]] inline void QuantizeGroup(typename Lanes::Vector low,
+                                                 typename Lanes::Vector high,
+                                                 ActivationGroup* group) {
+  using Integers = typename Lanes::Integers;
+  constexpr uint32_t kInfinity = 0x7f800000u;
+  // Compared as bits, so that NaN is the largest of all.
+  const uint32_t largest = Lanes::LargestMagnitude(low, high);
+  float largest_value;
+  __builtin_memcpy(&largest_value, &largest, sizeof(largest));
+  group->scale = largest_value / 127.0f;
+  Integers low_values = Lanes::SetIntegers(0);
+  Integers high_values = Lanes::SetIntegers(0);
+  if (group->scale != 0 && largest < kInfinity) {
+    const typename Lanes::Vector scale = Lanes::Set(group->scale);
+    low_values = Lanes::RoundToBytes(Lanes::Div(low, scale));
+    high_values = Lanes::RoundToBytes(Lanes::Div(high, scale));
+  }
+  Lanes::StoreBytes(group->values, low_values);
+  Lanes::StoreBytes(group->values + Lanes::kWidth, high_values);
+  group->offset = -kZeroPoint * Lanes::SumIntegers(low_values, high_values);
+}
+
+template <typename Lanes>
+void QuantizeRows(const QuantizeBlock& block) {
+  static_assert(kGroupSize == 2 * Lanes::kWidth);
+  for (int64_t row = block.row_begin; row < block.row_end; ++row) {
+    const PanelCursor at = PanelOf(row, block.rows);
+    ActivationGroup* result = block.result + at.panel * block.groups + at.row;
+    for (int64_t g = 0; g < block.groups; ++g, result += at.height) {
+      const int64_t first = row * block.cols + g * kGroupSize;
+      const int64_t count = block.cols - g * kGroupSize;
+      QuantizeGroup<Lanes>(LoadActivations<Lanes>(block.x, block.x_type, first, count),
+                           LoadActivations<Lanes>(block.x, block.x_type, first + 16, count - 16),
+                           result);
+    }
+  }
+}
+
+// ---- Walking over a block ----
+
+/*! \brief Computes some tiles for some rows, whose numbers are fixed. */
+using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
+
+/*! \brief The chunks of a kernel: `chunks[r]` computes r rows. */
+template <int kMaxRows>
+struct Chunks {
+  Chunk chunks[kMaxRows + 1];
+};
+
+/*! \brief `Kernel::template Run<kRows>` for 1 to kMaxRows rows. */
+template <typename Kernel, int... kRow>
+constexpr Chunks<sizeof...(kRow)> ChunksOf(std::integer_sequence<int, kRow...>) {
+  return {{nullptr, Kernel::template Run<kRow + 1>...}};
+}
+
+/*!
+ * \brief Compute tiles [tile, tile_end), `tiles` at a time, for all rows of a block, up to kMaxRows
+ * at a time.
+ */
+template <typename Kernel, int kMaxRows>
+inline void ForChunks(const LinearBlock& block, int64_t tile, int64_t tile_end, int tiles) {
+  static constexpr Chunks<kMaxRows> kTable =
+      ChunksOf<Kernel>(std::make_integer_sequence<int, kMaxRows>());
+  for (; tile < tile_end; tile += tiles) {
+    for (int64_t row = block.row_begin; row < block.row_end; row += kMaxRows) {
+      const int64_t left = block.row_end - row;
+      kTable.chunks[left < kMaxRows ? left : kMaxRows](block, tile, row);
+    }
+  }
+}
+
+// ---- 4-bit weights ----
+
+/*! \brief sums + dot * weight_scales * x_scale, in this order of operations. */
+template <typename Lanes>
+[[gnu::always_inline]] inline typename Lanes::Vector AddScaled(typename Lanes::Integers dot,
+                                                               typename Lanes::Vector weight_scales,
+                                                               float x_scale,
+                                                               typename Lanes::Vector sums) {
+  const typename Lanes::Vector scale = Lanes::Mul(weight_scales, Lanes::Set(x_scale));
+  return Lanes::Fma(Lanes::ToFloat(dot), scale, sums);
+}
+
+template <int kDistance>
+[[gnu::always_inline]] inline void PrefetchGroup(const uint8_t* weights) {
+#pragma GCC unroll 5
+  for (int line = 0; line < 5; ++line) __builtin_prefetch(weights + kDistance + 64 * line);
+}
+
+template <typename Lanes>
+[[gnu::always_inline]] inline typename Lanes::Vector LoadScales(const uint8_t* weights) {
+  return Lanes::Load(reinterpret_cast<const uint16_t*>(weights + kGroupNibbleBytes));
+}
+
+/*!
+ * \brief `kRows` rows of activations times one tile of q4 weights.
+ *
+ * A single stream of weights per thread: with a tile at a time the hardware prefetches best.
+ */
+template <typename Dot>
+struct Q4Kernel {
+  template <int kRows>
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row) {
+    using Lanes = typename Dot::Lanes;
+    const PanelCursor at = PanelOf(row, block.row_end);
+    // Known when compiled if a chunk is always a whole panel.
+    const int64_t height = Dot::kMaxRows == kPanelRows ? kRows : at.height;
+    const int64_t groups = GroupsOf(block.cols_k);
+    const uint8_t* weights =
+        static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupBytes;
+    const ActivationGroup* x = block.activations + at.panel * groups + at.row;
+
+    typename Lanes::Vector sums[kRows];
+    for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
+    for (int64_t g = 0; g < groups; ++g, weights += kGroupBytes, x += height) {
+      PrefetchGroup<kPrefetchDistance>(weights);
+      Dot::template ForDots<kRows>(
+          weights, x, [&](int r, typename Lanes::Integers dot) __attribute__((always_inline)) {
+            sums[r] = AddScaled<Lanes>(dot, LoadScales<Lanes>(weights), x[r].scale, sums[r]);
+          });
+    }
+    for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile, sums[r]);
+  }
+};
+
+template <typename Dot>
+void Q4(const LinearBlock& block) {
+  ForChunks<Q4Kernel<Dot>, Dot::kMaxRows>(block, block.tile_begin, block.tile_end, 1);
+}
+
+// ---- Float weights ----
+
+template <typename Lanes>
+[[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const float* weights) {
+  return Lanes::Load(weights);
+}
+
+template <typename Lanes>
+[[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const uint16_t* weights) {
+  return Lanes::LoadBFloat16(weights);
+}
+
+/*! \brief `kRows` rows of activations times `kTiles` neighboring tiles of float weights. */
+template <typename Lanes, typename Element, int kTiles>
+struct DenseKernel {
+  template <int kRows>
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row) {
+    using Vector = typename Lanes::Vector;
+    const int64_t cols = block.cols_k;
+    const int64_t tile_stride = cols * kTileRows;
+    const Element* weights = static_cast<const Element*>(block.packed) + tile * tile_stride;
+    const PanelCursor at = PanelOf(row, block.row_end);
+    const float* x = block.x + at.panel * cols + at.row;
+
+    Vector sums[kRows][kTiles];
+    for (int r = 0; r < kRows; ++r) {
+      for (int t = 0; t < kTiles; ++t) sums[r][t] = Lanes::Set(0.0f);
+    }
+    for (int64_t k = 0; k < cols; ++k, weights += kTileRows, x += at.height) {
+      AddProducts(weights, tile_stride, x, sums);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int t = 0; t < kTiles; ++t) StoreOutputs<Lanes>(block, row + r, tile + t, sums[r][t]);
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] static inline typename Lanes::Vector Fetch(const Element* weights) {
+    __builtin_prefetch(reinterpret_cast<const char*>(weights) + kPrefetchDistancePerStream);
+    return LoadWeights<Lanes>(weights);
+  }
+
+  /*! \brief Add what one input gives. */
+  template <int kRows>
+  [[gnu::always_inline]] static inline void AddProducts(
+      const Element* weights, int64_t tile_stride, const float* x,
+      typename Lanes::Vector (&sums)[kRows][kTiles]) {
+    using Vector = typename Lanes::Vector;
+    if constexpr (Lanes::kRegisters == 1) {
+      Vector w[kTiles];
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) w[t] = Fetch(weights + t * tile_stride);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Vector activation = Lanes::Set(x[r]);
+#pragma GCC unroll 4
+        for (int t = 0; t < kTiles; ++t) sums[r][t] = Lanes::Fma(w[t], activation, sums[r][t]);
+      }
+    } else {
+      // The weights of all tiles would not fit into registers beside the sums.
+#pragma GCC unroll 4
+      for (int t = 0; t < kTiles; ++t) {
+        const Vector w = Fetch(weights + t * tile_stride);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][t] = Lanes::Fma(w, Lanes::Set(x[r]), sums[r][t]);
+        }
+      }
+    }
+  }
+};
+
+/*! \brief Register blocks of float weights: rows at a time, and tiles beside them. */
+template <typename Lanes>
+struct DenseShape {
+  static constexpr int kMaxRows = Lanes::kRegisters == 1 ? 8 : 4;
+  static constexpr int kTiles = Lanes::kRegisters == 1 ? 3 : 1;
+  static constexpr int kTilesOfOneRow = 4;  // More of them, to have enough independent sums.
+};
+
+template <typename Lanes, typename Element>
+void Dense(const LinearBlock& block) {
+  using Shape = DenseShape<Lanes>;
+  int64_t tile = block.tile_begin;
+  if (block.row_end - block.row_begin == 1) {
+    constexpr int kTiles = Shape::kTilesOfOneRow;
+    const int64_t end = block.tile_end - (block.tile_end - tile) % kTiles;
+    ForChunks<DenseKernel<Lanes, Element, kTiles>, 1>(block, tile, end, kTiles);
+    tile = end;
+  }
+  if constexpr (Shape::kTiles > 1) {
+    const int64_t end = block.tile_end - (block.tile_end - tile) % Shape::kTiles;
+    ForChunks<DenseKernel<Lanes, Element, Shape::kTiles>, Shape::kMaxRows>(block, tile, end,
+                                                                           Shape::kTiles);
+    tile = end;
+  }
+  ForChunks<DenseKernel<Lanes, Element, 1>, Shape::kMaxRows>(block, tile, block.tile_end, 1);
+}
+
+/*! \brief The kernels of a tier whose q4 kernel is the common one. */
+template <typename Dot>
+constexpr LinearKernels KernelsOf() {
+  using Lanes = typename Dot::Lanes;
+  return {QuantizeRows<Lanes>, Q4<Dot>, Dense<Lanes, uint16_t>, Dense<Lanes, float>};
+}
+
+}  // namespace
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_LINEAR_LANES_H_
