@@ -1,1 +1,1 @@
-"""What makes the bundled model Pebble: dialogues, tokenizer, training, evaluation, export."""
+"""The training of the bundled model Pebble: dialogues, tokenizer, training, evaluation, export."""

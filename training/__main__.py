@@ -1,4 +1,4 @@
-"""`python -m training`: tokenizer, training, evaluation, export; each goes on where it stopped."""
+"""`python -m training`: tokenizer, training, evaluation and export; each stage can be resumed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _tokenizer_stage(options: argparse.Namespace) -> None:
     if source and not path.exists():
         shutil.copyfile(source / "tokenizer.json", path)
     if not path.exists():
-        _LOG.info("learning the tokenizer")
+        _LOG.info("training the tokenizer")
         train_tokenizer(path, options.seed)
 
 
@@ -90,15 +90,17 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("stages", nargs="*", choices=[*_STAGES, []], help="default: all, in order")
     parser.add_argument(
-        "--draft", action="store_true", help="make the small model that guesses for the other"
+        "--draft", action="store_true", help="train the small draft model for speculative decoding"
     )
-    parser.add_argument("--work", type=Path, help="scratch folder; default: below build/")
-    parser.add_argument("--output", type=Path, help="default: below aiomlc/bundled/")
+    parser.add_argument("--work", type=Path, help="working directory; default: in build/")
+    parser.add_argument(
+        "--output", type=Path, help="directory of the model; default: in aiomlc/bundled/"
+    )
     parser.add_argument(
         "--hugging-face", type=Path, help="also write a Hugging Face directory here"
     )
     parser.add_argument(
-        "--start", type=Path, help="begin from the weights and tokenizer of this MLC directory"
+        "--start", type=Path, help="start from the weights and tokenizer of this MLC directory"
     )
     parser.add_argument("--steps", type=int, default=Plan().steps)
     parser.add_argument("--seed", type=int, default=Plan().seed)
@@ -114,7 +116,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the chosen stages."""
+    """Run the selected stages."""
     options = _options()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(options.threads)

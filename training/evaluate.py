@@ -1,4 +1,4 @@
-"""Exact answers per skill on held-out prompts, with the weights as they ship."""
+"""Evaluation of the quantized weights: exact answers per skill on held-out prompts."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from training.model import Prepared, PreparedLayer, Shape, Weights, prepare, rot
 from training.tokenizer import END, token_id
 
 _LOG = logging.getLogger("training")
-_LONGEST_ANSWER = 160
-_LONGEST_STORY = 420
-_SHORTEST_STORY = 300  # Characters.
+_MAX_TOKENS = 160
+_MAX_STORY_TOKENS = 420
+_MIN_STORY_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A prompt, and how to tell whether an answer is right."""
+    """A prompt and the answers that count as correct."""
 
     skill: str
     messages: tuple[Message, ...]
@@ -44,18 +44,18 @@ class Case:
     characters: tuple[str, ...]
 
     def accepts(self, answer: str, *, finished: bool) -> bool:
-        """Tell whether `answer` is right."""
+        """Return whether `answer` is correct."""
         if not finished:
             return False
         if not self.characters:
             return answer in self.accept
         capitalized = set(re.findall(r"\b[A-Z][a-z]+", answer))
-        strangers = (capitalized & set(NAMES)) - set(self.characters)
-        named = all(name in answer for name in self.characters)
-        return named and not strangers and len(answer) >= _SHORTEST_STORY
+        other_names = (capitalized & set(NAMES)) - set(self.characters)
+        names_all = all(name in answer for name in self.characters)
+        return names_all and not other_names and len(answer) >= _MIN_STORY_CHARACTERS
 
     def document(self) -> JsonObject:
-        """Return the case as it is written to the held-out file."""
+        """Return the case as JSON values, for the held-out file."""
         document: JsonObject = {"skill": self.skill, "messages": list(self.messages)}
         if self.tools:
             document["tools"] = list(self.tools)
@@ -76,7 +76,7 @@ def _case(dialogue: Dialogue) -> Case:
 
 
 def held_out_cases(count: int, seed: int) -> list[Case]:
-    """Draw `count` cases of every skill."""
+    """Draw `count` held-out cases of every skill."""
     cases = []
     for skill in SKILLS:
         rng = random.Random(f"{seed}/{skill}")
@@ -85,7 +85,7 @@ def held_out_cases(count: int, seed: int) -> list[Case]:
 
 
 def write_cases(path: Path, cases: Sequence[Case]) -> None:
-    """Write the cases as gzipped JSON lines, byte for byte reproducible."""
+    """Write the cases as gzipped JSON lines, reproducibly to the byte."""
     lines = "".join(json.dumps(case.document(), ensure_ascii=False) + "\n" for case in cases)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
@@ -93,7 +93,7 @@ def write_cases(path: Path, cases: Sequence[Case]) -> None:
 
 @dataclass(slots=True)
 class _Cache:
-    """Keys and values of every layer, [layers, rows, heads, capacity, head_dim]."""
+    """The KV cache: keys and values, [layers, rows, heads, capacity, head_dim]."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -101,7 +101,7 @@ class _Cache:
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Multiply as the runtime does, with activations rounded to int8 in groups of 32."""
+    """Multiply with activations rounded to int8 in groups of 32, as the CPU kernels do."""
     groups = x.unflatten(-1, (-1, 32))
     scale = (groups.abs().amax(-1, keepdim=True) / 127).clamp(min=1e-12)
     return functional.linear((torch.round(groups / scale) * scale).flatten(-2), weight)
@@ -110,9 +110,9 @@ def _linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def _attention(
     shape: Shape, qkv: torch.Tensor, index: int, cache: _Cache, mask: torch.Tensor
 ) -> torch.Tensor:
-    rows, fresh, _ = qkv.shape
-    start, end = cache.length, cache.length + fresh
-    heads = qkv.view(rows, fresh, -1, shape.head_dim).transpose(1, 2)
+    rows, new, _ = qkv.shape
+    start, end = cache.length, cache.length + new
+    heads = qkv.view(rows, new, -1, shape.head_dim).transpose(1, 2)
     cosine, sine = (table[start:end] for table in rotary_tables(shape, end, qkv.dtype))
     rotated = rotate(heads[:, : shape.heads + shape.kv_heads], cosine, sine)
     queries, keys = rotated.split((shape.heads, shape.kv_heads), 1)
@@ -125,7 +125,7 @@ def _attention(
         attn_mask=mask,
         enable_gqa=True,
     )
-    return mixed.transpose(1, 2).reshape(rows, fresh, -1)
+    return mixed.transpose(1, 2).reshape(rows, new, -1)
 
 
 def _block(
@@ -141,22 +141,22 @@ def _block(
 def _advance(
     model: Prepared, token_ids: torch.Tensor, cache: _Cache, padding: torch.Tensor
 ) -> torch.Tensor:
-    """Append `token_ids` [rows, fresh] and return the next token of every row."""
-    shape, fresh = model.shape, token_ids.shape[1]
-    places = torch.arange(cache.length + fresh)
-    own = places[cache.length :]
-    allowed = (places[None, None] <= own[None, :, None]) & (
-        places[None, None] >= padding[:, None, None]
+    """Append `token_ids` [rows, new] and return the next token of every row."""
+    shape, new = model.shape, token_ids.shape[1]
+    positions = torch.arange(cache.length + new)
+    queries = positions[cache.length :]
+    allowed = (positions[None, None] <= queries[None, :, None]) & (
+        positions[None, None] >= padding[:, None, None]
     )
     # A padding token sees itself, so that no row of the softmax is empty.
-    mask = (allowed | (places[None, None] == own[None, :, None]))[:, None]
+    mask = (allowed | (positions[None, None] == queries[None, :, None]))[:, None]
     x = functional.embedding(token_ids, model.embedding)
     for index, layer in enumerate(model.layers):
         normed = functional.rms_norm(x, (shape.hidden,), layer.input_norm, shape.norm_eps)
         x = _block(
             model, layer, x, _attention(shape, _linear(normed, layer.qkv), index, cache, mask)
         )
-    cache.length += fresh
+    cache.length += new
     last = functional.rms_norm(x[:, -1], (shape.hidden,), model.norm, shape.norm_eps)
     return _linear(last, model.embedding).argmax(-1)
 
@@ -164,7 +164,7 @@ def _advance(
 def _generate(
     model: Prepared, prompts: list[list[int]], limit: int, end_id: int
 ) -> list[list[int]]:
-    """Answer greedily; the prompts are padded on the left, since rotary positions are relative."""
+    """Return greedy completions. Left padding is harmless, since rotary positions are relative."""
     shape, longest = model.shape, max(map(len, prompts))
     padded = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
     padding = torch.tensor([longest - len(prompt) for prompt in prompts])
@@ -192,32 +192,40 @@ def _prompt(tokenizer: Tokenizer, case: Case) -> list[int]:
 def evaluate(
     weights: Weights, shape: Shape, tokenizer: Tokenizer, cases: Sequence[Case], rows: int = 50
 ) -> dict[str, Any]:
-    """Return per skill the share of right answers, and the first few wrong ones."""
+    """Return the fraction of correct answers per skill, and the wrong answers.
+
+    Args:
+        weights: The weights, which are quantized for the evaluation.
+        shape: The sizes of the model.
+        tokenizer: The tokenizer.
+        cases: The prompts.
+        rows: Prompts per batch.
+    """
     model = prepare(weights, shape, quantized=True, dtype=torch.float32)
     end_id = token_id(tokenizer, END)
-    right: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
     total: Counter[str] = Counter()
     wrong: list[dict[str, str]] = []
-    asked = sorted(
+    prompts = sorted(
         ((_prompt(tokenizer, case), case) for case in cases),
         key=lambda pair: (bool(pair[1].characters), len(pair[0])),
     )
-    for start in range(0, len(asked), rows):
-        chunk = asked[start : start + rows]
-        limit = _LONGEST_STORY if any(case.characters for _, case in chunk) else _LONGEST_ANSWER
+    for start in range(0, len(prompts), rows):
+        batch = prompts[start : start + rows]
+        limit = _MAX_STORY_TOKENS if any(case.characters for _, case in batch) else _MAX_TOKENS
         with torch.no_grad():
-            answers = _generate(model, [prompt for prompt, _ in chunk], limit, end_id)
-        for (_, case), token_ids in zip(chunk, answers, strict=True):
+            answers = _generate(model, [prompt for prompt, _ in batch], limit, end_id)
+        for (_, case), token_ids in zip(batch, answers, strict=True):
             finished = end_id in token_ids
-            kept = token_ids[: token_ids.index(end_id)] if finished else token_ids
-            answer = tokenizer.decode(kept, skip_special_tokens=False)
+            answer_ids = token_ids[: token_ids.index(end_id)] if finished else token_ids
+            answer = tokenizer.decode(answer_ids, skip_special_tokens=False)
             total[case.skill] += 1
             if case.accepts(answer, finished=finished):
-                right[case.skill] += 1
+                correct[case.skill] += 1
             else:
-                asked_for = str(case.messages[-1]["content"])
+                question = str(case.messages[-1]["content"])
                 expected = " | ".join(case.characters or case.accept)
                 wrong.append(
-                    {"skill": case.skill, "asked": asked_for, "expected": expected, "got": answer}
+                    {"skill": case.skill, "asked": question, "expected": expected, "got": answer}
                 )
-    return {"scores": {skill: right[skill] / total[skill] for skill in total}, "wrong": wrong}
+    return {"scores": {skill: correct[skill] / total[skill] for skill in total}, "wrong": wrong}

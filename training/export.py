@@ -1,4 +1,4 @@
-"""Write the trained weights as an MLC model directory and as a Hugging Face directory."""
+"""Export of the trained weights as an MLC model directory and as a Hugging Face directory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from training.dialogues.template import CHAT_TEMPLATE
 from training.model import Shape, Weights
 from training.tokenizer import END, PAD, load_tokenizer, token_id
 
-_GROUP = 32
-_MAX_INT = 7
-_NIBBLES = 8
+_GROUP_SIZE = 32
+_MAX_LEVEL = 7
+_NIBBLES = 8  # Per uint32 word.
 _SHARD = "params_shard_0.bin"
 _SAMPLING: JsonObject = {"temperature": 0.3, "top_p": 0.95, "repetition_penalty": 1.0}
 
@@ -31,11 +31,11 @@ _SAMPLING: JsonObject = {"temperature": 0.3, "top_p": 0.95, "repetition_penalty"
 def _quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint32], NDArray[np.float16]]:
     """Return q4f16_1 words [rows, columns / 8] and scales [rows, columns / 32]."""
     rows, columns = weight.shape
-    groups = weight.reshape(rows, columns // _GROUP, _GROUP)
-    scale = (np.abs(groups).max(-1, keepdims=True) / np.float32(_MAX_INT)).astype(np.float16)
+    groups = weight.reshape(rows, columns // _GROUP_SIZE, _GROUP_SIZE)
+    scale = (np.abs(groups).max(-1, keepdims=True) / np.float32(_MAX_LEVEL)).astype(np.float16)
     divisor = np.maximum(scale.astype(np.float32), np.float32(1e-12))
-    steps = np.clip(np.round(groups / divisor + _MAX_INT), 0, 2 * _MAX_INT).astype(np.uint32)
-    nibbles = steps.reshape(rows, columns // _NIBBLES, _NIBBLES)
+    levels = np.clip(np.round(groups / divisor + _MAX_LEVEL), 0, 2 * _MAX_LEVEL).astype(np.uint32)
+    nibbles = levels.reshape(rows, columns // _NIBBLES, _NIBBLES)
     shifts = np.arange(_NIBBLES, dtype=np.uint32) * 4
     words = np.bitwise_or.reduce(nibbles << shifts, axis=-1)
     return words.astype("<u4"), scale[..., 0]
@@ -43,26 +43,26 @@ def _quantize(weight: NDArray[np.float32]) -> tuple[NDArray[np.uint32], NDArray[
 
 def _dequantize(words: NDArray[np.uint32], scale: NDArray[np.float16]) -> NDArray[np.float32]:
     shifts = np.arange(_NIBBLES, dtype=np.uint32) * 4
-    steps = ((words[..., None] >> shifts) & 15).reshape(len(words), -1).astype(
+    levels = ((words[..., None] >> shifts) & 15).reshape(len(words), -1).astype(
         np.float32
-    ) - _MAX_INT
-    return steps * np.repeat(scale.astype(np.float32), _GROUP, axis=1)
+    ) - _MAX_LEVEL
+    return levels * np.repeat(scale.astype(np.float32), _GROUP_SIZE, axis=1)
 
 
 def _matrices(weights: Weights, shape: Shape) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    def joined(*names: str) -> NDArray[np.float32]:
+    def concatenated(*names: str) -> NDArray[np.float32]:
         array: NDArray[np.float32] = torch.cat(
             [weights[f"{name}.weight"] for name in names]
         ).numpy()
         return array
 
-    yield "model.embed_tokens", joined("model.embed_tokens")
+    yield "model.embed_tokens", concatenated("model.embed_tokens")
     for index in range(shape.layers):
         attention, mlp = f"model.layers.{index}.self_attn.", f"model.layers.{index}.mlp."
-        yield attention + "qkv_proj", joined(*(f"{attention}{part}_proj" for part in "qkv"))
-        yield attention + "o_proj", joined(attention + "o_proj")
-        yield mlp + "gate_up_proj", joined(mlp + "gate_proj", mlp + "up_proj")
-        yield mlp + "down_proj", joined(mlp + "down_proj")
+        yield attention + "qkv_proj", concatenated(*(f"{attention}{part}_proj" for part in "qkv"))
+        yield attention + "o_proj", concatenated(attention + "o_proj")
+        yield mlp + "gate_up_proj", concatenated(mlp + "gate_proj", mlp + "up_proj")
+        yield mlp + "down_proj", concatenated(mlp + "down_proj")
 
 
 def _parameters(weights: Weights, shape: Shape) -> Iterator[tuple[str, NDArray[np.generic]]]:
@@ -75,7 +75,7 @@ def _parameters(weights: Weights, shape: Shape) -> Iterator[tuple[str, NDArray[n
             yield name, weight.numpy().astype(np.float16)
 
 
-def _write_shard(folder: Path, weights: Weights, shape: Shape) -> None:
+def _write_shard(directory: Path, weights: Weights, shape: Shape) -> None:
     records, blob = [], bytearray()
     for name, array in _parameters(weights, shape):
         data = array.tobytes()
@@ -90,7 +90,7 @@ def _write_shard(folder: Path, weights: Weights, shape: Shape) -> None:
             }
         )
         blob += data
-    (folder / _SHARD).write_bytes(blob)
+    (directory / _SHARD).write_bytes(blob)
     parameters = sum(weight.numel() for weight in weights.values())
     shard = {
         "dataPath": _SHARD,
@@ -104,15 +104,15 @@ def _write_shard(folder: Path, weights: Weights, shape: Shape) -> None:
         "ParamBytes": float(len(blob)),
         "BitsPerParam": round(len(blob) * 8 / parameters, 4),
     }
-    _write_json(folder / "tensor-cache.json", {"metadata": metadata, "records": [shard]})
+    _write_json(directory / "tensor-cache.json", {"metadata": metadata, "records": [shard]})
 
 
 def _write_json(path: Path, document: JsonObject) -> None:
     path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _write_tokenizer(folder: Path, tokenizer_file: Path, shape: Shape) -> dict[str, int]:
-    shutil.copyfile(tokenizer_file, folder / "tokenizer.json")
+def _write_tokenizer(directory: Path, tokenizer_file: Path, shape: Shape) -> dict[str, int]:
+    shutil.copyfile(tokenizer_file, directory / "tokenizer.json")
     tokenizer = load_tokenizer(tokenizer_file)
     document: JsonObject = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -126,14 +126,14 @@ def _write_tokenizer(folder: Path, tokenizer_file: Path, shape: Shape) -> dict[s
         "model_max_length": shape.context,
         "chat_template": CHAT_TEMPLATE,
     }
-    _write_json(folder / "tokenizer_config.json", document)
-    return {mark: token_id(tokenizer, mark) for mark in (END, PAD)}
+    _write_json(directory / "tokenizer_config.json", document)
+    return {token: token_id(tokenizer, token) for token in (END, PAD)}
 
 
-def read_mlc(folder: Path, shape: Shape) -> Weights:
-    """Read back what `export_mlc` wrote, under Hugging Face's names."""
-    index = json.loads((folder / "tensor-cache.json").read_text(encoding="utf-8"))
-    blob = (folder / _SHARD).read_bytes()
+def read_mlc(directory: Path, shape: Shape) -> Weights:
+    """Read the weights that `export_mlc` wrote, dequantized, under Hugging Face's names."""
+    index = json.loads((directory / "tensor-cache.json").read_text(encoding="utf-8"))
+    blob = (directory / _SHARD).read_bytes()
     arrays: dict[str, NDArray[Any]] = {}
     for record in index["records"][0]["records"]:
         data = blob[record["byteOffset"] : record["byteOffset"] + record["nbytes"]]
@@ -142,9 +142,9 @@ def read_mlc(folder: Path, shape: Shape) -> Weights:
     for name, array in arrays.items():
         stem, _, kind = name.rpartition(".")
         if kind == "q_weight":
-            whole = torch.from_numpy(_dequantize(array, arrays[stem + ".q_scale"]))
+            fused = torch.from_numpy(_dequantize(array, arrays[stem + ".q_scale"]))
             parts = _parts(stem, shape)
-            for part, matrix in zip(parts, whole.split([*parts.values()]), strict=True):
+            for part, matrix in zip(parts, fused.split([*parts.values()]), strict=True):
                 weights[part + ".weight"] = matrix.clone()
         elif kind != "q_scale":
             weights[name] = torch.from_numpy(array.astype(np.float32))
@@ -152,7 +152,7 @@ def read_mlc(folder: Path, shape: Shape) -> Weights:
 
 
 def _parts(stem: str, shape: Shape) -> dict[str, int]:
-    """The matrices that were joined into `stem`, and their rows."""
+    """Return the matrices that are fused in `stem`, and their rows."""
     prefix, _, name = stem.rpartition(".")
     if name == "qkv_proj":
         rows, kv_rows = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -162,12 +162,12 @@ def _parts(stem: str, shape: Shape) -> dict[str, int]:
     return {stem: shape.vocab if name == "embed_tokens" else shape.hidden}
 
 
-def export_mlc(folder: Path, weights: Weights, shape: Shape, tokenizer_file: Path) -> None:
-    """Write an MLC model directory in q4f16_1."""
-    folder.mkdir(parents=True, exist_ok=True)
+def export_mlc(directory: Path, weights: Weights, shape: Shape, tokenizer_file: Path) -> None:
+    """Write an MLC model directory, quantized to q4f16_1."""
+    directory.mkdir(parents=True, exist_ok=True)
     plain = {name: weight.detach().float() for name, weight in weights.items()}
-    _write_shard(folder, plain, shape)
-    ids = _write_tokenizer(folder, tokenizer_file, shape)
+    _write_shard(directory, plain, shape)
+    ids = _write_tokenizer(directory, tokenizer_file, shape)
     model_config = {
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
@@ -210,13 +210,15 @@ def export_mlc(folder: Path, weights: Weights, shape: Shape, tokenizer_file: Pat
         "eos_token_id": ids[END],
         "model_task": "chat",
     }
-    _write_json(folder / "mlc-chat-config.json", document)
+    _write_json(directory / "mlc-chat-config.json", document)
 
 
-def export_hugging_face(folder: Path, weights: Weights, shape: Shape, tokenizer_file: Path) -> None:
-    """Write the weights as they ship, rounded to q4f16_1 and back, for transformers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    ids = _write_tokenizer(folder, tokenizer_file, shape)
+def export_hugging_face(
+    directory: Path, weights: Weights, shape: Shape, tokenizer_file: Path
+) -> None:
+    """Write a Hugging Face directory with the weights rounded to q4f16_1."""
+    directory.mkdir(parents=True, exist_ok=True)
+    ids = _write_tokenizer(directory, tokenizer_file, shape)
     tensors = {}
     for name, weight in weights.items():
         plain = weight.detach().float()
@@ -224,7 +226,7 @@ def export_hugging_face(folder: Path, weights: Weights, shape: Shape, tokenizer_
             tensors[name] = plain.half().float()
         else:
             tensors[name] = torch.from_numpy(_dequantize(*_quantize(plain.numpy())))
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     document: JsonObject = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -247,6 +249,6 @@ def export_hugging_face(folder: Path, weights: Weights, shape: Shape, tokenizer_
         "eos_token_id": ids[END],
         "pad_token_id": ids[PAD],
     }
-    _write_json(folder / "config.json", document)
+    _write_json(directory / "config.json", document)
     sampling = {"do_sample": True, **_SAMPLING, "eos_token_id": ids[END], "pad_token_id": ids[PAD]}
-    _write_json(folder / "generation_config.json", sampling)
+    _write_json(directory / "generation_config.json", sampling)

@@ -1,4 +1,4 @@
-"""A compact Llama for the processor: plain weights in a dict, pure functions over them."""
+"""A compact Llama for CPU training: weights in a dict, and pure functions over them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from torch.nn import functional
 
 Weights = dict[str, Tensor]
 
-_GROUP = 32
-_MAX_INT = 7
-_LONGEST_PLAIN_ATTENTION = 600
+_GROUP_SIZE = 32
+_MAX_LEVEL = 7
+_MAX_PLAIN_ATTENTION = 600  # Tokens.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Shape:
 
 
 SHAPE = Shape()
-# A draft guesses for the other and is worth its while only if its step costs little: one layer.
+# A draft model is only useful if its step is cheap: one layer.
 DRAFT_SHAPE = Shape(hidden=128, layers=1, heads=4, kv_heads=2, intermediate=352)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLayer:
-    """One layer's matrices, fused and in compute precision."""
+    """The weights of one layer, fused and in compute precision."""
 
     input_norm: Tensor
     qkv: Tensor
@@ -62,7 +62,7 @@ class PreparedLayer:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A model that is ready to run."""
+    """A model with fused matrices in compute precision."""
 
     shape: Shape
     embedding: Tensor
@@ -71,7 +71,7 @@ class Prepared:
 
 
 def initial_weights(shape: Shape, seed: int) -> Weights:
-    """Draw fresh weights under Hugging Face's names."""
+    """Return random weights under Hugging Face's names."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(rows: int, columns: int, std: float) -> Tensor:
@@ -98,21 +98,21 @@ def initial_weights(shape: Shape, seed: int) -> Weights:
 
 
 def fake_quantize(weight: Tensor) -> Tensor:
-    """Round `weight` to what q4f16_1 stores; gradients pass straight through."""
-    groups = weight.detach().unflatten(-1, (-1, _GROUP))
-    scale = (groups.abs().amax(-1, keepdim=True) / _MAX_INT).half().float()
-    steps = torch.round(groups / scale.clamp(min=1e-12) + _MAX_INT).clamp(0, 2 * _MAX_INT)
-    rounded = ((steps - _MAX_INT) * scale).flatten(-2)
+    """Return `weight` rounded to q4f16_1, with a straight-through gradient."""
+    groups = weight.detach().unflatten(-1, (-1, _GROUP_SIZE))
+    scale = (groups.abs().amax(-1, keepdim=True) / _MAX_LEVEL).half().float()
+    levels = torch.round(groups / scale.clamp(min=1e-12) + _MAX_LEVEL).clamp(0, 2 * _MAX_LEVEL)
+    rounded = ((levels - _MAX_LEVEL) * scale).flatten(-2)
     return weight + (rounded - weight.detach())
 
 
 def prepare(weights: Weights, shape: Shape, *, quantized: bool, dtype: torch.dtype) -> Prepared:
-    """Fuse the matrices and cast them to `dtype`, after q4f16_1 rounding when `quantized`."""
+    """Return the model with fused matrices in `dtype`, rounded to q4f16_1 first if `quantized`."""
 
     def matrix(*names: str) -> Tensor:
         parts = [weights[name] for name in names]
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return (fake_quantize(joined) if quantized else joined).to(dtype)
+        fused = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return (fake_quantize(fused) if quantized else fused).to(dtype)
 
     layers = []
     for index in range(shape.layers):
@@ -144,7 +144,7 @@ def rotary_tables(shape: Shape, length: int, dtype: torch.dtype) -> tuple[Tensor
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Apply rotate-half rotary positions to `x` [..., head_dim]."""
+    """Apply rotary positions to `x` [..., head_dim], in the rotate-half layout."""
     low, high = x.chunk(2, -1)
     return torch.cat((low * cosine - high * sine, high * cosine + low * sine), -1)
 
@@ -152,14 +152,14 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 def forward(model: Prepared, token_ids: Tensor, groups: tuple[tuple[int, int], ...]) -> Tensor:
     """Return the final hidden states [tokens, hidden].
 
-    `token_ids` is flat: for each (rows, length) of `groups`, that many padded rows. So short
-    dialogues never attend to each other and cost no long attention.
+    `token_ids` is flat: for each `(rows, length)` of `groups`, `rows` rows padded to `length`.
+    Rows do not attend to each other, and short rows need no long attention.
     """
     shape = model.shape
     x = functional.embedding(token_ids, model.embedding)
-    places = torch.cat([torch.arange(length).repeat(rows) for rows, length in groups])
+    positions = torch.cat([torch.arange(length).repeat(rows) for rows, length in groups])
     tables = rotary_tables(shape, max(length for _, length in groups), x.dtype)
-    cosine, sine = (table[places][:, None] for table in tables)
+    cosine, sine = (table[positions][:, None] for table in tables)
     for layer in model.layers:
         normed = functional.rms_norm(x, (shape.hidden,), layer.input_norm, shape.norm_eps)
         heads = functional.linear(normed, layer.qkv).unflatten(-1, (-1, shape.head_dim))
@@ -175,14 +175,14 @@ def forward(model: Prepared, token_ids: Tensor, groups: tuple[tuple[int, int], .
 def _attend(
     queries: Tensor, keys: Tensor, values: Tensor, groups: tuple[tuple[int, int], ...]
 ) -> Tensor:
-    """Attend within each row; all are [tokens, heads, head_dim]."""
+    """Return causal attention within each row; all tensors are [tokens, heads, head_dim]."""
     mixed = []
     start = 0
     for rows, length in groups:
         end = start + rows * length
         parts = (x[start:end].unflatten(0, (rows, length)) for x in (queries, keys, values))
         q, k, v = (part.transpose(1, 2) for part in parts)
-        if length > _LONGEST_PLAIN_ATTENTION:
+        if length > _MAX_PLAIN_ATTENTION:
             rows_mixed = functional.scaled_dot_product_attention(
                 q, k, v, is_causal=True, enable_gqa=True
             )
@@ -194,7 +194,7 @@ def _attend(
 
 
 def _plain_attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention by matrix products; on short rows its backward is far faster than SDPA's."""
+    """Return causal attention by matrix products, whose backward is much faster on short rows."""
     rows, heads, length, size = queries.shape
     kv_heads = keys.shape[1]
     scores = (queries.reshape(rows, kv_heads, -1, size) * size**-0.5) @ keys.transpose(-1, -2)

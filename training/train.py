@@ -1,4 +1,4 @@
-"""The training loop: batches made on the fly, Muon and AdamW, fake quantisation at the end."""
+"""The training loop: batches generated on the fly, Muon and AdamW, fake quantization at the end."""
 
 from __future__ import annotations
 
@@ -21,93 +21,96 @@ from training.model import Prepared, Shape, Weights, forward, initial_weights, p
 from training.tokenizer import encode_dialogue, load_tokenizer
 
 _LOG = logging.getLogger("training")
-_CONTEXT_SHARE = 0.12
-_CONTEXT_WEIGHT = 0.5
+_CONTEXT_FRACTION = 0.12  # Fraction of the other tokens that are trained on besides answers.
+_CONTEXT_WEIGHT = 0.5  # Their weight in the loss.
 _REPORT_STEPS = 20
-_SHARED_STEPS = 4
+_STEPS_PER_DRAW = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how fast to train. The rate falls to nothing over the last `decay`."""
+    """The length and the learning rates of a training run.
+
+    The rates decay linearly to 0 over the last fraction `decay` of the steps.
+    """
 
     steps: int = 6000
     batch_tokens: int = 4096
-    longest: int = 1024
+    max_row_tokens: int = 1024
     matrix_rate: float = 0.016
     other_rate: float = 0.003
     warmup: int = 50
     decay: float = 0.8
-    quantize: float = 0.15
+    quantize: float = 0.15  #: Fraction of the steps, at the end, with quantized weights.
     seed: int = 1
     checkpoint_seconds: float = 120.0
 
     def rate(self, step: int) -> float:
-        """The factor on both learning rates at `step`."""
+        """Return the factor on both learning rates at `step`."""
         rising = (step + 1) / self.warmup
         falling = (self.steps - step) / (self.steps * self.decay)
         return max(0.0, min(1.0, rising, falling))
 
     def quantizes(self, step: int) -> bool:
-        """Whether the weights of `step` are rounded to q4f16_1."""
+        """Return whether the weights are rounded to q4f16_1 at `step`."""
         return step >= self.steps * (1 - self.quantize)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded rows, laid flat; `groups` are (rows, length)."""
+    """Padded rows, concatenated."""
 
     token_ids: torch.Tensor
-    positions: torch.Tensor
-    targets: torch.Tensor
-    weights: torch.Tensor
-    groups: tuple[tuple[int, int], ...]
+    positions: torch.Tensor  #: Indices in `token_ids` whose next token is trained on.
+    targets: torch.Tensor  #: The next tokens.
+    weights: torch.Tensor  #: Their weights in the loss.
+    groups: tuple[tuple[int, int], ...]  #: `(rows, length)` of rows with equal padded length.
 
 
 _Row = tuple[list[int], list[bool]]
 
 
 def make_batch(tokenizer: Tokenizer, plan: Plan, step: int) -> Batch:
-    """Draw the dialogues of `step`, which alone (with the seed) decides them.
+    """Draw the dialogues of `step`; they depend on the seed and the step only.
 
-    A few steps share one draw, cut by length: rows of one batch are alike and need little padding.
+    A few steps share one draw, divided by length, so that the rows of a batch need little padding.
     """
-    share, part = divmod(step, _SHARED_STEPS)
-    rng = random.Random(f"{plan.seed}/{share}")
+    draw, part = divmod(step, _STEPS_PER_DRAW)
+    rng = random.Random(f"{plan.seed}/{draw}")
     drawn: list[_Row] = []
     total = 0
-    while total < plan.batch_tokens * _SHARED_STEPS:
+    while total < plan.batch_tokens * _STEPS_PER_DRAW:
         token_ids, answers = encode_dialogue(tokenizer, conversation(rng))
-        drawn.append((token_ids[: plan.longest], answers[: plan.longest]))
+        drawn.append((token_ids[: plan.max_row_tokens], answers[: plan.max_row_tokens]))
         total += len(drawn[-1][0])
     drawn.sort(key=lambda row: -len(row[0]))
-    order = rng.sample(range(_SHARED_STEPS), _SHARED_STEPS)
-    return _lay_out(_portion(drawn, total / _SHARED_STEPS, order[part]), rng)
+    order = rng.sample(range(_STEPS_PER_DRAW), _STEPS_PER_DRAW)
+    return _build_batch(_portion(drawn, total / _STEPS_PER_DRAW, order[part]), rng)
 
 
 def _portion(rows: list[_Row], size: float, index: int) -> list[_Row]:
-    """Take the rows whose tokens fall into the `index`-th part of `size` tokens."""
-    taken = []
-    before = 0
+    """Return the rows that start within the `index`-th portion of `size` tokens."""
+    portion = []
+    start = 0
     for row in rows:
-        if index * size <= before < (index + 1) * size:
-            taken.append(row)
-        before += len(row[0])
-    return taken
+        if index * size <= start < (index + 1) * size:
+            portion.append(row)
+        start += len(row[0])
+    return portion
 
 
-def _lay_out(drawn: list[_Row], rng: random.Random) -> Batch:
+def _build_batch(drawn: list[_Row], rng: random.Random) -> Batch:
     flat: list[int] = []
     positions: list[int] = []
     targets: list[int] = []
     weights: list[float] = []
     groups: list[tuple[int, int]] = []
-    for rows in _similar(drawn):
+    for rows in _group_by_length(drawn):
         length = len(rows[0][0])
         groups.append((len(rows), length))
         for token_ids, answers in rows:
             for index in range(1, len(token_ids)):
-                if answers[index] or rng.random() < _CONTEXT_SHARE:
+                if answers[index] or rng.random() < _CONTEXT_FRACTION:
                     positions.append(len(flat) + index - 1)
                     targets.append(token_ids[index])
                     weights.append(1.0 if answers[index] else _CONTEXT_WEIGHT)
@@ -121,10 +124,10 @@ def _lay_out(drawn: list[_Row], rng: random.Random) -> Batch:
     )
 
 
-def _similar(
+def _group_by_length(
     rows: list[_Row],
 ) -> list[list[_Row]]:
-    """Cut rows, longest first, into groups that need little padding."""
+    """Split rows, which are sorted by descending length, into groups that need little padding."""
     groups: list[list[_Row]] = []
     for row in rows:
         if groups and len(row[0]) >= 0.88 * len(groups[-1][0][0]):
@@ -162,12 +165,12 @@ def _logits(model: Prepared, batch: Batch) -> torch.Tensor:
 
 
 def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> float:
-    """Add the gradients of the weighted mean cross-entropy; return that of the batch's own tokens.
+    """Add the gradients of the weighted mean cross-entropy; return the loss on the batch's targets.
 
-    They are against the distributions of `teacher` if there is one. The gradient of the logits is
-    written by hand: autograd's takes several passes over them.
+    With a `teacher`, the gradients are those against its distributions. The gradient of the logits
+    is computed by hand, since autograd takes several passes over them.
     """
-    shares = (batch.weights / batch.weights.sum())[:, None]
+    weights = (batch.weights / batch.weights.sum())[:, None]
     targets = batch.targets[:, None]
     with torch.no_grad():
         gradient = torch.softmax(logits.float(), -1)
@@ -176,9 +179,9 @@ def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> f
             gradient.scatter_add_(1, targets, torch.full_like(losses, -1.0))
         else:
             gradient -= torch.softmax(_logits(teacher, batch).float(), -1)
-        gradient.mul_(shares)
+        gradient.mul_(weights)
     logits.backward(gradient.to(logits.dtype))
-    return float((losses * shares).sum())
+    return float((losses * weights).sum())
 
 
 def read_weights(checkpoint: Path) -> Weights:
@@ -189,7 +192,7 @@ def read_weights(checkpoint: Path) -> Weights:
 
 @dataclass(slots=True)
 class _Run:
-    """The state that a checkpoint holds, and the shape and teacher that it does not."""
+    """The state of a training run. A checkpoint contains all of it except shape and teacher."""
 
     shape: Shape
     teacher: Prepared | None
@@ -209,7 +212,7 @@ class _Run:
         return loss
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint, all or nothing."""
+        """Write a checkpoint atomically."""
         temporary = path.with_suffix(".tmp")
         state = {
             "weights": {name: weight.detach() for name, weight in self.weights.items()},
@@ -233,26 +236,30 @@ def _open_run(
     if state:
         optimizers.matrices.load_state_dict(state["matrices"])
         optimizers.others.load_state_dict(state["others"])
-    done = (state.get("step", 0), state.get("tokens", 0))
-    return _Run(shape, teacher, weights, optimizers, *done)
+    progress = (state.get("step", 0), state.get("tokens", 0))
+    return _Run(shape, teacher, weights, optimizers, *progress)
 
 
 def train(
-    folder: Path,
+    directory: Path,
     plan: Plan,
     shape: Shape,
     start: Weights | None = None,
     teacher: Prepared | None = None,
 ) -> None:
-    """Train until `plan.steps`, going on from the checkpoint in `folder` if there is one.
+    """Train until `plan.steps`, starting from the checkpoint in `directory` if there is one.
 
-    Without a checkpoint, training begins from `start`, or else from random weights. With a
-    `teacher`, the model learns that model's distributions rather than the dialogues' tokens.
+    SIGTERM writes a checkpoint and stops the training.
 
-    SIGTERM writes a checkpoint and stops.
+    Args:
+        directory: The directory of the tokenizer and the checkpoint.
+        plan: The length and the learning rates.
+        shape: The sizes of the model.
+        start: The initial weights without a checkpoint; None for random weights.
+        teacher: A model whose distributions are learned instead of the dialogues' tokens.
     """
-    tokenizer = load_tokenizer(folder / "tokenizer.json")
-    checkpoint = folder / "checkpoint.pt"
+    tokenizer = load_tokenizer(directory / "tokenizer.json")
+    checkpoint = directory / "checkpoint.pt"
     run = _open_run(checkpoint, plan, shape, start, teacher)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))

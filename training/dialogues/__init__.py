@@ -1,1 +1,1 @@
-"""The dialogues that Pebble learns from, one module per family of skills."""
+"""The training dialogues of Pebble, one module per group of skills."""

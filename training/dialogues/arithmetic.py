@@ -70,7 +70,7 @@ _LESS_STORIES = (
 
 
 def arithmetic(rng: random.Random) -> Fact:
-    """Add, subtract or multiply small numbers."""
+    """Draw an addition, a subtraction or a multiplication of small numbers."""
     kind = rng.random()
     if kind < 0.44:
         return _sum(rng)
@@ -83,7 +83,7 @@ def _operand(rng: random.Random) -> int:
     return rng.randint(0, 99) if rng.random() < 0.85 else rng.randint(0, 20)
 
 
-def _shown(rng: random.Random, template: str, a: int, b: int) -> str:
+def _fill(rng: random.Random, template: str, a: int, b: int) -> str:
     in_words = any(word in template for word in ("plus", "minus", "times"))
     if in_words and rng.random() < 0.3:
         return template.format(a=NUMBER_WORDS[a], b=NUMBER_WORDS[b])
@@ -104,7 +104,7 @@ def _sum(rng: random.Random) -> Fact:
             a=a, b=b, name=person(rng), other=person(rng), things=pick(rng, PLURALS)
         )
     else:
-        question = _shown(rng, pick(rng, _PLUS), a, b)
+        question = _fill(rng, pick(rng, _PLUS), a, b)
     return _equation(question, "+", (a, b), a + b)
 
 
@@ -118,13 +118,13 @@ def _difference(rng: random.Random) -> Fact:
             a=a, b=b, name=person(rng), other=person(rng), things=pick(rng, PLURALS)
         )
     else:
-        question = _shown(rng, pick(rng, _MINUS), a, b)
+        question = _fill(rng, pick(rng, _MINUS), a, b)
     return _equation(question, "-", (a, b), a - b)
 
 
 def _product(rng: random.Random) -> Fact:
     a, b = rng.randint(0, 10), rng.randint(0, 10)
     template = pick(rng, _TIMES)
-    fact = _equation(_shown(rng, template, a, b), "*", (a, b), a * b)
-    # So small a table must be learnt whole: phrasings are held out, not products.
+    fact = _equation(_fill(rng, template, a, b), "*", (a, b), a * b)
+    # The table is so small that all of it must be learned: phrasings are held out, not products.
     return Fact(fact.question, fact.answer, fact.core, f"{fact.key}|{template}")

@@ -1,4 +1,4 @@
-"""Functions that the user offers, and the calls that the model makes."""
+"""Functions that the user offers, and calls of the model."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def _name(rng: random.Random, family: Family) -> str:
 
 
 def _declare(rng: random.Random, family: Family, names: list[str]) -> JsonObject:
-    bare = rng.random() < 0.3
+    omits_descriptions = rng.random() < 0.3
     properties: JsonObject = {}
     for parameter, name in zip(family.parameters, names, strict=True):
         schema: JsonObject = {"type": parameter.type}
         if parameter.choices:
             schema["enum"] = list(parameter.choices)
-        if not bare:
-            schema["description"] = parameter.describe
+        if not omits_descriptions:
+            schema["description"] = parameter.description
         properties[name] = schema
     function: JsonObject = {"name": _name(rng, family)}
     if rng.random() < 0.9:
-        function["description"] = pick(rng, family.describe)
+        function["description"] = pick(rng, family.descriptions)
     function["parameters"] = {"type": "object", "properties": properties}
     if rng.random() < 0.85:
         function["parameters"]["required"] = names
@@ -96,7 +96,7 @@ def offer(rng: random.Random, needed: list[ToolCase], total: int) -> tuple[JsonO
 
 
 def _family_key(tool: JsonObject) -> frozenset[str]:
-    """The words that tell functions apart: two that share one could both fit a request."""
+    """Return the words that identify a function; functions that share one could fit one request."""
     words = str(tool["function"]["name"]).replace("_", " ").lower().split()
     described = str(tool["function"].get("description", "")).lower().strip(".").split()
     return frozenset(word for word in (*words, *described) if len(word) > 4)

@@ -1,4 +1,4 @@
-"""Whole conversations: for training at random, for the evaluation one skill at a time."""
+"""Conversations: random ones for training, and one skill at a time for the evaluation."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _HELPFUL = (
 )
 
 
-def _draw(rng: random.Random, maker: Maker, *, held: bool = False) -> Fact:
+def _draw(rng: random.Random, maker: Maker, *, held_out: bool = False) -> Fact:
     while True:
         fact = maker(rng)
-        if is_held_out(fact.key) == held:
+        if is_held_out(fact.key) == held_out:
             return fact
 
 
@@ -65,7 +65,7 @@ _OPENING_WORDS = frozenset(
 
 
 def _casual(rng: random.Random, text: str) -> str:
-    """Write as people do: now and then no capital, no question mark, or a please."""
+    """Sometimes drop the capital or the question mark, or add a please, as users do."""
     draw = rng.random()
     word = text.split(" ", 1)[0].rstrip("?!.,'s")
     if draw < 0.15 and word in _OPENING_WORDS:
@@ -86,8 +86,8 @@ def _filler(rng: random.Random) -> list[Message]:
     return _exchange(rng, _draw(rng, maker))
 
 
-def _plain_system(rng: random.Random, share: float) -> list[Message]:
-    return [say("system", pick(rng, _HELPFUL))] if rng.random() < share else []
+def _plain_system(rng: random.Random, probability: float) -> list[Message]:
+    return [say("system", pick(rng, _HELPFUL))] if rng.random() < probability else []
 
 
 _UPPER = (
@@ -127,7 +127,7 @@ _STARTERS = words_of(
 
 
 def _styled(rng: random.Random) -> tuple[str, Callable[[Fact], str]]:
-    """Choose a system prompt and how it changes an answer."""
+    """Draw a system prompt and the function that applies it to an answer."""
     kind = rng.random()
     if kind < 0.25:
         return pick(rng, _UPPER), lambda fact: fact.answer.upper()
@@ -144,18 +144,18 @@ def _styled(rng: random.Random) -> tuple[str, Callable[[Fact], str]]:
 _STYLED_MAKERS = (calendar, comparing, facts, facts)
 
 
-def _follow_system(rng: random.Random, *, held: bool = False) -> Dialogue:
+def _follow_system(rng: random.Random, *, held_out: bool = False) -> Dialogue:
     prompt, style = _styled(rng)
     if rng.random() < 0.3:
         prompt = pick(rng, _HELPFUL[:2]) + " " + prompt
     messages = [say("system", prompt)]
     key = ""
-    turns = rng.choice((1, 1, 2, 3) if held else (1, 2, 4, 6, 8))
+    turns = rng.choice((1, 1, 2, 3) if held_out else (1, 2, 4, 6, 8))
     for turn in range(turns):
-        wants_held = held and turn == turns - 1
+        wants_held_out = held_out and turn == turns - 1
         while True:
             fact = _draw(rng, pick(rng, _STYLED_MAKERS))
-            if is_held_out(f"{prompt}|{fact.key}") == wants_held and (len(fact.core) < 30):
+            if is_held_out(f"{prompt}|{fact.key}") == wants_held_out and (len(fact.core) < 30):
                 break
         key = f"{prompt}|{fact.key}"
         messages += [say("user", fact.question), say("assistant", style(fact))]
@@ -164,15 +164,15 @@ def _follow_system(rng: random.Random, *, held: bool = False) -> Dialogue:
 
 def _persona(rng: random.Random) -> list[Message]:
     name = person(rng)
-    told = pick(rng, ("You are {n}.", "Your name is {n}.", "You are {n}, a helpful assistant."))
-    asked = pick(
+    system = pick(rng, ("You are {n}.", "Your name is {n}.", "You are {n}, a helpful assistant."))
+    question = pick(
         rng,
         ("What is your name?", "What's your name?", "What are you called?", "Tell me your name."),
     )
-    messages = [say("system", told.format(n=name))]
+    messages = [say("system", system.format(n=name))]
     for _ in range(rng.randint(0, 2)):
         messages += _filler_without_identity(rng)
-    return [*messages, say("user", asked), say("assistant", f"My name is {name}.")]
+    return [*messages, say("user", question), say("assistant", f"My name is {name}.")]
 
 
 def _filler_without_identity(rng: random.Random) -> list[Message]:
@@ -180,40 +180,40 @@ def _filler_without_identity(rng: random.Random) -> list[Message]:
     return _exchange(rng, _draw(rng, maker))
 
 
-def _facts_key(facts_told: list[Remembered]) -> str:
-    return "|".join(f"{fact.kind}={fact.value}" for fact in facts_told)
+def _facts_key(remembered: list[Remembered]) -> str:
+    return "|".join(f"{fact.kind}={fact.value}" for fact in remembered)
 
 
-def _draw_remembered(rng: random.Random, *, held: bool) -> list[Remembered]:
+def _draw_remembered(rng: random.Random, *, held_out: bool) -> list[Remembered]:
     while True:
         drawn = draw_facts(rng, rng.choice((1, 1, 2, 2, 3, 4)))
-        if is_held_out(_facts_key(drawn)) == held:
+        if is_held_out(_facts_key(drawn)) == held_out:
             return drawn
 
 
-def _remember(rng: random.Random, *, held: bool = False, fillers: int = 4) -> Dialogue:
-    told = _draw_remembered(rng, held=held)
+def _remember(rng: random.Random, *, held_out: bool = False, fillers: int = 4) -> Dialogue:
+    remembered = _draw_remembered(rng, held_out=held_out)
     messages = _plain_system(rng, 0.1)
-    if len(told) > 1 and rng.random() < 0.35:
-        first, second, *told_later = told
+    if len(remembered) > 1 and rng.random() < 0.35:
+        first, second, *later = remembered
         messages += [
-            say("user", f"{first.told} {second.told}"),
-            say("assistant", f"{first.confirmed} {second.confirmed}"),
+            say("user", f"{first.statement} {second.statement}"),
+            say("assistant", f"{first.confirmation} {second.confirmation}"),
         ]
     else:
-        told_later = told
-    for fact in told_later:
-        messages += [say("user", fact.told), say("assistant", fact.confirmed)]
+        later = remembered
+    for fact in later:
+        messages += [say("user", fact.statement), say("assistant", fact.confirmation)]
         if rng.random() < 0.25:
             messages += _filler(rng)
     for _ in range(rng.randint(0, fillers)):
         messages += _filler(rng)
-    asked = rng.sample(told, 1 if held else rng.randint(1, len(told)))
+    asked = rng.sample(remembered, 1 if held_out else rng.randint(1, len(remembered)))
     for fact in asked:
-        messages += [say("user", fact.asked), say("assistant", fact.answer)]
-        if not held and rng.random() < 0.2:
+        messages += [say("user", fact.question), say("assistant", fact.answer)]
+        if not held_out and rng.random() < 0.2:
             messages += _filler(rng)
-    return Dialogue("memory", tuple(messages), _facts_key(told))
+    return Dialogue("memory", tuple(messages), _facts_key(remembered))
 
 
 def _call(*cases: ToolCase) -> Message:
@@ -224,10 +224,10 @@ def _call(*cases: ToolCase) -> Message:
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def _draw_case(rng: random.Random, *, held: bool = False) -> ToolCase:
+def _draw_case(rng: random.Random, *, held_out: bool = False) -> ToolCase:
     while True:
         case = draw_tool_case(rng)
-        if is_held_out(f"{case.request}|{case.name}") == held:
+        if is_held_out(f"{case.request}|{case.name}") == held_out:
             return case
 
 
@@ -240,23 +240,23 @@ def _tool_exchange(rng: random.Random, case: ToolCase) -> list[Message]:
     ]
 
 
-def _use_tools(rng: random.Random, *, held: bool = False) -> Dialogue:
-    case = _draw_case(rng, held=held)
+def _use_tools(rng: random.Random, *, held_out: bool = False) -> Dialogue:
+    case = _draw_case(rng, held_out=held_out)
     others = [_draw_case(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
     others = [other for other in others if other.name != case.name][:2]
     cases = {other.name: other for other in [*others, case]}
     tools = offer(rng, list(cases.values()), rng.randint(1, 4))
     messages = _plain_system(rng, 0.15)
-    *before, last = cases.values()
-    for earlier in before:
+    *previous, last = cases.values()
+    for earlier in previous:
         if rng.random() < 0.7:
             messages += _tool_exchange(rng, earlier)
     if rng.random() < 0.25:
         messages += _without_tool(rng)
-    if held:
-        return _ask_held(rng, messages, last, tools)
-    if len(before) > 0 and rng.random() < 0.2:
-        messages += _two_calls(rng, before[0], last)
+    if held_out:
+        return _end_held_out(rng, messages, last, tools)
+    if len(previous) > 0 and rng.random() < 0.2:
+        messages += _two_calls(rng, previous[0], last)
     else:
         messages += _tool_exchange(rng, last)
     if rng.random() < 0.3:
@@ -265,15 +265,15 @@ def _use_tools(rng: random.Random, *, held: bool = False) -> Dialogue:
 
 
 def _without_tool(rng: random.Random) -> list[Message]:
-    """A plain exchange although tools are there; nothing that a tool might be for."""
+    """Return an exchange that needs no tool, of a skill for which no tool is ever offered."""
     maker = pick(rng, (identity, small_talk, counting, calendar, comparing, sorting))
     return _exchange(rng, _draw(rng, maker))
 
 
 def _two_calls(rng: random.Random, first: ToolCase, second: ToolCase) -> list[Message]:
-    joined = f"{first.request.rstrip('?.')} and then: {second.request}"
+    request = f"{first.request.rstrip('?.')} and then: {second.request}"
     return [
-        say("user", joined),
+        say("user", request),
         _call(first, second),
         say("tool", first.result),
         say("tool", second.result),
@@ -281,7 +281,7 @@ def _two_calls(rng: random.Random, first: ToolCase, second: ToolCase) -> list[Me
     ]
 
 
-def _ask_held(
+def _end_held_out(
     rng: random.Random,
     messages: list[Message],
     case: ToolCase,
@@ -302,10 +302,10 @@ def _story_exchange(story: Story) -> list[Message]:
     return [say("user", story.request), say("assistant", story.text)]
 
 
-def _tell_story(rng: random.Random, *, held: bool = False) -> Dialogue:
+def _write_story(rng: random.Random, *, held_out: bool = False) -> Dialogue:
     while True:
         story = draw_story(rng)
-        if is_held_out(story.request) == held:
+        if is_held_out(story.request) == held_out:
             break
     return Dialogue(
         "stories", tuple(_story_exchange(story)), story.request, characters=story.characters
@@ -324,7 +324,7 @@ _DRILL_WEIGHTS = (2.5, 4, 1.2, 5, 1.2, 0.6)
 
 
 def _drill(rng: random.Random) -> list[Message]:
-    """A run of the skills that need the most practice."""
+    """Return several exchanges of the skills that need the most practice."""
     messages: list[Message] = []
     for _ in range(rng.randint(4, 12)):
         maker = rng.choices(_DRILLED, _DRILL_WEIGHTS)[0]
@@ -336,14 +336,14 @@ def _long_chat(rng: random.Random) -> list[Message]:
     messages = list(_remember(rng, fillers=8).messages)
     for _ in range(rng.randint(3, 9)):
         if rng.random() < 0.12:
-            messages += list(_tell_story(rng).messages)
+            messages += list(_write_story(rng).messages)
         else:
             messages += _filler(rng)
     return messages
 
 
 def conversation(rng: random.Random) -> Dialogue:
-    """Draw one training conversation; none of its combinations is held out."""
+    """Draw a training conversation, which contains no held-out combination."""
     kind = rng.random()
     if kind < 0.25:
         return Dialogue("chat", tuple(_drill(rng)), "")
@@ -359,7 +359,7 @@ def conversation(rng: random.Random) -> Dialogue:
     if kind < 0.91:
         return _use_tools(rng)
     if kind < 0.97:
-        return _tell_story(rng)
+        return _write_story(rng)
     return Dialogue("chat", tuple(_long_chat(rng)), "")
 
 
@@ -369,15 +369,15 @@ _HELD_OUT_SKILLS: dict[str, Callable[..., Dialogue]] = {
     "memory": _remember,
     "system": _follow_system,
     "tools": _use_tools,
-    "stories": _tell_story,
+    "stories": _write_story,
 }
 
 
 def held_out_dialogue(skill: str, rng: random.Random) -> Dialogue:
-    """Draw a conversation whose last answer depends on a combination never trained on."""
+    """Draw a conversation whose last answer depends on a held-out combination."""
     if skill in _HELD_OUT_SKILLS:
-        return _HELD_OUT_SKILLS[skill](rng, held=True)
+        return _HELD_OUT_SKILLS[skill](rng, held_out=True)
     maker, _ = _PLAIN[skill]
-    fact = _draw(rng, maker, held=True)
+    fact = _draw(rng, maker, held_out=True)
     messages = _chat(rng, rng.choice((0, 0, 0, 1, 2)))
     return Dialogue(skill, (*messages, *_exchange(rng, fact)), fact.key)

@@ -1,4 +1,4 @@
-"""Turning a sentence into a JSON object with the keys that were asked for."""
+"""Extraction of a JSON object with the requested keys from a sentence."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 
 from training.dialogues.records import Fact
-from training.dialogues.words import ANIMALS, COLOURS, DAYS, ITEMS, PLURALS, person, pick, place
+from training.dialogues.words import ANIMALS, COLORS, DAYS, ITEMS, PLURALS, person, pick, place
 
 Fields = dict[str, str | int]
 
-_ASKS = (
+_REQUESTS = (
     "Extract {k} as JSON: {s}",
     "Extract {k} as JSON from this text: {s}",
     "{s} Give me {k} as JSON.",
@@ -27,15 +27,15 @@ _ASKS = (
 
 
 def extraction(rng: random.Random) -> Fact:
-    """Ask for some of a sentence's fields, in any order."""
+    """Draw a request for some of a sentence's fields, in any order."""
     sentence, fields = pick(rng, _SCENES)(rng)
     keys = list(fields)
     rng.shuffle(keys)
     keys = keys[: rng.randint(1, len(keys))] if rng.random() < 0.5 else keys
-    shown = [f'"{key}"' if rng.random() < 0.3 else key for key in keys]
-    asked = shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+    quoted = [f'"{key}"' if rng.random() < 0.3 else key for key in keys]
+    listed = quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " and " + quoted[-1]
     answer = json.dumps({key: fields[key] for key in keys}, ensure_ascii=False)
-    question = pick(rng, _ASKS).format(k=asked, s=sentence)
+    question = pick(rng, _REQUESTS).format(k=listed, s=sentence)
     return Fact(question, answer, answer, f"{sentence}|{','.join(keys)}")
 
 
@@ -63,7 +63,7 @@ def _somebody(rng: random.Random) -> tuple[str, Fields]:
             "name": person(rng),
             "age": rng.randint(2, 98),
             "city": place(rng),
-            "colour": pick(rng, COLOURS),
+            "colour": pick(rng, COLORS),
             "job": pick(
                 rng, ("teacher", "nurse", "baker", "doctor", "farmer", "pilot", "painter", "driver")
             ),
@@ -84,7 +84,7 @@ def _owner(rng: random.Random) -> tuple[str, Fields]:
         {
             "name": person(rng),
             "pet": pick(rng, ANIMALS),
-            "colour": pick(rng, COLOURS),
+            "colour": pick(rng, COLORS),
             "pet_name": person(rng),
             "city": place(rng),
         },
@@ -126,7 +126,7 @@ def _thing(rng: random.Random) -> tuple[str, Fields]:
         ),
         {
             "item": pick(rng, ITEMS),
-            "colour": pick(rng, COLOURS),
+            "colour": pick(rng, COLORS),
             "price": rng.randint(2, 999),
             "name": person(rng),
             "city": place(rng),

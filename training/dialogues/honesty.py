@@ -1,4 +1,4 @@
-"""Saying honestly what the model does not know."""
+"""Questions that the model cannot answer, and its admission."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _MISC = phrases(
 
 
 def honesty(rng: random.Random) -> Fact:
-    """Ask for something that is beyond so small a model."""
+    """Draw a question that is beyond a model of this size."""
     makers = (_topic, _order, _person_question, _who_did, _how_does, _measure, _measure, _misc)
     question = pick(rng, makers)(rng)
     return Fact(question, _UNKNOWN, "Unknown", question)

@@ -1,4 +1,4 @@
-"""The little that the model knows: days, months, capitals, colours, opposites."""
+"""The facts that the model knows: days, months, capitals, colors, opposites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.dialogues.words import (
     NUMBER_WORDS,
     OPPOSITES,
     SEASONS,
-    THING_COLOURS,
+    THING_COLORS,
     pick,
 )
 
@@ -28,7 +28,7 @@ _SEASON_OF = {month: season for season, months in SEASONS.items() for month in m
 
 
 def calendar(rng: random.Random) -> Fact:
-    """Ask about days of the week, months and seasons."""
+    """Draw a question about days of the week, months or seasons."""
     return pick(rng, (_next_day, _days_away, _days_away, _next_month, _months_away, _month_fact))(
         rng
     )
@@ -59,7 +59,7 @@ def _next_day(rng: random.Random) -> Fact:
 
 
 def _today(rng: random.Random, index: int) -> Fact:
-    template, said, side = pick(
+    template, prefix, side = pick(
         rng,
         (
             ("Today is {x}. What day is tomorrow?", "Tomorrow is", 1),
@@ -71,12 +71,12 @@ def _today(rng: random.Random, index: int) -> Fact:
         ),
     )
     core = DAYS[(index + side) % 7]
-    return Fact(template.format(x=DAYS[index]), f"{said} {core}.", core, f"{template}{index}")
+    return Fact(template.format(x=DAYS[index]), f"{prefix} {core}.", core, f"{template}{index}")
 
 
 def _days_away(rng: random.Random) -> Fact:
     index, count = rng.randrange(7), rng.randint(2, 10)
-    shown = NUMBER_WORDS[count] if rng.random() < 0.4 else str(count)
+    number = NUMBER_WORDS[count] if rng.random() < 0.4 else str(count)
     template, word, side = pick(
         rng,
         (
@@ -91,7 +91,12 @@ def _days_away(rng: random.Random) -> Fact:
     )
     core = DAYS[(index + side * count) % 7]
     answer = f"{count} days {word} {DAYS[index]} is {core}."
-    return Fact(template.format(x=DAYS[index], k=shown), answer, core, f"{template}{index} {shown}")
+    return Fact(
+        template.format(x=DAYS[index], k=number),
+        answer,
+        core,
+        f"{template}{index} {number}",
+    )
 
 
 def _next_month(rng: random.Random) -> Fact:
@@ -116,7 +121,7 @@ def _next_month(rng: random.Random) -> Fact:
 
 def _months_away(rng: random.Random) -> Fact:
     index, count = rng.randrange(12), rng.randint(2, 6)
-    shown = NUMBER_WORDS[count] if rng.random() < 0.4 else str(count)
+    number = NUMBER_WORDS[count] if rng.random() < 0.4 else str(count)
     template, word, side = pick(
         rng,
         (
@@ -129,7 +134,10 @@ def _months_away(rng: random.Random) -> Fact:
     core = MONTHS[(index + side * count) % 12]
     answer = f"{count} months {word} {MONTHS[index]} is {core}."
     return Fact(
-        template.format(x=MONTHS[index], k=shown), answer, core, f"{template}{index} {shown}"
+        template.format(x=MONTHS[index], k=number),
+        answer,
+        core,
+        f"{template}{index} {number}",
     )
 
 
@@ -187,7 +195,7 @@ _COUNTRY = (
     "Of which country is {x} the capital?",
     "Which country's capital is {x}?",
 )
-_COLOUR = (
+_COLOR = (
     "What colour is {x}?",
     "What color is {x}?",
     "Tell me the colour of {x}.",
@@ -210,16 +218,16 @@ _OPPOSITE = (
 
 
 def facts(rng: random.Random) -> Fact:
-    """Ask for a capital, a colour or an opposite, or for two at once."""
+    """Draw a question for a capital, a color or an opposite, or for two of a kind."""
     kinds = (
         _capital,
         _capital,
         _country,
-        _colour,
+        _color,
         _opposite,
         _two_capitals,
         _two_opposites,
-        _two_colours,
+        _two_colors,
     )
     return pick(rng, kinds)(rng)
 
@@ -242,9 +250,9 @@ def _country(rng: random.Random) -> Fact:
     return Fact(template.format(x=city), answer, _sentence(country), template + country)
 
 
-def _colour(rng: random.Random) -> Fact:
-    thing, template = pick(rng, tuple(THING_COLOURS)), pick(rng, _COLOUR)
-    core = THING_COLOURS[thing]
+def _color(rng: random.Random) -> Fact:
+    thing, template = pick(rng, tuple(THING_COLORS)), pick(rng, _COLOR)
+    core = THING_COLORS[thing]
     return Fact(template.format(x=thing), f"{_sentence(thing)} is {core}.", core, template + thing)
 
 
@@ -287,9 +295,9 @@ def _two_opposites(rng: random.Random) -> Fact:
     return Fact(template.format(a=a, b=b), answer, core, f"opposites {a} {b}")
 
 
-def _two_colours(rng: random.Random) -> Fact:
-    a, b = _pair(rng, THING_COLOURS)
+def _two_colors(rng: random.Random) -> Fact:
+    a, b = _pair(rng, THING_COLORS)
     template = pick(rng, ("What colour are {a} and {b}?", "Which colours do {a} and {b} have?"))
-    answer = f"{_sentence(a)} is {THING_COLOURS[a]}, and {b} is {THING_COLOURS[b]}."
-    core = f"{THING_COLOURS[a]} and {THING_COLOURS[b]}"
+    answer = f"{_sentence(a)} is {THING_COLORS[a]}, and {b} is {THING_COLORS[b]}."
+    core = f"{THING_COLORS[a]} and {THING_COLORS[b]}"
     return Fact(template.format(a=a, b=b), answer, core, f"colours {a} {b}")

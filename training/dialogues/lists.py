@@ -1,4 +1,4 @@
-"""Long lists, written as text."""
+"""Parsing of word and phrase lists that are written as one string."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ __all__ = ("phrases", "words_of")
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Cut `text` at its spaces."""
+    """Split `text` at spaces."""
     return tuple(text.split())
 
 
 def phrases(text: str) -> tuple[str, ...]:
-    """Cut `text` at its bars."""
+    """Split `text` at `|`."""
     return tuple(text.split("|"))

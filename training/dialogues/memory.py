@@ -1,4 +1,4 @@
-"""Facts that the user tells and asks back later."""
+"""Facts that the user states and asks for later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from training.dialogues.records import Fact
 from training.dialogues.words import (
     ANIMALS,
-    COLOURS,
+    COLORS,
     COMMON_WORDS,
     ITEMS,
     invented_name,
@@ -23,13 +23,13 @@ from training.dialogues.words import (
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Something told: how it is said and confirmed, how it is asked and answered."""
+    """A fact that the user states, and a question for it."""
 
     kind: str
     value: str
-    told: str
-    confirmed: str
-    asked: str
+    statement: str
+    confirmation: str
+    question: str
     answer: str
 
 
@@ -37,7 +37,7 @@ class Remembered:
 class _Kind:
     name: str
     draw: Callable[[random.Random], str]
-    tellings: tuple[str, ...]
+    statements: tuple[str, ...]
     confirmation: str
     questions: tuple[str, ...]
     answer: str
@@ -112,7 +112,7 @@ _KINDS = (
     ),
     _Kind(
         "colour",
-        lambda rng: pick(rng, COLOURS),
+        lambda rng: pick(rng, COLORS),
         ("My favourite colour is {v}.", "I like the colour {v} best.", "My favorite color is {v}."),
         "Your favourite colour is {v}. I will remember that.",
         (
@@ -198,7 +198,7 @@ def draw_facts(rng: random.Random, count: int) -> list[Remembered]:
             Remembered(
                 kind.name,
                 value,
-                pick(rng, kind.tellings).format(v=value),
+                pick(rng, kind.statements).format(v=value),
                 kind.confirmation.format(v=value),
                 pick(rng, kind.questions),
                 kind.answer.format(v=value),
@@ -220,16 +220,16 @@ _REPEAT = (
 
 
 def repeating(rng: random.Random) -> Fact:
-    """Ask for the same words again: nothing but copying, which most other skills need."""
-    makers = (person, place, _number, _plain_word, _plain_word, _new_word)
+    """Draw a request to repeat some words: pure copying, which most other skills need."""
+    makers = (person, place, _number, _common_word, _common_word, _invented_word)
     words = [pick(rng, makers)(rng) for _ in range(rng.randint(1, 8))]
     text = pick(rng, (" ", " ", ", ")).join(words)
     return Fact(pick(rng, _REPEAT).format(x=text), text, text, text)
 
 
-def _plain_word(rng: random.Random) -> str:
+def _common_word(rng: random.Random) -> str:
     return pick(rng, COMMON_WORDS)
 
 
-def _new_word(rng: random.Random) -> str:
+def _invented_word(rng: random.Random) -> str:
     return invented_name(rng).lower()

@@ -11,10 +11,10 @@ from training.dialogues.words import COMMON_WORDS, pick
 
 
 def counting(rng: random.Random) -> Fact:
-    """Count, step, or find a place in a list."""
-    return pick(
-        rng, (_count_up, _count_up, _count_down, _count_steps, _neighbour, _nth, _how_many)
-    )(rng)
+    """Draw a task of counting, or of finding a position in a list."""
+    return pick(rng, (_count_up, _count_up, _count_down, _count_steps, _neighbor, _nth, _how_many))(
+        rng
+    )
 
 
 def _joined(numbers: range) -> str:
@@ -72,7 +72,7 @@ def _count_steps(rng: random.Random) -> Fact:
     return Fact(question, listed + ".", listed, f"steps {step} {start} {end}")
 
 
-def _neighbour(rng: random.Random) -> Fact:
+def _neighbor(rng: random.Random) -> Fact:
     number = rng.randint(1, 198)
     template, side = pick(
         rng,
@@ -142,7 +142,7 @@ _SMALLER = ("smaller", "less")
 
 
 def comparing(rng: random.Random) -> Fact:
-    """Compare two or three numbers."""
+    """Draw a comparison of two or three numbers."""
     return pick(rng, (_which_of_two, _which_of_two, _which_of_three, _yes_or_no, _yes_or_no))(rng)
 
 
@@ -235,7 +235,7 @@ _SORT_WORDS = (
 
 
 def sorting(rng: random.Random) -> Fact:
-    """Sort three to six numbers, or three to five words."""
+    """Draw a task of sorting three to six numbers, or three to five words."""
     if rng.random() < 0.3:
         words = _word_list(rng, 3, 5)
         listed, ordered = ", ".join(words), ", ".join(sorted(words))

@@ -1,4 +1,4 @@
-"""The records that every skill hands out, and the rule that keeps test prompts out of training."""
+"""The records of a dialogue, and the rule that keeps held-out prompts out of training."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 JsonObject = dict[str, Any]
 Message = dict[str, Any]
 
-_HELD_OUT_SHARE = 10
+_HELD_OUT_INTERVAL = 10  # One key in ten is held out.
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One question with its full answer and the bare value inside it."""
+    """A question and its answer."""
 
     question: str
-    answer: str
-    core: str
-    key: str
+    answer: str  #: A full sentence.
+    core: str  #: The value in the answer.
+    key: str  #: The combination that determines the answer.
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A whole conversation; the last message is the assistant's reference answer.
+    """A conversation; the last message is the assistant's reference answer.
 
-    `key` names the combination that the last answer depends on.
+    `key` is the combination that determines the last answer.
     """
 
     skill: str
@@ -40,10 +40,10 @@ class Dialogue:
 
 
 def say(role: str, content: str) -> Message:
-    """Make one plain message."""
+    """Return a message without tool calls."""
     return {"role": role, "content": content}
 
 
 def is_held_out(key: str) -> bool:
-    """Tell whether the combination `key` is reserved for the evaluation."""
-    return zlib.crc32(key.encode()) % _HELD_OUT_SHARE == 0
+    """Return whether the combination `key` is reserved for the evaluation."""
+    return zlib.crc32(key.encode()) % _HELD_OUT_INTERVAL == 0

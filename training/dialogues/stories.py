@@ -1,4 +1,4 @@
-"""Short stories from a grammar, about the characters that the prompt names."""
+"""Short stories from templates, about the characters in the prompt."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ _ENDINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A request, one story that fits it, and whom it may be about."""
+    """A request, a story that fits it, and its characters."""
 
     request: str
     text: str
@@ -116,7 +116,7 @@ class Story:
 
 
 def draw_story(rng: random.Random) -> Story:
-    """Draw one to three characters, perhaps a place and a thing, and tell a story about them."""
+    """Draw a story about one to three characters and perhaps a place and a thing."""
     names: list[str] = []
     for _ in range(rng.choice((1, 1, 2, 2, 3))):
         name = person(rng)
@@ -131,7 +131,7 @@ def draw_story(rng: random.Random) -> Story:
     )
     if not shows_place and where.startswith("in ") and where not in _PLACES:
         where = pick(rng, _PLACES)
-    return Story(request, _tell(rng, names, kinds, (where, thing)), tuple(names))
+    return Story(request, _write(rng, names, kinds, (where, thing)), tuple(names))
 
 
 def _introduced(name: str, kind: str) -> str:
@@ -164,7 +164,7 @@ def _request(rng: random.Random, who: str, where: str, thing: str) -> str:
     return parts + ("?" if opening.startswith("Can") else ".")
 
 
-def _tell(rng: random.Random, names: list[str], kinds: list[str], setting: tuple[str, str]) -> str:
+def _write(rng: random.Random, names: list[str], kinds: list[str], setting: tuple[str, str]) -> str:
     where, thing = setting
     words = {
         "a": names[0],
@@ -190,8 +190,8 @@ def _tell(rng: random.Random, names: list[str], kinds: list[str], setting: tuple
     for choices in parts:
         template = pick(rng, [choice for choice in choices if choice not in sentences])
         sentences.append(template)
-    told = [sentence.format(**words) for sentence in sentences]
-    middle = rng.randint(2, len(told) - 2)
+    written = [sentence.format(**words) for sentence in sentences]
+    middle = rng.randint(2, len(written) - 2)
     if rng.random() < 0.5:
-        return " ".join(told[:middle]) + "\n\n" + " ".join(told[middle:])
-    return " ".join(told)
+        return " ".join(written[:middle]) + "\n\n" + " ".join(written[middle:])
+    return " ".join(written)

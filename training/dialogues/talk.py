@@ -1,4 +1,4 @@
-"""Who the model is, and small talk."""
+"""Questions about the model's identity, and small talk."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ OPENERS = (
 
 
 def identity(rng: random.Random) -> Fact:
-    """Ask who or what the model is."""
+    """Draw a question about the model itself."""
     answer, core, questions = rng.choices(_IDENTITY, _IDENTITY_WEIGHTS)[0]
     question, opener = pick(rng, questions), pick(rng, OPENERS)
     text = _after(opener, question)
@@ -255,14 +255,14 @@ _INTRODUCTIONS = (
 
 
 def small_talk(rng: random.Random) -> Fact:
-    """Greet, thank, part, or be introduced."""
+    """Draw a greeting, thanks, a farewell or an introduction."""
     if rng.random() < 0.3:
         name, template = person(rng), pick(rng, _INTRODUCTIONS)
         return Fact(
             template.format(n=name), f"Hello, {name}! How can I help you?", "Hello", f"meet {name}"
         )
-    said, answer = pick(rng, _SMALL_TALK)
-    phrase = pick(rng, said)
+    phrases, answer = pick(rng, _SMALL_TALK)
+    phrase = pick(rng, phrases)
     opener = pick(rng, ("", "", "", "Oh, ", "Well, ", "Ah, ", "Hm, "))
     tail = pick(
         rng,

@@ -1,4 +1,4 @@
-"""Pebble's chat template, and the same text by a fast path that marks the answers."""
+"""Pebble's chat template, and a fast renderer of the same text that marks the answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CHAT_TEMPLATE = """\
 
 
 class Segment(NamedTuple):
-    """A piece of rendered text; an answer is what the model must write itself."""
+    """A segment of rendered text; an answer is text that the model must generate."""
 
     text: str
     is_answer: bool
@@ -78,7 +78,7 @@ def _json(value: object) -> str:
 
 
 def assistant_text(message: Message) -> str:
-    """Write an assistant message as the model writes it, without the end mark."""
+    """Return an assistant message as the model generates it, without the end token."""
     parts = [message["content"]] if message.get("content") else []
     for call in message.get("tool_calls", ()):
         function = call["function"]
@@ -88,7 +88,7 @@ def assistant_text(message: Message) -> str:
 
 
 def render(messages: Sequence[Message], tools: Sequence[JsonObject] = ()) -> list[Segment]:
-    """Render as the chat template does, in segments."""
+    """Return the text of the chat template in segments."""
     first = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
     system = first
     if tools:

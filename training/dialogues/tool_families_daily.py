@@ -1,4 +1,4 @@
-"""Functions of daily life: weather, messages, shops, the house."""
+"""Functions for weather, messages, shopping and the home."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ("DAILY_FAMILIES",)
 
 from training.dialogues.tool_parameters import (
     CITY,
-    COLOUR,
+    COLOR,
     COUNT,
     DONE,
     FIRST,
@@ -168,7 +168,7 @@ DAILY_FAMILIES = (
         "set|change",
         "light_colour|lamp_color",
         "Set the colour of the light in a room.|Change the colour of a lamp.",
-        (ROOM, COLOUR),
+        (ROOM, COLOR),
         "Make the light in the {0} {1}.|"
         "Set the {0} light to the colour {1}.|Change the colour of the {0} lamp to {1}.",
         DONE,

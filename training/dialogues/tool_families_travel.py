@@ -1,4 +1,4 @@
-"""Functions for words, travel, people and parcels."""
+"""Functions for dictionaries, travel, people and parcels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ __all__ = ("TRAVEL_FAMILIES",)
 from training.dialogues.tool_parameters import (
     ANIMAL,
     CITY,
-    COLOUR,
+    COLOR,
     COUNT,
     COUNTRY,
     DAY,
@@ -239,7 +239,7 @@ TRAVEL_FAMILIES = (
         "paint|draw",
         "picture|image|wall",
         "Paint something in a colour.|Draw a thing in one colour.",
-        (ITEM, COLOUR),
+        (ITEM, COLOR),
         "Paint the {0} {1}.|Draw a {1} {0}.|Make a picture of a {1} {0}.",
         DONE,
         "status|state",

@@ -1,11 +1,11 @@
-"""What the arguments of the offered functions can be."""
+"""The parameters and families of the offered functions."""
 
 from __future__ import annotations
 
 __all__ = (
     "ANIMAL",
     "CITY",
-    "COLOUR",
+    "COLOR",
     "COUNT",
     "COUNTRY",
     "DAY",
@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from training.dialogues.lists import phrases
 from training.dialogues.words import (
     ANIMALS,
-    COLOURS,
+    COLORS,
     COUNTRIES,
     DAYS,
     ITEMS,
@@ -56,20 +56,22 @@ Value = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    names: tuple[str, ...]
-    type: str
-    describe: str
-    draw: Callable[[random.Random], Value]
-    choices: tuple[str, ...] = ()
+    """A parameter of a function."""
+
+    names: tuple[str, ...]  #: Possible names.
+    type: str  #: The JSON type.
+    description: str
+    draw: Callable[[random.Random], Value]  #: Draws an argument.
+    choices: tuple[str, ...] = ()  #: The enum, if any.
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Slots {0}, {1} are arguments; {r} is the result."""
+    """A function in several variants. In texts, {0} and {1} are arguments and {r} the result."""
 
     verbs: tuple[str, ...]
     nouns: tuple[str, ...]
-    describe: tuple[str, ...]
+    descriptions: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     requests: tuple[str, ...]
     result: Callable[[random.Random], Value]
@@ -80,18 +82,18 @@ class Family:
 def family(  # noqa: PLR0913 - a row of a table
     verbs: str,
     nouns: str,
-    describe: str,
+    descriptions: str,
     parameters: tuple[Parameter, ...],
     requests: str,
     result: Callable[[random.Random], Value],
     result_names: str,
     answer: str,
 ) -> Family:
-    """Make a family from texts whose choices are parted by bars."""
+    """Return a family from strings with alternatives separated by `|`."""
     return Family(
         phrases(verbs),
         phrases(nouns),
-        phrases(describe),
+        phrases(descriptions),
         parameters,
         phrases(requests),
         result,
@@ -101,14 +103,17 @@ def family(  # noqa: PLR0913 - a row of a table
 
 
 def small(rng: random.Random) -> int:
+    """Draw a number of one or two digits."""
     return rng.randint(1, 99)
 
 
 def large(rng: random.Random) -> int:
+    """Draw a number of up to three digits."""
     return rng.randint(2, 999)
 
 
 def one_of(*choices: str) -> Callable[[random.Random], Value]:
+    """Return a function that draws one of `choices`."""
     return lambda rng: pick(rng, choices)
 
 
@@ -126,7 +131,7 @@ DAY = Parameter(
 )
 COUNT = Parameter(("count", "quantity", "amount", "number"), "integer", "How many", small)
 MINUTES = Parameter(("minutes", "duration", "time"), "integer", "Time in minutes", small)
-COLOUR = Parameter(("colour", "color", "shade"), "string", "The colour", lambda r: pick(r, COLOURS))
+COLOR = Parameter(("colour", "color", "shade"), "string", "The colour", lambda r: pick(r, COLORS))
 ROOM = Parameter(
     ("room", "place", "area"),
     "string",
@@ -154,7 +159,7 @@ TITLE = Parameter(
     ("title", "song", "query", "track"),
     "string",
     "The title",
-    lambda r: f"{pick(r, COLOURS).capitalize()} {pick(r, ITEMS).capitalize()}",
+    lambda r: f"{pick(r, COLORS).capitalize()} {pick(r, ITEMS).capitalize()}",
 )
 LEVEL = Parameter(("level", "value", "percent"), "integer", "From 1 to 100", small)
 SWITCH = Parameter(

@@ -6,7 +6,7 @@ __all__ = (
     "ANIMALS",
     "CAPITALS",
     "CITIES",
-    "COLOURS",
+    "COLORS",
     "COMMON_WORDS",
     "COUNTRIES",
     "DAYS",
@@ -17,7 +17,7 @@ __all__ = (
     "OPPOSITES",
     "PLURALS",
     "SEASONS",
-    "THING_COLOURS",
+    "THING_COLORS",
     "invented_name",
     "person",
     "pick",
@@ -61,7 +61,7 @@ CITIES = words_of(
     "Osaka Mumbai Nairobi Lagos Quito Bogota"
 )
 
-COLOURS = words_of("red blue green yellow orange purple pink black white brown grey gold silver")
+COLORS = words_of("red blue green yellow orange purple pink black white brown grey gold silver")
 
 ANIMALS = words_of(
     "cat dog rabbit hamster parrot turtle pony goat snake lizard mouse duck goose hen "
@@ -148,7 +148,7 @@ CAPITALS = dict(
 
 COUNTRIES = tuple(CAPITALS)
 
-THING_COLOURS = dict(
+THING_COLORS = dict(
     pair.split(":")
     for pair in phrases(
         "grass:green|snow:white|blood:red|coal:black|milk:white|the sky:blue|the sun:yellow|"
@@ -192,23 +192,23 @@ _PLACE_ENDS = words_of("bury dale field ford ham haven hill mouth port ton ville
 
 
 def pick(rng: random.Random, choices: Sequence[T]) -> T:
-    """Choose one of `choices`."""
+    """Draw one of `choices`."""
     return choices[int(rng.random() * len(choices))]
 
 
 def invented_name(rng: random.Random) -> str:
-    """Make up a name of two or three syllables, so that names must be copied, not recalled."""
+    """Draw an invented name of two or three syllables, which must be copied, not recalled."""
     syllables = [pick(rng, _ONSETS) + pick(rng, _VOWELS) for _ in range(rng.choice((2, 2, 3)))]
     return ("".join(syllables) + pick(rng, _CODAS)).capitalize()
 
 
 def person(rng: random.Random) -> str:
-    """Name a person: from the list, or made up."""
+    """Draw the name of a person: a common or an invented one."""
     return pick(rng, NAMES) if rng.random() < 0.6 else invented_name(rng)
 
 
 def place(rng: random.Random) -> str:
-    """Name a town: known, composed, or made up."""
+    """Draw the name of a town: a real, a composed or an invented one."""
     draw = rng.random()
     if draw < 0.5:
         return pick(rng, CITIES)

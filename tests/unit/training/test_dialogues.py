@@ -174,7 +174,7 @@ def test_remembered_values_are_told_and_answered() -> None:
     rng = random.Random(12)
     for _ in range(300):
         for fact in draw_facts(rng, 3):
-            assert fact.value in fact.told
+            assert fact.value in fact.statement
             assert fact.value in fact.answer
 
 
