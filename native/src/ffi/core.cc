@@ -57,7 +57,7 @@ class ModelRef : public ffi::ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(ModelRef, ffi::ObjectRef, ModelObj);
 };
 
-/*! \brief An engine that keeps its models alive. */
+/*! \brief Owns an engine, and keeps its models alive. */
 class CoreObj : public ffi::Object {
  public:
   CoreObj(ModelRef model, ffi::Optional<ModelRef> draft_model, Vocabulary vocabulary,
@@ -251,8 +251,7 @@ void Put(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-/*! \brief Serialize for each token its id, log-probability, number of alternatives and
- * alternatives. */
+/*! \brief Serialize tokens: id, log-probability, number of alternatives, alternatives. */
 std::string PackLogprobs(const std::vector<TokenLogprobs>& logprobs) {
   std::string out;
   for (const TokenLogprobs& token : logprobs) {

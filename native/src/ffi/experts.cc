@@ -62,7 +62,7 @@ ExpertsCall CallOf(const TensorArguments& args, WeightFormat format, const Tenso
 
 void Define(const std::string& suffix, WeightFormat format) {
   const std::string plain = "aiomlc.cpu.mix_experts_" + suffix;
-  const std::string shared_too = "aiomlc.cpu.mix_experts_shared_" + suffix;
+  const std::string with_shared = "aiomlc.cpu.mix_experts_shared_" + suffix;
   refl::GlobalDef()
       .def(plain.c_str(),
            [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
@@ -71,11 +71,11 @@ void Define(const std::string& suffix, WeightFormat format) {
              MixExperts(ThreadPool::Current(), CallOf(args, format, {x, logits, gate_up, down, out},
                                                       inner, {0, per_row, normalize != 0}));
            })
-      .def(shared_too.c_str(),
+      .def(with_shared.c_str(),
            [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
                int64_t per_row, int64_t normalize, TensorView shared, TensorView shared_gate,
                TensorView out) {
-             const TensorArguments args(shared_too.c_str());
+             const TensorArguments args(with_shared.c_str());
              ExpertsCall call = CallOf(args, format, {x, logits, gate_up, down, out}, inner,
                                        {0, per_row, normalize != 0});
              args.RequireShape(shared, "shared", {call.rows, call.size});

@@ -12,8 +12,7 @@
 
 namespace aiomlc {
 
-/*! \brief The inclusive upper bounds of all buckets except the last, which is unbounded; ascending.
- */
+/*! \brief The ascending, inclusive upper bounds of all buckets except the unbounded last one. */
 using HistogramBounds = std::array<double, 16>;
 
 inline constexpr HistogramBounds kSecondsBounds = {

@@ -73,8 +73,7 @@ struct Statistics {
   int64_t draft_tokens = 0;
   /*! \brief Draft tokens that were accepted. */
   int64_t accepted_tokens = 0;
-  /*! \brief Time of steps. A mixed step is divided in proportion to its prefill and decode tokens.
-   */
+  /*! \brief Time of steps. A mixed step is divided in proportion to the tokens of each kind. */
   double prefill_seconds = 0;
   double decode_seconds = 0;
   /*! \brief Time of queries for forced tokens. */
@@ -105,8 +104,8 @@ struct Statistics {
   Histogram first_token_seconds{kSecondsBounds};
   /*! \brief Between two tokens of a sequence. */
   Histogram inter_token_seconds{kSecondsBounds};
-  /*! \brief From submission to end. This and the next two count only sequences that completed
-   * normally. */
+  // The next three count only sequences that completed normally.
+  /*! \brief From submission to end. */
   Histogram request_seconds{kSecondsBounds};
   Histogram request_prompt_tokens{kCountBounds};
   Histogram request_completion_tokens{kCountBounds};

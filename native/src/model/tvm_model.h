@@ -58,7 +58,7 @@ class TvmModel final : public Model {
   void PopTokens(int64_t sequence_id, int64_t count) final;
   const float* Forward(const ForwardInput& input) final;
 
-  /*! \brief The result of the last `Forward`, float32[rows, vocab_size]; undefined before. */
+  /*! \brief The result of the last `Forward`, float32[rows, vocab_size]; empty before the first. */
   tvm::ffi::Tensor logits() const { return logits_; }
 
   /*! \brief Return the number of free pages according to TVM's KV cache. */

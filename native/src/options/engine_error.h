@@ -31,8 +31,7 @@ constexpr const char* ErrorKindName(ErrorKind kind) {
   return "EngineDeadError";
 }
 
-/*! \brief An error with a kind. The message is one lower-case sentence with the value and the
- * limit. */
+/*! \brief An error with a kind and a lower-case message. */
 class EngineError : public std::runtime_error {
  public:
   EngineError(ErrorKind kind, const std::string& message)
@@ -55,8 +54,7 @@ class PromptTooLongError final : public EngineError {
         context_window_(context_window) {}
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  /*! \brief The most tokens of prompt and completion: the model's window or the cache's capacity.
-   */
+  /*! \brief The most tokens of prompt and completion, limited by the model or the KV cache. */
   int64_t context_window() const { return context_window_; }
 
  private:

@@ -41,9 +41,9 @@ struct LogitBias {
 
 /*! \brief Logit bias and penalties; logit_adjuster.h defines them. */
 struct LogitOptions {
-  /*! \brief In [-2, 2]; 0 is off. */
+  /*! \brief In [-2, 2]; 0 disables it. */
   double presence_penalty = 0.0;
-  /*! \brief In [-2, 2]; 0 is off. */
+  /*! \brief In [-2, 2]; 0 disables it. */
   double frequency_penalty = 0.0;
   /*! \brief Greater than 0; 1 disables it. */
   double repetition_penalty = 1.0;
@@ -70,8 +70,7 @@ struct SequenceOptions {
   int64_t min_tokens = 0;
   /*! \brief Equal seeds give equal samples; if empty, the engine draws a random seed. */
   std::optional<uint64_t> seed;
-  /*! \brief The first of these strings that appears ends the sequence; the output is cut before it.
-   */
+  /*! \brief The first of these strings to appear ends the sequence; the output ends before it. */
   std::vector<std::string> stop;
   /*! \brief Each of these tokens ends the sequence and is excluded from its output. */
   std::vector<int32_t> stop_token_ids;

@@ -98,9 +98,9 @@ void Scheduler::Trim(Sequence* sequence) {
 }
 
 int64_t Scheduler::DraftTokenBudget() const {
-  int64_t room = step_token_budget_;
-  for (const Sequence* sequence : running_) room -= sequence->num_uncomputed();
-  return room;
+  int64_t budget = step_token_budget_;
+  for (const Sequence* sequence : running_) budget -= sequence->num_uncomputed();
+  return budget;
 }
 
 void Scheduler::Share(const Sequence& sequence) {
@@ -276,13 +276,14 @@ void Scheduler::PlanDrafts(StepPlan* plan) const {
   for (const StepAdmission& admission : plan->admitted) {
     free_pages -= PagesForNextStep(*admission.sequence);
   }
-  int64_t room = step_token_budget_ - plan->prefill_tokens - plan->decode_tokens;
+  int64_t token_budget = step_token_budget_ - plan->prefill_tokens - plan->decode_tokens;
   for (StepRow& row : plan->rows) {
     const int64_t num_pages = PagesForNextStep(*row.sequence);
-    const int64_t places =
+    const int64_t max_page_tokens =
         (num_pages + free_pages) * pages_.page_size() - row.sequence->num_tokens();
-    row.num_draft = std::min({static_cast<int64_t>(row.sequence->draft_ids.size()), room, places});
-    room -= row.num_draft;
+    row.num_draft = std::min(
+        {static_cast<int64_t>(row.sequence->draft_ids.size()), token_budget, max_page_tokens});
+    token_budget -= row.num_draft;
     plan->draft_tokens += row.num_draft;
     free_pages -= PagesForNextStep(*row.sequence, row.num_draft) - num_pages;
   }

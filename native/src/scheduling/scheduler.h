@@ -25,8 +25,7 @@ struct SchedulerLimits {
   int64_t step_token_budget = 1;
   /*! \brief See PrefixCache. */
   int64_t max_recycling = 0;
-  /*! \brief The most logits of a step for prompt logprobs; they are large with a large vocabulary.
-   */
+  /*! \brief The most logits of a step for prompt logprobs, which limits their memory. */
   int64_t max_scored = 128;
   /*! \brief Whether a step with prefills has no decodes. */
   bool separate_prefill = false;

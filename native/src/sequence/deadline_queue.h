@@ -48,8 +48,7 @@ class SequenceTimer {
  private:
   TimeLimits limits_;
   TimePoint submitted_;
-  /*! \brief Time of the last token or of the end of the last pause; empty before the first token.
-   */
+  /*! \brief Time of the last token or end of a pause; empty before the first token. */
   std::optional<TimePoint> restarted_;
   bool is_paused_ = false;
 };

@@ -19,8 +19,7 @@ namespace aiomlc {
 enum class FinishReason { kNone, kStop, kLength, kAbort, kError, kTimeout };
 inline constexpr size_t kNumFinishReasons = 6;
 
-/*! \brief Whether a sequence completed normally: by a stop token or string, or at its length limit.
- */
+/*! \brief Whether a sequence completed normally: it stopped or reached its length limit. */
 inline bool IsSuccessful(FinishReason reason) {
   return reason == FinishReason::kStop || reason == FinishReason::kLength;
 }

@@ -43,7 +43,7 @@ class DraftDepth {
   /*! \brief Advance by one step, which shortens a pause. */
   void AdvanceStep();
 
-  /*! \brief Adapt to a verified draft. \param proposed Draft tokens, at least 1. */
+  /*! \brief Adapt to a verified draft. \param proposed The length of the draft, at least 1. */
   void RecordVerification(int64_t proposed, int64_t accepted);
 
  private:

@@ -14,8 +14,7 @@
 
 namespace aiomlc {
 
-/*! \brief A drafter without a model: it copies what followed the last tokens earlier in the
- * sequence. */
+/*! \brief A drafter without a model. Drafts copy the tokens after an earlier occurrence. */
 class PromptLookup final : public Drafter {
  public:
   std::vector<int64_t> Propose(const std::vector<DraftRequest>& requests) final;

@@ -43,7 +43,7 @@ std::vector<DraftRequest> Speculation::CreateRequests(const std::vector<Sequence
     if (sequence->logits_processor || disabled_.contains(sequence->id)) continue;
     DraftDepth& depth =
         depths_.try_emplace(sequence->id, draft_length_, drafter_->policy()).first->second;
-    // A verified draft yields one token more than its accepted tokens.
+    // A step yields one token in addition to the accepted draft tokens.
     const int64_t max_useful =
         sequence->max_completion_tokens - sequence->num_completion_tokens() - 1;
     const int64_t max_tokens = std::min(depth.depth(), max_useful);

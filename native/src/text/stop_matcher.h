@@ -34,7 +34,7 @@ class StopMatcher {
   /*! \brief Whether a stop string was found; the text is cut before it. */
   bool matched() const { return matched_; }
 
-  /*! \brief Return the text that is held back, at the end of the text; empty after a match. */
+  /*! \brief End the text. \return The text that was held back; empty after a match. */
   std::string Finish();
 
  private:

@@ -27,9 +27,8 @@ enum class SourceType { kF32, kF16, kBF16, kQ4 };
 
 /*! \brief Consecutive rows of a parameter in a source file. */
 struct SourceSlice {
-  int file = 0; /*!< Index into `ConversionPlan::files`. */
-  uint64_t offset =
-      0; /*!< Byte offset of the rows; for kQ4, of `q_weight`, uint32[rows, 4 * groups]. */
+  int file = 0;        /*!< Index into `ConversionPlan::files`. */
+  uint64_t offset = 0; /*!< Byte offset; for kQ4, of `q_weight`, uint32[rows, 4 * groups]. */
   int64_t rows = 0;
   SourceType type = SourceType::kF32;
   int scale_file = 0;        /*!< kQ4 only: the file of `q_scale`, float16[rows, groups]. */
@@ -41,11 +40,10 @@ struct ParamPlan {
   bool is_matrix = false; /*!< Whether to pack it; other parameters are stored as float32. */
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;
-  int64_t cols = 1;           /*!< A vector has one column. */
-  float weight_offset = 0.0f; /*!< Added to every element of a vector (RMSNorm offset). */
-  uint64_t destination = 0;   /*!< Byte offset in the packed file. */
-  std::vector<SourceSlice>
-      sources; /*!< Concatenated along the rows; kQ4 sources require format kQ4. */
+  int64_t cols = 1;                 /*!< A vector has one column. */
+  float weight_offset = 0.0f;       /*!< Added to every element of a vector (RMSNorm offset). */
+  uint64_t destination = 0;         /*!< Byte offset in the packed file. */
+  std::vector<SourceSlice> sources; /*!< Concatenated by rows; kQ4 requires format kQ4. */
 };
 
 /*! \brief The plan of a conversion, validated by the caller. */

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "platform/cpu_info.h"
+#include "platform/isa.h"
 #include "platform/float_types.h"
 
 namespace aiomlc {
