@@ -45,6 +45,6 @@ def encoder_graph(
 
 
 def _packed_attention(qkv: nn.Tensor, lengths: nn.Tensor, num_heads: int) -> nn.Tensor:
-    """Return attention outputs `[n, hidden]`; a token attends to all tokens of its own input."""
+    """Return attention outputs `[n, hidden]`; a token attends to all tokens of the same input."""
     shape = (qkv.shape[0], int(qkv.shape[1]) // 3)
     return call_kernel("packed_attention", [qkv, lengths, num_heads], shape, "float32")

@@ -55,7 +55,7 @@ def quantization_named(name: str) -> Quantization:
 
 
 def fuses_feed_forward(matrix_format: MatrixFormat, inner: int) -> bool:
-    """Return whether one kernel computes a whole gated MLP of intermediate size `inner`, without
+    """Return whether one kernel computes a complete gated MLP of intermediate size `inner`, without
     float32 activations of that size in memory."""
     # Gate and up must each consist of whole tiles, because a task computes tiles of both.
     return matrix_format == "q4" and inner % TILE_ROWS == 0

@@ -1,6 +1,6 @@
 """A pass that reuses the memory of dead tensors, so that a step allocates memory for one layer.
 
-TVM's own memory planning computes bytes, which requires generated code for symbolic sizes. Here, a
+TVM's memory planning computes bytes, which requires generated code for symbolic sizes. Here, a
 new tensor takes the memory of a dead tensor with the same shape and dtype, and equal views of the
 same memory become one view.
 """
@@ -115,7 +115,7 @@ def _is_call(value: Any, name: str) -> bool:  # noqa: ANN401 - tvm is untyped.
 
 @mutator
 class _AllocateByShape(PyExprMutator):  # type: ignore[misc]
-    """Allocates storage by shape; TVM's own lowering computes bytes in generated code."""
+    """Allocates storage by shape; TVM's lowering computes bytes in generated code."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)

@@ -27,13 +27,13 @@ def drop_dead_tuples(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.
 def _without_unused(function: relax.Function) -> relax.Function:
     bindings = [binding for block in function.body.blocks for binding in block.bindings]
     used: set[Any] = set(free_vars(function.body.body))
-    kept = []
+    remaining = []
     for binding in reversed(bindings):
         value = binding.value
         if isinstance(value, relax.Tuple | relax.TupleGetItem) and binding.var not in used:
             continue
 
         used.update(free_vars(value))
-        kept.append(binding)
-    body = relax.SeqExpr([relax.BindingBlock(kept[::-1])], function.body.body)
+        remaining.append(binding)
+    body = relax.SeqExpr([relax.BindingBlock(remaining[::-1])], function.body.body)
     return relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)

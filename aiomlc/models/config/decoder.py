@@ -99,8 +99,8 @@ class DecoderConfig:
     final_logit_softcapping: float = 0.0  #: The same for logits.
     #: Added to the norm weights of a Hugging Face directory, which stores them minus this offset.
     norm_weight_offset: float = 0.0
-    #: Number of last positions, its own included, that a row of each layer sees; 0 for full
-    #: attention. Empty if no layer has a window.
+    #: Window size of each layer in positions, the current one included; 0 for full attention. Empty
+    #: if no layer has a window.
     windows: tuple[int, ...] = ()
     attention_sinks: int = 0  #: First positions of a sequence that stay visible in every window.
     experts: ExpertsConfig | None = None  #: Replaces the MLP of some layers or all.

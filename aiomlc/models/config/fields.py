@@ -153,7 +153,7 @@ class Fields:
         return Fields({**inner._values, **self._without_null(), name: None}, self.path)
 
     def narrowed(self, name: str, member: str) -> Fields:
-        """Return the fields with the object `name` replaced by its own object `member`."""
+        """Return the fields with the object `name` replaced by its object `member`."""
         values = self.nested(name).nested(member)._values
         return Fields({**self._values, name: values}, self.path, self._prefix)
 

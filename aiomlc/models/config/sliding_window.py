@@ -91,7 +91,7 @@ def sliding_layers(fields: Fields, layers: int, full_attention_interval: int) ->
 
 
 def _interleaved_size(fields: Fields) -> int:
-    # MLC supports one window for all layers or none, and writes -1 next to the model's own window.
+    # MLC supports one window for all layers or none, and writes -1 next to the window of the model.
     sizes = (fields.integer(n, 0, minimum=-1) for n in ("sliding_window_size", "sliding_window"))
     return next((size for size in sizes if size > 0), 0)
 

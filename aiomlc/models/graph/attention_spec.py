@@ -15,10 +15,10 @@ class AttentionSpec:
     """The attention settings of one layer."""
 
     scale: float  #: Factor on the products of queries and keys.
-    window: int = 0  #: Number of last positions, its own included, that a row sees; 0 is all.
+    window: int = 0  #: Size in positions, the current one included; 0 for full attention.
     sinks: int = 0  #: First positions that stay visible in every window.
     soft_cap: float = 0.0  #: Scores become `cap * tanh(score / cap)`; 0 disables softcapping.
-    #: Offset and length of the layer's slice of the decoder's `RopeTable`; length 0 is the whole.
+    #: Offset and length of the layer's slice of the decoder's `RopeTable`; length 0 is all of it.
     rope_slice: tuple[int, int] = (0, 0)
 
     @property

@@ -364,7 +364,7 @@ async def test_a_killed_compiler_is_reported_with_its_exit_status(
 async def test_an_unsupported_job_is_rejected_before_a_process_starts(
     processes: list[Process],
 ) -> None:
-    with pytest.raises(ModelLoadError, match="device must be 'auto' or 'cpu', got 'cuda'") as device:
+    with pytest.raises(ModelLoadError, match="must be 'auto' or 'cpu', got 'cuda'") as device:
         await compile_model(replace(JOB, device="cuda"))
     with pytest.raises(
         ModelLoadError, match=r"must be one of q0f32, .* got 'q3f16_1'"

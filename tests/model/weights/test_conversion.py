@@ -5,19 +5,16 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from anyio import CancelScope, fail_after
-from numpy.typing import NDArray
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.runtime.native.library import load_native
-from aiomlc.weights import PackedWeights, Progress, map_weights, prepare_weights
+from aiomlc.weights import Progress, map_weights, prepare_weights
 from tests.model.weight_files import (
     MLC_NAMES,
     Array,
@@ -34,98 +31,20 @@ from tests.model.weight_files import (
     write_safetensors,
     write_shards,
 )
+from tests.model.weights.params import (
+    HIDDEN,
+    ROWS,
+    Params,
+    entries,
+    expected,
+    make_params,
+    make_weights,
+    map_all,
+    merge_qkv,
+    prepare,
+)
 
 pytestmark = pytest.mark.anyio
-
-# 80 is not a multiple of 32 and 40 not a multiple of 16, so that every kind of padding occurs.
-HIDDEN, ROWS = 80, 40
-QKV_PARTS = ("q_proj", "k_proj", "v_proj")
-QKV_ROWS = (24, 9, 7)
-
-Params = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _native_library() -> None:
-    load_native()
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "model"
-    path.mkdir()
-    return path
-
-
-def make_params(weight_format: str) -> Params:
-    qkv = [f"layer.{part}.weight" for part in QKV_PARTS]
-    return [
-        {"name": "embed", "kind": "matrix", "format": weight_format, "shape": [ROWS, HIDDEN],
-         "sources": ["embed.weight"]},
-        {"name": "layer.qkv_proj", "kind": "matrix", "format": weight_format,
-         "shape": [ROWS, HIDDEN], "sources": qkv},
-        {"name": "layer.qkv_proj.bias", "kind": "vector", "format": "f32", "shape": [ROWS],
-         "sources": [name.replace("weight", "bias") for name in qkv]},
-        {"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [HIDDEN],
-         "sources": ["norm.weight"]},
-    ]  # fmt: skip
-
-
-def make_weights(dtype: str, seed: int = 0) -> dict[str, tuple[str, Array]]:
-    """Return the tensors for `make_params`, with a group of zeros, one of tiny values, and ties."""
-    random = np.random.default_rng(seed)
-    embed = random.normal(0, 0.05, (ROWS, HIDDEN)).astype(np.float32)
-    embed[3, 32:64] = 0
-    embed[4, :32] = 1e-9
-    embed[5, :32] = np.linspace(-3.5, 3.5, 32, dtype=np.float32)
-    embed[6, :32] = np.arange(32, dtype=np.float32) * 0.5 - 7
-    tensors = {"embed.weight": (dtype, store(embed, dtype))}
-    for part, rows in zip(QKV_PARTS, QKV_ROWS, strict=True):
-        weight = random.normal(0, 1, (rows, HIDDEN))
-        tensors[f"layer.{part}.weight"] = (dtype, store(weight, dtype))
-        tensors[f"layer.{part}.bias"] = (dtype, store(random.normal(0, 1, rows), dtype))
-
-    tensors["norm.weight"] = (dtype, store(random.normal(1, 0.1, HIDDEN), dtype))
-    return tensors
-
-
-def merge_qkv(tensors: Mapping[str, tuple[str, Array]], kind: str) -> NDArray[np.float32]:
-    return np.concatenate([load(tensors[f"layer.{part}.{kind}"][1]) for part in QKV_PARTS])
-
-
-def expected(tensors: Mapping[str, tuple[str, Array]], weight_format: str) -> list[bytes]:
-    return [
-        pack(load(tensors["embed.weight"][1]), weight_format),
-        pack(merge_qkv(tensors, "weight"), weight_format),
-        merge_qkv(tensors, "bias").tobytes(),
-        load(tensors["norm.weight"][1]).tobytes(),
-    ]
-
-
-def map_all(weights: PackedWeights) -> list[Array]:
-    tensors = map_weights(weights.path, weights.nbytes, weights.params)
-    return [np.from_dlpack(tensor) for tensor in tensors]
-
-
-async def prepare(
-    model: Path,
-    params: Params,
-    *,
-    num_threads: int = 2,
-    on_progress: Callable[[Progress], object] | None = None,
-) -> PackedWeights:
-    return await prepare_weights(
-        model,
-        params,
-        cache=model.parent / "cache",
-        num_threads=num_threads,
-        on_progress=on_progress,
-    )
-
-
-def entries(model: Path) -> list[str]:
-    cache = model.parent / "cache"
-    return sorted(item.name for item in cache.iterdir()) if cache.exists() else []
 
 
 @pytest.mark.parametrize("weight_format", ["q4", "bf16", "f32"])
@@ -280,105 +199,6 @@ async def test_mapped_parameters_are_aligned_and_outlive_the_file(model: Path) -
     assert last.tobytes() == expected(tensors, "q4")[-1]
 
 
-async def test_cached_weights_are_not_converted_again(model: Path) -> None:
-    write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    first = await prepare(model, make_params("q4"))
-    status = first.path.stat()
-
-    second = await prepare(model, make_params("q4"))
-
-    assert first.converted
-    assert not second.converted
-    assert second.path.stat().st_ino == status.st_ino
-    assert len(entries(model)) == 1
-
-
-async def test_changed_weights_replace_the_cache_entry(model: Path) -> None:
-    write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    first = await prepare(model, make_params("q4"))
-    old = map_all(first)[0].copy()
-    mapped = map_all(first)[0]
-    changed = make_weights("bf16", seed=1)
-    write_safetensors(model / "model.safetensors", changed)
-
-    second = await prepare(model, make_params("q4"))
-
-    assert second.converted
-    assert [array.tobytes() for array in map_all(second)] == expected(changed, "q4")
-    assert len(entries(model)) == 1
-    assert (mapped == old).all()
-
-
-async def test_each_quantization_has_its_own_entry(model: Path) -> None:
-    write_safetensors(model / "model.safetensors", make_weights("bf16"))
-
-    first = await prepare(model, make_params("q4"))
-    second = await prepare(model, make_params("bf16"))
-
-    assert first.path != second.path
-    assert len(entries(model)) == 2
-
-
-def truncate_data(entry: Path) -> None:
-    os.truncate(entry / "params.bin", 100)
-
-
-def remove_data(entry: Path) -> None:
-    (entry / "params.bin").unlink()
-
-
-def corrupt_index(entry: Path) -> None:
-    (entry / "index.json").write_text('{"key": ')
-
-
-def set_old_layout_version(entry: Path) -> None:
-    index = json.loads((entry / "index.json").read_text())
-    (entry / "index.json").write_text(json.dumps({**index, "layout_version": 0}))
-
-
-def replace_by_file(entry: Path) -> None:
-    for item in entry.iterdir():
-        item.unlink()
-
-    entry.rmdir()
-    entry.write_text("not a directory")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [truncate_data, remove_data, corrupt_index, set_old_layout_version, replace_by_file],
-)
-async def test_a_damaged_entry_is_replaced(model: Path, damage: Callable[[Path], None]) -> None:
-    tensors = make_weights("f32")
-    write_safetensors(model / "model.safetensors", tensors)
-    first = await prepare(model, make_params("q4"))
-    damage(first.path.parent)
-
-    second = await prepare(model, make_params("q4"))
-
-    assert second.converted
-    assert [array.tobytes() for array in map_all(second)] == expected(tensors, "q4")
-    assert len(entries(model)) == 1
-
-
-async def test_concurrent_conversions_publish_one_entry(model: Path) -> None:
-    tensors = make_weights("bf16")
-    write_safetensors(model / "model.safetensors", tensors)
-    results: list[PackedWeights] = []
-
-    async def convert() -> None:
-        results.append(await prepare(model, make_params("q4"), num_threads=1))
-
-    async with anyio.create_task_group() as tg:
-        for _ in range(4):
-            tg.start_soon(convert)
-
-    for weights in results:
-        assert [array.tobytes() for array in map_all(weights)] == expected(tensors, "q4")
-
-    assert len(entries(model)) == 1
-
-
 async def test_progress_ends_at_the_total_size_of_the_sources(model: Path) -> None:
     tensors = make_weights("bf16")
     write_safetensors(model / "model.safetensors", tensors)
@@ -438,20 +258,6 @@ async def test_an_exception_in_on_progress_stops_the_conversion_and_is_raised(
     assert entries(model) == []
 
 
-async def test_leftovers_of_killed_processes_are_removed_after_a_day(model: Path) -> None:
-    write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    cache = model.parent / "cache"
-    for name in (".old", ".new"):
-        (cache / name).mkdir(parents=True)
-        (cache / name / "params.bin").write_bytes(b"unfinished")
-
-    os.utime(cache / ".old", (0, 0))
-
-    weights = await prepare(model, make_params("q4"))
-
-    assert entries(model) == [".new", weights.path.parent.name]
-
-
 async def test_a_missing_tensor_is_reported(model: Path) -> None:
     tensors = make_weights("bf16")
     del tensors["layer.k_proj.weight"]
@@ -475,28 +281,6 @@ async def test_unused_tensors_are_ignored(model: Path) -> None:
     arrays = map_all(await prepare(model, make_params("f32")))
 
     assert [array.tobytes() for array in arrays] == expected(tensors, "f32")
-
-
-async def test_sources_that_change_during_the_conversion_are_rejected(model: Path) -> None:
-    path = model / "model.safetensors"
-    write_safetensors(path, make_weights("bf16"))
-
-    def append_at_the_end(progress: Progress) -> None:
-        if progress.done_bytes == progress.total_bytes:
-            path.write_bytes(path.read_bytes() + b"more")
-
-    with pytest.raises(ModelLoadError, match="files changed while they were read"):
-        await prepare(model, make_params("q4"), on_progress=append_at_the_end)
-
-    assert entries(model) == []
-
-
-async def test_a_cache_directory_that_cannot_be_written_is_reported(model: Path) -> None:
-    write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    (model.parent / "cache").write_text("a file instead of a directory")
-
-    with pytest.raises(ModelLoadError, match="cannot create: Not a directory"):
-        await prepare(model, make_params("q4"))
 
 
 async def test_a_truncated_packed_file_is_not_mapped(model: Path) -> None:
