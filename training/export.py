@@ -162,13 +162,8 @@ def _parts(stem: str, shape: Shape) -> dict[str, int]:
     return {stem: shape.vocab if name == "embed_tokens" else shape.hidden}
 
 
-def export_mlc(directory: Path, weights: Weights, shape: Shape, tokenizer_file: Path) -> None:
-    """Write an MLC model directory, quantized to q4f16_1."""
-    directory.mkdir(parents=True, exist_ok=True)
-    plain = {name: weight.detach().float() for name, weight in weights.items()}
-    _write_shard(directory, plain, shape)
-    ids = _write_tokenizer(directory, tokenizer_file, shape)
-    model_config = {
+def _mlc_model_config(shape: Shape) -> JsonObject:
+    return {
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
         "num_attention_heads": shape.heads,
@@ -184,11 +179,19 @@ def export_mlc(directory: Path, weights: Weights, shape: Shape, tokenizer_file: 
         "tensor_parallel_shards": 1,
         "max_batch_size": 128,
     }
+
+
+def export_mlc(directory: Path, weights: Weights, shape: Shape, tokenizer_file: Path) -> None:
+    """Write an MLC model directory, quantized to q4f16_1."""
+    directory.mkdir(parents=True, exist_ok=True)
+    plain = {name: weight.detach().float() for name, weight in weights.items()}
+    _write_shard(directory, plain, shape)
+    ids = _write_tokenizer(directory, tokenizer_file, shape)
     document: JsonObject = {
         "version": "0.1.0",
         "model_type": "llama",
         "quantization": "q4f16_1",
-        "model_config": model_config,
+        "model_config": _mlc_model_config(shape),
         "vocab_size": shape.vocab,
         "active_vocab_size": shape.vocab,
         "context_window_size": shape.context,

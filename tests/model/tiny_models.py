@@ -239,9 +239,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             f"{at}.post_attention_layernorm.weight": (hidden,),
         }
         if config["model_type"] == "phi3":
-            for fused, parts in _PHI3_FUSED.items():
-                rows = sum(shapes.pop(f"{at}.{part}.weight")[0] for part in parts)
-                shapes[f"{at}.{fused}.weight"] = (rows, hidden)
+            _fuse_phi3(shapes, at)
         for part in _parts_with_bias(config):
             shapes[f"{at}.{part}.bias"] = shapes[f"{at}.{part}.weight"][:1]
         add_experts(shapes, config, layer)
@@ -258,6 +256,12 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (vocab, hidden)
     return shapes
+
+
+def _fuse_phi3(shapes: dict[str, tuple[int, ...]], at: str) -> None:
+    for fused, parts in _PHI3_FUSED.items():
+        tensors = [shapes.pop(f"{at}.{part}.weight") for part in parts]
+        shapes[f"{at}.{fused}.weight"] = (sum(rows for rows, _ in tensors), tensors[0][1])
 
 
 def _extra_norms(config: Mapping[str, Any]) -> dict[str, int]:

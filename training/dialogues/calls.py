@@ -82,7 +82,7 @@ def _declare(rng: random.Random, family: Family, names: list[str]) -> JsonObject
 
 
 def offer(rng: random.Random, needed: list[ToolCase], total: int) -> tuple[JsonObject, ...]:
-    """Mix the needed functions with others, up to `total`, all with different names."""
+    """Return the needed functions mixed with others, `total` in all, with different names."""
     tools = {case.name: case.tool for case in needed}
     descriptions = {_family_key(case.tool) for case in needed}
     while len(tools) < total:
