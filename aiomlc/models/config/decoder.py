@@ -43,7 +43,7 @@ class DecoderTraits:
     """The traits that distinguish the layers of one family from those of another."""
 
     qkv_name: str = "qkv_proj"  #: MLC's name of the fused QKV matrix.
-    hf_fused: tuple[str, ...] = ()  #: Matrices that are fused in a Hugging Face directory, too.
+    hf_fused: tuple[str, ...] = ()  #: Matrices that are also fused in a Hugging Face directory.
     hf_qkv_layout: HFQKVLayout = "concatenated"
     qkv_bias: bool = False
     output_bias: bool = False  #: Of attention.
@@ -64,11 +64,12 @@ class ConfigRules:
     norm_eps_field: str = "rms_norm_eps"
     tie_word_embeddings: bool = False  #: Default of `tie_word_embeddings`.
     head_dim: int | None = None  #: Default of `head_dim`; None is `hidden_size / heads`.
-    #: Default partial_rotary_factor; None for a family that always rotates the whole head.
+    #: Default of `partial_rotary_factor`; None for a family that always rotates the whole head.
     partial_rotary_factor: float | None = None
     rope_theta: float = DEFAULT_THETA  #: Default of `rope_theta`.
     hf_window: HFWindow = "never"
-    #: Default: every n-th layer has full attention, where windows are `interleaved`.
+    #: With `interleaved` windows, every n-th layer has full attention unless the config specifies
+    #: the layers.
     full_attention_interval: int = 0
 
 

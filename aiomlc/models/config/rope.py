@@ -21,19 +21,21 @@ class RopeConfig:
 
     rope_type: str = "default"
     theta: float = DEFAULT_THETA
-    factor: float = 1.0
+    factor: float = 1.0  #: Divisor of the frequencies.
+    #: Pairs with fewer rotations within the original context are divided by the factor; `llama3`.
     low_freq_factor: float = 1.0
+    #: Pairs with more rotations within the original context keep their frequency; `llama3`.
     high_freq_factor: float = 4.0
-    original_context: int = 0  #: In tokens; `llama3`, `yarn` and `longrope` only.
+    original_context: int = 0  #: In tokens; `llama3`, `yarn` and `longrope`.
     #: Fraction of a head's dimensions that are rotated, from the first dimension on.
     partial_rotary_factor: float = 1.0
     attention_factor: float = 1.0  #: Factor on cosines and sines.
-    beta_fast: float = 32.0  #: Rotations within the original context; `yarn` only.
-    beta_slow: float = 1.0  #: As `beta_fast`.
-    truncate: bool = True  #: Whether the blended range ends at whole pairs; `yarn` only.
-    #: Divisors of the pairs' frequencies within the original context; `longrope` only.
+    beta_fast: float = 32.0  #: The same limit as `high_freq_factor`; `yarn`.
+    beta_slow: float = 1.0  #: The same limit as `low_freq_factor`; `yarn`.
+    truncate: bool = True  #: Whether the limits are rounded to whole pairs; `yarn`.
+    #: Divisors of the pairs' frequencies within the original context; `longrope`.
     short_factors: tuple[float, ...] = ()
-    long_factors: tuple[float, ...] = ()  #: The same for longer sequences; `longrope` only.
+    long_factors: tuple[float, ...] = ()  #: The same for longer sequences; `longrope`.
     uses_long_factors: bool = False  #: Whether sequences exceed the original context.
     #: Whether the two dimensions of a pair are half a head apart even with partial rotation. The
     #: frequencies of the other pairs are 0.

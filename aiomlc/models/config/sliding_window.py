@@ -20,10 +20,10 @@ from aiomlc.models.config.fields import Fields, quote
 #: `interleaved`: to all but every n-th (Gemma).
 HFWindow = Literal["never", "always", "switched", "interleaved"]
 
-# MLC configs of models with windows may set no context length, but a KV cache needs one: Mistral's.
+# For MLC configs without a context length, which the KV cache needs: the context of Mistral.
 _DEFAULT_CONTEXT = 32768
 _LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
-_QWEN_FULL_LAYERS = 28  # The default of transformers.
+_QWEN_FULL_LAYERS = 28  # Default max_window_layers of transformers.
 
 
 def parse_windows(

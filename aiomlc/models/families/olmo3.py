@@ -1,4 +1,4 @@
-"""OLMo 3: OLMo 2 with a sliding window in most layers, whose RoPE is not scaled."""
+"""OLMo 3: OLMo 2 with a sliding window and unscaled RoPE in most layers."""
 
 from __future__ import annotations
 
