@@ -67,7 +67,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A function in several variants. In texts, {0} and {1} are arguments and {r} the result."""
+    """A function in several variants. In strings, {0} and {1} are arguments and {r} the result."""
 
     verbs: tuple[str, ...]
     nouns: tuple[str, ...]

@@ -46,7 +46,7 @@ class DecoderTraits:
     hf_fused: tuple[str, ...] = ()  #: Matrices that are also fused in a Hugging Face directory.
     hf_qkv_layout: HFQKVLayout = "concatenated"
     qkv_bias: bool = False
-    output_bias: bool = False  #: Of attention.
+    output_bias: bool = False  #: Whether the output projection of attention has a bias.
     mlp_bias: bool = False
     head_bias: bool = False
     qk_norm: bool = False
@@ -193,7 +193,8 @@ def _parse_traits(fields: Fields, traits: DecoderTraits) -> DecoderTraits:
 
 def _refuse_quantized(fields: Fields) -> None:
     if "quantization_config" in fields:
-        raise fields.error("quantization_config", "is not supported: the weights are quantized")
+        problem = "must be absent: already quantized weights are not supported"
+        raise fields.error("quantization_config", problem)
 
 
 def _key_value_heads(fields: Fields, heads: int) -> int:

@@ -41,4 +41,5 @@ def _refuse_unsupported(fields: Fields) -> None:
     fields.choice("position_embedding_type", ("absolute",), "absolute")
     fields.require_false("is_decoder")
     if "quantization_config" in fields:
-        raise fields.error("quantization_config", "is not supported: the weights are quantized")
+        problem = "must be absent: already quantized weights are not supported"
+        raise fields.error("quantization_config", problem)

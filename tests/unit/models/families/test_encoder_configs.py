@@ -70,7 +70,7 @@ def test_encoder_parameters_use_every_tensor_once() -> None:
         ),
         ({"is_decoder": True}, "is_decoder", "must be false, got true"),
         ({"num_attention_heads": 5}, "num_attention_heads", r"hidden_size \(48\), got 5"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config", "weights are quantized"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config", "already quantized weights"),
         ({"hidden_size": None}, "hidden_size", "is missing"),
     ],
 )
