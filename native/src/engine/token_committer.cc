@@ -64,7 +64,7 @@ bool TokenCommitter::CommitForcedTokens(Sequence* sequence) {
 bool TokenCommitter::ScorePrompt(const StepRow& row, const float* logits) {
   Sequence* sequence = row.sequence;
   if (sequence->prompt_scorer.Score(logits, row.num_scored, context_.model->vocab_size(),
-                                  sequence->token_ids)) {
+                                    sequence->token_ids)) {
     return true;
   }
   FailNonFinite(sequence);
@@ -106,7 +106,7 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
   if (!continues) return;
   sequences_.PopSpeculated(sequence);
   context_.scheduler.Trim(sequence);
-  context_.speculation->RecordVerification(sequence->id, num_draft, accepted);
+  context_.speculation->OnDraftVerified(sequence->id, num_draft, accepted);
 }
 
 bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {
@@ -149,8 +149,8 @@ std::optional<int32_t> TokenCommitter::SampleToken(const Sequence& sequence, con
 
 bool TokenCommitter::CommitToken(Sequence* sequence, int32_t token_id, const float* logits) {
   const bool is_stop_token = sequence->IsStopToken(token_id);
-  const bool is_complete =
-      !is_stop_token && sequence->constraint != nullptr && sequence->constraint->AcceptToken(token_id);
+  const bool is_complete = !is_stop_token && sequence->constraint != nullptr &&
+                           sequence->constraint->AcceptToken(token_id);
   sequence->token_ids.push_back(token_id);
   sequence->logit_adjuster.CountToken(token_id);
   sequence->timer.Restart(context_.now());

@@ -308,14 +308,14 @@ Options ToMap(const Histogram& histogram) {
   return {{"bounds", bounds}, {"counts", counts}, {"sum", histogram.sum()}};
 }
 
-Options ToMap(const LastAnswer& answer) {
-  return {{"prompt_tokens", answer.prompt_tokens},
-          {"completion_tokens", answer.completion_tokens},
-          {"cached_tokens", answer.cached_tokens},
-          {"queue_seconds", answer.timing.queue_seconds},
-          {"first_token_seconds", answer.timing.first_token_seconds},
-          {"total_seconds", answer.timing.total_seconds},
-          {"forced_tokens", answer.timing.forced_tokens}};
+Options ToMap(const LastFinished& last) {
+  return {{"prompt_tokens", last.prompt_tokens},
+          {"completion_tokens", last.completion_tokens},
+          {"cached_tokens", last.cached_tokens},
+          {"queue_seconds", last.timing.queue_seconds},
+          {"first_token_seconds", last.timing.first_token_seconds},
+          {"total_seconds", last.timing.total_seconds},
+          {"forced_tokens", last.timing.forced_tokens}};
 }
 
 /*! \brief Flatten to [size, count, seconds] of each size that occurred. */
@@ -390,7 +390,7 @@ Options GetStatistics(const CoreRef& core) {
           {"verified_drafts", statistics.verified_drafts},
           {"draft_failures", statistics.draft_failures},
           {"speculation_failure", ffi::String(statistics.speculation_failure)},
-          {"last_answer", ToMap(statistics.last_answer)},
+          {"last_finished", ToMap(statistics.last_finished)},
           {"queue_seconds", ToMap(statistics.queue_seconds)},
           {"first_token_seconds", ToMap(statistics.first_token_seconds)},
           {"inter_token_seconds", ToMap(statistics.inter_token_seconds)},

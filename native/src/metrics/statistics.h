@@ -31,7 +31,7 @@ struct DraftPositionCounts {
 };
 
 /*! \brief The sequence that last completed normally; times are negative until there is one. */
-struct LastAnswer {
+struct LastFinished {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
@@ -97,7 +97,7 @@ struct Statistics {
   int64_t draft_failures = 0;
   /*! \brief Why drafting is disabled for all sequences; empty if it is not. */
   std::string speculation_failure;
-  LastAnswer last_answer;
+  LastFinished last_finished;
   /*! \brief From submission to first admission. */
   Histogram queue_seconds{kSecondsBounds};
   /*! \brief From submission to first token. */

@@ -26,7 +26,7 @@ std::atomic<int> active_isa{kUndecided};
 constexpr Isa kTiersFromHighest[] = {Isa::kAmx,  Isa::kAvx512, Isa::kAvxVnni, Isa::kAvx2,
                                      Isa::kI8mm, Isa::kNeon,   Isa::kPortable};
 
-// Whether this library has the kernels of a tier: not every compiler can build them.
+// Whether this library contains the kernels of a tier, which not every compiler can build.
 #if defined(AIOMLC_AVXVNNI)
 constexpr bool kBuiltWithAvxVnni = true;
 #else
@@ -49,7 +49,7 @@ constexpr bool kBuiltWithI8mm = true;
 #endif
 
 #if defined(__x86_64__)
-// These also ask whether the operating system saves the wide registers.
+// __builtin_cpu_supports also checks that the operating system saves the wide registers.
 bool HasAvx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -63,7 +63,7 @@ bool HasAvx512() {
 }
 
 bool HasAvxVnni() {
-  // Asked by number: not every compiler that can do the rest knows the name.
+  // By CPUID: not every compiler that can build these kernels knows the feature name.
   constexpr unsigned kLeaf = 7, kSubleaf = 1, kAvxVnniBit = 1u << 4;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return kBuiltWithAvxVnni && HasAvx2() &&
@@ -73,8 +73,8 @@ bool HasAvxVnni() {
 
 AmxFeatures DetectAmx() {
 #ifdef __linux__
-  constexpr unsigned kBF16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;  // Of leaf 7's EDX.
-  constexpr unsigned kSaved = 3u << 17;                        // Of XCR0: shapes and contents.
+  constexpr unsigned kBF16 = 1u << 22, kTiles = 1u << 24, kInt8 = 1u << 25;  // In EDX of leaf 7.
+  constexpr unsigned kSaved = 3u << 17;  // In XCR0: tile configuration and data.
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!kBuiltWithAmx || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return {};
@@ -92,15 +92,19 @@ AmxFeatures DetectAmx() {
 bool HasNeon() { return kBuiltWithNeon && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 
 bool HasI8mm() {
-  constexpr unsigned long kI8mmBit = 1ul << 13;  // Headers of older systems do not have the name.
+  constexpr unsigned long kI8mmBit = 1ul << 13;  // HWCAP2_I8MM, which older headers lack.
   return kBuiltWithI8mm && HasNeon() && (getauxval(AT_HWCAP2) & kI8mmBit) != 0;
 }
 #endif
 
-/*! \brief AMX is asked for only if it may be used: that changes the process. */
-Isa HighestUpTo(Isa most) {
+/*!
+ * \return The highest supported tier up to `limit`.
+ *
+ * AMX is checked only if `limit` allows it, since the check requests a permission for the process.
+ */
+Isa HighestUpTo(Isa limit) {
   for (const Isa isa : kTiersFromHighest) {
-    if (isa <= most && IsSupported(isa)) return isa;
+    if (isa <= limit && IsSupported(isa)) return isa;
   }
   return Isa::kPortable;
 }
@@ -157,8 +161,9 @@ Isa ParseIsa(std::string_view name) {
   for (const Isa isa : kTiersFromHighest) {
     if (name == IsaName(isa)) return HighestUpTo(isa);
   }
-  throw std::invalid_argument("AIOMLC_ISA is '" + std::string(name) +
-                              "', expected portable, neon, i8mm, avx2, avxvnni, avx512 or amx");
+  throw std::invalid_argument(
+      "AIOMLC_ISA must be portable, neon, i8mm, avx2, avxvnni, avx512 or amx, got '" +
+      std::string(name) + "'");
 }
 
 Isa ActiveIsa() {

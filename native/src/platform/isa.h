@@ -9,7 +9,7 @@
 
 namespace aiomlc {
 
-/*! \brief A tier of kernels, in rising order. */
+/*! \brief The kernel tiers, in ascending order. */
 enum class Isa {
   kPortable,
   kNeon,     //!< AArch64 with the dot product of 8-bit integers.
@@ -26,8 +26,8 @@ std::string_view IsaName(Isa isa);
 /*!
  * \return Whether this processor and operating system can run a tier.
  *
- * A higher tier may be supported where a lower one is not: many processors with AVX-512 have no
- * AVX-VNNI. The first call for kAmx asks the system for the tile registers.
+ * A tier may be supported although a lower one is not: many processors with AVX-512 have no
+ * AVX-VNNI. The first call for kAmx requests permission to use the tile registers.
  */
 bool IsSupported(Isa isa);
 
@@ -35,36 +35,36 @@ bool IsSupported(Isa isa);
 Isa SupportedIsa();
 
 /*!
- * \brief The tier that a name asks for, or the next lower one that is supported.
- * \param name A tier's name; empty means the highest.
- * \throws std::invalid_argument The name is unknown. The message says `AIOMLC_ISA`.
+ * \brief Return the tier of a name, or the next lower supported tier.
+ * \param name The name of a tier; empty means the highest supported tier.
+ * \throws std::invalid_argument if the name is unknown; the message mentions `AIOMLC_ISA`.
  */
 Isa ParseIsa(std::string_view name);
 
 /*!
- * \brief The tier that kernels run on.
+ * \brief Return the tier that kernels run on.
  *
- * At first the highest supported one, lowered by the environment variable `AIOMLC_ISA`; later the
- * one that `SetIsa` chose.
- * \throws std::invalid_argument `AIOMLC_ISA` has an unknown value.
+ * The default is the highest supported tier, limited by the environment variable `AIOMLC_ISA`.
+ * `SetIsa` overrides it.
+ * \throws std::invalid_argument if `AIOMLC_ISA` has an unknown value.
  */
 Isa ActiveIsa();
 
 /*!
- * \brief Choose the tier, for tests and measurements. Not while a kernel runs.
- * \throws std::invalid_argument The processor does not support it.
+ * \brief Set the tier, for tests and benchmarks. No kernel may be running.
+ * \throws std::invalid_argument if the tier is not supported.
  */
 void SetIsa(Isa isa);
 
-/*! \brief The halves of AMX, each of which a processor may have alone. */
+/*! \brief The AMX extensions that kernels use; a processor may support only one of them. */
 struct AmxFeatures {
   bool int8 = false, bf16 = false;
 };
 
 /*!
- * \return What processor and operating system offer of AMX, if this library was built with it.
+ * \return The AMX extensions that the processor, the operating system and this build support.
  *
- * The first call asks the system for the tile registers.
+ * The first call requests permission to use the tile registers.
  */
 AmxFeatures DetectedAmx();
 

@@ -8,7 +8,7 @@ void DraftDepth::AdvanceStep() {
   if (steps_to_wait_ > 0) --steps_to_wait_;
 }
 
-void DraftDepth::RecordVerification(int64_t proposed, int64_t accepted) {
+void DraftDepth::OnDraftVerified(int64_t proposed, int64_t accepted) {
   if (is_fixed_) return;
   if (accepted == 0) {
     depth_ = std::max<int64_t>(1, depth_ / 2);

@@ -44,7 +44,7 @@ class DraftDepth {
   void AdvanceStep();
 
   /*! \brief Adapt to a verified draft. \param proposed The length of the draft, at least 1. */
-  void RecordVerification(int64_t proposed, int64_t accepted);
+  void OnDraftVerified(int64_t proposed, int64_t accepted);
 
  private:
   bool is_fixed_;

@@ -66,10 +66,10 @@ void Speculation::SplitTokenBudget(int64_t token_budget, std::vector<DraftReques
   std::erase_if(*requests, [](const DraftRequest& request) { return request.max_tokens <= 0; });
 }
 
-void Speculation::RecordVerification(int64_t sequence_id, int64_t proposed, int64_t accepted) {
+void Speculation::OnDraftVerified(int64_t sequence_id, int64_t proposed, int64_t accepted) {
   // The drafter may have failed since the proposal.
   const auto depth = depths_.find(sequence_id);
-  if (depth != depths_.end()) depth->second.RecordVerification(proposed, accepted);
+  if (depth != depths_.end()) depth->second.OnDraftVerified(proposed, accepted);
 }
 
 void Speculation::Remove(int64_t sequence_id) {

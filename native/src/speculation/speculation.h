@@ -47,7 +47,7 @@ class Speculation {
   int64_t Propose(const std::vector<Sequence*>& running, int64_t token_budget);
 
   /*! \brief Adapt to a verified draft. \param proposed The length of the draft, at least 1. */
-  void RecordVerification(int64_t sequence_id, int64_t proposed, int64_t accepted);
+  void OnDraftVerified(int64_t sequence_id, int64_t proposed, int64_t accepted);
 
   /*! \brief Discard the state of a sequence that ended or was preempted. */
   void Remove(int64_t sequence_id);

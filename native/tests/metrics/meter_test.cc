@@ -79,7 +79,7 @@ TEST(MeterTest, AnAbortedSequenceDoesNotCountAsCompleted) {
   const Statistics statistics = engine.GetStatistics();
   EXPECT_EQ(statistics.ended[static_cast<size_t>(FinishReason::kAbort)], 1);
   EXPECT_EQ(Count(statistics.request_seconds), 0);
-  EXPECT_LT(statistics.last_answer.timing.total_seconds, 0);
+  EXPECT_LT(statistics.last_finished.timing.total_seconds, 0);
 }
 
 TEST(MeterTest, TheTimingOfTheLastRecordIsOrdered) {

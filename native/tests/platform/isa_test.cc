@@ -9,7 +9,7 @@
 namespace aiomlc {
 namespace {
 
-TEST(Isa, ANameChoosesATierAndNeverOneAboveTheProcessor) {
+TEST(Isa, ANameSelectsAtMostTheHighestSupportedTier) {
   EXPECT_EQ(ParseIsa("portable"), Isa::kPortable);
   EXPECT_EQ(ParseIsa(""), SupportedIsa());
   EXPECT_EQ(ParseIsa("amx"), SupportedIsa());
@@ -20,7 +20,7 @@ TEST(Isa, ANameChoosesATierAndNeverOneAboveTheProcessor) {
   EXPECT_EQ(ParseIsa("avx2"), std::min(SupportedIsa(), Isa::kAvx2));
 }
 
-TEST(Isa, AnUnknownNameIsRefusedWithTheVariable) {
+TEST(Isa, AnUnknownNameIsRejectedWithTheVariable) {
   try {
     ParseIsa("sse9");
     FAIL() << "no error";
@@ -30,7 +30,7 @@ TEST(Isa, AnUnknownNameIsRefusedWithTheVariable) {
   }
 }
 
-TEST(Isa, TheTierThatWasSetIsActive) {
+TEST(Isa, SetIsaChangesTheActiveTier) {
   const Isa before = ActiveIsa();
 
   SetIsa(Isa::kPortable);
