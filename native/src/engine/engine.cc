@@ -6,7 +6,7 @@
 
 namespace aiomlc {
 
-Engine::Engine(Model* model, Vocabulary vocabulary, EngineOptions options)
+Engine::Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options)
     : stepper_(model, options, &ids_),
       factory_(*model, std::move(vocabulary), options.max_recycling_sequences != 0, options.now),
       max_live_sequences_(MaxLiveSequences(*model, options)),

@@ -50,7 +50,7 @@ class Engine {
    * \param vocabulary The bytes of every token; ids beyond its end have no text.
    * \throws EngineError kBadRequest for a bad option.
    */
-  Engine(Model* model, Vocabulary vocabulary, EngineOptions options);
+  Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options);
   /*! \brief Closes. No other thread may be in a method. */
   ~Engine();
   Engine(const Engine&) = delete;

@@ -54,6 +54,7 @@ void CheckIdle(const std::vector<SequenceSnapshot>& sequences, Violations* viola
 void CheckIds(const EngineSnapshot& snapshot, Violations* violations) {
   std::vector<int64_t> live = snapshot.live_ids;
   std::vector<int64_t> scheduled;
+  scheduled.reserve(live.size());
   for (const SequenceSnapshot& sequence : snapshot.running) scheduled.push_back(sequence.id);
   for (const SequenceSnapshot& sequence : snapshot.waiting) scheduled.push_back(sequence.id);
   for (const SequenceSnapshot& sequence : snapshot.paused) scheduled.push_back(sequence.id);

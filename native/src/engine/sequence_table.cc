@@ -82,6 +82,7 @@ std::string SequenceTable::EndAll(FinishReason reason, const std::string& error)
     }
   };
   std::vector<int64_t> sequence_ids;
+  sequence_ids.reserve(sequences_.size());
   for (const auto& [sequence_id, sequence] : sequences_) sequence_ids.push_back(sequence_id);
   std::sort(sequence_ids.begin(), sequence_ids.end());
   for (int64_t sequence_id : sequence_ids) {

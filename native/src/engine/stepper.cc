@@ -28,6 +28,7 @@ std::string Stepper::Abort(std::vector<std::unique_ptr<Sequence>> submitted, Fin
 
 void Stepper::ApplyCalls(Inbox calls) {
   std::vector<Sequence*> adopted;
+  adopted.reserve(calls.submitted.size());
   for (std::unique_ptr<Sequence>& sequence : calls.submitted) {
     adopted.push_back(sequences_.Adopt(std::move(sequence)));
   }

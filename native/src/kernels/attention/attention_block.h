@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/attention_types.h"
 #include "kernels/attention/attention_window.h"
@@ -183,9 +184,7 @@ class BlockAttention {
   }
 
   template <int kSize>
-  struct Size {
-    static constexpr int value = kSize;
-  };
+  using Size = std::integral_constant<int, kSize>;
 
   /*! \brief Cut [begin, end) into groups of vectors: `function(Size<n>, first query)`. */
   template <typename Function>

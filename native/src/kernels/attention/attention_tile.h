@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/attention_block.h"
 #include "kernels/attention/attention_chunks.h"
@@ -187,9 +188,7 @@ class TileAttention {
   }
 
   template <int kSize>
-  struct Size {
-    static constexpr int value = kSize;
-  };
+  using Size = std::integral_constant<int, kSize>;
 
   /*! \brief Cut [begin, end) into register-sized groups: `function(Size<n>, first query)`. */
   template <typename Function>

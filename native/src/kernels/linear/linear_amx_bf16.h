@@ -19,6 +19,8 @@
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_AMX_BF16_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_AMX_BF16_H_
 
+#include <type_traits>
+
 #include "kernels/linear/linear_avx512.h"
 #include "kernels/linear/tile_shapes.h"
 
@@ -46,9 +48,7 @@ struct alignas(64) PairedGroup {
 };
 
 template <int kValue>
-struct Index {
-  static constexpr int value = kValue;
-};
+using Index = std::integral_constant<int, kValue>;
 
 /*! \brief work(Index<kBegin>()) and so on, for the registers' names are part of instructions. */
 template <int kBegin, int kEnd, typename Work>

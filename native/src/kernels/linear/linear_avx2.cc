@@ -11,8 +11,8 @@ struct Avx2Dot {
   static constexpr int kMaxRows = 4;
 
   template <int kRows, typename Emit>
-  [[gnu::always_inline]] static inline void ForDots(const uint8_t* weights,
-                                                    const ActivationGroup* x, Emit emit) {
+  [[gnu::always_inline]] static void ForDots(const uint8_t* weights, const ActivationGroup* x,
+                                             Emit emit) {
     // A pair of products is at most 2 * 15 * 127, so all eight pairs fit in 16 bits.
     __m256i pairs[kRows][2];
     for (int r = 0; r < kRows; ++r) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
@@ -43,7 +43,7 @@ struct Avx2Dot {
 
 }  // namespace
 
-const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>();
+constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>();
 
 }  // namespace aiomlc
 

@@ -37,8 +37,8 @@ struct Avx512Dot {
   static constexpr int kMaxRows = 16;
 
   template <int kRows, typename Emit>
-  [[gnu::always_inline]] static inline void ForDots(const uint8_t* weights,
-                                                    const ActivationGroup* x, Emit emit) {
+  [[gnu::always_inline]] static void ForDots(const uint8_t* weights, const ActivationGroup* x,
+                                             Emit emit) {
     const Quads group = LoadQuads(weights);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -151,8 +151,8 @@ void SplitRowsAvx512(const SplitBlock& block) {
   }
 }
 
-const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes>, Q4OnPairs,
-                                     Dense<Avx512Lanes, uint16_t>, Dense<Avx512Lanes, float>};
+constinit const LinearKernels kLinearAvx512 = {
+    QuantizeRows<Avx512Lanes>, Q4OnPairs, Dense<Avx512Lanes, uint16_t>, Dense<Avx512Lanes, float>};
 
 }  // namespace aiomlc
 

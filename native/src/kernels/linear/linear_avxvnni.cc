@@ -13,8 +13,8 @@ struct AvxVnniDot {
   static constexpr int kMaxRows = 4;
 
   template <int kRows, typename Emit>
-  [[gnu::always_inline]] static inline void ForDots(const uint8_t* weights,
-                                                    const ActivationGroup* x, Emit emit) {
+  [[gnu::always_inline]] static void ForDots(const uint8_t* weights, const ActivationGroup* x,
+                                             Emit emit) {
     __m256i dots[kRows][2];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) dots[r][0] = dots[r][1] = _mm256_set1_epi32(x[r].offset);

@@ -32,7 +32,7 @@ struct I8mmDot {
   static constexpr int kMaxRows = 8;
 
   template <int kRows, typename Emit>
-  static inline void ForDots(const uint8_t* weights, const ActivationGroup* x, Emit emit) {
+  static void ForDots(const uint8_t* weights, const ActivationGroup* x, Emit emit) {
     constexpr int kPairs = (kRows + 1) / 2;
     RowPair pairs[kPairs];
 #pragma GCC unroll 4
@@ -69,7 +69,7 @@ struct I8mmDot {
 
   /*! \brief Add the products of pairs of rows with the weights of four outputs of one group. */
   template <int kPairs>
-  static inline void AddProducts(const uint8_t* quarter, const RowPair* x, PairDots* dots) {
+  static void AddProducts(const uint8_t* quarter, const RowPair* x, PairDots* dots) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       // Four outputs by four inputs, and by the next four, become two outputs by eight, twice.

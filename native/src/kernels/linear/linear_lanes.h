@@ -245,16 +245,16 @@ struct DenseKernel {
   }
 
  private:
-  [[gnu::always_inline]] static inline typename Lanes::Vector Fetch(const Element* weights) {
+  [[gnu::always_inline]] static typename Lanes::Vector Fetch(const Element* weights) {
     __builtin_prefetch(reinterpret_cast<const char*>(weights) + kPrefetchDistancePerStream);
     return LoadWeights<Lanes>(weights);
   }
 
   /*! \brief Add what one input gives. */
   template <int kRows>
-  [[gnu::always_inline]] static inline void AddProducts(
-      const Element* weights, int64_t tile_stride, const float* x,
-      typename Lanes::Vector (&sums)[kRows][kTiles]) {
+  [[gnu::always_inline]] static void AddProducts(const Element* weights, int64_t tile_stride,
+                                                 const float* x,
+                                                 typename Lanes::Vector (&sums)[kRows][kTiles]) {
     using Vector = typename Lanes::Vector;
     if constexpr (Lanes::kRegisters == 1) {
       Vector w[kTiles];
@@ -309,7 +309,7 @@ void Dense(const LinearBlock& block) {
 
 /*! \brief The kernels of a tier whose q4 kernel is the common one. */
 template <typename Dot>
-constexpr LinearKernels KernelsOf() {
+constexpr LinearKernels KernelsOf() noexcept {
   using Lanes = typename Dot::Lanes;
   return {QuantizeRows<Lanes>, Q4<Dot>, Dense<Lanes, uint16_t>, Dense<Lanes, float>};
 }

@@ -19,8 +19,8 @@ struct NeonDot {
   static constexpr int kMaxRows = 4;
 
   template <int kRows, typename Emit>
-  [[gnu::always_inline]] static inline void ForDots(const uint8_t* weights,
-                                                    const ActivationGroup* x, Emit emit) {
+  [[gnu::always_inline]] static void ForDots(const uint8_t* weights, const ActivationGroup* x,
+                                             Emit emit) {
     Inputs<kRows> inputs;
     int32x4_t dots[kRows][4];
 #pragma GCC unroll 4
@@ -43,9 +43,8 @@ struct NeonDot {
  private:
   /*! \brief Add the products of inputs 4 kQuad to 4 kQuad + 3, and of those 16 later. */
   template <int kQuad, int kRows>
-  [[gnu::always_inline]] static inline void AddProducts(const uint8_t* weights,
-                                                        const Inputs<kRows>& x,
-                                                        int32x4_t (&dots)[kRows][4]) {
+  [[gnu::always_inline]] static void AddProducts(const uint8_t* weights, const Inputs<kRows>& x,
+                                                 int32x4_t (&dots)[kRows][4]) {
 #pragma GCC unroll 4
     for (int quarter = 0; quarter < 4; ++quarter) {
       const uint8x16_t bytes = vld1q_u8(weights + 64 * kQuad + 16 * quarter);

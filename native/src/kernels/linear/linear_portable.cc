@@ -34,6 +34,6 @@ struct PortableDot {
 
 }  // namespace
 
-const LinearKernels kLinearPortable = KernelsOf<PortableDot>();
+constinit const LinearKernels kLinearPortable = KernelsOf<PortableDot>();
 
 }  // namespace aiomlc
