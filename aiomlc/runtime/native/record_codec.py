@@ -145,7 +145,7 @@ def read_statistics(values: dict[str, Any]) -> CoreStatistics:
     places = tuple(values["draft_positions"])
     values["draft_positions"] = tuple(map(DraftPosition, places[::2], places[1::2]))
     values["speculation_failure"] = str(values["speculation_failure"]) or None
-    values["last_finished"] = _last_finished(values.pop("last_finished"))
+    values["last_finished"] = _last_finished(values["last_finished"])
     return CoreStatistics(**values)
 
 
