@@ -140,7 +140,7 @@ RequestTiming Meter::OnSequenceEnd(const Sequence& sequence, FinishReason reason
   totals_->request_prompt_tokens.Observe(static_cast<double>(sequence.num_prompt_tokens));
   totals_->request_completion_tokens.Observe(static_cast<double>(sequence.num_completion_tokens()));
   totals_->last_finished = {sequence.num_prompt_tokens, sequence.num_completion_tokens(),
-                          sequence.num_cached, timing};
+                            sequence.num_cached, timing};
   return timing;
 }
 

@@ -226,6 +226,7 @@ void Scheduler::PlanEvictions(size_t num_survivors, StepPlan* plan) const {
 
 void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {
   std::vector<RowCandidate> order;
+  order.reserve(num_survivors + plan->admitted.size());
   for (size_t i = 0; i < num_survivors; ++i) {
     order.push_back({running_[i], running_[i]->num_computed});
   }
