@@ -1,7 +1,8 @@
 # Every command sets up what it needs in `.venv`; nothing is installed twice.
-#   make chat            one answer from the bundled model (PROMPT="..." asks another, PROMPT= converses)
-#   make test            everything that has to pass before a change is merged
-#   make lint native native-sanitize pytest wheel bench clean   the parts
+#   make chat      one answer from the bundled model (PROMPT="..." asks another, PROMPT= converses)
+#   make test      everything that has to pass before a change is merged
+#   make check     lint and unit tests: a minute, while you work
+#   make lint native native-sanitize pytest coverage wheel bench clean   the parts
 #   make soak soak-sanitize SECONDS=600   clients that behave badly
 
 PROMPT = Tell me a story about a fox called Rosa.
@@ -20,11 +21,11 @@ export CMAKE_CXX_COMPILER_LAUNCHER := ccache
 endif
 
 NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')
-# Prints the requirements that an expression over pyproject.toml, `p`, evaluates to.
-REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; \
-	p = tomllib.load(open("pyproject.toml", "rb")); print(*eval(sys.argv[1]), sep="\n")'
+CMAKE = $(BIN)/cmake
+CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
-.PHONY: chat test dev lint format native native-sanitize native-aarch64 pytest wheel soak soak-sanitize bench clean
+.PHONY: chat test check dev lint lint-python lint-native format native native-sanitize native-aarch64 \
+  pytest coverage wheel soak soak-sanitize bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
@@ -32,27 +33,34 @@ chat: $(VENV)/installed
 
 test: lint native $(if $(filter-out 0 false,$(SANITIZE)),native-sanitize) pytest
 
+check: lint-python
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests/unit
+
 dev: $(VENV)/installed $(VENV)/dev
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The build tools live in the environment, so that a rebuild compiles only what changed.
+# The build tools live in the environment, so that a rebuild compiles only what changed. Dependency
+# groups need pip 25.1.
 $(VENV)/tools: $(BIN)/python pyproject.toml
-	@$(REQUIREMENTS) '[*p["build-system"]["requires"], "cmake>=3.24", "ninja"]' > $@.txt
-	$(BIN)/pip install --quiet -r $@.txt
+	$(BIN)/python -m pip install --quiet 'pip>=25.1'
+	$(BIN)/pip install --quiet --group build
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/dev: $(BIN)/python pyproject.toml
-	@$(REQUIREMENTS) 'p["project"]["optional-dependencies"]["dev"]' > $@.txt
-	$(BIN)/pip install --quiet -r $@.txt
+$(VENV)/dev: $(VENV)/tools pyproject.toml
+	$(BIN)/pip install --quiet --group dev
 	@touch $@
 
-lint: dev
+# ---- Lint ----
+
+lint: lint-python lint-native
+
+lint-python: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -61,28 +69,31 @@ lint: dev
 	  basedpyright --verifytypes aiomlc --ignoreexternal >build/types.log \
 	  && grep 'Type completeness score: 100%' build/types.log || { cat build/types.log; exit 1; }
 	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+lint-native: dev
 	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format --dry-run -Werror
+	@$(CMAKE) -S native -B build/tidy $(CMAKE_OPTIONS) -DAIOMLC_FFI=OFF -DCMAKE_CXX_CLANG_TIDY="$(CURDIR)/$(BIN)/clang-tidy;--quiet;--extra-arg=-Wno-unknown-warning-option" >/dev/null
+	$(CMAKE) --build build/tidy
 
 format: dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	find native \( -name '*.cc' -o -name '*.h' \) | xargs $(BIN)/clang-format -i
 
-HAVE_GTEST = printf '\#include <gmock/gmock.h>\n\#include <gtest/gtest.h>\n' \
-	| $(or $(CXX),g++) -x c++ -E - >/dev/null 2>&1
-NO_GTEST = echo "SKIPPED: native unit tests (googletest is absent: apt install libgtest-dev libgmock-dev)"
-# Configures, builds and runs the native unit tests: folder, more options of CMake.
+# ---- Native tests ----
+
+# Configures, builds and runs them: directory, more options of CMake. CMake fetches the sources of
+# googletest from Debian's package if the system has no library of it.
 define native_tests
-	@if $(HAVE_GTEST); then set -ex; \
-	  $(BIN)/cmake -S native -B $(1) -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
-	    -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON $(2) >/dev/null; \
-	  $(BIN)/cmake --build $(1); \
-	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(1)/aiomlc_tests --gtest_brief=1; \
-	else $(NO_GTEST); fi
+	$(CMAKE) -S native -B $(1) $(CMAKE_OPTIONS) -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON $(2) >/dev/null
+	$(CMAKE) --build $(1)
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(1)/aiomlc_tests --gtest_brief=1
 endef
 
 native: $(VENV)/tools
 	$(call native_tests,build/native)
+	$(BIN)/python native/tests/check_isa_leaks.py build/native/compile_commands.json
 
 native-sanitize: $(VENV)/tools
 	$(call native_tests,build/native-sanitize,-DAIOMLC_SANITIZE=address$(comma)undefined \
@@ -91,27 +102,30 @@ native-sanitize: $(VENV)/tools
 # The same for AArch64, cross-compiled and under an emulator; a processor without the dot product is
 # given the portable tier. Needs: apt install g++-aarch64-linux-gnu qemu-user-static libgtest-dev
 AARCH64_EMULATOR = qemu-aarch64-static -L /usr/aarch64-linux-gnu
-AARCH64_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+AARCH64_OPTIONS = $(CMAKE_OPTIONS) \
 	-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
 	-DCMAKE_CROSSCOMPILING_EMULATOR="$(subst $(space),;,$(AARCH64_EMULATOR))"
 
 native-aarch64: $(VENV)/tools
-	$(BIN)/cmake -S /usr/src/googletest -B build/aarch64/googletest $(AARCH64_OPTIONS) \
-	  -DCMAKE_INSTALL_PREFIX="$(CURDIR)/build/aarch64/root" >/dev/null
-	$(BIN)/cmake --build build/aarch64/googletest --target install >/dev/null
-	$(BIN)/cmake -S native -B build/aarch64/native $(AARCH64_OPTIONS) -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON \
-	  -DCMAKE_PREFIX_PATH="$(CURDIR)/build/aarch64/root" >/dev/null
-	$(BIN)/cmake --build build/aarch64/native
-	$(AARCH64_EMULATOR) -cpu max build/aarch64/native/aiomlc_tests --gtest_brief=1
-	$(AARCH64_EMULATOR) -cpu cortex-a72 build/aarch64/native/aiomlc_tests --gtest_brief=1 \
+	$(CMAKE) -S native -B build/aarch64 $(AARCH64_OPTIONS) -DAIOMLC_FFI=OFF -DAIOMLC_TESTS=ON \
+	  -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON >/dev/null
+	$(CMAKE) --build build/aarch64
+	$(AARCH64_EMULATOR) -cpu max build/aarch64/aiomlc_tests --gtest_brief=1
+	$(AARCH64_EMULATOR) -cpu cortex-a72 build/aarch64/aiomlc_tests --gtest_brief=1 \
 	  --gtest_filter='CpuInfo.*:Isa.*:*Linear*:*Elementwise*'
 
 comma := ,
 space := $() $()
 
+# ---- Python tests ----
+
 pytest: dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Lines of the API and the runtime that unit tests reach.
+coverage: dev
+	$(BIN)/python -m pytest -q -n $(JOBS) --cov tests/unit
 
 # The wheel is built from the source archive, which shows that the archive is complete.
 wheel: dev
@@ -125,25 +139,9 @@ soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode small_draft
 
-# The same against the library that Python loads, built with sanitizers: folder, sanitizers, what to
-# preload, more options. The interpreter, TVM's libraries and llguidance are not instrumented, so what
-# they leak says nothing; what is freed is kept for a while.
-define sanitized_soak
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cmake -S native -B build/$(1) -G Ninja \
-	  -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" -DCMAKE_CXX_COMPILER=$(CXX) \
-	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_CXX_FLAGS_RELEASE="-O1 -w" \
-	  -DAIOMLC_SANITIZE=$(2) >/dev/null
-	$(BIN)/cmake --build build/$(1)
-	AIOMLC_LIBRARY=$(CURDIR)/build/$(1)/libaiomlc.so \
-	  LD_PRELOAD="$(foreach library,$(3),$(shell $(CXX) -print-file-name=$(library).so))" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  TSAN_OPTIONS="halt_on_error=1 suppressions=$(CURDIR)/native/tests/thread_sanitizer.supp" \
-	  $(BIN)/python -m benchmarks.soak --seconds $(SECONDS) $(4)
-endef
-
 soak-sanitize: dev
-	$(call sanitized_soak,library-address,address$(comma)undefined,libasan libubsan,--allowed-growth-mb 400 --mode small_draft)
-	$(call sanitized_soak,library-thread,thread,libtsan,--allowed-growth-mb 400 --mode prompt_lookup)
+	benchmarks/soak_sanitized.sh address,undefined --seconds $(SECONDS) --mode small_draft
+	benchmarks/soak_sanitized.sh thread --seconds $(SECONDS) --mode prompt_lookup
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy
