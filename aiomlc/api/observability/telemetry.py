@@ -43,7 +43,7 @@ class RequestSpan:
         self._has_first_token = False
         self._last_records: dict[int, Record] = {}  # By choice.
 
-    def received(self, record: Record, choice: int) -> None:
+    def on_record(self, record: Record, choice: int) -> None:
         """Note a record of a choice."""
         self._last_records[choice] = record
         if not self._has_first_token and record.token_ids:
@@ -51,7 +51,7 @@ class RequestSpan:
             seconds = time.perf_counter() - self._start
             self._span.set_attribute("gen_ai.response.time_to_first_chunk", seconds)
 
-    def ended(self, error: AiomlcError | None) -> None:
+    def on_end(self, error: AiomlcError | None) -> None:
         """End the span, after the last record, a cancellation, or an error."""
         self._span.set_attributes(self._usage_attributes())
         if error is not None:

@@ -19,6 +19,7 @@ from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
+from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine import Engine
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
@@ -57,7 +58,7 @@ class EngineLifecycle:
 
     def __del__(self) -> None:
         if self._session is not None:
-            self._session.engine.stop()
+            self._session.task.stop()
 
     @property
     def _opening(self) -> Lock:
@@ -76,7 +77,7 @@ class EngineLifecycle:
             return self._lock
 
     def _has_loop(self) -> bool:
-        if self._session is not None and not self._session.engine.is_over:
+        if self._session is not None and not self._session.task.is_over:
             return True
 
         return self._lock.locked()
@@ -86,7 +87,7 @@ class EngineLifecycle:
         return self._session is not None and not self._terminated
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Engine | EncoderEngine:
         if self._session is None:
             raise EngineClosedError("the engine is not open")
 
@@ -182,7 +183,7 @@ class EngineLifecycle:
         session, self._session = self._session, None
         if session is not None:
             # The engine ends even if this wait is cancelled.
-            await session.engine.aclose()
+            await session.task.aclose()
 
     async def reload(self, model: Model | None) -> None:
         async with self._opening:
@@ -194,10 +195,10 @@ class EngineLifecycle:
 
     async def _start(self) -> ModelSession | EncoderSession:
         session = await self._load()
-        session.engine.start()
+        session.task.start()
         self._session = session
         self._is_unloaded = False
-        await session.engine.wait_begun()
+        await session.task.wait_begun()
         return session
 
     @asynccontextmanager
@@ -211,7 +212,7 @@ class EngineLifecycle:
             self._session = session
 
         try:
-            async with session.engine:
+            async with session.task:
                 try:
                     yield
                 finally:
@@ -224,15 +225,15 @@ class EngineLifecycle:
         """Free what was loaded instead of the scope's first model."""
         if self._session is not None and self._session is not first:
             with CancelScope(shield=True):
-                await self._session.engine.aclose()
+                await self._session.task.aclose()
 
     def terminate(self) -> None:
         self._terminated = True
         if self._session is not None:
-            self._session.engine.terminate()
+            self._session.task.terminate()
 
     def is_stepping_here(self) -> bool:
-        return self._session is not None and self._session.engine.is_stepping_here()
+        return self._session is not None and self._session.task.is_stepping_here()
 
     async def _load(self) -> ModelSession | EncoderSession:
         if self._terminated:
@@ -251,7 +252,7 @@ class EngineLifecycle:
         session = _session_of(loaded, self.config)
         self._facts = None
         if self._terminated:
-            session.engine.terminate()
+            session.task.terminate()
             raise EngineClosedError("the engine was terminated")
 
         return session
@@ -265,7 +266,7 @@ def _session_of(
     loaded: LoadedModel | LoadedEncoder, config: EngineConfig
 ) -> ModelSession | EncoderSession:
     if isinstance(loaded, LoadedEncoder):
-        return EncoderSession(Engine(loaded.core), loaded.embedder)
+        return EncoderSession(EncoderEngine(loaded.embedder))
 
     engine = Engine(loaded.core, max_unread_tokens=config.max_unread_tokens)
     return ModelSession(engine, loaded)

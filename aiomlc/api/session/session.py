@@ -15,12 +15,14 @@ from aiomlc.api.generation.sampling import SamplingChoice, sequence_options
 from aiomlc.api.observability.telemetry import Operation, start_span
 from aiomlc.errors import AiomlcError, BadRequestError, GrammarError, PromptTooLongError
 from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
+    from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 
 # Above this a prompt takes over 10 ms to encode, which is too long for an event loop.
 _LONG_PROMPT = 20_000
@@ -33,6 +35,11 @@ class ModelSession:
     def __init__(self, engine: Engine, model: LoadedModel) -> None:
         self.engine = engine
         self.model = model
+
+    @property
+    def task(self) -> EngineTask:
+        """The task that serves."""
+        return self.engine.task
 
     async def encode(self, prompt: str) -> list[int]:
         """The token ids of a prompt, computed beside the event loop if it is long."""
@@ -107,7 +114,7 @@ class ModelSession:
             return self.engine.open_stream(prompt_ids, options, request_id, num_choices, span)
         except AiomlcError as error:
             if span is not None:
-                span.ended(error)
+                span.on_end(error)
             raise
 
     def check_prompt(self, prompt_ids: Sequence[int]) -> None:
@@ -137,9 +144,18 @@ class ModelSession:
 class EncoderSession:
     """An open engine and its encoder."""
 
-    def __init__(self, engine: Engine, embedder: Embedder) -> None:
+    def __init__(self, engine: EncoderEngine) -> None:
         self.engine = engine
-        self.embedder = embedder
+
+    @property
+    def task(self) -> EngineTask:
+        """The task that serves."""
+        return self.engine.task
+
+    @property
+    def embedder(self) -> Embedder:
+        """The batches of the encoder."""
+        return self.engine.embedder
 
 
 class SessionProvider(Protocol):

@@ -123,7 +123,7 @@ class SyncMLCEngine:
             loaded = portal.call(load)
 
         if isinstance(loaded, LoadedEncoder):
-            loaded.core.close()
+            loaded.embedder.close()
             raise BadRequestError("the model is an encoder, which has no steps", param="model")
 
         self._model = loaded

@@ -42,10 +42,10 @@ class Delta(NamedTuple):
 class StreamObserver(Protocol):
     """Somebody beside the reader who is told of a request, in the event loop's thread."""
 
-    def received(self, record: Record, choice: int) -> None:
+    def on_record(self, record: Record, choice: int) -> None:
         """A record came."""
 
-    def ended(self, error: AiomlcError | None) -> None:
+    def on_end(self, error: AiomlcError | None) -> None:
         """It is over, once: with its last record, by the reader's leaving, or with an error."""
 
 
@@ -67,15 +67,15 @@ class Mailbox:
         "_make_waiter",
         "_max_unread",
         "_num_open",
+        "_observer",
         "_waiting",
-        "_watcher",
         "ended",
     )
 
     def __init__(
         self,
         num_choices: int = 1,
-        watcher: StreamObserver | None = None,
+        observer: StreamObserver | None = None,
         *,
         max_unread: int = sys.maxsize,
         loop: object = None,
@@ -89,7 +89,7 @@ class Mailbox:
         self._error: AiomlcError | None = None
         self._arrived: Waiter | None = None  # Set by the reader that waits.
         self._make_waiter: Callable[[], Waiter] | None = None
-        self._watcher = watcher
+        self._observer = observer
         self.ended: bool = False
 
     def put(self, record: Record, choice: int = 0) -> bool:
@@ -108,8 +108,8 @@ class Mailbox:
                 self._behind.add(choice)
                 falls_behind = True
 
-        if self._watcher is not None:
-            self._tell(partial(self._watcher.received, record, choice))
+        if self._observer is not None:
+            self._tell(partial(self._observer.on_record, record, choice))
 
         if record.finish_reason is not None:
             self._num_open -= 1
@@ -201,15 +201,15 @@ class Mailbox:
 
     def _end(self, error: AiomlcError | None) -> None:
         self.ended = True
-        if self._watcher is not None:
-            self._tell(partial(self._watcher.ended, error))
+        if self._observer is not None:
+            self._tell(partial(self._observer.on_end, error))
 
     def _tell(self, tell: Callable[[], None]) -> None:
         # Whoever watches is not the reader's business, nor that of the others.
         try:
             tell()
         except Exception:  # noqa: BLE001 - of the program's own code, and logged.
-            self._watcher = None
+            self._observer = None
             _LOG.exception("the observer of a request failed, and is told no more")
 
     def _wake(self) -> None:

@@ -50,7 +50,6 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEncoder:
-    """An encoder that is ready to serve. Whoever takes it owns the core."""
+    """An encoder that is ready to serve."""
 
-    core: Core
     embedder: Embedder

@@ -9,7 +9,6 @@ from anyio import to_thread
 from aiomlc.config import EngineConfig
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.embedding.embedder import Embedder
-from aiomlc.runtime.embedding.encoder_core import EncoderCore
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
@@ -57,4 +56,4 @@ def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncod
         hidden_size=metadata["hidden_size"],
         pooling=sentences.pooling,
     )
-    return LoadedEncoder(EncoderCore(embedder), embedder)
+    return LoadedEncoder(embedder)

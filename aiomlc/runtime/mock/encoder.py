@@ -14,7 +14,6 @@ import tokenizers.models
 import tokenizers.pre_tokenizers
 
 from aiomlc.runtime.embedding.embedder import Embedder
-from aiomlc.runtime.embedding.encoder_core import EncoderCore
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder
 
@@ -85,4 +84,4 @@ def fake_encoder(encoder: FakeEncoder, *, batch_tokens: int = 64) -> LoadedEncod
         hidden_size=3,
         batch_tokens=batch_tokens,
     )
-    return LoadedEncoder(EncoderCore(embedder), embedder)
+    return LoadedEncoder(embedder)

@@ -520,8 +520,8 @@ async def test_terminate_ends_waiting_readers_and_the_core() -> None:
             tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
 
         await wait_all_tasks_blocked()
-        engine.terminate()
-        engine.terminate()
+        engine.task.terminate()
+        engine.task.terminate()
 
         assert not core.is_running
         assert core.is_closed
@@ -534,7 +534,7 @@ async def test_terminate_works_from_another_thread() -> None:
 
     async with Engine(core) as engine:
         stream = engine.open_stream([1], OPTIONS)
-        await to_thread.run_sync(engine.terminate)
+        await to_thread.run_sync(engine.task.terminate)
 
         assert not core.is_running
         with pytest.raises(EngineClosedError):
@@ -550,7 +550,7 @@ async def test_a_finished_answer_still_arrives_when_the_engine_terminates() -> N
         while core.statistics().steps < 3:
             pass  # The loop has no chance to deliver.
 
-        engine.terminate()
+        engine.task.terminate()
         text = await read(stream)
 
     assert text == "ab"
@@ -559,11 +559,11 @@ async def test_a_finished_answer_still_arrives_when_the_engine_terminates() -> N
 async def test_a_started_engine_serves_until_terminate() -> None:
     core = FakeCore(["Hello!"])
     engine = Engine(core)
-    engine.start()
+    engine.task.start()
 
     text = await read(engine.open_stream([1], OPTIONS))
     stream = engine.open_stream([1], OPTIONS)
-    engine.terminate()
+    engine.task.terminate()
 
     assert text == "Hello!"
     assert not core.is_running
@@ -575,8 +575,8 @@ async def test_a_started_engine_serves_until_terminate() -> None:
 async def test_an_engine_that_is_terminated_before_its_task_began_does_not_run() -> None:
     core = FakeCore()
     engine = Engine(core)
-    engine.start()
-    engine.terminate()
+    engine.task.start()
+    engine.task.terminate()
 
     await wait_all_tasks_blocked()
 
@@ -587,7 +587,7 @@ async def test_an_engine_that_is_terminated_before_its_task_began_does_not_run()
 
 async def test_a_started_engine_that_dies_tells_its_readers_and_later_callers() -> None:
     engine = Engine(FakeCore([LONG], dies_at_step=2))
-    engine.start()
+    engine.task.start()
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
         await read(engine.open_stream([1], OPTIONS))
@@ -598,11 +598,11 @@ async def test_a_started_engine_that_dies_tells_its_readers_and_later_callers() 
 
 async def test_terminate_leaves_no_task_behind() -> None:
     engine = Engine(FakeCore([LONG], hand_stepped=True))
-    engine.start()
+    engine.task.start()
     stream = engine.open_stream([1], OPTIONS)
     await wait_all_tasks_blocked()
     before = our_tasks()
-    engine.terminate()
+    engine.task.terminate()
     while our_tasks():
         await checkpoint()
 
@@ -618,7 +618,7 @@ def test_no_thread_outlives_the_loop() -> None:
         async with Engine(FakeCore(["abc"])) as engine:
             await read(engine.open_stream([1], OPTIONS))
         engine = Engine(FakeCore([LONG]))
-        engine.start()
+        engine.task.start()
         await read_one(engine.open_stream([1], OPTIONS))
 
     anyio.run(main)  # Trio keeps its idle threads for a while, to use them again.
@@ -634,7 +634,7 @@ def test_the_end_of_the_loop_ends_a_started_engine(backend: str) -> None:
 
     async def main() -> None:
         engine = Engine(core)
-        engine.start()
+        engine.task.start()
         await read_one(engine.open_stream([1], OPTIONS))
 
     anyio.run(main, backend=backend)
@@ -648,7 +648,7 @@ def test_a_loop_that_ends_at_once_ends_a_started_engine(backend: str) -> None:
     core = FakeCore([LONG])
 
     async def main() -> None:
-        Engine(core).start()
+        Engine(core).task.start()
         await checkpoint()
 
     anyio.run(main, backend=backend)
@@ -714,7 +714,7 @@ def test_an_engine_describes_its_state() -> None:
     engine = Engine(FakeCore())
 
     before = repr(engine)
-    engine.terminate()
+    engine.task.terminate()
 
     assert before == "<Engine open, 0 requests>"
     assert repr(engine) == "<Engine closed, 0 requests>"
@@ -723,14 +723,14 @@ def test_an_engine_describes_its_state() -> None:
 async def test_a_core_that_fails_to_close_still_ends_every_reader() -> None:
     core = FakeCore([LONG], hand_stepped=True)
     engine = Engine(core)
-    engine.start()
+    engine.task.start()
     stream = engine.open_stream([1], OPTIONS)
 
     def close() -> None:
         raise EngineDeadError("a page is lost")
 
     core.close = close  # type: ignore[method-assign]
-    engine.terminate()
+    engine.task.terminate()
 
     with pytest.raises(EngineDeadError, match="a page is lost"):
         await read(stream)
@@ -741,10 +741,10 @@ async def test_a_core_that_fails_to_close_still_ends_every_reader() -> None:
 
 async def test_an_engine_that_was_terminated_cannot_be_entered_or_started() -> None:
     engine = Engine(FakeCore())
-    engine.terminate()
+    engine.task.terminate()
 
     with pytest.raises(EngineClosedError):
-        engine.start()
+        engine.task.start()
 
     with pytest.raises(EngineClosedError):
         async with engine:
@@ -763,20 +763,20 @@ async def test_a_stream_describes_its_state() -> None:
 class BrokenWatcher:
     """An observer that fails whenever it is told something."""
 
-    def received(self, record: Record, choice: int) -> None:
+    def on_record(self, record: Record, choice: int) -> None:
         raise ValueError("an observer's mistake")
 
-    def ended(self, error: AiomlcError | None) -> None:
+    def on_end(self, error: AiomlcError | None) -> None:
         raise ValueError("an observer's mistake")
 
 
 async def test_an_observer_that_fails_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
     core = FakeCore(["Hello", "you"])
     async with Engine(core) as engine:
-        watched = engine.open_stream([1], SequenceOptions(), watcher=BrokenWatcher())
+        watched = engine.open_stream([1], SequenceOptions(), observer=BrokenWatcher())
         other = engine.open_stream([2], SequenceOptions())
         texts = ["".join([delta.text async for delta in one]) for one in (watched, other)]
-        left = engine.open_stream([1], SequenceOptions(), watcher=BrokenWatcher())
+        left = engine.open_stream([1], SequenceOptions(), observer=BrokenWatcher())
 
     assert texts == ["Hello", "you"]
     with pytest.raises(EngineClosedError):

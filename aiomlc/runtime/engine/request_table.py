@@ -1,0 +1,202 @@
+"""The live requests of an engine: their sequences, and the mailboxes that get the records."""
+
+from __future__ import annotations
+
+__all__ = ("RequestTable",)
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, final
+
+from anyio import Event
+
+from aiomlc.errors import (
+    AiomlcError,
+    DeadlineExceededError,
+    DuplicateRequestError,
+    LogitsProcessorError,
+    RequestAbortedError,
+    RequestFailedError,
+)
+from aiomlc.runtime.engine.core_protocol import Core, Record
+from aiomlc.runtime.engine.logits_processors import LogitsProcessors
+from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
+from aiomlc.sampling_params import SequenceOptions
+
+
+class _RequestEntry(NamedTuple):
+    """The addressee of one sequence's records."""
+
+    request_id: str
+    mailbox: Mailbox
+    choice: int  #: The index of the request's choice.
+    options: SequenceOptions
+
+
+@final
+class RequestTable:
+    """Submits requests to a core and fans its records out to their mailboxes.
+
+    A request has one sequence for each of its choices, which share a mailbox. Used in one event
+    loop's thread.
+    """
+
+    def __init__(self, core: Core, *, max_unread_tokens: int) -> None:
+        """A choice pauses while its reader has `max_unread_tokens` unread tokens."""
+        self._core = core
+        self._max_unread_tokens = max_unread_tokens
+        # The reader's stream holds the mailbox, and no table holds the stream: so it can be
+        # collected, and cancel its request, while it is unfinished.
+        self._entries: dict[int, _RequestEntry] = {}  # By sequence id.
+        self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice, by request id.
+        self._default_ids = (f"request-{number}" for number in itertools.count(1))
+        self._is_idle: Event | None = None  # Set when no request is left, if somebody waits for it.
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def request_ids(self) -> list[str]:
+        """The ids of the live requests."""
+        return list(self._sequence_ids)
+
+    def open_stream(
+        self,
+        prompt_ids: Sequence[int],
+        options: SequenceOptions,
+        request_id: str | None,
+        num_choices: int,
+        observer: StreamObserver | None,
+        event_loop: object,
+    ) -> DeltaStream:
+        """Submit a prompt and return the stream of its completions. Does not block.
+
+        Raises:
+            RequestError: If the request is rejected; no other request is affected.
+            EngineError: If the core is closed, dead or overloaded.
+        """
+        request_id = self._free_id() if request_id is None else request_id
+        if self._is_live(request_id):
+            raise DuplicateRequestError(request_id)
+
+        mailbox = Mailbox(
+            num_choices, observer, max_unread=self._max_unread_tokens, loop=event_loop
+        )
+        sequence_ids = self._submit(prompt_ids, options, num_choices)
+        for choice, sequence_id in enumerate(sequence_ids):
+            self._entries[sequence_id] = _RequestEntry(request_id, mailbox, choice, options)
+
+        self._sequence_ids[request_id] = sequence_ids
+        return DeltaStream(self._core, sequence_ids, request_id, mailbox)
+
+    def abort(self, request_id: str) -> None:
+        """End a request for its reader and in the core; an unknown id does nothing."""
+        for sequence_id in self._sequence_ids.get(request_id, ()):
+            if sequence_id in self._entries:
+                self._core.cancel(sequence_id)
+                self._entries[sequence_id].mailbox.fail(RequestAbortedError(request_id))
+                self._forget(sequence_id)
+
+    async def wait_idle(self) -> None:
+        """Wait until no request is live."""
+        while self._entries:
+            self._is_idle = self._is_idle or Event()
+            await self._is_idle.wait()
+
+    def deliver(self) -> None:
+        """Put the core's records into the mailboxes of their requests."""
+        for record in self._core.drain():
+            entry = self._entries.get(record.sequence_id)
+            if entry is None:
+                continue
+
+            if record.finish_reason is None:  # Most records, so this path is short.
+                if not entry.mailbox.ended and entry.mailbox.put(record, entry.choice):
+                    self._core.pause(record.sequence_id)
+                continue
+
+            if record.finish_reason == "error" and self._core.failure():
+                continue  # The engine is dead; `end` tells every reader.
+
+            self._forget(record.sequence_id)
+            if not entry.mailbox.ended:
+                self._deliver_final(record, entry)
+
+    def end(self, reason: Callable[[], AiomlcError]) -> None:
+        """Fail every request that is left, each with an error of its own."""
+        for entry in list(self._entries.values()):
+            entry.mailbox.fail(reason())
+
+        self._entries.clear()
+        self._sequence_ids.clear()
+        self._notify_idle()
+
+    def _deliver_final(self, record: Record, entry: _RequestEntry) -> None:
+        mailbox = entry.mailbox
+        if record.finish_reason == "error":
+            self._fail(mailbox, _failure(entry, record.error or "the request failed"))
+        elif record.finish_reason == "abort":
+            self._fail(mailbox, RequestAbortedError(entry.request_id))
+        elif record.finish_reason == "timeout":
+            mailbox.put(record._replace(finish_reason=None, error=None), entry.choice)
+            self._fail(mailbox, _timeout(entry, record.error or "timeout"))
+        else:
+            mailbox.put(record, entry.choice)
+
+    def _submit(
+        self, prompt_ids: Sequence[int], options: SequenceOptions, num_choices: int
+    ) -> tuple[int, ...]:
+        sequence_ids: list[int] = []
+        try:
+            for choice in range(num_choices):
+                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
+                sequence_ids.append(sequence_id)
+        except AiomlcError:
+            for sequence_id in sequence_ids:
+                self._core.cancel(sequence_id)
+            raise
+
+        return tuple(sequence_ids)
+
+    def _fail(self, mailbox: Mailbox, error: AiomlcError) -> None:
+        mailbox.fail(error)
+        for sequence_id, entry in self._entries.items():
+            if entry.mailbox is mailbox:  # Another choice, which nobody reads any more.
+                self._core.cancel(sequence_id)
+
+    def _forget(self, sequence_id: int) -> None:
+        request_id = self._entries.pop(sequence_id).request_id
+        # A reader that left early frees its id at once, so a later request may have it by now.
+        siblings = self._sequence_ids.get(request_id, ())
+        if sequence_id in siblings and not self._entries.keys() & siblings:
+            del self._sequence_ids[request_id]
+
+        self._notify_idle()
+
+    def _free_id(self) -> str:
+        return next(name for name in self._default_ids if not self._is_live(name))
+
+    def _is_live(self, request_id: str) -> bool:
+        known = self._entries.keys() & self._sequence_ids.get(request_id, ())
+        return any(not self._entries[sequence_id].mailbox.ended for sequence_id in known)
+
+    def _notify_idle(self) -> None:
+        if self._is_idle is not None and not self._entries:
+            self._is_idle.set()
+            self._is_idle = None
+
+
+def _failure(entry: _RequestEntry, reason: str) -> AiomlcError:
+    processors = entry.options.logits_processors
+    cause = processors.take_failure() if isinstance(processors, LogitsProcessors) else None
+    if cause is None:
+        return RequestFailedError(reason)
+
+    error = LogitsProcessorError(entry.request_id)
+    error.__cause__ = cause
+    return error
+
+
+def _timeout(entry: _RequestEntry, limit: str) -> DeadlineExceededError:
+    seconds = getattr(entry.options, limit)
+    return DeadlineExceededError(entry.request_id, limit=limit, seconds=seconds)
