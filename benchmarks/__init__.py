@@ -1,1 +1,1 @@
-"""One module per question; each prints a table and JSON and asserts nothing."""
+"""Benchmarks: one module per question, each of which prints a table and JSON."""

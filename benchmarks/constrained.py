@@ -1,9 +1,9 @@
-"""What does a grammar cost per token, and what does it spare?
+"""Cost of a grammar per token, and its savings by forced tokens.
 
 python -m benchmarks.constrained --model MODEL [--batch 16]
 
-Decoding: every choice is a list of records that never ends; then text that nothing constrains.
-Jumping: an answer to a schema of long keys, against as many tokens of free text, one choice each.
+Decoding: every choice is an endless list of records, compared with unconstrained text.
+Forced tokens: one completion of a schema with long keys, compared with unconstrained text.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _LONG_KEYS = {
 
 
 def rate(engine: MLCEngine, choices: int, tokens: int, **options: Any) -> float:  # noqa: ANN401
-    """Tokens per second of one request, its short prompt included."""
-    begin = time.perf_counter()
-    answer = engine.chat.completions.create(
+    """Return the tokens per second of one request, including prefill of its short prompt."""
+    start = time.perf_counter()
+    completion = engine.chat.completions.create(
         messages=[{"role": "user", "content": "def"}],
         n=choices,
         max_tokens=tokens,
@@ -52,34 +52,34 @@ def rate(engine: MLCEngine, choices: int, tokens: int, **options: Any) -> float:
         seed=1,
         **options,
     )
-    assert answer.usage is not None
-    return float(answer.usage.completion_tokens / (time.perf_counter() - begin))
+    assert completion.usage is not None
+    return float(completion.usage.completion_tokens / (time.perf_counter() - start))
 
 
 def main() -> None:
-    arguments = _arguments()
+    arguments = _parse_arguments()
     config = EngineConfig(num_threads=arguments.threads, prefix_cache_mode="disable")
     with MLCEngine(arguments.model, mode="server", engine_config=config) as engine:
         batch = partial(rate, engine, arguments.batch, arguments.tokens)
-        contestants = {
+        variants = {
             "constrained": partial(batch, response_format=_RECORDS),
             "free": partial(batch, ignore_eos=True),
         }
-        for measure in contestants.values():
+        for measure in variants.values():
             measure()
         title = f"Decoding, {arguments.batch} choices of {arguments.tokens} tokens"
-        samples = run_interleaved(contestants, arguments.rounds)
+        samples = run_interleaved(variants, arguments.rounds)
         report(title, "tokens/s", samples, model=str(arguments.model))
 
-        jumps = {
+        variants = {
             "schema of long keys": partial(rate, engine, 1, 200, response_format=_LONG_KEYS),
             "free": partial(rate, engine, 1, 40, ignore_eos=True),
         }
-        samples = run_interleaved(jumps, arguments.rounds)
-        report("Forced text, one choice", "tokens/s", samples, model=str(arguments.model))
+        samples = run_interleaved(variants, arguments.rounds)
+        report("Forced tokens, one choice", "tokens/s", samples, model=str(arguments.model))
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=None, help="default: the bundled model")
     parser.add_argument("--batch", type=int, default=16)

@@ -1,4 +1,4 @@
-"""Megabytes of bfloat16 weights that are packed per second, and how long mapping takes.
+"""Rate at which bfloat16 weights are packed, and the time to map the result.
 
 python -m benchmarks.convert_weights [--megabytes 500] [--threads 2] [--format q4]
 """
@@ -22,39 +22,39 @@ COLS, ROWS = 2048, 5632
 
 
 def write_model(directory: Path, megabytes: int) -> list[dict[str, Any]]:
-    """Write matrices of random weights, and return the parameters they make."""
+    """Write matrices of random weights, and return the parameters that they form."""
     names = [f"layer.{i}.weight" for i in range(max(1, megabytes * 10**6 // (ROWS * COLS * 2)))]
     header: dict[str, Any] = {}
     for i, name in enumerate(names):
-        begin = i * ROWS * COLS * 2
-        offsets = [begin, begin + ROWS * COLS * 2]
+        start = i * ROWS * COLS * 2
+        offsets = [start, start + ROWS * COLS * 2]
         header[name] = {"dtype": "BF16", "shape": [ROWS, COLS], "data_offsets": offsets}
 
     weights = np.random.default_rng(0).normal(0, 0.02, (ROWS, COLS)).astype(np.float32)
-    halves = (weights.view(np.uint32) >> 16).astype(np.uint16)
+    bfloat16 = (weights.view(np.uint32) >> 16).astype(np.uint16)
     encoded = json.dumps(header).encode()
     with (directory / "model.safetensors").open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _ in names:
-            file.write(halves.data)
+            file.write(bfloat16.data)
 
     return [{"name": name, "kind": "matrix", "shape": [ROWS, COLS], "sources": [name]}
             for name in names]  # fmt: skip
 
 
 async def measure(directory: Path, options: argparse.Namespace) -> str:
-    """Convert once, start once more, and describe both."""
+    """Return a description of the first start, which converts, and of the second start."""
     records = write_model(directory, options.megabytes)
     params = [{**record, "format": options.format} for record in records]
     megabytes = len(params) * ROWS * COLS * 2 / 1e6
     seconds = []
     for _ in range(2):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         weights = await prepare_weights(
             directory, params, cache=directory / "cache", num_threads=options.threads
         )
         map_weights(weights.path, weights.nbytes, weights.params)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - start)
 
     return (
         f"{options.format}: {megabytes:.0f} MB in {seconds[0]:.2f} s = "
@@ -64,7 +64,6 @@ async def measure(directory: Path, options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Parse the command line and print one line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)

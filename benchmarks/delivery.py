@@ -1,10 +1,10 @@
-"""What one token costs in Python, from the native core's bytes to the reader's chunk.
+"""CPU time of one token in Python, from the native core's bytes to the reader's chunk.
 
     python -m benchmarks.delivery
 
-CPU time per token of `drain`, delivery and `async for` over chat completion chunks. A core without
-a model hands out bytes in the native format: one step after the other, a token for each stream, as
-soon as the step before was taken. Every reader is parked when its token comes.
+The time covers `drain`, delivery and `async for` over chat completion chunks. A core without a
+model returns prepared bytes in the native format. Each step has one token per stream, and becomes
+ready once all readers have the previous one, so every reader is waiting when its token arrives.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ from aiomlc.testing import FakeCore, fake_loader
 
 _HEADER = struct.Struct("<qqqqIIIIII")
 _TEXT = b" word"
-_LENGTH = 2  # The finish reason's number.
+_FINISH_LENGTH = 2  # Code of the finish reason "length".
 
 
 class PackedCore:
-    """A core whose steps are bytes that were made before."""
+    """Core double that replays steps of prepared records."""
 
     def __init__(self, num_streams: int, num_steps: int) -> None:
-        self._steps = [_step(num_streams, step, num_steps) for step in range(1, num_steps + 1)]
-        self._next = 0
-        self._num_taken = 0
-        self._submitted = 0
+        self._steps = [_pack_step(num_streams, step, num_steps) for step in range(1, num_steps + 1)]
+        self._next_step = 0
+        self._num_received = 0
+        self._num_submitted = 0
         self._stopped = threading.Event()
         self.wake_fd, self._writer = os.pipe()
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
-        self._submitted += 1
-        return self._submitted
+        self._num_submitted += 1
+        return self._num_submitted
 
     def begin(self) -> None:
-        """Have the first step ready."""
+        """Make the first step ready."""
         os.write(self._writer, b"!")
 
-    def take(self) -> None:
-        """A reader has its token; the last one makes the next step ready."""
-        self._num_taken += 1
-        if self._num_taken % self._submitted == 0:
+    def on_token_received(self) -> None:
+        """Make the next step ready once all readers have their token of this one."""
+        self._num_received += 1
+        if self._num_received % self._num_submitted == 0:
             os.write(self._writer, b"!")
 
     def drain(self) -> list[Record]:
-        if self._next == len(self._steps):
+        if self._next_step == len(self._steps):
             return []
 
         os.read(self.wake_fd, 1)
-        packed = self._steps[self._next]
-        self._next += 1
+        packed = self._steps[self._next_step]
+        self._next_step += 1
         return unpack_records(packed)
 
     def run(self) -> None:
@@ -76,7 +76,7 @@ class PackedCore:
         self._stopped.set()
 
     def pause(self, sequence_id: int) -> None:
-        """Do nothing: the script goes on."""
+        """Do nothing."""
 
     def reset(self) -> None:
         """Do nothing."""
@@ -85,13 +85,13 @@ class PackedCore:
         """Do nothing."""
 
     def cancel(self, sequence_id: int) -> None:
-        pass
+        """Do nothing."""
 
     def unpin(self, sequence_id: int) -> None:
-        pass
+        """Do nothing."""
 
     def close(self) -> None:
-        pass
+        """Do nothing."""
 
     def release(self) -> None:
         os.close(self.wake_fd)
@@ -107,14 +107,14 @@ class PackedCore:
         return FakeCore().statistics()
 
     def enable_trace(self) -> None:
-        pass
+        """Do nothing."""
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
         return 0, []
 
 
-def _step(num_streams: int, step: int, num_steps: int) -> bytes:
-    reason = _LENGTH if step == num_steps else 0
+def _pack_step(num_streams: int, step: int, num_steps: int) -> bytes:
+    reason = _FINISH_LENGTH if step == num_steps else 0
     tail = struct.pack("<i", 7) + _TEXT + (struct.pack("<dddq", 0, 0, 0, 0) if reason else b"")
     headers = (
         _HEADER.pack(stream, 9, step, 0, 1, 0, 0, len(_TEXT), 0, reason)
@@ -124,7 +124,7 @@ def _step(num_streams: int, step: int, num_steps: int) -> bytes:
 
 
 async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | None) -> float:
-    """Seconds of CPU per token."""
+    """Return the CPU seconds per token."""
     core = PackedCore(num_streams, num_steps)
     num_chunks = 0
 
@@ -134,7 +134,7 @@ async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | 
         async for chunk in stream:
             if chunk.choices[0].delta.content:
                 num_chunks += 1
-                core.take()
+                core.on_token_received()
 
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         async with anyio.create_task_group() as tasks:
@@ -145,14 +145,14 @@ async def measure(num_streams: int, num_steps: int, profile: cProfile.Profile | 
             if profile is not None:
                 profile.enable()
 
-            started = time.process_time()
+            start = time.process_time()
             core.begin()
 
-        seconds = time.process_time() - started
+        seconds = time.process_time() - start
         if profile is not None:
             profile.disable()
 
-    assert num_chunks == num_streams * num_steps, "chunks were merged, which makes them cheaper"
+    assert num_chunks == num_streams * num_steps, "chunks were merged, which costs less"
     return seconds / num_chunks
 
 
@@ -163,14 +163,14 @@ def main() -> None:
     """Print the medians for both backends."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=300, help="of each stream")
+    parser.add_argument("--tokens", type=int, default=300, help="per stream")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     for backend in ("asyncio", "trio"):
         profile = cProfile.Profile() if arguments.profile else None
-        once = partial(measure, arguments.streams, arguments.tokens, profile)
-        rounds = [anyio.run(once, backend=backend) for _ in range(arguments.rounds)]
+        run_once = partial(measure, arguments.streams, arguments.tokens, profile)
+        rounds = [anyio.run(run_once, backend=backend) for _ in range(arguments.rounds)]
         micros = statistics.median(rounds) * 1e6
         sys.stdout.write(f"{backend:8s} {micros:6.2f} us of CPU per token\n")
         if profile is not None:

@@ -1,10 +1,10 @@
-"""Does the engine decode more slowly when the event loop is busy 3 ms at a time?
+"""Decode rate while the event loop is busy for 3 ms at a time, compared with an idle loop.
 
     python -m benchmarks.event_loop_busy
 
-The rate is what the core counts of its own decode steps, or with `--clock wall` the tokens over the
-whole time, delivery included. The kernels get one thread less than there
-are processors: the busy loop needs one, and this is about the GIL, not about sharing a processor.
+The rate is that of the decode steps as the core counts them, or with `--clock wall` that over the
+elapsed time, delivery included. By default the kernels have one thread less than there are
+processors, because the busy loop occupies one: the subject is the GIL, not CPU contention.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ async def read_story(engine: AsyncMLCEngine, seed: int, tokens: int) -> None:
 
 
 async def stay_busy() -> None:
-    """Hold the event loop, and the GIL, for 3 ms at a time, for ever."""
+    """Hold the event loop, and the GIL, for 3 ms at a time, until cancelled."""
     while True:
-        until = time.perf_counter() + _BUSY_SECONDS
-        while time.perf_counter() < until:
+        deadline = time.perf_counter() + _BUSY_SECONDS
+        while time.perf_counter() < deadline:
             pass
         await anyio.lowlevel.checkpoint()
 
 
 async def measure(arguments: argparse.Namespace, *, busy: bool) -> float:
-    """Tokens per second of decode."""
+    """Return the decoded tokens per second."""
     config = EngineConfig(num_threads=arguments.threads)
     async with AsyncMLCEngine(engine_config=config) as engine:
         await read_story(engine, 0, 16)
-        before, started = engine.statistics(), time.perf_counter()
+        before, start = engine.statistics(), time.perf_counter()
         async with anyio.create_task_group() as tasks:
             if busy:
                 tasks.start_soon(stay_busy)
@@ -58,11 +58,11 @@ async def measure(arguments: argparse.Namespace, *, busy: bool) -> float:
                     readers.start_soon(read_story, engine, seed, arguments.tokens)
             tasks.cancel_scope.cancel()
 
-        after, wall = engine.statistics(), time.perf_counter() - started
+        after, wall_seconds = engine.statistics(), time.perf_counter() - start
 
-    core = after.decode_seconds - before.decode_seconds
+    core_seconds = after.decode_seconds - before.decode_seconds
     tokens = after.decode_tokens - before.decode_tokens
-    return tokens / (wall if arguments.clock == "wall" else core)
+    return tokens / (wall_seconds if arguments.clock == "wall" else core_seconds)
 
 
 def main() -> None:
@@ -74,13 +74,13 @@ def main() -> None:
     parser.add_argument("--clock", choices=("core", "wall"), default="core")
     arguments = parser.parse_args()
 
-    def contestant(*, busy: bool) -> float:
+    def run(*, busy: bool) -> float:
         return anyio.run(partial(measure, arguments, busy=busy))
 
     samples = run_interleaved(
         {
-            "busy 3 ms at a time": partial(contestant, busy=True),
-            "idle": partial(contestant, busy=False),
+            "busy 3 ms at a time": partial(run, busy=True),
+            "idle": partial(run, busy=False),
         },
         arguments.rounds,
     )

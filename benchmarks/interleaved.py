@@ -1,4 +1,4 @@
-"""Measure several things in turns, so that a change of the machine's speed hits all of them."""
+"""Interleaved measurements, so that a change of the machine's speed affects all variants."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement of one contestant."""
+    """One measurement of one variant."""
 
     value: float  #: In the unit of the benchmark.
-    load: float  #: The load average over one minute, when it began.
+    load: float  #: The one-minute load average before the measurement.
 
 
 def run_interleaved(
-    contestants: Mapping[str, Callable[[], float]], rounds: int
+    variants: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[Sample]]:
-    """Let each contestant measure itself once per round, in the order given."""
-    samples: dict[str, list[Sample]] = {name: [] for name in contestants}
+    """Call each variant once per round, in the given order, and return the samples by name."""
+    samples: dict[str, list[Sample]] = {name: [] for name in variants}
     for number in range(rounds):
-        for name, measure in contestants.items():
+        for name, measure in variants.items():
             load = os.getloadavg()[0]
             samples[name].append(Sample(measure(), round(load, 2)))
             print(
@@ -40,16 +40,15 @@ def run_interleaved(
 
 
 def report(title: str, unit: str, samples: Mapping[str, list[Sample]], **facts: object) -> None:
-    """Print a table with the ratio to the last contestant, and the same as one line of JSON."""
+    """Print a table with the ratios to the last variant, and the same as one line of JSON."""
     medians = {name: statistics.median(s.value for s in row) for name, row in samples.items()}
     reference = list(medians)[-1]
-    print(f"{title}\n\n| | {unit} (median) | least | most | ratio |\n|---|---|---|---|---|")
+    print(f"{title}\n\n| | {unit} (median) | min | max | ratio |\n|---|---|---|---|---|")
     for name, row in samples.items():
-        rates = [sample.value for sample in row]
+        values = [sample.value for sample in row]
         ratio = medians[name] / medians[reference]
-        print(
-            f"| {name} | {medians[name]:.2f} | {min(rates):.2f} | {max(rates):.2f} | {ratio:.3f} |"
-        )
+        extremes = f"{min(values):.2f} | {max(values):.2f}"
+        print(f"| {name} | {medians[name]:.2f} | {extremes} | {ratio:.3f} |")
 
     record = {
         "title": title,
@@ -64,7 +63,7 @@ def report(title: str, unit: str, samples: Mapping[str, list[Sample]], **facts: 
 
 
 def processor() -> str:
-    """The processor's name, and how many there are."""
+    """Return the name and the number of the processors."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

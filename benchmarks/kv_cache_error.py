@@ -1,10 +1,11 @@
-"""What a KV cache of fewer bits costs: logits beside those of a cache in float32.
+"""Error of a KV cache with fewer bits: logits compared with those of a float32 cache.
 
     python -m benchmarks.kv_cache_error --model MODEL
 
-The model reads a prompt of random tokens, which ends as many times as `--positions` says. All else
-is computed alike, so what differs is due to what the cache keeps. The relative error of a position
-is the length of the difference of both logits over the length of those with float32.
+The model reads a prompt of random tokens in `--positions` chunks, and the logits after each chunk
+are compared. Everything else is computed alike, so a difference is due to the cache alone. The
+relative error of a position is the L2 norm of the difference of both logits, divided by the L2 norm
+of those with float32.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from aiomlc.runtime.loading.open_decoder import open_native
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_CACHES: tuple[KVCacheType, ...] = ("float16", "int8")
+_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float16", "int8")
 
 
 def logits_with(kv_cache_dtype: KVCacheType, arguments: argparse.Namespace) -> NDArray[np.float32]:
-    """Logits at the ends of equal pieces of one prompt, `[positions, vocabulary]`."""
+    """Return the logits after each of equal chunks of one prompt, `[positions, vocabulary]`."""
     config = EngineConfig(
         quantization=arguments.quantization,
         kv_cache_dtype=kv_cache_dtype,
@@ -43,27 +44,27 @@ def logits_with(kv_cache_dtype: KVCacheType, arguments: argparse.Namespace) -> N
     size = arguments.tokens // arguments.positions
     model = opened.native
     model.add_sequence(0)
-    pieces = (prompt[begin : begin + size] for begin in range(0, size * arguments.positions, size))
-    return np.concatenate([model.forward([(0, piece)]) for piece in pieces])
+    chunks = (prompt[start : start + size] for start in range(0, size * arguments.positions, size))
+    return np.concatenate([model.forward([(0, chunk)]) for chunk in chunks])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", type=Path, help="a directory; the bundled model if absent")
+    parser.add_argument("--model", type=Path, help="model directory (default: the bundled model)")
     parser.add_argument("--quantization")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--positions", type=int, default=128)
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
 
-    exact = logits_with("float32", arguments).astype(np.float64)
-    lengths = np.linalg.norm(exact, axis=1)
-    print(f"{arguments.tokens} tokens, {len(exact)} positions\n")
-    print("| cache | median relative error | worst | same greatest logit |\n|---|---|---|---|")
-    for cache in _CACHES:
+    reference = logits_with("float32", arguments).astype(np.float64)
+    norms = np.linalg.norm(reference, axis=1)
+    print(f"{arguments.tokens} tokens, {len(reference)} positions\n")
+    print("| cache | median relative error | max | same argmax |\n|---|---|---|---|")
+    for cache in _CACHE_DTYPES:
         logits = logits_with(cache, arguments)
-        errors = np.linalg.norm(logits - exact, axis=1) / lengths
-        agreement = np.mean(logits.argmax(1) == exact.argmax(1))
+        errors = np.linalg.norm(logits - reference, axis=1) / norms
+        agreement = np.mean(logits.argmax(1) == reference.argmax(1))
         print(f"| {cache} | {np.median(errors):.3%} | {errors.max():.3%} | {agreement:.1%} |")
 
 

@@ -1,8 +1,8 @@
-"""`perf record` on this process, and what its samples say of where the time went."""
+"""`perf record` on this process, and a classification of its samples by kind of work."""
 
 from __future__ import annotations
 
-__all__ = ("KERNELS", "Recorder", "Sample", "kind_of", "read_samples", "step_thread")
+__all__ = ("KERNELS", "UNKNOWN", "Recorder", "Sample", "kind_of", "parse_samples", "step_thread")
 
 import contextlib
 import os
@@ -18,17 +18,22 @@ from pathlib import Path
 from typing import final
 
 _SAMPLES_PER_SECOND = 1999
-_SECONDS_TO_END = 60
+_EXIT_TIMEOUT_SECONDS = 60
 _SAMPLE = re.compile(r"\s*(\d+)\s+(\d+)\s+[0-9a-f]+ (.+) \((.+)\)$")
 
 LINEAR, ATTENTION, OTHER_KERNELS = "linear layers", "attention", "other kernels"
-POOL, MACHINE, UNKNOWN = "waiting in the pool", "TVM's machine and KV cache", "without a symbol"
+POOL, VIRTUAL_MACHINE, UNKNOWN = (
+    "waiting in the thread pool",
+    "TVM's virtual machine and KV cache",
+    "without a symbol",
+)
 KERNELS = (LINEAR, ATTENTION, OTHER_KERNELS, POOL)
 
-# By the name of a function in our library, the first that fits. One that fits none plans the step.
-_KINDS = (
+# Kinds of the functions in libaiomlc: the first matching pattern counts. A function without a match
+# belongs to the planning of the step.
+_FUNCTION_KINDS = (
     (POOL, r"^aiomlc::ThreadPool::|aiomlc::ThreadPool::ThreadPool\("),
-    ("calls of kernels", r"LayerAttention::(?!PageNewTokens)|Call[A-Z]\w+\(|TensorArguments"),
+    ("kernel calls", r"LayerAttention::(?!PageNewTokens)|Call[A-Z]\w+\(|TensorArguments"),
     (ATTENTION, r"Attention|Attend|KvPages|PageNewTokens|(To|From)Pages|Copy(Page|Slots)"),
     (LINEAR, r"Linear|Quantiz|Q4|Q8|Dense|FloatPanels|RunBlocks|Embed|Widen|Amx|Dot"),
     (OTHER_KERNELS, r"Rows<|Norm|Rota|Silu|Gelu|For(Parts|Ranges)|aiomlc::Add\(|GatherRows"),
@@ -36,9 +41,9 @@ _KINDS = (
     ("text and records", r"Detokenizer|StopMatcher|Outbox|Record|FlushText|WakeFd|Drain"),
     (UNKNOWN, r"^\[unknown\]$"),
 )
-# By the name of another library.
-_ELSEWHERE = (
-    (MACHINE, r"^libtvm"),
+# Kinds of the other libraries, by file name.
+_LIBRARY_KINDS = (
+    (VIRTUAL_MACHINE, r"^libtvm"),
     ("operating system", r"^\["),
     ("C and C++ libraries", r"^(libc|libm|libstdc\+\+|libgcc_s|libpthread|ld-linux)\b"),
 )
@@ -46,105 +51,117 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A moment when a thread ran."""
+    """A stack sample of a running thread."""
 
     thread: int
-    nanoseconds: int  #: Of the processor's time, that it stands for.
+    nanoseconds: int  #: The CPU time that the sample represents.
     function: str
-    library: str  #: The file's name; in brackets for the operating system.
+    library: str  #: File name; in brackets for the operating system.
 
 
 def kind_of(sample: Sample) -> str:
-    """What the thread was doing."""
+    """Return the kind of work that the thread was doing."""
     if sample.library.startswith("libaiomlc"):
-        # Every kernel has the pool among its arguments, which says nothing.
+        # Every kernel takes the pool as an argument, so its name does not identify a kind.
         function = sample.function.replace("aiomlc::ThreadPool&", "")
-        return next(
-            (kind for kind, form in _KINDS if re.search(form, function)), "planning the step"
-        )
+        kinds = (kind for kind, pattern in _FUNCTION_KINDS if re.search(pattern, function))
+        return next(kinds, "planning the step")
 
-    return next((kind for kind, form in _ELSEWHERE if re.search(form, sample.library)), "Python")
+    kinds = (kind for kind, pattern in _LIBRARY_KINDS if re.search(pattern, sample.library))
+    return next(kinds, "Python")
 
 
 def step_thread(samples: Iterable[Sample]) -> int:
-    """The thread that steps the engine: the one that is in TVM's machine.
+    """Return the thread that steps the engine: the one that runs TVM's virtual machine most.
 
     Raises:
-        RuntimeError: none is.
+        RuntimeError: If no sample is in TVM's virtual machine.
     """
     times: dict[int, int] = defaultdict(int)
     for sample in samples:
-        if kind_of(sample) == MACHINE:
+        if kind_of(sample) == VIRTUAL_MACHINE:
             times[sample.thread] += sample.nanoseconds
     if not times:
-        raise RuntimeError("no sample is of TVM's machine: measure longer")
+        raise RuntimeError("no sample is in TVM's virtual machine: measure longer")
 
     return max(times, key=lambda thread: times[thread])
 
 
-def read_samples(lines: Iterable[str]) -> Iterator[Sample]:
-    """Samples as `perf script -F tid,period,ip,sym,dso` prints them."""
+def parse_samples(lines: Iterable[str]) -> Iterator[Sample]:
+    """Yield the samples of the output of `perf script -F tid,period,ip,sym,dso`."""
     for line in lines:
-        if found := _SAMPLE.match(line):
-            thread, period, function, path = found.groups()
+        if match := _SAMPLE.match(line):
+            thread, period, function, path = match.groups()
             name = path if path.startswith("[") else Path(path).name
             yield Sample(int(thread), int(period), function, name)
 
 
 @final
 class Recorder:
-    """Records every thread that this process has now, between each `start` and `pause`."""
+    """Recorder of this process's current threads, between each `start` and `pause`."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises `RuntimeError` where perf is missing, or may not record."""
+    def __init__(self, directory: Path) -> None:
+        """Start `perf record`, paused, with its data file in `directory`.
+
+        Raises:
+            RuntimeError: If perf is missing.
+        """
         perf = shutil.which("perf")
         if perf is None:
             raise RuntimeError("perf is not installed; on Debian it is in linux-perf")
 
         self._perf = perf
-        self._data = folder / "perf.data"
+        self._data = directory / "perf.data"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `finish`.
         control, self._control = os.pipe()
-        self._answers, answers = os.pipe()
+        self._acks, acks = os.pipe()
         options = ("-e", "cpu-clock", "-F", str(_SAMPLES_PER_SECOND), "-p", str(os.getpid()))
         command: list[str | Path] = [perf, "record", *options]
         self._process = subprocess.Popen(
-            [*command, "--delay=-1", f"--control=fd:{control},{answers}", "-o", self._data],
-            pass_fds=(control, answers),
+            [*command, "--delay=-1", f"--control=fd:{control},{acks}", "-o", self._data],
+            pass_fds=(control, acks),
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
         )
         os.close(control)
-        os.close(answers)
+        os.close(acks)
 
     def start(self) -> None:
-        """Returns once it records."""
-        self._tell("enable")
+        """Start recording; return once perf acknowledges it.
+
+        Raises:
+            RuntimeError: If perf exited, for example because it may not record.
+        """
+        self._send("enable")
 
     def pause(self) -> None:
-        """Returns once it records no more."""
-        self._tell("disable")
+        """Pause recording; return once perf acknowledges it.
+
+        Raises:
+            RuntimeError: If perf exited.
+        """
+        self._send("disable")
 
     def finish(self) -> list[Sample]:
-        """Everything that was recorded."""
+        """End perf and return all samples."""
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(_SECONDS_TO_END)
+        self._process.wait(_EXIT_TIMEOUT_SECONDS)
         os.close(self._control)
-        os.close(self._answers)
+        os.close(self._acks)
         self._errors.close()
         fields = ("-F", "tid,period,ip,sym,dso")
-        told = subprocess.run(
+        script = subprocess.run(
             [self._perf, "script", "-i", str(self._data), *fields],
             check=True,
             capture_output=True,
             text=True,
         )
-        return list(read_samples(told.stdout.splitlines()))
+        return list(parse_samples(script.stdout.splitlines()))
 
-    def _tell(self, command: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # Then the answer is missing, too.
+    def _send(self, command: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # The missing acknowledgement reports it.
             os.write(self._control, f"{command}\n".encode())
-        if not os.read(self._answers, 64):
-            self._process.wait(_SECONDS_TO_END)
+        if not os.read(self._acks, 64):
+            self._process.wait(_EXIT_TIMEOUT_SECONDS)
             self._errors.seek(0)
-            raise RuntimeError(f"perf ended:\n{self._errors.read().decode(errors='replace')}")
+            raise RuntimeError(f"perf exited:\n{self._errors.read().decode(errors='replace')}")

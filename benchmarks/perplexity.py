@@ -1,11 +1,11 @@
-"""What the kernels' arithmetic costs in accuracy: perplexity beside the same weights in float32.
+"""Perplexity of the kernels' arithmetic, compared with the same weights in float32.
 
-    python -m benchmarks.perplexity --hugging-face FOLDER
+    python -m benchmarks.perplexity --hugging-face DIRECTORY
 
 The bundled model scores held-out dialogues through the engine (activations in 8 bits, keys and
-values in float16), once per instruction set, and with keys and values in 8 bits; transformers
-scores the same tokens in float32 with the same rounded weights, which
-`python -m training export --hugging-face FOLDER` writes. With `--engine-only` it is not asked.
+values in float16), once per instruction set, and with keys and values in 8 bits. transformers
+scores the same tokens in float32 with the same quantized weights, which
+`python -m training export --hugging-face DIRECTORY` writes; `--engine-only` leaves it out.
 """
 
 from __future__ import annotations
@@ -31,28 +31,30 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 _HELD_OUT = Path(__file__).parent.parent / "training" / "heldout" / "heldout.jsonl.gz"
 _TIERS = ("avx512", "avxvnni", "avx2", "portable")
-_CACHES: tuple[KVCacheType, ...] = ("float16", "int8")
+_CACHE_DTYPES: tuple[KVCacheType, ...] = ("float16", "int8")
 
 
-async def scored_by_engine(prompts: list[list[int]], kv_cache_dtype: KVCacheType) -> float:
-    """The mean log-probability of every token but the first of each."""
+async def mean_logprob_of_engine(prompts: list[list[int]], kv_cache_dtype: KVCacheType) -> float:
+    """Return the mean logprob of all prompt tokens except the first of each prompt."""
     logprobs: list[float] = []
     config = EngineConfig(kv_cache_dtype=kv_cache_dtype)
     async with AsyncMLCEngine(engine_config=config) as engine:
         for prompt in prompts:
-            answer = await engine.completions.create(prompt=prompt, prompt_logprobs=0, max_tokens=1)
-            scored = answer.choices[0].prompt_logprobs or []
-            logprobs += [entry.logprob for entry in scored if entry is not None]
+            completion = await engine.completions.create(
+                prompt=prompt, prompt_logprobs=0, max_tokens=1
+            )
+            entries = completion.choices[0].prompt_logprobs or []
+            logprobs += [entry.logprob for entry in entries if entry is not None]
 
     return sum(logprobs) / len(logprobs)
 
 
-def scored_in_float32(prompts: list[list[int]], folder: Path) -> float:
-    """The same by transformers."""
+def mean_logprob_in_float32(prompts: list[list[int]], directory: Path) -> float:
+    """Return the same mean as computed by transformers in float32."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     total, count = 0.0, 0
     with torch.no_grad():
         for prompt in prompts:
@@ -65,9 +67,9 @@ def scored_in_float32(prompts: list[list[int]], folder: Path) -> float:
 
 
 def held_out_prompts(num_dialogues: int) -> list[list[int]]:
-    """The tokens of held-out dialogues, the right answer at their end."""
+    """Return the tokens of held-out dialogues, each ending with an accepted answer."""
     template = ChatTemplate.load(BUNDLED)
-    assert template is not None, "the bundled model has one"
+    assert template is not None, "the bundled model has a chat template"
     tokenizer = Tokenizer.from_file(BUNDLED / "tokenizer.json")
     lines = gzip.decompress(_HELD_OUT.read_bytes()).decode("utf-8").splitlines()
     cases = [case for case in map(json.loads, lines) if case.get("accept")]
@@ -82,9 +84,9 @@ def held_out_prompts(num_dialogues: int) -> list[list[int]]:
     return [tokenizer.encode(dialogue) for dialogue in dialogues]
 
 
-def told_by_engine(tokens: Path, tier: str, kv_cache_dtype: KVCacheType) -> float:
-    """What `scored_by_engine` says in a process of its own, on one instruction set."""
-    told = subprocess.run(
+def mean_logprob_in_subprocess(tokens: Path, tier: str, kv_cache_dtype: KVCacheType) -> float:
+    """Return `mean_logprob_of_engine` with the instruction set `tier`, from a subprocess."""
+    process = subprocess.run(
         [
             *(sys.executable, "-m", "benchmarks.perplexity"),
             *("--score-only", str(tokens), "--kv-cache-dtype", kv_cache_dtype),
@@ -94,7 +96,7 @@ def told_by_engine(tokens: Path, tier: str, kv_cache_dtype: KVCacheType) -> floa
         text=True,
         check=True,
     )
-    return float(told.stdout.split()[-1])
+    return float(process.stdout.split()[-1])
 
 
 def main() -> None:
@@ -108,25 +110,25 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.score_only is not None:
         prompts = json.loads(arguments.score_only.read_text("utf-8"))
-        print(anyio.run(scored_by_engine, prompts, arguments.kv_cache_dtype))
+        print(anyio.run(mean_logprob_of_engine, prompts, arguments.kv_cache_dtype))
         return
 
     if arguments.hugging_face is None and not arguments.engine_only:
-        parser.error("--hugging-face or --engine-only is required")
+        parser.error("one of --hugging-face and --engine-only is required")
 
     prompts = held_out_prompts(arguments.dialogues)
     reference: float | None = None
     print(f"{sum(map(len, prompts))} tokens\n\n| | perplexity | ratio |\n|---|---|---|")
     if not arguments.engine_only:
-        reference = math.exp(-scored_in_float32(prompts, arguments.hugging_face))
+        reference = math.exp(-mean_logprob_in_float32(prompts, arguments.hugging_face))
         print(f"| float32 | {reference:.4f} | |")
-    with tempfile.TemporaryDirectory() as folder:
-        tokens = Path(folder) / "tokens.json"
+    with tempfile.TemporaryDirectory() as directory:
+        tokens = Path(directory) / "tokens.json"
         tokens.write_text(json.dumps(prompts), "utf-8")
-        for tier, cache in itertools.product(arguments.tiers, _CACHES):
-            perplexity = math.exp(-told_by_engine(tokens, tier, cache))
+        for tier, cache_dtype in itertools.product(arguments.tiers, _CACHE_DTYPES):
+            perplexity = math.exp(-mean_logprob_in_subprocess(tokens, tier, cache_dtype))
             reference = reference or perplexity
-            print(f"| {tier}, {cache} | {perplexity:.4f} | {perplexity / reference:.5f} |")
+            print(f"| {tier}, {cache_dtype} | {perplexity:.4f} | {perplexity / reference:.5f} |")
 
 
 if __name__ == "__main__":

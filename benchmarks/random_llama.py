@@ -1,6 +1,6 @@
-"""A Llama, or a mixture of experts, with random weights, as a Hugging Face directory and as GGUF.
+"""A Llama or a mixture of experts with random weights, as Hugging Face directory and as GGUF.
 
-Speed does not depend on what the weights are; so nothing has to be downloaded.
+Speed does not depend on the values of the weights, so no download is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides how much there is to compute; heads are 64 wide."""
+    """Dimensions of a model; heads have 64 dimensions."""
 
     hidden: int
     intermediate: int
@@ -33,18 +33,19 @@ class Shape:
     heads: int
     kv_heads: int
     vocabulary: int
-    experts: int = 0  #: In each layer; `intermediate` is then that of each. 0 is a Llama.
-    active: int = 0  #: Experts of a token.
+    experts: int = 0  #: Per layer, each with the size `intermediate`; 0 for a Llama.
+    active: int = 0  #: Experts per token.
 
 
-LLAMA_1B = Shape(2048, 8192, 16, 32, 8, 32_000)  # Llama 3.2 1B's, but for the vocabulary.
-MIXTURE = Shape(1024, 512, 16, 16, 4, 32_000, 64, 8)  # As Qwen 3's, of 1.7 B parameters.
-TINY = Shape(256, 512, 2, 4, 2, 2_048)  # To try a benchmark itself.
+LLAMA_1B = Shape(2048, 8192, 16, 32, 8, 32_000)  # Llama 3.2 1B, with a smaller vocabulary.
+MIXTURE = Shape(1024, 512, 16, 16, 4, 32_000, 64, 8)  # Like Qwen 3 MoE, with 1.7 B parameters.
+TINY = Shape(256, 512, 2, 4, 2, 2_048)  # To try out a benchmark.
 
 
-def make_model(folder: Path, shape: Shape = LLAMA_1B) -> None:
-    """Write the model in bfloat16; needs the extra `train`. Done once."""
-    if (folder / "model.safetensors").is_file() and (folder / "tokenizer_config.json").is_file():
+def make_model(directory: Path, shape: Shape = LLAMA_1B) -> None:
+    """Write the model in bfloat16 unless it exists; needs the extra `train`."""
+    files = ("model.safetensors", "tokenizer_config.json")
+    if all((directory / file).is_file() for file in files):
         return
 
     try:
@@ -52,14 +53,14 @@ def make_model(folder: Path, shape: Shape = LLAMA_1B) -> None:
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise SystemExit(
-            f"{folder} has no model, and {error.name} is missing to make one: "
+            f"{directory} contains no model, and {error.name} is missing to make one: "
             "pip install 'aiomlc[train]'"
         ) from error
 
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(_config(shape), dtype=torch.bfloat16)
-    network.save_pretrained(folder)
-    _make_tokenizer(folder, shape.vocabulary)
+    network.save_pretrained(directory)
+    _make_tokenizer(directory, shape.vocabulary)
 
 
 def _config(shape: Shape) -> Any:  # noqa: ANN401 - transformers is untyped.
@@ -77,7 +78,7 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401 - transformers is untyped.
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
         "bos_token_id": 1,
-        "eos_token_id": None,  # Every answer is as long as it was asked to be.
+        "eos_token_id": None,  # Completions always have the requested length.
         "dtype": "bfloat16",
     }
     if not shape.experts:
@@ -93,29 +94,29 @@ def _config(shape: Shape) -> Any:  # noqa: ANN401 - transformers is untyped.
 
 
 def make_gguf(model: Path, source: Path, binaries: Path, kind: str) -> Path:
-    """Convert with llama.cpp's own tools. Done once."""
-    wide, small = (
-        model.parent / f"{model.name}-bf16.gguf",
-        model.parent / f"{model.name}-{kind}.gguf",
-    )
-    if small.is_file():
-        return small
+    """Convert the model with llama.cpp's tools unless the result exists, and return its path."""
+    unquantized = model.parent / f"{model.name}-bf16.gguf"
+    quantized = model.parent / f"{model.name}-{kind}.gguf"
+    if quantized.is_file():
+        return quantized
 
-    # The converter knows tokenizers by a hash; ours is new, and splits text as GPT-2's does.
+    # The converter identifies pre-tokenizers by a hash. This tokenizer has an unknown hash, and
+    # pre-tokenizes like GPT-2.
     script = (
         f"import runpy, sys; sys.path.insert(0, {str(source)!r}); import conversion.base as base\n"
         "base.TextModel.get_vocab_base_pre = lambda *_: 'gpt-2'\n"
-        f"sys.argv = ['convert', {str(model)!r}, '--outtype', 'bf16', '--outfile', {str(wide)!r}]\n"
+        f"sys.argv = ['convert', {str(model)!r}, '--outtype', 'bf16']\n"
+        f"sys.argv += ['--outfile', {str(unquantized)!r}]\n"
         f"runpy.run_path({str(source / 'convert_hf_to_gguf.py')!r}, run_name='__main__')\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, stdout=sys.stderr)
-    quantize: list[str | Path] = [binaries / "llama-quantize", wide, small, kind.upper()]
+    quantize: list[str | Path] = [binaries / "llama-quantize", unquantized, quantized, kind.upper()]
     subprocess.run(quantize, check=True, stdout=sys.stderr)
-    wide.unlink()
-    return small
+    unquantized.unlink()
+    return quantized
 
 
-def _make_tokenizer(folder: Path, vocabulary: int) -> None:
+def _make_tokenizer(directory: Path, vocabulary: int) -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -127,10 +128,10 @@ def _make_tokenizer(folder: Path, vocabulary: int) -> None:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(), trainer)
+    tokenizer.train_from_iterator(_training_texts(), trainer)
     missing = vocabulary - tokenizer.get_vocab_size()
     tokenizer.add_tokens([AddedToken(f"<|spare {i}|>", normalized=False) for i in range(missing)])
-    tokenizer.save(str(folder / "tokenizer.json"))
+    tokenizer.save(str(directory / "tokenizer.json"))
 
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -138,10 +139,10 @@ def _make_tokenizer(folder: Path, vocabulary: int) -> None:
         "bos_token": "<s>",
         "unk_token": "<unk>",
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
-def _texts() -> Iterator[str]:
-    """Text that every Python has: its own standard library."""
+def _training_texts() -> Iterator[str]:
+    """Yield the sources of the standard library, a text that every Python has."""
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*/*.py")):
         yield path.read_text(encoding="utf-8", errors="replace")

@@ -1,12 +1,12 @@
-"""Many clients that behave badly, against an engine with room for few.
+"""Soak test: many badly behaved clients of an engine with capacity for few.
 
     python -m benchmarks.soak --seconds 60
 
-Now and then a row of logits is NaN, some grammars cannot continue, a model that guesses fails, and
-the engine is drained, reset, unloaded and reloaded. Every request must end in a defined way: with
-an answer, by its client's own leaving, or with an error of ours. Afterwards no request may be left,
-every page must be free and the memory must be what it was. Ends with the exit status 1 if it is not
-so, and prints the outcomes.
+From time to time a row of logits is NaN, a grammar cannot continue, the draft model fails, and the
+engine is drained, reset, unloaded and reloaded. Every request must end in a defined way: with a
+completion, because its client left, or with an `AiomlcError`. Afterwards no request may be left,
+every page must be free and memory must not have grown. Prints the outcomes; the exit status is 1 if
+a condition is violated.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from aiomlc.testing import Faults, faulty_loader
 from benchmarks.soak_clients import Outcomes, run_client
 
 _Mode = Literal["disable", "prompt_lookup", "small_draft"]
-_MANY = 100_000  # More often the engine is not reloaded.
+_MAX_LOADS = 100_000  # An upper bound of how often the engine is loaded.
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asked for."""
+    """The command line options."""
 
     seconds: float
     clients: int
@@ -49,7 +49,7 @@ class Settings:
 
 
 def engine_config(mode: _Mode) -> EngineConfig:
-    """Pages for eight long answers, rows for twelve, a queue for forty."""
+    """Return a config with pages for 8 long completions, 12 rows and a queue of 40."""
     return EngineConfig(
         max_num_sequence=12,
         max_total_sequence_length=8 * 320,
@@ -57,80 +57,82 @@ def engine_config(mode: _Mode) -> EngineConfig:
         max_queue_size=40,
         max_unread_tokens=32,
         speculative_mode=mode,
-        # A fixed length: adaptive drafts are for fewer rows.
+        # Fixed, because adaptive drafting is meant for fewer rows.
         spec_draft_length=0 if mode == "disable" else 2,
     )
 
 
 async def soak(settings: Settings) -> list[str]:
-    """Run the clients; returns what was not as it has to be."""
+    """Run the clients and return the violated conditions."""
     seconds, clients, seed = settings.seconds, settings.clients, settings.seed
     outcomes = Outcomes()
     draft = Faults(nan_every=settings.nan_every, fail_at_step=settings.draft_fails_at)
-    loader = faulty_loader(*[Faults(nan_every=settings.nan_every, draft=draft)] * _MANY)
+    loader = faulty_loader(*[Faults(nan_every=settings.nan_every, draft=draft)] * _MAX_LOADS)
     async with AsyncMLCEngine(engine_config=engine_config(settings.mode), loader=loader) as engine:
-        # What is made once and kept, such as compiled grammars, is there before it is measured.
+        # Warm up, so that caches such as those of compiled grammars are filled before measuring.
         await _run(engine, clients, seed, min(5.0, seconds), Outcomes())
         before = _resident_mb()
         await _run(engine, clients, seed + clients, seconds, outcomes)
-        left = await _wait_until_idle(engine)
+        final = await _wait_until_idle(engine)
         after = _resident_mb()
 
-    for outcome, count in sorted((outcomes.counts + outcomes.doings).items()):
+    for outcome, count in sorted((outcomes.counts + outcomes.operations).items()):
         print(f"{count:8d}  {outcome}")
 
     total = sum(outcomes.counts.values())
-    print(f"{total:8d}  requests, {outcomes.tokens} tokens told, {seconds:.0f} s")
+    print(f"{total:8d}  requests, {outcomes.tokens} tokens read, {seconds:.0f} s")
     print(f"resident memory {before:.0f} MB before, {after:.0f} MB after")
     violations = []
-    if (left.num_running, left.num_waiting, left.num_paused) != (0, 0, 0):
-        violations.append(f"sequences are left: {left}")
+    if (final.num_running, final.num_waiting, final.num_paused) != (0, 0, 0):
+        violations.append(f"sequences are left: {final}")
 
-    if left.num_pinned:
-        violations.append(f"{left.num_pinned} prefixes are pinned")
+    if final.num_pinned:
+        violations.append(f"{final.num_pinned} prefixes are still pinned")
 
-    if left.free_pages != left.total_pages:
-        violations.append(f"{left.free_pages} of {left.total_pages} pages are free")
+    if final.free_pages != final.total_pages:
+        violations.append(f"only {final.free_pages} of {final.total_pages} pages are free")
 
     if after > before + settings.allowed_growth_mb:
-        violations.append("the memory grew")
+        violations.append(f"memory grew by {after - before:.0f} MB")
 
     return violations
 
 
-async def _operate(engine: AsyncMLCEngine, seed: int, until: float, doings: Counter[str]) -> None:
-    """Now and then do to the engine what its owner may do at any moment."""
+async def _operate(
+    engine: AsyncMLCEngine, seed: int, deadline: float, operations: Counter[str]
+) -> None:
+    """Drain, reset, unload or reload the engine from time to time, until `deadline`."""
     random = Random(seed)
     await sleep(0.5)
-    doing = "reload"  # First, so that there was one before memory is measured.
-    while anyio.current_time() < until:
-        doings[doing] += 1
-        if doing == "drain":
+    operation = "reload"  # First, so that the warm-up includes one.
+    while anyio.current_time() < deadline:
+        operations[operation] += 1
+        if operation == "drain":
             await engine.drain(random.choice((0.0, 0.1, 0.5)))
             engine.resume()
-        elif doing == "reset":
+        elif operation == "reset":
             engine.reset()
         else:
-            if doing == "unload":
+            if operation == "unload":
                 await engine.unload()
                 await sleep(random.random() * 0.1)
 
             await engine.reload()
 
         await sleep(random.uniform(0.5, 6.0))
-        doing = random.choice(("drain", "reset", "reload", "unload"))
+        operation = random.choice(("drain", "reset", "reload", "unload"))
 
 
 async def _run(
     engine: AsyncMLCEngine, clients: int, seed: int, seconds: float, outcomes: Outcomes
 ) -> None:
-    # Who hangs is cancelled, which is an error: an answer takes a second at most.
+    # A client that hangs is an error: a request takes at most about a second.
     with fail_after(seconds + 30):
-        until = anyio.current_time() + seconds
+        deadline = anyio.current_time() + seconds
         async with create_task_group() as tasks:
-            tasks.start_soon(_operate, engine, seed, until, outcomes.doings)
+            tasks.start_soon(_operate, engine, seed, deadline, outcomes.operations)
             for number in range(clients):
-                tasks.start_soon(run_client, engine, seed + number, until, outcomes)
+                tasks.start_soon(run_client, engine, seed + number, deadline, outcomes)
 
 
 async def _wait_until_idle(engine: AsyncMLCEngine) -> CoreStatistics:
@@ -146,7 +148,7 @@ async def _wait_until_idle(engine: AsyncMLCEngine) -> CoreStatistics:
 
 
 def _resident_mb() -> float:
-    """What is in use: freed memory that allocators keep for so many threads is given back."""
+    """Return the resident memory, after the allocators have returned freed memory."""
     gc.collect()
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
@@ -162,15 +164,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
     parser.add_argument("--mode", choices=get_args(_Mode), default="disable")
-    parser.add_argument("--nan-every", type=int, default=500, help="steps; the row of one is NaN")
-    parser.add_argument(
-        "--draft-fails-at", type=int, default=1000, help="step of the model that guesses"
-    )
+    parser.add_argument("--nan-every", type=int, default=500, help="steps between rows of NaN")
+    parser.add_argument("--draft-fails-at", type=int, default=1000, help="step of the draft model")
     parser.add_argument(
         "--allowed-growth-mb",
         type=float,
         default=64,
-        help="of resident memory, for what allocators and caches keep",
+        help="of resident memory, for allocators and caches",
     )
     settings = Settings(**vars(parser.parse_args()))
     print(f"seed {settings.seed}")

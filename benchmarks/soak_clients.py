@@ -1,4 +1,4 @@
-"""The clients of the soak: what they ask for, and how they behave."""
+"""Clients of the soak test: their requests and their behavior."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FORMATS: tuple[dict[str, Any] | None, ...] = (
     {"type": "grammar", "syntax": "regex", "definition": "(yes|no)( (yes|no)){2,40}"},
 )
 _RULES = "You are a storyteller. The fox and the crow met by the river, and both were hungry. " * 4
-_BAD: tuple[dict[str, Any], ...] = (
+_INVALID_FIELDS: tuple[dict[str, Any], ...] = (
     {"temperature": -1},
     {"messages": []},
     {"messages": [{"role": "user", "content": "word " * 5000}]},
@@ -49,23 +49,23 @@ _BAD: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class Outcomes:
-    """How requests ended."""
+    """Counts of how requests ended."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    doings: Counter[str] = field(default_factory=Counter)  #: What was done to the engine.
+    operations: Counter[str] = field(default_factory=Counter)  #: On the engine, such as a reset.
     tokens: int = 0
 
 
-async def whole(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Wait for the answer."""
-    answer = await engine.chat.completions.create(**_options(random))
-    assert answer.usage is not None
-    outcomes.tokens += answer.usage.completion_tokens
-    return f"answer, {answer.choices[0].finish_reason}"
+async def complete(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Wait for the complete response."""
+    completion = await engine.chat.completions.create(**_options(random))
+    assert completion.usage is not None
+    outcomes.tokens += completion.usage.completion_tokens
+    return f"completion, {completion.choices[0].finish_reason}"
 
 
-async def read_at_leisure(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Read slowly, so that the answer pauses."""
+async def read_slowly(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Read slowly, so that the sequence is paused."""
     stream = await engine.chat.completions.create(**_options(random), stream=True)
     async for _ in stream:
         outcomes.tokens += 1
@@ -75,7 +75,7 @@ async def read_at_leisure(engine: AsyncMLCEngine, random: Random, outcomes: Outc
 
 
 async def leave_early(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Read a little, or nothing, and go."""
+    """Read at most five chunks, then close the stream."""
     async with await engine.chat.completions.create(**_options(random), stream=True) as stream:
         for _ in range(random.randrange(6)):
             outcomes.tokens += 1
@@ -85,49 +85,49 @@ async def leave_early(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes
 
 
 async def never_read(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Hold a stream for a while, perhaps until it pauses, and drop it."""
+    """Hold an unread stream for a while, possibly until it is paused, and close it."""
     async with unread(engine, **_options(random)):
         await sleep(random.random() * random.choice((0.2, 2.0)))
 
     return "stream, never read"
 
 
-async def cancelled(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Be cancelled at any moment."""
+async def cancel(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Cancel the request at a random time."""
     with move_on_after(random.random() * 0.05) as scope:
         await engine.chat.completions.create(**_options(random))
 
-    return "cancelled" if scope.cancelled_caught else "answer, before it was cancelled"
+    return "cancelled" if scope.cancelled_caught else "completion, before it was cancelled"
 
 
-async def aborted(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Be ended by somebody else."""
+async def abort(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Abort the request from another task at a random time."""
     request_id = f"{random.getrandbits(64)}"
     async with create_task_group() as tasks:
-        tasks.start_soon(_abort_soon, engine, request_id, random.random() * 0.02)
+        tasks.start_soon(_abort_after, engine, request_id, random.random() * 0.02)
         await engine.chat.completions.create(**_options(random), request_id=request_id)
 
-    return "answer, before it was aborted"
+    return "completion, before it was aborted"
 
 
-async def bad(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Ask for what cannot be."""
-    await engine.chat.completions.create(**{**_options(random), **random.choice(_BAD)})
-    raise AssertionError("a bad request was answered")
+async def send_invalid(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Send an invalid request."""
+    await engine.chat.completions.create(**{**_options(random), **random.choice(_INVALID_FIELDS)})
+    raise AssertionError("an invalid request was served")
 
 
-async def dead_end(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Ask for what begins well and cannot continue."""
+async def use_dead_end_grammar(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Use a grammar that at some point allows no further token."""
     options = _options(random) | {"response_format": DEAD_END, "ignore_eos": False}
-    answer = await engine.chat.completions.create(**options)
-    if any(choice.finish_reason == "stop" for choice in answer.choices):
-        raise AssertionError("an answer came to an end that cannot be reached")
+    completion = await engine.chat.completions.create(**options)
+    if any(choice.finish_reason == "stop" for choice in completion.choices):
+        raise AssertionError("a completion stopped although its grammar has no end")
 
-    return "answer, cut before the dead end"
+    return "completion, cut before the dead end"
 
 
-async def pinned(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Keep a beginning, ask some things that begin so, and let it go, or forget to for a while."""
+async def pin_prefix(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Pin a prefix, send up to three requests that start with it, wait, and unpin it."""
     rules = {"role": "system", "content": _RULES[: random.choice((80, 200, 300))]}
     with await engine.pin_prefix([rules]):
         for _ in range(random.randrange(4)):
@@ -137,41 +137,41 @@ async def pinned(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> 
 
         await sleep(random.random() * 0.05)
 
-    return "answers, of a pinned beginning"
+    return "completions, with a pinned prefix"
 
 
-async def processed(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
-    """Change the logits, and sometimes fail at it."""
+async def process_logits(engine: AsyncMLCEngine, random: Random, outcomes: Outcomes) -> str:
+    """Use a logits processor, which sometimes raises an exception."""
     calls_left = random.choice((3, 10, 1000, 1000))
 
     def process(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
         nonlocal calls_left
         calls_left -= 1
         if calls_left == 0:
-            raise ValueError("a fault on purpose")
+            raise ValueError("a deliberate fault")
 
         logits[token_ids[-1]] -= 5.0
 
     options = _options(random) | {"logits_processors": [process]}
     options["max_tokens"] = min(40, options["max_tokens"])
     await engine.chat.completions.create(**options)
-    return "answer, of changed logits"
+    return "completion, with a logits processor"
 
 
-_Behaviour = Callable[[AsyncMLCEngine, Random, Outcomes], Awaitable[str]]
-_BEHAVIOURS: tuple[_Behaviour, ...] = (
-    whole,
-    whole,
-    whole,
-    read_at_leisure,
+_Behavior = Callable[[AsyncMLCEngine, Random, Outcomes], Awaitable[str]]
+_BEHAVIORS: tuple[_Behavior, ...] = (
+    complete,
+    complete,
+    complete,
+    read_slowly,
     leave_early,
     never_read,
-    cancelled,
-    aborted,
-    bad,
-    dead_end,
-    pinned,
-    processed,
+    cancel,
+    abort,
+    send_invalid,
+    use_dead_end_grammar,
+    pin_prefix,
+    process_logits,
 )
 
 
@@ -194,15 +194,18 @@ def _options(random: Random) -> dict[str, Any]:
     return options
 
 
-async def _abort_soon(engine: AsyncMLCEngine, request_id: str, seconds: float) -> None:
+async def _abort_after(engine: AsyncMLCEngine, request_id: str, seconds: float) -> None:
     await sleep(seconds)
     await engine.abort(request_id)
 
 
-async def run_client(engine: AsyncMLCEngine, seed: int, until: float, outcomes: Outcomes) -> None:
+async def run_client(
+    engine: AsyncMLCEngine, seed: int, deadline: float, outcomes: Outcomes
+) -> None:
+    """Send requests of random behaviors until `deadline`, and count how they end."""
     random = Random(seed)
-    while anyio.current_time() < until:
-        behave = random.choice(_BEHAVIOURS)
+    while anyio.current_time() < deadline:
+        behave = random.choice(_BEHAVIORS)
         try:
             outcome = await behave(engine, random, outcomes)
         except (EngineOverloadedError, EngineDrainingError, EngineClosedError) as error:
@@ -210,9 +213,8 @@ async def run_client(engine: AsyncMLCEngine, seed: int, until: float, outcomes: 
             await sleep(0.01 * random.random())
         except AiomlcError as error:
             outcome = type(error).__name__
-        except BaseExceptionGroup as group:  # Of `aborted`, whose request had a task beside it.
-            rest = group.split(AiomlcError)[1]
-            if rest is not None:
+        except BaseExceptionGroup as group:  # From the task group of `abort`.
+            if group.split(AiomlcError)[1] is not None:
                 raise
 
             outcome = type(group.exceptions[0]).__name__

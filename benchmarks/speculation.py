@@ -1,12 +1,12 @@
-"""How much faster does the engine decode with guessed tokens?
+"""Decode rate with speculative decoding, compared with plain decoding.
 
     python -m benchmarks.speculation
     python -m benchmarks.speculation --task story
     python -m benchmarks.speculation --mode small_draft --model target/ --draft draft/
 
-`copy` asks for what stands in the prompt, where looking it up should help; `story` asks for what
-does not, where it should cost nothing. The rate is completion tokens over the time of decode steps
-as the core counts it, or with `--clock cpu` over the processor time of the whole process.
+The task `copy` repeats text of the prompt, where prompt lookup should help; `story` generates new
+text, where it should cost nothing. The rate is the number of completion tokens divided by the time
+of the decode steps as the core counts it, or with `--clock cpu` by the CPU time of the process.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TASKS = {
 }
 
 
-async def ask(engine: AsyncMLCEngine, arguments: argparse.Namespace, seed: int) -> None:
-    """One answer of the given number of tokens."""
+async def complete(engine: AsyncMLCEngine, arguments: argparse.Namespace, seed: int) -> None:
+    """Generate one completion of the given number of tokens."""
     await engine.chat.completions.create(
         messages=[{"role": "user", "content": _TASKS[arguments.task]}],
         max_tokens=arguments.tokens,
@@ -40,20 +40,20 @@ async def ask(engine: AsyncMLCEngine, arguments: argparse.Namespace, seed: int) 
 
 
 async def measure(arguments: argparse.Namespace, fields: dict[str, Any]) -> float:
-    """Completion tokens per second."""
+    """Return the completion tokens per second."""
     config = EngineConfig(num_threads=arguments.threads, **fields)
     async with AsyncMLCEngine(arguments.model, engine_config=config) as engine:
-        await ask(engine, arguments, 0)
-        before, cpu = engine.statistics(), time.process_time()
+        await complete(engine, arguments, 0)
+        before, cpu_start = engine.statistics(), time.process_time()
         async with anyio.create_task_group() as tasks:
             for seed in range(arguments.streams):
-                tasks.start_soon(ask, engine, arguments, seed)
+                tasks.start_soon(complete, engine, arguments, seed)
 
-        after, cpu = engine.statistics(), time.process_time() - cpu
+        after, cpu_seconds = engine.statistics(), time.process_time() - cpu_start
 
     tokens = after.completion_tokens - before.completion_tokens
-    core = after.decode_seconds - before.decode_seconds
-    return tokens / (cpu if arguments.clock == "cpu" else core)
+    core_seconds = after.decode_seconds - before.decode_seconds
+    return tokens / (cpu_seconds if arguments.clock == "cpu" else core_seconds)
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--task", choices=tuple(_TASKS), default="copy")
     parser.add_argument("--mode", choices=("prompt_lookup", "small_draft"), default="prompt_lookup")
     parser.add_argument("--model")
-    parser.add_argument("--draft", help="the model directory that guesses, for small_draft")
+    parser.add_argument("--draft", help="directory of the draft model, for small_draft")
     parser.add_argument("--draft-length", type=int, default=0)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--streams", type=int, default=1)
@@ -70,17 +70,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clock", choices=("core", "cpu"), default="core")
     arguments = parser.parse_args()
-    guessing: dict[str, Any] = {
+    speculative: dict[str, Any] = {
         "speculative_mode": arguments.mode,
         "spec_draft_length": arguments.draft_length,
     }
     if arguments.draft is not None:
-        guessing["additional_models"] = (arguments.draft,)
+        speculative["additional_models"] = (arguments.draft,)
 
     samples = run_interleaved(
         {
             name: partial(anyio.run, partial(measure, arguments, fields))
-            for name, fields in ((arguments.mode, guessing), ("plain", {}))
+            for name, fields in ((arguments.mode, speculative), ("plain", {}))
         },
         arguments.rounds,
     )

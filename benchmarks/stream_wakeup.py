@@ -1,10 +1,10 @@
-"""What one delta costs between delivery and a reader who waits for it.
+"""CPU time of one delta between delivery and a reader that waits for it.
 
     python -m benchmarks.stream_wakeup
 
-CPU time per delta of our mailbox, and of an anyio memory object stream that carries the same
-delta. The reader is parked each time, which is how tokens of a single stream arrive. Two
-checkpoints of the sender, which let the reader park, are included.
+The benchmark compares `Mailbox` with an anyio memory object stream that carries the same delta. The
+reader waits each time, as it does for the tokens of a single stream. The time includes two
+checkpoints of the sender, which let the reader start to wait.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _RECORD = Record(1, "word ", (7,), None, None, 3, 4)
 
 
 async def mailbox() -> float:
-    """Seconds of CPU per delta through a mailbox."""
+    """Return the CPU seconds per delta through a mailbox."""
     box = Mailbox()
 
     async def read() -> None:
         for _ in range(_DELTAS):
             await box.take()
 
-    return await _timed(read, lambda: box.put(_RECORD))
+    return await _measure(read, lambda: box.put(_RECORD))
 
 
 async def memory_object_stream() -> float:
-    """Seconds of CPU per delta through a memory object stream with room for one."""
+    """Return the CPU seconds per delta through a memory object stream with a buffer of one."""
     sender, receiver = anyio.create_memory_object_stream[Record](1)
 
     async def read() -> None:
@@ -46,10 +46,12 @@ async def memory_object_stream() -> float:
             await receiver.receive()
 
     with sender, receiver:
-        return await _timed(read, lambda: sender.send_nowait(_RECORD))
+        return await _measure(read, lambda: sender.send_nowait(_RECORD))
 
 
-async def _timed(read: Callable[[], Coroutine[Any, Any, None]], put: Callable[[], object]) -> float:
+async def _measure(
+    read: Callable[[], Coroutine[Any, Any, None]], put: Callable[[], object]
+) -> float:
     start = time.thread_time()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)

@@ -1,1 +1,1 @@
-"""One command that measures aiomlc and its rivals on the same shapes, in turns."""
+"""Benchmark suite that measures aiomlc and its peers on the same model, interleaved."""

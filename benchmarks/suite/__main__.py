@@ -1,4 +1,4 @@
-"""Measure aiomlc beside llama.cpp, and beside OpenVINO GenAI and vLLM where they are installed.
+"""Measure aiomlc and llama.cpp, and OpenVINO GenAI and vLLM where they are installed.
 
 python -m benchmarks.suite --llama-bin BUILD/bin --llama-source LLAMA.CPP
     --openvino-python VENV/bin/python --vllm-python VENV/bin/python
@@ -22,22 +22,22 @@ from aiomlc.config import KVCacheType
 from benchmarks.interleaved import Sample, processor, run_interleaved
 from benchmarks.random_llama import LLAMA_1B, MIXTURE, TINY, make_gguf, make_model
 from benchmarks.suite import openvino_genai, vllm_cpu
-from benchmarks.suite.aiomlc_engine import AiomlcContestant
-from benchmarks.suite.contestant import Contestant, Setup, UnavailableError
-from benchmarks.suite.llamacpp import LlamaCppContestant, gguf_type
+from benchmarks.suite.aiomlc_engine import AiomlcEngine
+from benchmarks.suite.llamacpp import LlamaCppPeer, gguf_type
 from benchmarks.suite.machine import MachineLimits, best_limits, build_probe, measure_limits
+from benchmarks.suite.measured_engine import MeasuredEngine, Setup, UnavailableError
 from benchmarks.suite.plan import Row, select
 from benchmarks.suite.plot import check_plotting, draw
 from benchmarks.suite.process import find_tool
 from benchmarks.suite.results import Result, as_json, as_markdown
-from benchmarks.suite.shares import read_costs, share_of_limit
+from benchmarks.suite.utilization import fraction_of_limit, read_costs
 
-_RIVALS = ("llama.cpp", "openvino", "vllm")
+_PEERS = ("llama.cpp", "openvino", "vllm")
 _PLOT = Path("docs/performance.svg")
 
 
 def main() -> None:
-    arguments = _arguments()
+    arguments = _parse_arguments()
     try:
         if arguments.plot is not None:
             check_plotting()
@@ -53,17 +53,17 @@ def _measure(arguments: argparse.Namespace) -> None:
     limits: list[MachineLimits] = []
     measured: list[tuple[Row, dict[str, list[Sample]]]] = []
     with ExitStack() as stack:
-        contestants = _open_contestants(arguments, model, stack)
+        engines = _open_engines(arguments, model, stack)
         for row in arguments.rows:
             print(row.title, file=sys.stderr)
             limits.append(measure_limits(probe, arguments.threads))
-            measured.append((row, _samples(row, contestants, arguments.rounds)))
+            measured.append((row, _measure_row(row, engines, arguments.rounds)))
 
-    names = [contestant.name for contestant in contestants]
+    names = [engine.name for engine in engines]
     costs = read_costs(model, arguments.quantization, arguments.kv_cache_dtype)
     machine = best_limits(limits)
     results = [
-        Result(row, samples, share_of_limit(row, _median(samples[names[0]]), costs, machine))
+        Result(row, samples, fraction_of_limit(row, _median(samples[names[0]]), costs, machine))
         for row, samples in measured
     ]
     facts = {
@@ -87,43 +87,44 @@ def _make_model(arguments: argparse.Namespace) -> Path:
     return model
 
 
-def _open_contestants(
+def _open_engines(
     arguments: argparse.Namespace, model: Path, stack: ExitStack
-) -> list[Contestant]:
-    """Ours first. A rival in Python takes part where it is installed, or when it was named."""
+) -> list[MeasuredEngine]:
+    """Open aiomlc, which comes first, and the selected peers; `stack` closes them."""
     setup = Setup(model, arguments.threads, arguments.quantization, arguments.kv_cache_dtype)
-    wanted = arguments.contestants
-    contestants: list[Contestant] = []
+    engines: list[MeasuredEngine] = []
 
-    def add(contestant: Contestant) -> None:
-        stack.callback(contestant.close)
-        contestants.append(contestant)
+    def add(engine: MeasuredEngine) -> None:
+        stack.callback(engine.close)
+        engines.append(engine)
 
-    add(AiomlcContestant(setup))
-    if "llama.cpp" in wanted:
+    add(AiomlcEngine(setup))
+    if "llama.cpp" in arguments.peers:
         add(_open_llamacpp(arguments, setup))
-    if "openvino" in wanted:
-        add(openvino_genai.make_contestant(setup, arguments.openvino_python))
-    if "vllm" in wanted:
-        add(vllm_cpu.make_contestant(setup, arguments.vllm_python))
-    return contestants
+    if "openvino" in arguments.peers:
+        add(openvino_genai.make_peer(setup, arguments.openvino_python))
+    if "vllm" in arguments.peers:
+        add(vllm_cpu.make_peer(setup, arguments.vllm_python))
+    return engines
 
 
-def _open_llamacpp(arguments: argparse.Namespace, setup: Setup) -> LlamaCppContestant:
+def _open_llamacpp(arguments: argparse.Namespace, setup: Setup) -> LlamaCppPeer:
     source, binaries = arguments.llama_source, arguments.llama_bin
     if not (source / "convert_hf_to_gguf.py").is_file():
         raise UnavailableError(f"{source / 'convert_hf_to_gguf.py'} is missing")
 
     find_tool(binaries, "llama-quantize")
     gguf = make_gguf(setup.model, source, binaries, gguf_type(setup.quantization))
-    return LlamaCppContestant(setup, binaries, gguf)
+    return LlamaCppPeer(setup, binaries, gguf)
 
 
-def _samples(row: Row, contestants: Sequence[Contestant], rounds: int) -> dict[str, list[Sample]]:
+def _measure_row(
+    row: Row, engines: Sequence[MeasuredEngine], rounds: int
+) -> dict[str, list[Sample]]:
     meters = {
-        contestant.name: partial(meter, row.size)
-        for contestant in contestants
-        if (meter := contestant.meters().get(row.kind)) is not None
+        engine.name: partial(meter, row.size)
+        for engine in engines
+        if (meter := engine.meters().get(row.kind)) is not None
     }
     return run_interleaved(meters, rounds)
 
@@ -148,37 +149,53 @@ def _write(
     print(table)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--llama-bin", type=Path, help="the folder of llama-bench")
-    parser.add_argument("--llama-source", type=Path, help="where convert_hf_to_gguf.py is")
-    for rival in ("openvino", "vllm"):
-        parser.add_argument(f"--{rival}-python", type=Path, help="where it is installed; else here")
-    parser.add_argument("--work", type=Path, default=Path("build/bench"), help="what is made")
-    parser.add_argument("--output", type=Path, help="for results.md and .json; --work otherwise")
-    parser.add_argument("--plot", type=Path, default=_PLOT, help=f"{_PLOT} otherwise")
+    parser.add_argument("--llama-bin", type=Path, help="directory that contains llama-bench")
+    parser.add_argument(
+        "--llama-source", type=Path, help="directory that contains convert_hf_to_gguf.py"
+    )
+    for peer in ("openvino", "vllm"):
+        parser.add_argument(
+            f"--{peer}-python",
+            type=Path,
+            help=f"interpreter that has {peer} installed (default: this one)",
+        )
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/bench"), help="directory of the models"
+    )
+    parser.add_argument(
+        "--output", type=Path, help="directory of results.md and results.json (default: --work)"
+    )
+    parser.add_argument("--plot", type=Path, default=_PLOT, help=f"default: {_PLOT}")
     parser.add_argument("--no-plot", dest="plot", action="store_const", const=None)
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of measures")
-    parser.add_argument("--contestants", nargs="*", choices=_RIVALS, help="beside aiomlc")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="names or kinds of rows to measure"
+    )
+    parser.add_argument(
+        "--peers", nargs="*", choices=_PEERS, help="default: llama.cpp and all that are installed"
+    )
     parser.add_argument("--quantization", choices=tuple(QUANTIZATIONS), default="q4f16_1")
     parser.add_argument("--kv-cache-dtype", choices=get_args(KVCacheType), default="auto")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     model = parser.add_mutually_exclusive_group()
     model.add_argument("--tiny", action="store_true", help="a small model, to try the suite")
-    model.add_argument("--experts", action="store_true", help="a mixture of experts of 1.7 B")
+    model.add_argument(
+        "--experts", action="store_true", help="a mixture of experts with 1.7 B parameters"
+    )
     arguments = parser.parse_args()
     try:
         arguments.rows = select(arguments.only)
     except ValueError as error:
         parser.error(str(error))
 
-    here = Path(sys.executable)
-    arguments.openvino_python = (arguments.openvino_python or here).absolute()
-    arguments.vllm_python = (arguments.vllm_python or here).absolute()
-    if arguments.contestants is None:
-        arguments.contestants = ["llama.cpp", *_installed(arguments)]
-    needs_llama = "llama.cpp" in arguments.contestants
+    this_python = Path(sys.executable)
+    arguments.openvino_python = (arguments.openvino_python or this_python).absolute()
+    arguments.vllm_python = (arguments.vllm_python or this_python).absolute()
+    if arguments.peers is None:
+        arguments.peers = ["llama.cpp", *_installed_peers(arguments)]
+    needs_llama = "llama.cpp" in arguments.peers
     if needs_llama and None in (arguments.llama_bin, arguments.llama_source):
         parser.error("llama.cpp needs --llama-bin and --llama-source")
 
@@ -187,12 +204,12 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _installed(arguments: argparse.Namespace) -> list[str]:
-    rivals = {
+def _installed_peers(arguments: argparse.Namespace) -> list[str]:
+    peers = {
         "openvino": openvino_genai.is_installed(arguments.openvino_python),
         "vllm": vllm_cpu.is_installed(arguments.vllm_python),
     }
-    return [name for name, is_installed in rivals.items() if is_installed]
+    return [name for name, is_installed in peers.items() if is_installed]
 
 
 if __name__ == "__main__":

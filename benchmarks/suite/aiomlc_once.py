@@ -1,4 +1,4 @@
-"""aiomlc in a fresh process: nothing is imported that a user's program would not."""
+"""One completion by aiomlc, importing only what a user's program would."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ __all__ = ("answer_once",)
 from collections.abc import Callable
 
 from aiomlc import EngineConfig, MLCEngine
-from benchmarks.suite.contestant import Setup
+from benchmarks.suite.measured_engine import Setup
 
 _TOKENS = 32
 
 
-def answer_once(setup: Setup, ready: Callable[[], None]) -> None:
-    """Open the model, call `ready` and answer."""
+def answer_once(setup: Setup, on_ready: Callable[[], None]) -> None:
+    """Open the model, call `on_ready` and generate one completion."""
     config = EngineConfig(quantization=setup.quantization, num_threads=setup.threads)
     with MLCEngine(setup.model, engine_config=config) as engine:
-        ready()
-        answer = engine.chat.completions.create(
+        on_ready()
+        completion = engine.chat.completions.create(
             messages=[{"role": "user", "content": "def"}], max_tokens=_TOKENS, temperature=0
         )
 
-    if answer.usage is None or answer.usage.completion_tokens < _TOKENS:
-        raise SystemExit(f"the answer ended early: {answer.usage}")
+    if completion.usage is None or completion.usage.completion_tokens < _TOKENS:
+        raise SystemExit(f"expected {_TOKENS} completion tokens, got usage {completion.usage}")

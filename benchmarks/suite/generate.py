@@ -1,4 +1,4 @@
-"""What a peer's process is asked for. It imports nothing that has to be installed."""
+"""Protocol of a peer's generate function. Imports only the standard library."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from typing import Protocol
 
 
 class Generate(Protocol):
-    """Answer prompts of token ids, all at once, with exactly that many tokens each."""
+    """Generate exactly `tokens` tokens for each prompt of token ids, as one batch."""
 
     def __call__(self, prompts: Sequence[Sequence[int]], tokens: int) -> None: ...

@@ -1,38 +1,38 @@
-"""llama.cpp through its own programs, each run in a process of its own."""
+"""llama.cpp through its benchmark programs, each run in a fresh process."""
 
 from __future__ import annotations
 
-__all__ = ("LlamaCppContestant", "gguf_type")
+__all__ = ("LlamaCppPeer", "gguf_type")
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from benchmarks.suite.contestant import Meter, Setup, UnavailableError
+from benchmarks.suite.measured_engine import Meter, Setup, UnavailableError
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Kind
-from benchmarks.suite.process import Finished, find_tool, run_tool
+from benchmarks.suite.process import FinishedProcess, find_tool, run_tool
 
 _GGUF_TYPES = {"q4f16_1": "q4_0", "q0bf16": "bf16", "q0f32": "f32"}
 _LOAD_PROMPT, _ANSWER_TOKENS = 1, 32
-_SEQUENCE_CELLS = 256  # Its KV cache gives each sequence a multiple of this.
+_SEQUENCE_CELLS = 256  # llama.cpp gives each sequence a multiple of this in its KV cache.
 
 
 def gguf_type(quantization: str) -> str:
-    """The format nearest to one of aiomlc's.
+    """Return the GGUF type nearest to a quantization of aiomlc.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: If llama.cpp has no similar type.
     """
     if quantization not in _GGUF_TYPES:
-        raise UnavailableError(f"llama.cpp has nothing like {quantization!r}")
+        raise UnavailableError(f"llama.cpp has no type similar to {quantization!r}")
 
     return _GGUF_TYPES[quantization]
 
 
 @final
-class LlamaCppContestant:
-    """`llama-bench` for one stream, `llama-batched-bench` for several."""
+class LlamaCppPeer:
+    """Meter that runs `llama-bench` for one stream and `llama-batched-bench` for several."""
 
     def __init__(self, setup: Setup, binaries: Path, gguf: Path) -> None:
         self.name = f"llama.cpp {gguf_type(setup.quantization)}"
@@ -43,31 +43,32 @@ class LlamaCppContestant:
 
     def meters(self) -> Mapping[Kind, Meter]:
         return {
-            "load": lambda _: self._load(),
-            "first-token": lambda size: self._one_test("-p", size, "-n", 0)["avg_ns"] / 1e6,
-            "prefill": lambda size: self._one_test("-p", size, "-n", 0)["avg_ts"],
-            "decode": lambda size: self._one_test("-p", 0, "-n", DECODE_TOKENS, "-d", size)[
+            "load": lambda _: self._load_seconds(),
+            "first-token": lambda size: self._run_test("-p", size, "-n", 0)["avg_ns"] / 1e6,
+            "prefill": lambda size: self._run_test("-p", size, "-n", 0)["avg_ts"],
+            "decode": lambda size: self._run_test("-p", 0, "-n", DECODE_TOKENS, "-d", size)[
                 "avg_ts"
             ],
-            "batch": self._batch,
+            "batch": self._batch_rate,
             "memory": lambda _: self._peak_bytes() / 1e6,
         }
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no process stays open."""
 
-    def _load(self) -> float:
-        # The process does nothing else than to start, load, and run this one test.
-        finished = self._run("-p", _LOAD_PROMPT, "-n", 0, "--no-warmup")
-        test_seconds = float(_tests(finished)[0]["avg_ns"]) / 1e9
+    def _load_seconds(self) -> float:
+        # The process only starts, loads the model and runs this one test.
+        finished = self._run_bench("-p", _LOAD_PROMPT, "-n", 0, "--no-warmup")
+        test_seconds = float(_parse_tests(finished)[0]["avg_ns"]) / 1e9
         return finished.seconds - test_seconds
 
     def _peak_bytes(self) -> int:
-        return self._run("-p", 0, "-n", 0, "-pg", f"32,{_ANSWER_TOKENS}", watch=True).peak_bytes
+        options = ("-p", 0, "-n", 0, "-pg", f"32,{_ANSWER_TOKENS}")
+        return self._run_bench(*options, track_memory=True).peak_bytes
 
-    def _batch(self, sequences: int) -> float:
-        # The program can end before its last line is written, so it measures a single sequence
-        # after those that are asked for.
+    def _batch_rate(self, sequences: int) -> float:
+        # The program can exit before it has flushed its last line, so let it measure one more
+        # batch size after the requested one.
         finished = run_tool(
             [
                 *(self._batched_bench, "-m", self._gguf),
@@ -83,16 +84,17 @@ class LlamaCppContestant:
 
         return float(json.loads(lines[0])["speed_tg"])
 
-    def _one_test(self, *options: str | int) -> Mapping[str, float]:
-        return _tests(self._run(*options))[0]
+    def _run_test(self, *options: str | int) -> Mapping[str, float]:
+        return _parse_tests(self._run_bench(*options))[0]
 
-    def _run(self, *options: str | int, watch: bool = False) -> Finished:
+    def _run_bench(self, *options: str | int, track_memory: bool = False) -> FinishedProcess:
         settings = ("-t", self._threads, "-r", "1", "-o", "json")
         words = (str(option) for option in options)
-        return run_tool([self._bench, "-m", self._gguf, *settings, *words], watch=watch)
+        command: list[str | Path] = [self._bench, "-m", self._gguf, *settings, *words]
+        return run_tool(command, track_memory=track_memory)
 
 
-def _tests(finished: Finished) -> list[dict[str, Any]]:
+def _parse_tests(finished: FinishedProcess) -> list[dict[str, Any]]:
     tests: list[dict[str, Any]] = json.loads(finished.output)
     if not tests:
         raise RuntimeError("llama-bench printed no result")

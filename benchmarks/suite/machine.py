@@ -1,4 +1,4 @@
-"""What the machine can do at most: a small C++ program, compiled for it and run."""
+"""Limits of the machine, measured by a small C++ program that is compiled for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from benchmarks.suite.contestant import UnavailableError
+from benchmarks.suite.measured_engine import UnavailableError
 
 _SOURCE = Path(__file__).with_name("machine_limits.cc")
 _FLAGS = ("-std=gnu++20", "-O3", "-march=native", "-pthread")
@@ -19,7 +19,7 @@ _FLAGS = ("-std=gnu++20", "-O3", "-march=native", "-pthread")
 
 @dataclass(frozen=True, slots=True)
 class MachineLimits:
-    """With all the threads of the suite; None is what the processor does not have."""
+    """Peak rates with the suite's number of threads; None if the processor lacks the unit."""
 
     dram_read_gb_s: float
     int8_vnni_gop_s: float | None
@@ -28,15 +28,15 @@ class MachineLimits:
 
     @property
     def int8_gop_s(self) -> float | None:
-        """The faster way to multiply int8."""
+        """Rate of the faster int8 unit, or None if the processor has none."""
         return max((x for x in (self.int8_vnni_gop_s, self.int8_amx_gop_s) if x), default=None)
 
 
 def build_probe(work: Path) -> Path:
-    """Compile the program.
+    """Compile the program into the directory `work`, and return its path.
 
     Raises:
-        UnavailableError: there is no compiler.
+        UnavailableError: If g++ is missing.
     """
     if shutil.which("g++") is None:
         raise UnavailableError("g++ is missing: it compiles machine_limits.cc for this machine")
@@ -47,7 +47,7 @@ def build_probe(work: Path) -> Path:
 
 
 def measure_limits(program: Path, threads: int) -> MachineLimits:
-    """Run the program once."""
+    """Run the program once and return its results."""
     command: list[str | Path] = [program, str(threads)]
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     values = json.loads(result.stdout)
@@ -55,7 +55,7 @@ def measure_limits(program: Path, threads: int) -> MachineLimits:
 
 
 def best_limits(samples: Sequence[MachineLimits]) -> MachineLimits:
-    """The best of every figure: whoever else uses the machine only ever makes it look slower."""
+    """Return the maximum of each rate: other load on the machine can only lower a sample."""
 
     def best(values: Iterable[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)

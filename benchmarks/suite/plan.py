@@ -1,4 +1,4 @@
-"""What is measured: one row of the table per kind and size."""
+"""The measurements of the suite: one row of the table per kind and size."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ BATCH_TOKENS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing to measure."""
+    """One measurement of the plan."""
 
     kind: Kind
     title: str
     unit: str
-    size: int = 0  #: Tokens of the prompt or the context, or sequences; 0 where there is no size.
+    size: int = 0  #: Tokens of the prompt or context, or number of sequences; 0 without a size.
     sized: bool = False
     more_is_better: bool = False
 
     @property
     def name(self) -> str:
-        """What `--only` takes: the kind, with the size where there are several."""
+        """Name for `--only`: the kind, followed by the size where the kind has several."""
         return f"{self.kind}-{self.size}" if self.sized else self.kind
 
 
@@ -51,14 +51,14 @@ ROWS: Final = (
 
 
 def select(names: Sequence[str], rows: Sequence[Row] = ROWS) -> list[Row]:
-    """The rows of these names or kinds; all where there are no names.
+    """Return the rows with the given names or kinds, or all rows if `names` is empty.
 
     Raises:
-        ValueError: a name fits no row.
+        ValueError: If a name matches no row.
     """
     for name in names:
         if not any(name in (row.name, row.kind) for row in rows):
             known = ", ".join(dict.fromkeys(text for row in rows for text in (row.kind, row.name)))
-            raise ValueError(f"there is no measure {name!r}; there are {known}")
+            raise ValueError(f"unknown measurement {name!r}, expected one of {known}")
 
     return [row for row in rows if not names or row.name in names or row.kind in names]

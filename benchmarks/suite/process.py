@@ -1,8 +1,8 @@
-"""Programs and fresh interpreters, with their peak memory."""
+"""Subprocesses: programs and fresh interpreters, with their duration and peak memory."""
 
 from __future__ import annotations
 
-__all__ = ("Finished", "find_tool", "run_fresh", "run_tool")
+__all__ = ("FinishedProcess", "find_tool", "run_fresh", "run_tool")
 
 import json
 import re
@@ -15,81 +15,83 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from benchmarks.suite.contestant import Setup, UnavailableError
+from benchmarks.suite.measured_engine import Setup, UnavailableError
 
 _POLL_SECONDS = 0.005
-_ERROR_CHARACTERS = 2000
+_MAX_ERROR_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A process that has ended well."""
+class FinishedProcess:
+    """Output and cost of a process that exited with status 0."""
 
     output: str
-    began: float  #: By `time.monotonic`, which all processes share.
+    start: float  #: By `time.monotonic`, which all processes share.
     seconds: float
-    peak_bytes: int  #: Most memory ever resident, mapped files included; 0 if nobody watched.
+    peak_bytes: int  #: Peak resident memory, mapped files included; 0 if it was not tracked.
 
 
-def find_tool(folder: Path, name: str) -> Path:
-    """A program in a folder.
+def find_tool(directory: Path, name: str) -> Path:
+    """Return the path of a program of llama.cpp in a directory.
 
     Raises:
-        UnavailableError: it is not there.
+        UnavailableError: If the program is missing.
     """
-    path = folder / name
+    path = directory / name
     if not path.is_file():
         raise UnavailableError(f"{path} is missing: build the target {name} of llama.cpp")
 
     return path
 
 
-def run_tool(command: Sequence[str | Path], *, watch: bool = False) -> Finished:
-    """Run a program to its end; watching its memory takes a little of the processor.
+def run_tool(command: Sequence[str | Path], *, track_memory: bool = False) -> FinishedProcess:
+    """Run a program to completion; tracking its memory costs a little CPU time.
 
     Raises:
-        RuntimeError: it failed; the message holds the end of what it said.
+        RuntimeError: If the program failed; the message has the end of its stderr.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        began = time.monotonic()
+        start = time.monotonic()
         with subprocess.Popen(command, stdout=output, stderr=errors) as process:
-            peak = _watch(process) if watch else 0
+            peak = _track_memory(process) if track_memory else 0
             process.wait()
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - start
 
         if process.returncode != 0:
             words = " ".join(str(word) for word in command)
-            said = _read(errors)[-_ERROR_CHARACTERS:]
-            raise RuntimeError(f"{words} ended with {process.returncode}:\n{said}")
+            stderr = _read(errors)[-_MAX_ERROR_CHARACTERS:]
+            raise RuntimeError(f"{words} exited with status {process.returncode}:\n{stderr}")
 
-        return Finished(_read(output), began, seconds, peak)
+        return FinishedProcess(_read(output), start, seconds, peak)
 
 
-def run_fresh(setup: Setup, *, watch: bool = False) -> tuple[Finished, float]:
-    """Let aiomlc open a model and answer in a fresh interpreter; also returns the seconds until it
-    was open.
+def run_fresh(setup: Setup, *, track_memory: bool = False) -> tuple[FinishedProcess, float]:
+    """Let aiomlc open a model and answer in a fresh interpreter.
+
+    Returns:
+        The finished process, and the seconds from its start until the model was ready.
 
     Raises:
-        RuntimeError: it failed; the message holds the end of what it said.
+        RuntimeError: If the process failed; the message has the end of its stderr.
     """
     finished = run_tool(
         [
-            *(sys.executable, "-m", "benchmarks.suite.fresh", str(setup.model)),
+            *(sys.executable, "-m", "benchmarks.suite.fresh_process", str(setup.model)),
             *(str(setup.threads), setup.quantization),
         ],
-        watch=watch,
+        track_memory=track_memory,
     )
     ready = float(json.loads(finished.output.splitlines()[-1])["ready"])
-    return finished, ready - finished.began
+    return finished, ready - finished.start
 
 
-def _watch(process: subprocess.Popen[bytes]) -> int:
-    # A child's `ru_maxrss` begins with the parent's, so the child's own counter is read instead.
+def _track_memory(process: subprocess.Popen[bytes]) -> int:
+    # A child's `ru_maxrss` starts at its parent's, so poll the child's VmHWM counter instead.
     status = Path(f"/proc/{process.pid}/status")
     peak = 0
     while process.poll() is None:
-        found = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
-        peak = max(peak, int(found[1]) * 1024 if found else 0)
+        match = re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(encoding="utf-8"), re.MULTILINE)
+        peak = max(peak, int(match[1]) * 1024 if match else 0)
         time.sleep(_POLL_SECONDS)
     return peak
 

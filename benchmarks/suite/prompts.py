@@ -11,41 +11,41 @@ from typing import final
 
 from tokenizers import Tokenizer
 
-_WORDS = 512
+_NUM_WORDS = 512
 
 
 @final
 class Prompts:
-    """Makes a prompt of random words that are one token each; never the same one twice."""
+    """Generator of unique prompts of random words of one token each."""
 
     def __init__(self, model: Path) -> None:
         tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         words = (f" {token[1:]}" for token in sorted(tokenizer.get_vocab()) if _is_word(token))
-        whole = (word for word in words if len(tokenizer.encode(word).ids) == 1)
-        self._words = list(itertools.islice(whole, _WORDS))
+        single_tokens = (word for word in words if len(tokenizer.encode(word).ids) == 1)
+        self._words = list(itertools.islice(single_tokens, _NUM_WORDS))
         if not self._words:
-            raise RuntimeError(f"{model}: the tokenizer has no token that is a whole word")
+            raise RuntimeError(f"{model}: the tokenizer has no token that is an entire word")
 
         self._random = random.Random(0)
-        self._around = 0
+        self._template_tokens = 0
 
     def calibrate(self, prompt_tokens: int, words: int) -> None:
-        """Learn how many tokens the chat template adds: `words` gave `prompt_tokens`."""
-        self._around = prompt_tokens - words
+        """Set the tokens that the chat template adds; `words` words gave `prompt_tokens`."""
+        self._template_tokens = prompt_tokens - words
 
     def words(self, count: int) -> str:
-        """Text of that many tokens, without what the template adds."""
+        """Return text of `count` tokens, without those of the template."""
         return "".join(self._random.choices(self._words, k=count))
 
     def message(self, tokens: int) -> str:
-        """The content of one user's message whose prompt has `tokens` tokens, or the fewest."""
-        return self.words(max(1, tokens - self._around))
+        """Return the content of a user message whose prompt has `max(tokens, fewest())` tokens."""
+        return self.words(max(1, tokens - self._template_tokens))
 
     def fewest(self) -> int:
-        """Tokens of the shortest prompt."""
-        return self._around + 1
+        """Return the number of tokens of the shortest prompt."""
+        return self._template_tokens + 1
 
 
 def _is_word(token: str) -> bool:
-    # Byte-level tokenizers write a space as "Ġ".
+    # Byte-level tokenizers encode a space as "Ġ".
     return len(token) > 3 and token[0] == "Ġ" and token[1:].isascii() and token[1:].isalpha()

@@ -1,8 +1,8 @@
-"""What came out: medians, ratios, a table and a record."""
+"""Results of the suite: medians, ratios, a Markdown table and a JSON record."""
 
 from __future__ import annotations
 
-__all__ = ("Result", "as_json", "as_markdown", "better_by")
+__all__ = ("Result", "as_json", "as_markdown", "speedup")
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,46 +16,46 @@ from benchmarks.suite.plan import Row
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One row of the plan, measured."""
+    """The samples of one row of the plan."""
 
     row: Row
-    samples: Mapping[str, Sequence[Sample]]  #: By contestant, the first one is ours.
-    share: float | None  #: Of the machine's limit, that ours uses.
+    samples: Mapping[str, Sequence[Sample]]  #: By name of the engine; aiomlc comes first.
+    fraction: float | None  #: Of the machine's limit, as used by aiomlc.
 
     def median(self, name: str) -> float | None:
-        """None for a contestant that did not measure this."""
+        """Return an engine's median, or None if the engine has no samples."""
         samples = self.samples.get(name)
         return statistics.median(sample.value for sample in samples) if samples else None
 
-    def ratio(self, ours: str, rival: str) -> float | None:
-        """How many times better ours is, whichever way is better."""
-        return better_by(
-            self.median(ours), self.median(rival), more_is_better=self.row.more_is_better
+    def ratio(self, engine: str, peer: str) -> float | None:
+        """Return how many times better `engine` is than `peer`, or None without both medians."""
+        return speedup(
+            self.median(engine), self.median(peer), more_is_better=self.row.more_is_better
         )
 
 
-def better_by(ours: float | None, theirs: float | None, *, more_is_better: bool) -> float | None:
-    """How many times better ours is; None where that says nothing."""
-    if ours is None or theirs is None or ours <= 0 or theirs <= 0:
+def speedup(value: float | None, peer: float | None, *, more_is_better: bool) -> float | None:
+    """Return how many times better `value` is than `peer`; None unless both are positive."""
+    if value is None or peer is None or value <= 0 or peer <= 0:
         return None
 
-    return ours / theirs if more_is_better else theirs / ours
+    return value / peer if more_is_better else peer / value
 
 
 def as_markdown(results: Sequence[Result], names: Sequence[str]) -> str:
-    """The table: a column per contestant, ratios above 1 mean that the first one is better."""
-    ours, rivals = names[0], names[1:]
-    heads = ["", "unit", ours]
-    for rival in rivals:
-        heads += [rival, "ratio"]
-    heads.append("share of limit")
+    """Return a table with a column per engine; ratios above 1 mean that the first is better."""
+    engine, peers = names[0], names[1:]
+    heads = ["", "unit", engine]
+    for peer in peers:
+        heads += [peer, "ratio"]
+    heads.append("fraction of limit")
     lines = [_line(heads), _line(["---"] * len(heads))]
     for result in results:
-        cells = [result.row.title, result.row.unit, _number(result.median(ours))]
-        for rival in rivals:
-            cells.append(_number(result.median(rival)))
-            cells.append(_number(result.ratio(ours, rival), ".2f"))
-        cells.append(_number(result.share, ".0%"))
+        cells = [result.row.title, result.row.unit, _format(result.median(engine))]
+        for peer in peers:
+            cells.append(_format(result.median(peer)))
+            cells.append(_format(result.ratio(engine, peer), ".2f"))
+        cells.append(_format(result.fraction, ".0%"))
         lines.append(_line(cells))
     return "\n".join(lines) + "\n"
 
@@ -66,7 +66,7 @@ def as_json(
     limits: Sequence[MachineLimits],
     facts: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Everything, every sample with the load average before it."""
+    """Return a JSON-serializable record with every sample and the load average before it."""
     rows = [
         {
             "name": result.row.name,
@@ -75,7 +75,7 @@ def as_json(
             "more_is_better": result.row.more_is_better,
             "median": {name: result.median(name) for name in result.samples},
             "ratio": {name: result.ratio(names[0], name) for name in names[1:]},
-            "share_of_limit": result.share,
+            "fraction_of_limit": result.fraction,
             "samples": {
                 name: [asdict(sample) for sample in samples]
                 for name, samples in result.samples.items()
@@ -85,7 +85,7 @@ def as_json(
     ]
     return {
         **facts,
-        "contestants": list(names),
+        "engines": list(names),
         "machine_limits": [asdict(sample) for sample in limits],
         "rows": rows,
     }
@@ -95,11 +95,11 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _number(value: float | None, form: str = "") -> str:
+def _format(value: float | None, spec: str = "") -> str:
     if value is None:
         return "-"
 
-    if form:
-        return format(value, form)
+    if spec:
+        return format(value, spec)
 
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,8 +1,8 @@
-"""vLLM's CPU build, with 8-bit weights and activations, or the model's own bfloat16."""
+"""vLLM's CPU build, with 8-bit weights and activations, or with the model's bfloat16 weights."""
 
 from __future__ import annotations
 
-__all__ = ("is_installed", "make_contestant", "open_engine")
+__all__ = ("is_installed", "make_peer", "open_engine")
 
 import importlib
 import os
@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.suite.contestant import Setup, UnavailableError
 from benchmarks.suite.generate import Generate
-from benchmarks.suite.offline import OfflineContestant, Program
-from benchmarks.suite.rival_process import has_package
+from benchmarks.suite.measured_engine import Setup, UnavailableError
+from benchmarks.suite.offline_peer import OfflinePeer, PeerProgram
+from benchmarks.suite.peer_process import has_package
 
 _MAX_TOKENS = 8192
 _MAX_BATCH = 32
-# What its documentation says to load first, where it is there.
+# Libraries that vLLM's documentation recommends to preload, where they exist.
 _PRELOADS = ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4",)
 _OPENMP = "libiomp5.so"
 
@@ -27,22 +27,26 @@ def is_installed(python: Path) -> bool:
     return has_package(python, "vllm")
 
 
-def make_contestant(setup: Setup, python: Path) -> OfflineContestant:
-    """Raises `UnavailableError` where the package is missing."""
+def make_peer(setup: Setup, python: Path) -> OfflinePeer:
+    """Quantize the model where the setup asks for 4 bits, and start vLLM.
+
+    Raises:
+        UnavailableError: If vllm is missing.
+    """
     if not is_installed(python):
-        raise UnavailableError(f"{python} has no vllm")
+        raise UnavailableError(f"{python} does not have the package vllm")
 
     model, name = setup.model, "vLLM bf16"
     if setup.quantization == "q4f16_1":
-        model, name = _quantized(setup.model, python), "vLLM W8A8"
+        model, name = _quantize(setup.model, python), "vLLM W8A8"
     environment = _environment(python, setup.threads)
-    return OfflineContestant(name, Program("vllm", python, model, setup.threads, environment))
+    return OfflinePeer(name, PeerProgram("vllm", python, model, setup.threads, environment))
 
 
 def open_engine(model: Path, threads: int) -> Generate:
-    """In the rival's process: raises `RuntimeError` where an answer is not as long as asked.
+    """Open the model in the peer's process; the environment sets the number of threads.
 
-    The number of threads came with the environment.
+    The returned function raises `RuntimeError` if an output has another length than requested.
     """
     vllm = importlib.import_module("vllm")
     engine = vllm.LLM(
@@ -63,7 +67,7 @@ def open_engine(model: Path, threads: int) -> Generate:
         results = engine.generate(inputs, sampling, use_tqdm=False)
         lengths = {len(result.outputs[0].token_ids) for result in results}
         if lengths != {tokens}:
-            raise RuntimeError(f"{tokens} tokens were asked for, the answers have {lengths}")
+            raise RuntimeError(f"expected outputs of {tokens} tokens, got lengths {lengths}")
 
     return generate
 
@@ -85,11 +89,11 @@ def _environment(python: Path, threads: int) -> dict[str, str]:
     }
 
 
-def _quantized(model: Path, python: Path) -> Path:
-    """Done once."""
-    folder = model.with_name(f"{model.name}-w8a8")
-    if not (folder / "model.safetensors").is_file():
+def _quantize(model: Path, python: Path) -> Path:
+    """Quantize the model once, and return the directory of the result."""
+    directory = model.with_name(f"{model.name}-w8a8")
+    if not (directory / "model.safetensors").is_file():
         script = Path(__file__).with_name("w8a8.py")
-        subprocess.run([python, script, model, folder], check=True, stdout=sys.stderr)
+        subprocess.run([python, script, model, directory], check=True, stdout=sys.stderr)
 
-    return folder
+    return directory

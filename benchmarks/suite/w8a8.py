@@ -1,9 +1,9 @@
-"""Write a model with 8-bit weights in the form of compressed-tensors, as vLLM reads it.
+"""Convert a model to 8-bit weights in the compressed-tensors format, which vLLM loads.
 
-    python benchmarks/suite/w8a8.py MODEL FOLDER
+    python benchmarks/suite/w8a8.py MODEL DIRECTORY
 
-Each row of a linear layer's weights has a scale of its own and is rounded to the nearest level;
-activations are rounded as they come, each token with a scale of its own. Needs torch.
+Each row of a linear layer's weights has its own scale and is rounded to the nearest level.
+Activations are quantized dynamically, with one scale per token. Needs torch.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _QUANTIZATION = {
 
 
 def main() -> None:
-    source, folder = map(Path, sys.argv[1:])
-    folder.mkdir(parents=True, exist_ok=True)
+    source, directory = map(Path, sys.argv[1:])
+    directory.mkdir(parents=True, exist_ok=True)
     for path in source.glob("*.json"):
-        shutil.copy(path, folder)
+        shutil.copy(path, directory)
     config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
     config["quantization_config"] = _QUANTIZATION
-    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-    _write_tensors(source / "model.safetensors", folder / "model.safetensors")
+    (directory / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    _write_tensors(source / "model.safetensors", directory / "model.safetensors")
 
 
 def _write_tensors(source: Path, target: Path) -> None:
@@ -51,14 +51,14 @@ def _write_tensors(source: Path, target: Path) -> None:
             tensors[name] = value
             continue
 
-        wide = value.float()
-        scale = wide.abs().amax(1, keepdim=True).clamp_min(1e-8) / 127
-        tensors[name] = (wide / scale).round().to(torch.int8)
+        weights = value.float()
+        scale = weights.abs().amax(1, keepdim=True).clamp_min(1e-8) / 127
+        tensors[name] = (weights / scale).round().to(torch.int8)
         tensors[f"{name}_scale"] = scale
-    # Under its name only when it is whole.
-    part = target.with_suffix(".part")
-    save_file(tensors, part, metadata={"format": "pt"})
-    part.rename(target)
+    # Renamed once complete, so that an interrupted run leaves no truncated file of this name.
+    temporary = target.with_suffix(".part")
+    save_file(tensors, temporary, metadata={"format": "pt"})
+    temporary.rename(target)
 
 
 if __name__ == "__main__":

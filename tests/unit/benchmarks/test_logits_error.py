@@ -1,4 +1,4 @@
-"""How far logits are from a reference, by hand."""
+"""The relative error of logits, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def test_the_error_is_relative_to_the_reference() -> None:
     error = compare(logits, reference)
 
     assert error.median == pytest.approx(0.1)
-    assert error.worst == pytest.approx(np.hypot(2, 0.5) / 10)
+    assert error.max == pytest.approx(np.hypot(2, 0.5) / 10)
     assert error.agreement == pytest.approx(2 / 3)

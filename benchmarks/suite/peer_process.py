@@ -1,8 +1,8 @@
-"""A rival in an interpreter that has it, driven over pipes."""
+"""A peer that runs in the interpreter that has it installed, driven over pipes."""
 
 from __future__ import annotations
 
-__all__ = ("Answer", "RivalProcess", "has_package")
+__all__ = ("GenerateResult", "PeerProcess", "has_package")
 
 import json
 import os
@@ -15,39 +15,39 @@ from pathlib import Path
 from typing import Any, final
 
 _ROOT = Path(__file__).parents[2]
-_ERROR_CHARACTERS = 2000
-_SECONDS_TO_END = 30
+_MAX_ERROR_CHARACTERS = 2000
+_EXIT_TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What one call cost, by the rival's own clock."""
+class GenerateResult:
+    """Cost of one generate call, by the peer's clock."""
 
     seconds: float
-    peak_bytes: int  #: Most memory ever resident in the process so far, mapped files included.
+    peak_bytes: int  #: Peak resident memory of the process so far, mapped files included.
 
 
 def has_package(python: Path, name: str) -> bool:
-    """Whether an interpreter finds a package."""
+    """Whether the interpreter `python` has the package `name`."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
     return subprocess.run([python, "-c", code], check=False).returncode == 0
 
 
 @final
-class RivalProcess:
-    """`benchmarks.suite.serve`, from its start until `close`."""
+class PeerProcess:
+    """A running `benchmarks.suite.peer_server`; call `close` when done."""
 
     def __init__(
-        self, python: Path, words: Sequence[str], environment: Mapping[str, str] | None = None
+        self, python: Path, args: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """Returns when the rival is ready; `load_seconds` is how long that took.
+        """Start the process and wait until the peer is ready; `load_seconds` is the time it took.
 
         Raises:
-            RuntimeError: it ended before; the message holds the end of what it said.
+            RuntimeError: If the process exited before; the message has the end of its stderr.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`.
-        self._command = [str(python), "-m", "benchmarks.suite.serve", *words]
-        began = time.monotonic()
+        self._command = [str(python), "-m", "benchmarks.suite.peer_server", *args]
+        start = time.monotonic()
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -56,37 +56,37 @@ class RivalProcess:
             env={**os.environ, "PYTHONPATH": str(_ROOT), **(environment or {})},
             text=True,
         )
-        self.load_seconds = float(self._read()["ready"]) - began
+        self.load_seconds = float(self._read()["ready"]) - start
 
-    def answer(self, prompts: Sequence[Sequence[int]], tokens: int) -> Answer:
-        """Answer prompts of token ids, all at once, with exactly that many tokens each.
+    def generate(self, prompts: Sequence[Sequence[int]], tokens: int) -> GenerateResult:
+        """Generate exactly `tokens` tokens for each prompt of token ids, as one batch.
 
         Raises:
-            RuntimeError: the process ended; the message holds the end of what it said.
+            RuntimeError: If the process exited; the message has the end of its stderr.
         """
-        assert self._process.stdin is not None, "it is a pipe"
+        assert self._process.stdin is not None, "stdin is a pipe"
         try:
             print(json.dumps({"prompts": prompts, "tokens": tokens}), file=self._process.stdin)
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._failure() from None
 
-        return Answer(**self._read())
+        return GenerateResult(**self._read())
 
     def close(self) -> None:
-        """End it; does nothing the second time."""
+        """End the process; a second call has no effect."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         try:
-            self._process.wait(_SECONDS_TO_END)
+            self._process.wait(_EXIT_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._errors.close()
 
     def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None, "it is a pipe"
+        assert self._process.stdout is not None, "stdout is a pipe"
         line = self._process.stdout.readline()
         if not line:
             raise self._failure()
@@ -95,8 +95,8 @@ class RivalProcess:
         return message
 
     def _failure(self) -> RuntimeError:
-        code = self._process.wait()
+        status = self._process.wait()
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace")[-_ERROR_CHARACTERS:]
+        stderr = self._errors.read().decode(errors="replace")[-_MAX_ERROR_CHARACTERS:]
         self.close()
-        return RuntimeError(f"{' '.join(self._command)} ended with {code}:\n{said}")
+        return RuntimeError(f"{' '.join(self._command)} exited with status {status}:\n{stderr}")

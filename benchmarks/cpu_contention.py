@@ -1,8 +1,8 @@
-"""How much of its decode rate does an engine keep beside a process that wants a processor?
+"""Decode rate of an engine while another process competes for a processor.
 
-python -m benchmarks.foreign_process --model MODEL [--llama-bin BUILD/bin --gguf FILE]
+python -m benchmarks.cpu_contention --model MODEL [--llama-bin BUILD/bin --gguf FILE]
 
-The other process spins, in a session of its own, as another user's program would be.
+The other process spins in a separate session, as another user's program would.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from aiomlc import EngineConfig, MLCEngine
 from benchmarks.interleaved import report, run_interleaved
 from benchmarks.suite.process import find_tool
 
-_SETTLING_SECONDS = 0.3
+_STARTUP_SECONDS = 0.3
 
 
 @contextmanager
 def spinning_process() -> Iterator[None]:
-    """A process that never gives up its processor."""
+    """Run a process that never yields its processor."""
     command = [sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
-            time.sleep(_SETTLING_SECONDS)
+            time.sleep(_STARTUP_SECONDS)
             yield
         finally:
             process.kill()
 
 
 def decode_aiomlc(engine: MLCEngine, tokens: int) -> float:
-    """Tokens per second of one answer, from its first token to its last."""
+    """Return the tokens per second of one completion, from its first token to its last."""
     times = [
         time.perf_counter()
         for _ in engine.chat.completions.create(
@@ -52,20 +52,20 @@ def decode_aiomlc(engine: MLCEngine, tokens: int) -> float:
 
 
 def decode_llamacpp(bench: Path, gguf: Path, threads: int, tokens: int) -> float:
-    """Tokens per second as llama-bench counts them, after its own warm-up."""
+    """Return the tokens per second that llama-bench reports after its warm-up."""
     options = ["-t", str(threads), "-r", "1", "-o", "json", "-p", "0", "-n", str(tokens)]
     command = [str(bench), "-m", str(gguf), *options]
     result = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(result.stdout)[0]["avg_ts"])
 
 
-def _beside(measure: Callable[[], float]) -> float:
+def _with_contention(measure: Callable[[], float]) -> float:
     with spinning_process():
         return measure()
 
 
 def main() -> None:
-    arguments = _arguments()
+    arguments = _parse_arguments()
     config = EngineConfig(num_threads=arguments.threads)
     with MLCEngine(arguments.model, mode="interactive", engine_config=config) as engine:
         decode_aiomlc(engine, 16)
@@ -76,22 +76,25 @@ def main() -> None:
                 decode_llamacpp, bench, arguments.gguf, arguments.threads, arguments.tokens
             )
         for name, measure in meters.items():
-            contestants = {f"{name} beside a spinning process": partial(_beside, measure)}
-            samples = run_interleaved({**contestants, f"{name} alone": measure}, arguments.rounds)
+            variants = {
+                f"{name} with a spinning process": partial(_with_contention, measure),
+                f"{name} alone": measure,
+            }
+            samples = run_interleaved(variants, arguments.rounds)
             report(f"Decoding {arguments.tokens} tokens, {name}", "tokens/s", samples)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", help="a directory; the bundled model otherwise")
-    parser.add_argument("--llama-bin", type=Path, help="the folder of llama-bench")
-    parser.add_argument("--gguf", type=Path, help="the same model for llama.cpp")
+    parser.add_argument("--model", help="model directory (default: the bundled model)")
+    parser.add_argument("--llama-bin", type=Path, help="directory that contains llama-bench")
+    parser.add_argument("--gguf", type=Path, help="the same model as GGUF, for llama.cpp")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     if (arguments.llama_bin is None) != (arguments.gguf is None):
-        parser.error("--llama-bin and --gguf belong together")
+        parser.error("--llama-bin and --gguf must be given together")
 
     return arguments
 

@@ -1,8 +1,8 @@
-"""Which share of the machine's limit a rate of aiomlc uses. All but `read_costs` is arithmetic."""
+"""The fraction of the machine's limit that a rate of aiomlc uses. Only `read_costs` does I/O."""
 
 from __future__ import annotations
 
-__all__ = ("ModelCosts", "read_costs", "share_of_limit")
+__all__ = ("ModelCosts", "fraction_of_limit", "read_costs")
 
 import json
 import math
@@ -15,53 +15,53 @@ from aiomlc.cache_dir import cache_home
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import KVCacheType
-from benchmarks.suite.contestant import UnavailableError
 from benchmarks.suite.machine import MachineLimits
+from benchmarks.suite.measured_engine import UnavailableError
 from benchmarks.suite.plan import BATCH_PROMPT, BATCH_TOKENS, DECODE_TOKENS, Row
 
 _EMBEDDING, _HEAD = "model.embed_tokens", "lm_head"
-_EXPERTS = ".moe_"  # In the names of matrices of which a token goes through a part.
+_EXPERTS = ".moe_"  # Substring of the names of the experts' matrices.
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """What a token costs, whoever computes it. Of experts, those that one token goes to count."""
+    """Bytes and multiplications per token; of the experts, only a token's active ones count."""
 
-    weight_bytes: int  #: That one decode step reads, of whatever batch if there are no experts.
-    kv_bytes: int  #: That one token adds to the cache, and every later one of its stream reads.
-    block_parameters: int  #: In matrices that every token of a prompt goes through.
+    weight_bytes: int  #: Read by one decode step; without experts, at any batch size.
+    kv_bytes: int  #: Added to the KV cache by one token, and read for each later token.
+    block_parameters: int  #: In the matrices of the blocks that multiply each prompt token.
     is_q4: bool
     has_experts: bool = False
 
     def decode_bytes(self, context: float, streams: int = 1) -> float:
-        """Read per token that is decoded, by each of `streams`, after `context` tokens."""
+        """Return the bytes read per decoded token, for `streams` streams after `context` tokens."""
         return self.weight_bytes / streams + self.kv_bytes * context
 
 
 def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "auto") -> ModelCosts:
-    """Take the costs from the packed weights that the engine maps.
+    """Compute the costs from the packed weights that the engine maps.
 
     Raises:
-        UnavailableError: the model has not been packed.
+        UnavailableError: If the cache has no packed weights of the model.
     """
-    index, nbytes = _packed(model, quantization)
+    index, nbytes = _find_packed_weights(model, quantization)
     offsets = dict(zip((p["name"] for p in index["params"]), index["offsets"], strict=True))
     if _EMBEDDING not in offsets:
         raise UnavailableError(f"the packed weights of {model} have no {_EMBEDDING}")
 
-    if _HEAD in offsets:  # Else the embedding is the head, and is read as a whole.
+    if _HEAD in offsets:  # Otherwise the embedding is also the head and is read in full.
         nbytes -= offsets[_EMBEDDING][1]
 
     config = json.loads((model / "config.json").read_bytes())
-    idle = _idle_share(config)
+    inactive = _inactive_fraction(config)
     experts = [name for name in offsets if _EXPERTS in name]
-    nbytes -= round(idle * sum(offsets[name][1] for name in experts))
+    nbytes -= round(inactive * sum(offsets[name][1] for name in experts))
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     kv_rows = 2 * config["num_hidden_layers"] * config["num_key_value_heads"]
     kind = quantization_named(quantization)
     blocks = (
-        math.prod(param["shape"]) * (1 - idle if _EXPERTS in param["name"] else 1)
+        math.prod(param["shape"]) * (1 - inactive if _EXPERTS in param["name"] else 1)
         for param in index["params"]
         if param["kind"] == "matrix" and param["name"] not in (_EMBEDDING, _HEAD)
     )
@@ -74,11 +74,13 @@ def read_costs(model: Path, quantization: str, kv_cache_dtype: KVCacheType = "au
     )
 
 
-def share_of_limit(row: Row, rate: float, costs: ModelCosts, limits: MachineLimits) -> float | None:
-    """The share that `rate` is of what memory, or for prompts arithmetic, would allow.
+def fraction_of_limit(
+    row: Row, rate: float, costs: ModelCosts, limits: MachineLimits
+) -> float | None:
+    """Return `rate` divided by the rate that memory (for prefill: int8 arithmetic) would allow.
 
-    None where the row has no such limit: a share of prefill is told for 4-bit weights only,
-    which are multiplied as int8, and none of a batch whose rows go to experts of their own.
+    None for rows without such a limit: prefill of weights other than 4-bit ones, which are not
+    multiplied as int8, and batches of models with experts, whose rows select different experts.
     """
     if row.kind == "prefill":
         if limits.int8_gop_s is None or not costs.is_q4:
@@ -96,21 +98,21 @@ def share_of_limit(row: Row, rate: float, costs: ModelCosts, limits: MachineLimi
     return nbytes * rate / (limits.dram_read_gb_s * 1e9)
 
 
-def _idle_share(config: Mapping[str, Any]) -> float:
-    """The share of the experts that a token does not go to."""
+def _inactive_fraction(config: Mapping[str, Any]) -> float:
+    """Return the fraction of the experts that are inactive for a token."""
     count = config.get("num_experts") or config.get("num_local_experts")
     return 1 - config["num_experts_per_tok"] / count if count else 0.0
 
 
-def _packed(model: Path, quantization: str) -> tuple[dict[str, Any], int]:
-    """The newest entry of the weights' cache for a model: its index and its size."""
+def _find_packed_weights(model: Path, quantization: str) -> tuple[dict[str, Any], int]:
+    """Return the index and the size in bytes of the model's newest entry in the weight cache."""
     matrix_format = quantization_named(quantization).matrix_format
-    folder = cache_home() / "weights"
-    paths = sorted(folder.glob("*/index.json"), key=lambda path: path.stat().st_mtime)
+    directory = cache_home() / "weights"
+    paths = sorted(directory.glob("*/index.json"), key=lambda path: path.stat().st_mtime)
     for path in reversed(paths):
         index: dict[str, Any] = json.loads(path.read_bytes())
         formats = {param["format"] for param in index["params"] if param["kind"] == "matrix"}
         if index["model"] == str(model.resolve()) and matrix_format in formats:
             return index, (path.parent / "params.bin").stat().st_size
 
-    raise UnavailableError(f"{folder} has no packed weights of {model} as {quantization}")
+    raise UnavailableError(f"{directory} has no packed weights of {model} as {quantization}")

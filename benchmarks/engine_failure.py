@@ -1,10 +1,10 @@
-"""How soon does every reader know that the engine is dead?
+"""Time until every reader sees that the engine is dead, and until a new engine answers.
 
-    python -m benchmarks.death
+    python -m benchmarks.engine_failure
 
-A model that fails at one of its steps, and readers who wait for their next token. Measured is the
-time from the last chunk that any of them got, which is before the failing step, to the moment when
-the last of them has its `EngineDeadError`; and that to the first answer of a new engine.
+A model fails at one of its steps while readers wait for their next token. The first time is that
+from the last chunk of any reader, which precedes the failing step, until the last reader has its
+`EngineDeadError`; the second is from there to the first completion of a new engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MESSAGES = [{"role": "user", "content": "Tell me a story about a fox called Ros
 
 
 async def measure(num_readers: int, step: int) -> tuple[float, float]:
-    """Seconds to the last reader's error, and from there to a new engine's answer."""
+    """Return the seconds to the last reader's error, and from then to a new engine's answer."""
     last_chunk = last_error = 0.0
 
     async def read(engine: AsyncMLCEngine) -> None:
@@ -45,7 +45,7 @@ async def measure(num_readers: int, step: int) -> tuple[float, float]:
             for _ in range(num_readers):
                 tasks.start_soon(read, engine)
     except EngineDeadError:
-        pass  # The scope tells it too.
+        pass  # Closing the engine raises the same error.
 
     async with AsyncMLCEngine() as engine:
         await engine.chat.completions.create(messages=_MESSAGES, max_tokens=1)
@@ -56,7 +56,7 @@ async def measure(num_readers: int, step: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--readers", type=int, default=64)
-    parser.add_argument("--step", type=int, default=200, help="of the model, the one that fails")
+    parser.add_argument("--step", type=int, default=200, help="step of the model that fails")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     print(f"{processor()}, {arguments.readers} readers\n\n| | last error, ms | new engine, ms |")
@@ -66,8 +66,8 @@ def main() -> None:
             anyio.run(measure, arguments.readers, arguments.step, backend=backend)
             for _ in range(arguments.rounds)
         ]
-        told, again = (statistics.median(column) for column in zip(*rows, strict=True))
-        print(f"| {backend} | {1e3 * told:.1f} | {1e3 * again:.0f} |")
+        error, restart = (statistics.median(column) for column in zip(*rows, strict=True))
+        print(f"| {backend} | {1e3 * error:.1f} | {1e3 * restart:.0f} |")
 
 
 if __name__ == "__main__":
