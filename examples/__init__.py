@@ -1,1 +1,1 @@
-"""Programs that use aiomlc; each runs as it is, on the bundled model."""
+"""Example programs; each runs unchanged with the bundled model."""

@@ -1,4 +1,4 @@
-"""The same engine without async; several threads may share it."""
+"""Stream a completion without async."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain completions: two texts that the model goes on with, at once."""
+"""Complete two plain prompts with one request, without the chat template."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PROMPT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 def main() -> None:
     questions = ["What is 12 plus 30?", "What is the capital of France?"]
     with MLCEngine() as engine:
-        answer = engine.completions.create(
+        completion = engine.completions.create(
             prompt=[PROMPT.format(question) for question in questions], temperature=0
         )
-    for choice in answer.choices:
+    for choice in completion.choices:
         print(questions[choice.index], choice.text)
 
 

@@ -1,4 +1,4 @@
-"""An answer as events, and the whole answer at its end."""
+"""Stream a completion as events, then get the complete response."""
 
 from __future__ import annotations
 

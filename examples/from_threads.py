@@ -1,4 +1,4 @@
-"""Threads of an async program ask the engine of its event loop, through its portal."""
+"""Call the engine of an event loop from worker threads, through its portal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from aiomlc import AsyncMLCEngine
 
 
 async def ask(engine: AsyncMLCEngine, question: str) -> str | None:
-    answer = await engine.chat.completions.create(
+    completion = await engine.chat.completions.create(
         messages=[{"role": "user", "content": question}], temperature=0
     )
-    return answer.choices[0].message.content
+    return completion.choices[0].message.content
 
 
 def work(engine: AsyncMLCEngine, question: str) -> None:
-    """Code that may block: it runs in a thread of its own."""
+    """Ask a question from blocking code, which runs in a worker thread."""
     print(question, engine.portal.call(ask, engine, question))
 
 

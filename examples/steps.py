@@ -1,4 +1,4 @@
-"""An engine that moves one step at a time; a callback is told what each request gained."""
+"""Run the engine step by step; a callback receives the new tokens of each request."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def main() -> None:
 
     def callback(outputs: list[RequestStreamOutput]) -> None:
         for output in outputs:
-            request_id, (single,) = output.unpack()
-            usage = single.request_final_usage_json_str
+            request_id, (choice,) = output.unpack()
+            usage = choice.request_final_usage_json_str
             if usage is None:
-                texts[request_id] += streamers[request_id].put(single.delta_token_ids)
-            else:  # In an output of its own, after the last one.
+                texts[request_id] += streamers[request_id].put(choice.delta_token_ids)
+            else:  # The usage follows the last tokens as a separate output.
                 texts[request_id] += streamers[request_id].finish()
                 tokens[request_id] = json.loads(usage)["completion_tokens"]
 

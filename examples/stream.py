@@ -1,4 +1,4 @@
-"""One answer, printed as it comes."""
+"""Stream a chat completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer as a value of a Python type."""
+"""Parse the output into a Pydantic model, whose schema constrains the generation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Person(BaseModel):
 
 async def main() -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.parse(
+        completion = await engine.chat.completions.parse(
             messages=[{"role": "user", "content": "Mia is 31 years old."}],
             response_format=Person,
             temperature=0,
         )
 
-    person = answer.choices[0].message.parsed
+    person = completion.choices[0].message.parsed
     assert person is not None
     print(person.name, "is", person.age, "and", person.mood)
 

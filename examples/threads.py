@@ -1,4 +1,4 @@
-"""One engine for many threads; what they ask at the same time is answered together."""
+"""Share one engine between threads; concurrent requests are batched."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from aiomlc import MLCEngine
 
 def main() -> None:
     questions = [f"What is {number} plus 5?" for number in range(8)]
-    with MLCEngine() as engine, ThreadPoolExecutor(8) as threads:
+    with MLCEngine() as engine, ThreadPoolExecutor(8) as executor:
 
         def ask(question: str) -> str | None:
-            answer = engine.chat.completions.create(
+            completion = engine.chat.completions.create(
                 messages=[{"role": "user", "content": question}], temperature=0
             )
-            return answer.choices[0].message.content
+            return completion.choices[0].message.content
 
-        for question, answer in zip(questions, threads.map(ask, questions), strict=True):
+        for question, answer in zip(questions, executor.map(ask, questions), strict=True):
             print(question, answer)
 
 

@@ -1,4 +1,4 @@
-"""The model calls a function, is told what came of it, and answers."""
+"""Run the tool-calling loop: the model calls a function, receives its result and answers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ async def main() -> None:
     messages: list[Any] = [{"role": "user", "content": "What is the weather in Rome?"}]
     async with AsyncMLCEngine() as engine:
         while True:
-            answer = await engine.chat.completions.create(
+            completion = await engine.chat.completions.create(
                 messages=messages, tools=TOOLS, temperature=0
             )
-            message = answer.choices[0].message
+            message = completion.choices[0].message
             messages.append(message)
             if not message.tool_calls:
                 break

@@ -1,4 +1,4 @@
-"""A time limit from trio ends an answer; the engine serves on."""
+"""Limit the time of a stream with a trio cancel scope; the engine keeps serving."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ async def main() -> None:
             stream=True,
         )
         with trio.move_on_after(0.2):
-            async with stream:  # Leaving it early frees what the answer held.
+            async with stream:  # Leaving the stream early frees its resources.
                 async for chunk in stream:
                     print(chunk.choices[0].delta.content or "", end="", flush=True)
         print(" ...")
 
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=[{"role": "user", "content": "What is 12 plus 30?"}], temperature=0
         )
-        print(answer.choices[0].message.content)
+        print(completion.choices[0].message.content)
 
 
 if __name__ == "__main__":

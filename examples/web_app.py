@@ -1,9 +1,9 @@
-"""A web application that streams its answers as server-sent events.
+"""Web application that streams chat completions as server-sent events.
 
     pip install 'aiomlc[serve]' && uvicorn examples.web_app:app
 
-A client that goes away in the middle of an answer ends it, and what it held is free. Run as a
-program, this file serves one request to itself, without a socket.
+A client that disconnects early cancels its request, which frees its resources. When run as a
+program, this file sends one request to itself, without a socket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aiomlc import (
 
 
 class EventStream(StreamingResponse):
-    """The chunks of an answer as events."""
+    """Response that sends the chunks of a completion as events."""
 
     def __init__(self, chunks: ChatCompletionStream) -> None:
         self._chunks = chunks
@@ -38,7 +38,7 @@ class EventStream(StreamingResponse):
         super().__init__(self._events, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # However the response ends, its request ends with it.
+        # However the response ends, cancel its request.
         async with self._chunks, aclosing(self._events):
             await super().__call__(scope, receive, send)
 
@@ -47,12 +47,12 @@ class EventStream(StreamingResponse):
             async for chunk in self._chunks:
                 yield f"data: {chunk.model_dump_json()}\n\n"
         except AiomlcError as error:
-            yield f"event: error\ndata: {json.dumps(told(error))}\n\n"
+            yield f"event: error\ndata: {json.dumps(error_body(error))}\n\n"
 
         yield "data: [DONE]\n\n"
 
 
-def told(error: Exception) -> dict[str, dict[str, str]]:
+def error_body(error: Exception) -> dict[str, dict[str, str]]:
     return {"error": {"message": str(error)}}
 
 
@@ -60,16 +60,16 @@ async def read_fields(request: Request) -> dict[str, Any]:
     try:
         body = await request.json()
     except ValueError as error:
-        raise BadRequestError(f"the body is not JSON: {error}") from error
+        raise BadRequestError(f"the body must be JSON: {error}") from error
 
     if not isinstance(body, dict):
-        raise BadRequestError("the body is not a JSON object")
+        raise BadRequestError("the body must be a JSON object")
 
     return body
 
 
 def create_app(engine: AsyncMLCEngine) -> Starlette:
-    """The application; the engine opens and closes with it."""
+    """Return the application; its lifespan opens and closes the engine."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -84,12 +84,12 @@ def create_app(engine: AsyncMLCEngine) -> Starlette:
             )
         )
 
-    async def refuse(_: Request, error: Exception) -> Response:
-        return JSONResponse(told(error), 400 if isinstance(error, RequestError) else 503)
+    async def handle_error(_: Request, error: Exception) -> Response:
+        return JSONResponse(error_body(error), 400 if isinstance(error, RequestError) else 503)
 
     return Starlette(
         routes=[Route("/chat", chat, methods=["POST"])],
-        exception_handlers={AiomlcError: refuse},
+        exception_handlers={AiomlcError: handle_error},
         lifespan=lifespan,
     )
 

@@ -1,4 +1,4 @@
-"""The example of a web application: events, errors, and clients that go away."""
+"""The example web application: events, errors and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def text_of(response: httpx2.Response) -> str:
     return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
 
 
-async def test_an_answer_comes_as_events() -> None:
+async def test_completion_is_sent_as_events() -> None:
     app = create_app(AsyncMLCEngine(loader=fake_loader(replies=["Hi!"])))
     async with app.router.lifespan_context(app):
         response = await post(app, HELLO)
@@ -44,22 +44,22 @@ async def test_an_answer_comes_as_events() -> None:
     assert text_of(response) == "Hi!"
 
 
-async def test_a_request_that_is_refused_is_told_with_a_status() -> None:
+async def test_rejected_requests_get_an_error_status() -> None:
     bodies: list[object] = [b"{", b"\xff", [], "a"]
     app = create_app(AsyncMLCEngine(loader=fake_loader(FakeCore(max_live=0))))
     async with app.router.lifespan_context(app):
-        refused = await post(app, {**HELLO, "max_tokens": -1})
+        invalid = await post(app, {**HELLO, "max_tokens": -1})
         empty = await post(app, {})
         malformed = [await post(app, body) for body in bodies]
         overloaded = await post(app, HELLO)
 
     closed = await post(app, HELLO)
-    assert {answer.status_code for answer in (refused, empty, *malformed)} == {400}
-    assert {answer.status_code for answer in (overloaded, closed)} == {503}
-    assert "max_tokens" in refused.json()["error"]["message"]
+    assert {response.status_code for response in (invalid, empty, *malformed)} == {400}
+    assert {response.status_code for response in (overloaded, closed)} == {503}
+    assert "max_tokens" in invalid.json()["error"]["message"]
 
 
-async def test_an_error_in_the_middle_is_an_event() -> None:
+async def test_error_during_the_stream_is_sent_as_an_event() -> None:
     core = FakeCore(["Hi!"], failures={1: "no more"})
     app = create_app(AsyncMLCEngine(loader=fake_loader(core)))
     async with app.router.lifespan_context(app):
@@ -70,12 +70,12 @@ async def test_an_error_in_the_middle_is_an_event() -> None:
 
 
 @pytest.mark.parametrize("spec_version", ["2.3", "2.4"])
-async def test_a_client_that_goes_away_ends_its_answer_and_no_other(spec_version: str) -> None:
-    """Older servers send a message; newer ones fail to write."""
+async def test_client_that_disconnects_cancels_only_its_request(spec_version: str) -> None:
+    """Servers of ASGI 2.3 send a disconnect message; those of 2.4 raise an error on send."""
     core = FakeCore(["x" * 100, "Hi!"], hand_stepped=True)
     app = create_app(AsyncMLCEngine(loader=fake_loader(core)))
     requests: list[dict[str, Any]] = [{"type": "http.request", "body": json.dumps(HELLO).encode()}]
-    is_told = Event()
+    has_first_chunk = Event()
 
     async def receive() -> dict[str, Any]:
         if requests:
@@ -84,14 +84,14 @@ async def test_a_client_that_goes_away_ends_its_answer_and_no_other(spec_version
         if spec_version == "2.4":
             await sleep_forever()
 
-        await is_told.wait()
+        await has_first_chunk.wait()
         return {"type": "http.disconnect"}
 
     async def send(message: MutableMapping[str, Any]) -> None:
         if message.get("body"):
-            is_told.set()
+            has_first_chunk.set()
             if spec_version == "2.4":
-                raise OSError("the client went away")
+                raise OSError("the client disconnected")
 
     scope = {
         "type": "http",

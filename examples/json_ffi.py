@@ -1,4 +1,4 @@
-"""JSON text in, JSON text out; whatever goes wrong is a chunk, too."""
+"""Send requests and receive chunks as JSON strings; errors are chunks as well."""
 
 from __future__ import annotations
 

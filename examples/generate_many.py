@@ -1,4 +1,4 @@
-"""A list of prompts, eight at a time, and each answer as soon as it is there."""
+"""Run a list of prompts, at most eight at a time, and print each result when it finishes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ async def main() -> None:
         AsyncMLCEngine() as engine,
         engine.generate_many(prompts, limit=8, temperature=0) as outcomes,
     ):
-        async for position, completion, error in outcomes:
-            answer = error or (completion and completion.choices[0].message.content)
-            print(prompts[position], answer)
+        async for index, completion, error in outcomes:
+            result = error or (completion and completion.choices[0].message.content)
+            print(prompts[index], result)
 
 
 if __name__ == "__main__":

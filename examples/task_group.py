@@ -1,4 +1,4 @@
-"""Thirty-two questions in one task group: the engine answers them together."""
+"""Send 32 requests at once from a task group; the engine batches them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from aiomlc import AsyncMLCEngine
 
 
 async def ask(engine: AsyncMLCEngine, question: str, answers: dict[str, str]) -> None:
-    answer = await engine.chat.completions.create(
+    completion = await engine.chat.completions.create(
         messages=[{"role": "user", "content": question}], temperature=0, max_tokens=64
     )
-    answers[question] = answer.choices[0].message.content or ""
+    answers[question] = completion.choices[0].message.content or ""
 
 
 async def main() -> None:

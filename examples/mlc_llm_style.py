@@ -1,4 +1,4 @@
-"""The form that programs written for MLC LLM have: construct, create, terminate."""
+"""Use the engine as in MLC LLM programs: construct, create, terminate."""
 
 from __future__ import annotations
 
