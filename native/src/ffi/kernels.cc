@@ -248,7 +248,7 @@ void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double
          static_cast<float>(eps), rows, args.Floats(out, "out", out_type), out_type);
 }
 
-void CallTakeRows(TensorView x, TensorView rows, TensorView out) {
+void CallGatherRows(TensorView x, TensorView rows, TensorView out) {
   const TensorArguments args("aiomlc.cpu.take_rows");
   args.RequireShape(x, "x", {1, kAny, kAny});
   args.RequireShape(rows, "rows", {kAny});
@@ -258,7 +258,7 @@ void CallTakeRows(TensorView x, TensorView rows, TensorView out) {
     args.Require(ids[i] >= 0 && ids[i] < x.size(1), "rows must be in [0, ", x.size(1), "), got ",
                  ids[i]);
   }
-  TakeRows(args.Data<float>(x, "x"), ids, rows.size(0), x.size(2), args.Data<float>(out, "out"));
+  GatherRows(args.Data<float>(x, "x"), ids, rows.size(0), x.size(2), args.Data<float>(out, "out"));
 }
 
 void DefineLinear(const std::string& suffix, WeightFormat format) {
@@ -285,7 +285,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineLayerNorms();
   DefineActivation("aiomlc.cpu.gelu", Gelu);
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);
-  DefineActivation("aiomlc.cpu.relu_square", ReluSquare);
+  DefineActivation("aiomlc.cpu.relu_square", SquaredRelu);
   DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
   DefineGatedMul("aiomlc.cpu.gelu_tanh_mul", Activation::kGeluTanh);
   refl::GlobalDef()
@@ -296,7 +296,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.scale", CallScale)
       .def("aiomlc.cpu.soft_cap", CallSoftCap)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
-      .def("aiomlc.cpu.take_rows", CallTakeRows);
+      .def("aiomlc.cpu.take_rows", CallGatherRows);
 }
 
 }  // namespace

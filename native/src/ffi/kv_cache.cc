@@ -2,7 +2,31 @@
  * \file ffi/kv_cache.cc
  * \brief The kernels that TVM's paged KV cache calls, with the signatures that TVM expects.
  *
- * The log-sum-exp tensors are neither written nor read: see `LayerAttention`.
+ * Except for the copies of pages and slots, TVM calls them in this order, once per layer and step.
+ * A depth is a level of the page tables: TVM puts pages that forks share into lower depths.
+ *
+ *   called by TVM                           LayerAttention      LayerAttention::State afterwards
+ *
+ *   kv_split_rotary                         Begin               kStarted
+ *     |
+ *     +-- a sequence appends several tokens:
+ *     |     attention_ragged                AddNewTokens        kGathering   (*)
+ *     |     for each depth with pages:
+ *     |       attention_prefill or _decode  AddPages            kGathering   (*)
+ *     |       attention_merge               CheckMerge          unchanged
+ *     |     kv_append                       CheckAppend         kComplete
+ *     |
+ *     +-- every sequence appends one token:
+ *           kv_append                       CheckAppend         kStarted
+ *           for each depth with pages:
+ *             attention_prefill or _decode  AddPages            kGathering   (*)
+ *             attention_merge (if d > 0)    CheckMerge          unchanged
+ *
+ *   (*) The call that completes the history of every row computes the layer; the state is then
+ *       kComplete. In the first case this may be attention_ragged, if no sequence has a history.
+ *
+ * A call in another order throws and resets the state to kIdle. The log-sum-exp tensors are neither
+ * written nor read, because there are no partial results to merge.
  */
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/attention.cc
- * \brief Cut attention into tiles, and these into tasks that run on the pool.
+ * \brief Division of attention into tiles, and of the tiles into tasks of the thread pool.
  */
 #include "kernels/attention/attention.h"
 
@@ -36,19 +36,19 @@ TileFunction ActiveTileFunction() {
   return AttendTilePortable;
 }
 
-/*! \brief The calling thread's working memory, for any tile of this head size. */
+/*! \return The calling thread's working memory, large enough for any tile of this head_dim. */
 AttentionScratch ThreadScratch(int64_t head_dim) {
   thread_local AlignedBuffer buffer;
   const int64_t width = (head_dim + kTilePageSize - 1) / kTilePageSize * kTilePageSize;
   const int64_t page = kTilePageSize * width;
   const int64_t queries = kMaxTileQueries * width;
   const int64_t probs = kMaxTileQueries * kTilePageSize;
-  const int64_t floats = 2 * page + 3 * queries + probs + 4 * kMaxTileQueries;
-  float* next = reinterpret_cast<float*>(buffer.Reserve(sizeof(float) * floats));
+  const int64_t total = 2 * page + 3 * queries + probs + 4 * kMaxTileQueries;
+  float* next = reinterpret_cast<float*>(buffer.Reserve(sizeof(float) * total));
   const auto take = [&next](int64_t count) {
-    float* taken = next;
+    float* floats = next;
     next += count;
-    return taken;
+    return floats;
   };
   AttentionScratch scratch;
   scratch.keys = take(page);
@@ -63,7 +63,10 @@ AttentionScratch ThreadScratch(int64_t head_dim) {
   return scratch;
 }
 
-/*! \brief The tiles of one call: rows of a sequence, times query heads of one key-value head. */
+/*!
+ * \brief Divides sequences into tiles: some rows of a sequence, times query heads that share a
+ * key-value head.
+ */
 class TilePlan {
  public:
   TilePlan(const AttentionShape& shape, const void* queries, void* output, AttentionTasks& tasks)
@@ -75,8 +78,11 @@ class TilePlan {
         tile_heads_(std::min<int64_t>(group_, kMaxTileQueries)),
         tile_rows_(kMaxTileQueries / tile_heads_) {}
 
-  /*! \brief The last rows come first: they see most, and a long tile at the end would be waited
-   * for. */
+  /*!
+   * \brief Add the tiles of one sequence, the last rows first.
+   *
+   * The last rows see the most positions; if their tiles ran last, the other threads would wait.
+   */
   void Add(const AttentionRows& rows) {
     const int64_t num_tiles = (rows.num_rows + tile_rows_ - 1) / tile_rows_;
     for (int64_t tile = num_tiles - 1; tile >= 0; --tile) {
@@ -130,12 +136,12 @@ class TilePlan {
 
 void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const AttentionRows> sequences,
             const void* queries, void* output) {
-  thread_local AttentionTasks kept;
-  AttentionTasks& tasks = kept;  // Of the calling thread, whoever runs a task.
+  thread_local AttentionTasks thread_tasks;
+  AttentionTasks& tasks = thread_tasks;  // Of this thread, also in tasks that run on other threads.
   tasks.Clear();
   TilePlan plan(shape, queries, output, tasks);
   for (const AttentionRows& rows : sequences) plan.Add(rows);
-  tasks.Cut(pool.num_threads());
+  tasks.Divide(pool.num_threads());
   const TileFunction attend = ActiveTileFunction();
   pool.Run(tasks.size(), [&](int task) { tasks.Run(task, attend, ThreadScratch(shape.head_dim)); });
 }

@@ -18,31 +18,31 @@ namespace aiomlc {
 /*! \brief Positions in one page of the KV cache. */
 inline constexpr int64_t kPageSize = 16;
 
-/*! \brief How far back a row sees. */
+/*! \brief The sliding window of a layer. */
 struct AttentionWindow {
-  int64_t size = 0;   //!< Positions, the row's own the last; 0 is all.
-  int64_t sinks = 0;  //!< First positions of the sequence that the window never hides.
+  int64_t size = 0;   //!< Positions that a row sees, including the row's position; 0: all.
+  int64_t sinks = 0;  //!< First positions of the sequence that every row sees (attention sinks).
 
   friend bool operator==(const AttentionWindow&, const AttentionWindow&) = default;
 };
 
-/*! \brief What all rows of one attention have in common. */
+/*! \brief The parameters of one attention call. */
 struct AttentionShape {
   int64_t num_query_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages if not of 8 bits.
+  FloatType type = FloatType::kF16;  //!< Of queries and output, and of pages unless `is_8_bit`.
   float scale = 1.0f;                //!< Applied to q . k in float32.
   AttentionWindow window = {};
-  bool is_8_bit = false;  //!< The pages are of KvType::kI8.
-  float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0 is no cap.
+  bool is_8_bit = false;  //!< Whether the pages are of KvType::kI8.
+  float soft_cap = 0.0f;  //!< Scaled scores become cap * tanh(score / cap); 0: no cap.
 
   KvType kv_type() const { return is_8_bit ? KvType::kI8 : KvTypeOf(type); }
 
-  /*! \return Elements of one page, laid out as `KvPages` says; scales are none. */
+  /*! \return The elements of one page (see `KvPages`), without scales. */
   int64_t PageElements() const { return 2 * num_kv_heads * kPageSize * head_dim; }
 
-  /*! \return Bytes of the keys, or of the values, of one head in a page. */
+  /*! \return The bytes of the keys, or of the values, of one head in a page. */
   size_t PlaneBytes() const { return kPageSize * KvRowBytes(kv_type(), head_dim); }
   size_t PageBytes() const { return 2 * static_cast<size_t>(num_kv_heads) * PlaneBytes(); }
 
@@ -54,21 +54,23 @@ struct AttentionRows {
   int64_t row_begin = 0;  //!< In the query and output tensors.
   int64_t num_rows = 0;
   int64_t first_position = 0;
-  /*! \brief `pages[i]` holds positions 16 i to 16 i + 15, at least up to the last row's position.
+  /*!
+   * \brief `pages[i]` holds positions 16 i to 16 i + 15, at least up to the last row's position.
    *
-   * Pages that no row sees are not read. */
+   * Pages that no row sees are not read.
+   */
   const void* const* pages = nullptr;
 };
 
 /*!
- * \brief Each row attends to the positions of its sequence up to and including its own, those that
- * its window shows.
+ * \brief Compute causal attention: each row attends to the positions of its sequence up to and
+ * including the row's position, within the window.
  *
- * The bits of a row depend on its query and on the keys and values it sees, and on nothing else:
- * not on the other rows, the number of threads, or the instruction set. Sums are float32. Slots
- * after a row's position may hold anything.
+ * The bits of a row depend only on its query and on the keys and values that it sees: not on other
+ * rows, the number of threads or the instruction set. Sums are float32. Slots after a row's
+ * position may contain anything, including NaN.
  * \param queries [rows, num_query_heads, head_dim].
- * \param output Same shape; rows outside of every sequence are left alone.
+ * \param output Same shape; rows that belong to no sequence are not written.
  */
 void Attend(ThreadPool& pool, const AttentionShape& shape, std::span<const AttentionRows> sequences,
             const void* queries, void* output);

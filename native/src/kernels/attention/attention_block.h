@@ -1,10 +1,11 @@
 /*!
  * \file kernels/attention/attention_block.h
- * \brief Attention of many query rows of one sequence: the queries are the lanes.
+ * \brief Attention of a tile with many queries: one query per lane.
  *
- * A tile of few queries has its positions in the lanes (attention_tile.h). With many queries
- * nothing has to be summed across lanes, and each loaded key or value serves 64 queries. Both do
- * the same operations on each number in the same order, so their results have the same bits.
+ * For a tile with few queries, attention_tile.h has one position per lane. With one query per lane,
+ * nothing is summed across lanes, and each loaded key or value is used for up to 64 queries. Both
+ * kernels do the same operations on each number in the same order, so their results have the same
+ * bits.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_BLOCK_H_
 #define AIOMLC_KERNELS_ATTENTION_ATTENTION_BLOCK_H_
@@ -20,8 +21,10 @@
 namespace aiomlc {
 
 /*!
- * \brief Online softmax over the pages of a chunk in ascending order, for all queries of a tile at
- * once.
+ * \brief Online softmax over the pages of a chunk in ascending order, for all queries of a tile.
+ *
+ * Queries are numbered row by row. Slots after a row's position, or before its window, never enter
+ * its sums, because they may contain NaN.
  */
 template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 class BlockAttention {
@@ -45,17 +48,17 @@ class BlockAttention {
                         ? LoadPadded(source + Offset(first + i) + c, tile_.head_dim - c)
                         : Lanes::Set(0.0f);
         }
-        float turned[kLanes * kLanes];
-        Lanes::StoreTransposed(rows, turned);
+        float transposed[kLanes * kLanes];
+        Lanes::StoreTransposed(rows, transposed);
         for (int i = 0; i < kLanes; ++i) {
           Lanes::Store(scratch_.queries + (c + i) * kStride + first,
-                       Lanes::Load(turned + i * kLanes));
+                       Lanes::Load(transposed + i * kLanes));
         }
       }
     }
   }
 
-  /*! \brief Let `state` be the softmax of nothing, and what pages are added to. */
+  /*! \brief Reset `state` to the softmax of no positions, and add the next pages to it. */
   void Begin(const SoftmaxState& state) {
     state_ = state;
     for (int first = 0; first < num_queries_; first += kLanes) {
@@ -67,29 +70,32 @@ class BlockAttention {
     }
   }
 
-  /*! \param fetched_end Before it are the visits that may be fetched ahead. */
-  void VisitPages(int64_t begin, int64_t end, int64_t fetched_end) {
+  /*!
+   * \brief Add the pages of visits [begin, end), which are in one chunk.
+   * \param prefetch_end The end of the visits that may be prefetched.
+   */
+  void VisitPages(int64_t begin, int64_t end, int64_t prefetch_end) {
     const int64_t last_position = tile_.first_position + tile_.num_rows - 1;
     for (int64_t visit = begin; visit < end; ++visit) {
       const int64_t page = visits_.page(visit);
-      LoadPage(Page(page), Page(visits_.page(visit + 1 < fetched_end ? visit + 1 : visit)));
+      LoadPage(Page(page), Page(visits_.page(visit + 1 < prefetch_end ? visit + 1 : visit)));
       const int64_t seen = last_position + 1 - page * kTilePageSize;
       VisitPage(page, seen < kTilePageSize ? static_cast<int>(seen) : kTilePageSize);
     }
   }
 
-  /*! \brief Add what a later chunk saw to what those before it saw. */
+  /*! \brief Merge the state of a later chunk into the state of the chunks before it. */
   void Merge(const SoftmaxState& into, const SoftmaxState& later) {
     for (int first = 0; first < num_queries_; first += kLanes) {
-      const Vector past = Lanes::Load(into.largest + first);
+      const Vector previous = Lanes::Load(into.largest + first);
       const Vector next = Lanes::Load(later.largest + first);
-      const Vector largest = Lanes::Max(past, next);
+      const Vector largest = Lanes::Max(previous, next);
       Lanes::Store(into.largest + first, largest);
-      const Vector past_share = Exp<Lanes>(Lanes::Sub(past, Finite(largest)));
-      const Vector next_share = Exp<Lanes>(Lanes::Sub(next, Finite(largest)));
+      const Vector previous_factor = Exp<Lanes>(Lanes::Sub(previous, Finite(largest)));
+      const Vector next_factor = Exp<Lanes>(Lanes::Sub(next, Finite(largest)));
       const auto merge = [=](float* sum, const float* added) {
-        Lanes::Store(sum, Lanes::Fma(Lanes::Load(sum), past_share,
-                                     Lanes::Mul(Lanes::Load(added), next_share)));
+        Lanes::Store(sum, Lanes::Fma(Lanes::Load(sum), previous_factor,
+                                     Lanes::Mul(Lanes::Load(added), next_factor)));
       };
       merge(into.total + first, later.total + first);
       for (int c = 0; c < width_; ++c) {
@@ -98,7 +104,11 @@ class BlockAttention {
     }
   }
 
-  /*! \brief Merging with nothing loses the sign of a zero, so 0 is added: no zero has one. */
+  /*!
+   * \brief Write the normalized sums.
+   *
+   * Adding 0 makes every zero positive, because merging with an empty state loses the sign of -0.
+   */
   void StoreOutput(const SoftmaxState& state) {
     for (int first = 0; first < num_queries_; first += kLanes) {
       for (int c = 0; c < tile_.head_dim; c += kLanes) {
@@ -106,13 +116,13 @@ class BlockAttention {
         for (int i = 0; i < kLanes; ++i) {
           columns[i] = Lanes::Load(state.sums + (c + i) * kStride + first);
         }
-        float turned[kLanes * kLanes];
-        Lanes::StoreTransposed(columns, turned);
+        float transposed[kLanes * kLanes];
+        Lanes::StoreTransposed(columns, transposed);
         const int count = tile_.head_dim - c < kLanes ? tile_.head_dim - c : kLanes;
         for (int i = 0; i < kLanes && first + i < num_queries_; ++i) {
           Element* output = static_cast<Element*>(tile_.output) + Offset(first + i) + c;
           const Vector scale = Lanes::Set(1.0f / state.total[first + i]);
-          const Vector scaled = Lanes::Mul(Lanes::Load(turned + i * kLanes), scale);
+          const Vector scaled = Lanes::Mul(Lanes::Load(transposed + i * kLanes), scale);
           Lanes::StoreFirst(output, Lanes::Add(scaled, Lanes::Set(0.0f)), count);
         }
       }
@@ -123,7 +133,7 @@ class BlockAttention {
   using Vector = typename Lanes::Vector;
   static constexpr int kLanes = Lanes::kWidth;
   static constexpr int kStride = kMaxTileQueries;
-  // Vectors of queries, and positions or elements, whose sums are held in registers.
+  // Sums of at most kVectors vectors of queries by kDepth positions or elements are in registers.
   static constexpr int kVectors = Lanes::kAccumulators >= 8 ? 4 : 1;
   static constexpr int kDepth = 4;
   static constexpr bool kScaled = sizeof(Stored) == 1;
@@ -136,33 +146,40 @@ class BlockAttention {
     return count >= kLanes ? Lanes::Load(source) : Lanes::LoadFirst(source, count);
   }
 
+  /*! \return The offset of a query in the query and output tensors. */
   int64_t Offset(int query) const {
     return query / tile_.num_heads * tile_.row_stride +
            static_cast<int64_t>(query % tile_.num_heads) * tile_.head_dim;
   }
 
-  /*! \brief How many queries, the first ones, do not see slot `slot` of `page`. */
-  int Hidden(int64_t page, int slot) const {
+  /*! \return The number of queries, from the first, whose positions are before a slot of `page`. */
+  int NumBefore(int64_t page, int slot) const {
     const int64_t rows = page * kTilePageSize + slot - tile_.first_position;
     if (rows <= 0) return 0;
     return rows < tile_.num_rows ? static_cast<int>(rows) * tile_.num_heads : num_queries_;
   }
 
-  /*! \brief How many queries, the first ones, have not left slot `slot` of `page` behind. */
-  int Reach(int64_t page, int slot) const {
+  /*! \return The number of queries, from the first, from which the window does not hide a slot. */
+  int NumThatReach(int64_t page, int slot) const {
     if constexpr (!kWindowed) return num_queries_;
-    return RowsThatReach(tile_, page, slot) * tile_.num_heads;
+    return NumRowsThatReach(tile_, page, slot) * tile_.num_heads;
   }
 
-  /*! \return The largest scores, a number for lanes that have seen nothing yet: the difference of
-   * two infinities would be NaN. */
+  /*!
+   * \return The largest scores, with minus infinity replaced by the lowest float.
+   *
+   * Lanes without scores have minus infinity; the difference of two infinities would be NaN.
+   */
   static Vector Finite(Vector largest) { return Lanes::Max(largest, Lanes::Set(-__FLT_MAX__)); }
 
+  /*! \return The number of lanes before `query` in the vector that starts with query `first`. */
   static int LanesBefore(int query, int first) {
     const int count = query - first;
     return count < 0 ? 0 : count < kLanes ? count : kLanes;
   }
 
+  /*! \brief Convert this head's keys and values of a page to float32, and prefetch the next page.
+   */
   void LoadPage(const Stored* page, const Stored* next) {
     if constexpr (kScaled) {
       key_scales_ = ScalesAfter(page + tile_.key_offset, tile_.head_dim);
@@ -186,7 +203,8 @@ class BlockAttention {
   template <int kSize>
   using Size = std::integral_constant<int, kSize>;
 
-  /*! \brief Cut [begin, end) into groups of vectors: `function(Size<n>, first query)`. */
+  /*! \brief Call `function(Size<n>, first query)` for groups of n vectors that cover [begin, end).
+   */
   template <typename Function>
   static void ForVectors(int begin, int end, Function function) {
     int first = begin;
@@ -197,32 +215,35 @@ class BlockAttention {
     for (; first < end; first += kLanes) function(Size<1>(), first);
   }
 
-  /*! \brief How many queries, the first ones, see some of the first `seen` slots of `page`. */
-  int AnyReach(int64_t page, int seen) const {
-    return FirstSlotAfterSinks(tile_, page) > 0 ? num_queries_ : Reach(page, seen - 1);
+  /*!
+   * \return The number of queries, from the first, from which the window does not hide all of the
+   * first `seen` slots of `page`.
+   */
+  int NumThatReachAny(int64_t page, int seen) const {
+    return FirstSlotAfterSinks(tile_, page) > 0 ? num_queries_ : NumThatReach(page, seen - 1);
   }
 
-  /*! \brief Whether the window shows all of `page` to `count` vectors of queries. */
+  /*! \return Whether the window hides no slot of `page` from `count` vectors of queries. */
   bool AllReach(int64_t page, int first, int count) const {
     if constexpr (!kWindowed) return true;
-    const int reach = Reach(page, FirstSlotAfterSinks(tile_, page));
+    const int reach = NumThatReach(page, FirstSlotAfterSinks(tile_, page));
     return reach == num_queries_ || reach >= first + count * kLanes;
   }
 
-  /*! \param seen How many slots of the page the last row sees. */
+  /*! \brief Add a page to the state. \param seen The slots of the page that the last row sees. */
   void VisitPage(int64_t page, int seen) {
-    const int begin = Hidden(page, 0) / kLanes * kLanes;
-    const int end = kWindowed ? AnyReach(page, seen) : num_queries_;
+    const int begin = NumBefore(page, 0) / kLanes * kLanes;
+    const int end = kWindowed ? NumThatReachAny(page, seen) : num_queries_;
     ForVectors(begin, end,
                [&](auto size, int first) { Score<decltype(size)::value>(first, seen); });
     if (tile_.soft_cap > 0.0f) CapScores(begin, end, seen);
-    for (int first = begin; first < end; first += kLanes) Soften(page, seen, first);
-    const int hidden = Hidden(page, seen - 1);
+    for (int first = begin; first < end; first += kLanes) Softmax(page, seen, first);
+    const int before = NumBefore(page, seen - 1);
     ForVectors(begin, end, [&](auto size, int first) {
       constexpr int kSize = decltype(size)::value;
-      const bool is_whole = hidden <= first && AllReach(page, first, kSize);
+      const bool all_see = before <= first && AllReach(page, first, kSize);
       for (int c = 0; c < width_; c += kDepth) {
-        if (is_whole) {
+        if (all_see) {
           AddValues<kSize, false>(page, seen, first, c);
         } else {
           AddValues<kSize, true>(page, seen, first, c);
@@ -231,7 +252,8 @@ class BlockAttention {
     });
   }
 
-  /*! \brief q . k for `kSize` vectors of queries, summed along head_dim in order. */
+  /*! \brief Compute scale * q . k for `kSize` vectors of queries, summed along head_dim in order.
+   */
   template <int kSize>
   void Score(int first, int seen) {
     for (int slot = 0; slot < seen; slot += kDepth) {
@@ -267,7 +289,7 @@ class BlockAttention {
     }
   }
 
-  /*! \brief Cap the scores of queries [begin, end) with the first `seen` slots. */
+  /*! \brief Apply the soft cap to the scores of queries [begin, end) and the first `seen` slots. */
   void CapScores(int begin, int end, int seen) {
     for (int slot = 0; slot < seen; ++slot) {
       float* scores = scratch_.probs + slot * kStride;
@@ -277,15 +299,18 @@ class BlockAttention {
     }
   }
 
-  /*! \brief Turn one vector's scores into unnormalised probabilities, and rescale its past. */
-  void Soften(int64_t page, int seen, int first) {
+  /*!
+   * \brief Replace the scores of one vector of queries by unnormalized probabilities, and rescale
+   * the sums of the previous pages.
+   */
+  void Softmax(int64_t page, int seen, int first) {
     const Vector hidden = Lanes::Set(-__builtin_inff());
-    const Vector past = Lanes::Load(state_.largest + first);
+    const Vector previous = Lanes::Load(state_.largest + first);
     Vector p[kTilePageSize];
-    Vector largest = past;
+    Vector largest = previous;
     for (int slot = 0; slot < kTilePageSize; ++slot) {
-      const int before = slot < seen ? LanesBefore(Hidden(page, slot), first) : kLanes;
-      const int reach = kWindowed ? LanesBefore(Reach(page, slot), first) : kLanes;
+      const int before = slot < seen ? LanesBefore(NumBefore(page, slot), first) : kLanes;
+      const int reach = kWindowed ? LanesBefore(NumThatReach(page, slot), first) : kLanes;
       p[slot] = before >= reach ? hidden : Lanes::Load(scratch_.probs + slot * kStride + first);
       if (before > 0 && before < reach) p[slot] = Lanes::Select(before, hidden, p[slot]);
       if (kWindowed && reach < kLanes) p[slot] = Lanes::Select(reach, p[slot], hidden);
@@ -303,10 +328,10 @@ class BlockAttention {
     for (int step = kTilePageSize / 2; step > 0; step /= 2) {
       for (int i = 0; i < step; ++i) p[i] = Lanes::Add(p[i], p[i + step]);
     }
-    const Vector correction = Exp<Lanes>(Lanes::Sub(past, largest));
+    const Vector correction = Exp<Lanes>(Lanes::Sub(previous, largest));
     const Vector total = Lanes::Load(state_.total + first);
     Lanes::Store(state_.total + first, Lanes::Fma(total, correction, p[0]));
-    // It is at most 1, and mostly 1 in every lane.
+    // Nothing to rescale if the factor, which is at most 1, is 1 in every lane. It usually is.
     if (Lanes::Largest(Lanes::Sub(Lanes::Set(0.0f), correction)) == -1.0f) return;
     for (int c = 0; c < width_; ++c) {
       float* sums = state_.sums + c * kStride + first;
@@ -314,7 +339,11 @@ class BlockAttention {
     }
   }
 
-  /*! \brief Add `kDepth` elements of the weighted values to the sums of `kSize` vectors. */
+  /*!
+   * \brief Add elements [c, c + kDepth) of the weighted values to the sums of `kSize` vectors of
+   * queries.
+   * \tparam kMasked Whether a query may not see one of the first `seen` slots.
+   */
   template <int kSize, bool kMasked>
   void AddValues(int64_t page, int seen, int first, int c) {
     float* sums = state_.sums + c * kStride + first;
@@ -327,8 +356,8 @@ class BlockAttention {
     for (int slot = 0; slot < seen; ++slot) {
       const float* probs = scratch_.probs + slot * kStride + first;
       const float* values = scratch_.values + slot * width_ + c;
-      const int hidden = kMasked ? Hidden(page, slot) : 0;
-      const int shown = kMasked ? Reach(page, slot) : num_queries_;
+      const int num_before = kMasked ? NumBefore(page, slot) : 0;
+      const int num_reach = kMasked ? NumThatReach(page, slot) : num_queries_;
       Vector p[kSize];
 #pragma GCC unroll 4
       for (int i = 0; i < kSize; ++i) p[i] = Lanes::Load(probs + i * kLanes);
@@ -338,11 +367,12 @@ class BlockAttention {
 #pragma GCC unroll 4
         for (int i = 0; i < kSize; ++i) {
           const Vector added = Lanes::Fma(p[i], value, sum[d][i]);
-          const int before = kMasked ? LanesBefore(hidden, first + i * kLanes) : 0;
-          const int reach = kMasked && kWindowed ? LanesBefore(shown, first + i * kLanes) : kLanes;
-          const Vector past = sum[d][i];
-          sum[d][i] = before == 0 ? added : Lanes::Select(before, past, added);
-          if (reach < kLanes) sum[d][i] = Lanes::Select(reach, sum[d][i], past);
+          const int before = kMasked ? LanesBefore(num_before, first + i * kLanes) : 0;
+          const int reach =
+              kMasked && kWindowed ? LanesBefore(num_reach, first + i * kLanes) : kLanes;
+          const Vector unchanged = sum[d][i];
+          sum[d][i] = before == 0 ? added : Lanes::Select(before, unchanged, added);
+          if (reach < kLanes) sum[d][i] = Lanes::Select(reach, sum[d][i], unchanged);
         }
       }
     }
@@ -359,7 +389,7 @@ class BlockAttention {
   const int num_queries_;
   const PageVisits<kWindowed> visits_;
   SoftmaxState state_{};
-  const float* key_scales_ = nullptr;  // Of the page that is visited.
+  const float* key_scales_ = nullptr;  // Of the current page; int8 only.
   const float* value_scales_ = nullptr;
 };
 

@@ -1,10 +1,9 @@
 /*!
  * \file kernels/attention/attention_chunks.h
- * \brief A tile as chunks of its context, each with a softmax of its own, merged in order.
+ * \brief Attention of a tile in chunks of its context: a softmax for each chunk, merged in order.
  *
- * Chunks end at fixed positions, whoever computes them, so a row has the same bits whether one
- * thread walked through its whole context or many took a chunk each. A context of one chunk has
- * nothing to merge.
+ * Chunks end at fixed positions. So a row has the same bits whether one thread computes its whole
+ * context or several threads compute a chunk each. A context of one chunk is not merged.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_CHUNKS_H_
 #define AIOMLC_KERNELS_ATTENTION_ATTENTION_CHUNKS_H_
@@ -16,18 +15,17 @@
 namespace aiomlc {
 
 /*!
- * \brief Run one part of a tile.
- * \tparam Kernel Has `visits`, `LoadQueries`, `Begin` (a state), `VisitPages` (of one chunk),
- * `Merge` (two states) and `StoreOutput`.
+ * \brief Compute one part of a tile.
+ * \tparam Kernel `TileAttention` or `BlockAttention`.
  */
 template <typename Kernel>
 void AttendPart(Kernel kernel, const TileWork& work, const AttentionScratch& scratch) {
   if (work.part == TileWork::Part::kMerge) {
     SoftmaxState later = work.state;
     for (int64_t i = 1; i < work.num_states; ++i) {
-      later.sums += work.floats_of_state;
-      later.largest += work.floats_of_state;
-      later.total += work.floats_of_state;
+      later.sums += work.state_stride;
+      later.largest += work.state_stride;
+      later.total += work.state_stride;
       kernel.Merge(work.state, later);
     }
     kernel.StoreOutput(work.state);

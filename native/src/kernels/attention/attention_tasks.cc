@@ -5,11 +5,11 @@
 namespace aiomlc {
 namespace {
 
-// Of all states of one call, 32 MiB; a tile whose states do not fit is not split.
-constexpr int64_t kMostStateFloats = int64_t{8} << 20;
+// 32 MiB for all states of one call; a tile whose states do not fit is not split.
+constexpr int64_t kMaxStateFloats = int64_t{8} << 20;
 
 template <bool kWindowed, typename Function>
-void ForChunksOf(const AttentionTile& tile, Function function) {
+void ForWindowChunks(const AttentionTile& tile, Function function) {
   const PageVisits<kWindowed> visits(tile);
   for (int64_t begin = 0; begin <= visits.last();) {
     const int64_t end = visits.ChunkEnd(begin);
@@ -18,13 +18,13 @@ void ForChunksOf(const AttentionTile& tile, Function function) {
   }
 }
 
-/*! \brief Call `function(first visit, end of visits)` for every chunk that a tile sees. */
+/*! \brief Call `function(first visit, end visit)` for every chunk that a tile sees. */
 template <typename Function>
 void ForChunks(const AttentionTile& tile, Function function) {
   if (tile.window > 0) {
-    ForChunksOf<true>(tile, function);
+    ForWindowChunks<true>(tile, function);
   } else {
-    ForChunksOf<false>(tile, function);
+    ForWindowChunks<false>(tile, function);
   }
 }
 
@@ -35,7 +35,7 @@ int64_t CountChunks(const AttentionTile& tile) {
   return count;
 }
 
-/*! \brief Places for queries in the state of a tile, whole vectors of them. */
+/*! \return The queries that the state of a tile has room for: a multiple of the vector width. */
 int64_t StateQueries(const AttentionTile& tile) {
   return tile.num_rows * tile.num_heads < kTilePageSize ? kTilePageSize : kMaxTileQueries;
 }
@@ -57,18 +57,18 @@ void AttentionTasks::Clear() {
   num_floats_ = 0;
 }
 
-void AttentionTasks::Cut(int num_threads) {
+void AttentionTasks::Divide(int num_threads) {
   int64_t all_chunks = 0;
   for (const AttentionTile& tile : tiles_) {
     num_chunks_.push_back(num_threads > 1 ? CountChunks(tile) : 1);
     all_chunks += num_chunks_.back();
   }
-  // Tiles of half a thread's share, or less, find their places between each other.
-  const int64_t most_chunks = all_chunks / (2 * num_threads);
+  // Smaller tiles, at most half of a thread's average load, balance without a split.
+  const int64_t max_whole_chunks = all_chunks / (2 * num_threads);
   for (size_t tile = 0; tile < tiles_.size(); ++tile) {
     const int64_t floats = num_chunks_[tile] * StateFloats(tiles_[tile]);
-    if (num_chunks_[tile] > 1 && num_chunks_[tile] > most_chunks &&
-        num_floats_ + floats <= kMostStateFloats) {
+    if (num_chunks_[tile] > 1 && num_chunks_[tile] > max_whole_chunks &&
+        num_floats_ + floats <= kMaxStateFloats) {
       AddSplit(static_cast<int64_t>(tile));
     } else {
       tasks_.push_back({static_cast<int64_t>(tile), -1, 0, 0, 0});
@@ -83,7 +83,7 @@ void AttentionTasks::AddSplit(int64_t tile) {
   Split& split = splits_[index];
   split.first_float = num_floats_;
   split.num_chunks = num_chunks_[tile];
-  split.num_left.store(split.num_chunks, std::memory_order_relaxed);
+  split.num_unfinished.store(split.num_chunks, std::memory_order_relaxed);
   num_floats_ += split.num_chunks * StateFloats(tiles_[tile]);
   int64_t chunk = 0;
   ForChunks(tiles_[tile], [&](int64_t begin, int64_t end) {
@@ -112,12 +112,12 @@ void AttentionTasks::Run(int index, TileFunction attend, const AttentionScratch&
   work.end_visit = task.end_visit;
   work.state = State(tile, split, task.chunk);
   attend(tile, work, scratch);
-  // What the others wrote must be seen by the one that merges.
-  if (split.num_left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  // Acquire-release: the thread that merges must see the states that the other threads wrote.
+  if (split.num_unfinished.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   work.part = TileWork::Part::kMerge;
   work.state = State(tile, split, 0);
   work.num_states = split.num_chunks;
-  work.floats_of_state = StateFloats(tile);
+  work.state_stride = StateFloats(tile);
   attend(tile, work, scratch);
 }
 

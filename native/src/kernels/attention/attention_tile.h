@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/attention_tile.h
- * \brief Attention of a few query rows of one sequence: the positions of a page are the lanes.
+ * \brief Attention of a tile with few queries: one position of a page per lane.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_TILE_H_
 #define AIOMLC_KERNELS_ATTENTION_ATTENTION_TILE_H_
@@ -20,11 +20,12 @@ namespace aiomlc {
 /*!
  * \brief Online softmax over the pages of a chunk in ascending order.
  *
- * Every (row, head) sees the same operations in the same order whatever else is in the tile: that
- * makes the result independent of the batch and of where a prompt is cut. Slots after a row's own
- * position are never multiplied into its sum, because they may hold anything, NaN included. The
- * scores of two pages are computed together, because those of one alone would wait for each other.
- * The scale of a key is multiplied with its score, that of a value with its probability.
+ * Every (row, head) gets the same operations in the same order, whatever else is in the tile. So
+ * the result depends neither on the batch nor on how a prompt is divided into chunks. Slots after a
+ * row's position never enter its sum, because they may contain NaN. The scores of two pages are
+ * computed together, because one page has too few independent sums to hide the latency of the
+ * multiplications. In int8 pages, the scale of a key multiplies its score, and the scale of a value
+ * multiplies its probability.
  */
 template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 class TileAttention {
@@ -45,7 +46,7 @@ class TileAttention {
     }
   }
 
-  /*! \brief Let `state` be the softmax of nothing, and what pages are added to. */
+  /*! \brief Reset `state` to the softmax of no positions, and add the next pages to it. */
   void Begin(const SoftmaxState& state) {
     state_ = state;
     for (int query = 0; query < num_queries(); ++query) {
@@ -57,9 +58,12 @@ class TileAttention {
     }
   }
 
-  /*! \param fetched_end Before it are the visits that may be fetched ahead. */
-  void VisitPages(int64_t begin, int64_t end, int64_t fetched_end) {
-    const int64_t last_ahead = fetched_end - 1;
+  /*!
+   * \brief Add the pages of visits [begin, end), which are in one chunk.
+   * \param prefetch_end The end of the visits that may be prefetched.
+   */
+  void VisitPages(int64_t begin, int64_t end, int64_t prefetch_end) {
+    const int64_t last_ahead = prefetch_end - 1;
     for (int64_t visit = begin; visit < end; visit += 2) {
       const int num_pages = visit + 1 < end ? 2 : 1;
       for (int i = 0; i < num_pages; ++i) {
@@ -80,27 +84,31 @@ class TileAttention {
     }
   }
 
-  /*! \brief Add what a later chunk saw to what those before it saw. */
+  /*! \brief Merge the state of a later chunk into the state of the chunks before it. */
   void Merge(const SoftmaxState& into, const SoftmaxState& later) {
     for (int query = 0; query < num_queries(); ++query) {
-      const float past = into.largest[query];
+      const float previous = into.largest[query];
       const float next = later.largest[query];
       if (next == -__builtin_inff()) continue;
-      const float largest = past > next ? past : next;
-      const float past_share = Share(past, largest);
-      const float next_share = Share(next, largest);
+      const float largest = previous > next ? previous : next;
+      const float previous_factor = RescaleFactor(previous, largest);
+      const float next_factor = RescaleFactor(next, largest);
       into.total[query] =
-          __builtin_fmaf(into.total[query], past_share, later.total[query] * next_share);
+          __builtin_fmaf(into.total[query], previous_factor, later.total[query] * next_factor);
       into.largest[query] = largest;
       for (int c = query * width_; c < (query + 1) * width_; c += Lanes::kWidth) {
-        const Vector added = Lanes::Mul(Lanes::Load(later.sums + c), Lanes::Set(next_share));
+        const Vector added = Lanes::Mul(Lanes::Load(later.sums + c), Lanes::Set(next_factor));
         Lanes::Store(into.sums + c,
-                     Lanes::Fma(Lanes::Load(into.sums + c), Lanes::Set(past_share), added));
+                     Lanes::Fma(Lanes::Load(into.sums + c), Lanes::Set(previous_factor), added));
       }
     }
   }
 
-  /*! \brief Merging with nothing loses the sign of a zero, so 0 is added: no zero has one. */
+  /*!
+   * \brief Write the normalized sums.
+   *
+   * Adding 0 makes every zero positive, because merging with an empty state loses the sign of -0.
+   */
   void StoreOutput(const SoftmaxState& state) {
     for (int query = 0; query < num_queries(); ++query) {
       Element* output = static_cast<Element*>(tile_.output) +
@@ -117,7 +125,7 @@ class TileAttention {
  private:
   using Vector = typename Lanes::Vector;
 
-  // There are fewer queries than lanes.
+  // A tile has fewer queries than a vector has lanes: see `AttendStored`.
   static constexpr int kPageProbs = Lanes::kWidth * kTilePageSize;
   static constexpr int kRegisters = Lanes::kAccumulators >= 8 ? 16 : 4;
   static constexpr bool kScaled = sizeof(Stored) == 1;
@@ -126,7 +134,7 @@ class TileAttention {
 
   static int Smaller(int64_t a, int64_t b) { return static_cast<int>(a < b ? a : b); }
 
-  /*! \brief Element `head` of `row`, as an offset into the query and output tensors. */
+  /*! \return The offset of a head of a row in the query and output tensors. */
   int64_t Offset(int row, int head) const {
     return row * tile_.row_stride + static_cast<int64_t>(head) * tile_.head_dim;
   }
@@ -138,18 +146,21 @@ class TileAttention {
 
   const Stored* Page(int64_t page) const { return static_cast<const Stored*>(tile_.pages[page]); }
 
-  /*! \brief The scales of the keys, or values, at `offset` of a page. */
+  /*! \return The scales of the keys, or values, at `offset` of a page. */
   Vector Scales(const Stored* page, int64_t offset) const {
     return Lanes::Load(ScalesAfter(page + offset, tile_.head_dim));
   }
 
-  /*! \brief The first row that sees any of `page`. */
+  /*! \return The first row that is not before `page`. */
   int FirstRow(int64_t page) const {
     const int64_t before = page * kTilePageSize - tile_.first_position;
     return before > 0 ? static_cast<int>(before) : 0;
   }
 
-  /*! \param which The first or the second page of a pair. */
+  /*!
+   * \brief Add a page to the state, given the scores.
+   * \param which 0 for the first page of the pair, 1 for the second page.
+   */
   void VisitPage(int64_t page, int which) {
     const int first_row = FirstRow(page);
     const int64_t partial = (page + 1) * kTilePageSize - 1 - tile_.first_position;
@@ -162,27 +173,27 @@ class TileAttention {
       const SlotRange gap = Gap(row, page);
       if (kWindowed && gap.begin == 0 && gap.end >= visible) continue;
       for (int query = row * heads; query < (row + 1) * heads; ++query) {
-        Soften(query, visible, gap, which);
+        Softmax(query, visible, gap, which);
       }
       if (row < first_full_row || row >= full_end) AccumulateRow(row, visible, gap, which);
     }
     Accumulate(first_full_row * heads, full_end * heads, kTilePageSize, which);
   }
 
-  /*! \brief The slots of `page` that the window hides from `row`, if any. */
+  /*! \return The slots of `page` that the window hides from `row`; may be empty. */
   SlotRange Gap(int row, int64_t page) const {
     if constexpr (kWindowed) return HiddenByWindow(tile_, row, page);
     return {0, 0};
   }
 
-  /*! \brief The end of the rows from `begin` on from which the window hides nothing of `page`. */
+  /*! \return The end of the rows, starting with `begin`, from which the window hides no slot. */
   int FullEnd(int begin, int64_t page) const {
     if constexpr (!kWindowed) return tile_.num_rows;
-    const int end = RowsThatReach(tile_, page, FirstSlotAfterSinks(tile_, page));
+    const int end = NumRowsThatReach(tile_, page, FirstSlotAfterSinks(tile_, page));
     return end > begin ? end : begin;
   }
 
-  /*! \brief How many slots of `page` are at or before the position of `row`. */
+  /*! \return The number of slots of `page` at or before the position of `row`. */
   int Visible(int row, int64_t page) const {
     return Smaller(tile_.first_position + row + 1 - page * kTilePageSize, kTilePageSize);
   }
@@ -190,7 +201,8 @@ class TileAttention {
   template <int kSize>
   using Size = std::integral_constant<int, kSize>;
 
-  /*! \brief Cut [begin, end) into register-sized groups: `function(Size<n>, first query)`. */
+  /*! \brief Call `function(Size<n>, first query)` for groups of n queries that cover [begin, end).
+   */
   template <typename Function>
   static void ForGroups(int begin, int end, Function function) {
     int query = begin;
@@ -199,7 +211,10 @@ class TileAttention {
     for (; query < end; ++query) function(Size<1>(), query);
   }
 
-  /*! \brief q . k of `kQueries` queries with the keys of a pair, summed along head_dim in order. */
+  /*!
+   * \brief Compute scale * q . k of `kQueries` queries and the keys of one or two pages, summed
+   * along head_dim in order.
+   */
   template <int kQueries, int kPages>
   void Score(int first) {
     const float* queries = scratch_.queries + first * width_;
@@ -238,7 +253,7 @@ class TileAttention {
     }
   }
 
-  /*! \brief Cap the scores of the queries from `first` on with the pages of a pair. */
+  /*! \brief Apply the soft cap to the scores of the queries from `first` on. */
   void CapScores(int first, int num_pages) {
     for (int page = 0; page < num_pages; ++page) {
       for (int query = first; query < num_queries(); ++query) {
@@ -248,13 +263,16 @@ class TileAttention {
     }
   }
 
-  /*! \return What numbers relative to `largest` were one relative to `score`. */
-  static float Share(float score, float largest) {
+  /*! \return The factor e^(score - largest), which makes a sum relative to `largest`. */
+  static float RescaleFactor(float score, float largest) {
     return score == largest ? 1.0f : Lanes::First(Exp<Lanes>(Lanes::Set(score - largest)));
   }
 
-  /*! \brief Turn one query's scores into unnormalised probabilities, and rescale its past. */
-  void Soften(int query, int visible, SlotRange gap, int which) {
+  /*!
+   * \brief Replace the scores of one query by unnormalized probabilities, and rescale the sums of
+   * the previous pages.
+   */
+  void Softmax(int query, int visible, SlotRange gap, int which) {
     float* probs = scratch_.probs + which * kPageProbs + query * kTilePageSize;
     const Vector hidden = Lanes::Set(-__builtin_inff());
     Vector scores = Lanes::Select(visible, Lanes::Load(probs), hidden);
@@ -262,8 +280,8 @@ class TileAttention {
       scores = Lanes::Select(gap.end, Lanes::Select(gap.begin, scores, hidden), scores);
     }
     const float page_largest = Lanes::Largest(scores);
-    const float past = state_.largest[query];
-    const float largest = past > page_largest ? past : page_largest;
+    const float previous = state_.largest[query];
+    const float largest = previous > page_largest ? previous : page_largest;
     const Vector p = Exp<Lanes>(Lanes::Sub(scores, Lanes::Set(largest)));
     if constexpr (kScaled) {
       Lanes::Store(probs, Lanes::Mul(p, Scales(pages_[which], tile_.value_offset)));
@@ -271,7 +289,7 @@ class TileAttention {
       Lanes::Store(probs, p);
     }
 
-    const float correction = Share(past, largest);
+    const float correction = RescaleFactor(previous, largest);
     state_.total[query] = __builtin_fmaf(state_.total[query], correction, Lanes::Sum(p));
     state_.largest[query] = largest;
     if (correction == 1.0f) return;
@@ -281,7 +299,7 @@ class TileAttention {
     }
   }
 
-  /*! \brief Add the visible values, weighted, to the sums of one row's queries. */
+  /*! \brief Add the visible weighted values to the sums of one row's queries. */
   void AccumulateRow(int row, int visible, SlotRange gap, int which) {
     const int begin = row * tile_.num_heads;
     const int end = begin + tile_.num_heads;
@@ -294,10 +312,11 @@ class TileAttention {
   }
 
   /*!
-   * \brief Add the first `visible` values, weighted, to the sums of queries [begin, end).
+   * \brief Add the weighted values of slots [first_slot_, visible) to the sums of queries
+   * [begin, end).
    *
-   * Those before `first_slot_` are left out. As one more argument it would cost a tenth of the
-   * speed of attention without windows.
+   * `first_slot_` is a member because as an argument it would make attention without windows a
+   * tenth slower.
    */
   void Accumulate(int begin, int end, int visible, int which) {
     ForGroups(begin, end, [=, this](auto size, int query) {
@@ -314,6 +333,7 @@ class TileAttention {
     });
   }
 
+  /*! \tparam kWhole Whether all vectors are within head_dim. */
   template <int kQueries, int kColumns, bool kWhole>
   void AddValues(int first, int c, int visible, int which) {
     const Stored* values = pages_[which] + tile_.value_offset + c;
@@ -359,10 +379,11 @@ class TileAttention {
   const PageVisits<kWindowed> visits_;
   SoftmaxState state_{};
   int first_slot_ = 0;      // See `Accumulate`.
-  const Stored* pages_[2];  // The pair that is visited.
-  const Stored* ahead_[2];  // Pages are scattered, so the processor cannot foresee the next pair.
+  const Stored* pages_[2];  // The current pair.
+  const Stored* ahead_[2];  // The next pair, to prefetch: the hardware cannot predict its address.
 };
 
+/*! \tparam Stored The element type of the pages. */
 template <typename Lanes, typename Element, typename Stored, bool kWindowed>
 void AttendStored(const AttentionTile& tile, const TileWork& work,
                   const AttentionScratch& scratch) {
@@ -392,6 +413,7 @@ void AttendType(const AttentionTile& tile, const TileWork& work, const Attention
   }
 }
 
+/*! \brief Compute a part of a tile; instantiated once per instruction-set tier. */
 template <typename Lanes>
 void AttendTile(const AttentionTile& tile, const TileWork& work, const AttentionScratch& scratch) {
   if (tile.window > 0) {

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/attention_types.h
- * \brief What the inner kernels of attention work on.
+ * \brief The data structures of the inner attention kernels.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_TYPES_H_
 #define AIOMLC_KERNELS_ATTENTION_ATTENTION_TYPES_H_
@@ -11,43 +11,47 @@
 
 namespace aiomlc {
 
-/*! \brief Positions in a KV page: as many as a vector has lanes. */
+/*! \brief Positions in a KV page; equal to the number of lanes of a vector. */
 inline constexpr int kTilePageSize = 16;
-/*! \brief The most queries (rows times heads) in a tile. */
+/*! \brief The maximum number of queries (rows times heads) in a tile. */
 inline constexpr int kMaxTileQueries = 64;
-/*! \brief Pages of a chunk, which has a softmax of its own; the results depend on it. */
+/*!
+ * \brief Pages of a chunk. Each chunk has a separate softmax, so the bits of the results depend on
+ * this constant.
+ */
 inline constexpr int kChunkPages = 32;
 
-/*! \brief The softmax of the positions that a tile's queries have seen so far. */
+/*! \brief The online softmax of a tile's queries over the positions so far. */
 struct SoftmaxState {
-  float* sums;     // [kMaxTileQueries][width], the weighted values
-  float* largest;  // [kMaxTileQueries], the largest score; minus infinity if nothing was seen
-  float* total;    // [kMaxTileQueries], the sum of probabilities
+  float* sums;     // [kMaxTileQueries][width], the values weighted by unnormalized probabilities
+  float* largest;  // [kMaxTileQueries], the largest score; minus infinity if there is none
+  float* total;    // [kMaxTileQueries], the sum of the unnormalized probabilities
 };
 
 /*!
  * \brief Float32 working memory of one tile; `width` is head_dim rounded up to 16.
  *
- * The shapes are those of a tile of few queries; one of many has the others transposed.
+ * The shapes of `queries` and of the states are those of `TileAttention`; `BlockAttention` stores
+ * the transposes. Only `BlockAttention` uses `keys` and `values`.
  */
 struct AttentionScratch {
-  float* keys;         // [width][16]; used for many queries only, as the values
+  float* keys;         // [width][16]
   float* values;       // [16][width]
   float* queries;      // [kMaxTileQueries][width]
-  float* probs;        // [2][16][16]: the pages of a pair; of many queries [16][kMaxTileQueries]
-  SoftmaxState first;  // of the first chunk, into which the others are merged
-  SoftmaxState later;  // of another chunk
+  float* probs;        // TileAttention: [2 pages][16][16]; BlockAttention: [16][kMaxTileQueries]
+  SoftmaxState first;  // of the first chunk, into which the later chunks are merged
+  SoftmaxState later;  // of a later chunk
 };
 
 /*!
  * \brief Rows at consecutive positions of one sequence, and query heads that share a key-value
  * head.
  *
- * Offsets and strides count elements. In pages of 8 bits the scales follow the 16 keys, or values,
- * of a head.
+ * Offsets and strides count elements. In int8 pages, the scales follow the 16 keys, or the 16
+ * values, of a head.
  */
 struct AttentionTile {
-  const void* queries;  // first row and head; heads are adjacent
+  const void* queries;  // of the first row and head; heads are adjacent
   void* output;         // same layout
   int64_t row_stride;
   int num_rows;
@@ -58,16 +62,16 @@ struct AttentionTile {
   int64_t key_offset;        // of this head in a page
   int64_t value_offset;
   float scale;
-  FloatType type;  // of queries and output, and of pages if not of 8 bits
+  FloatType type;  // of queries and output, and of the pages unless they are int8
   bool is_8_bit;
-  int64_t window;  // positions a row sees, its own the last; 0 is all
-  int64_t sinks;   // first positions that a window never hides
-  float soft_cap;  // of scores, after the scale; 0 is none
+  int64_t window;  // positions that a row sees, including the row's position; 0: all
+  int64_t sinks;   // first positions of the sequence that every row sees despite the window
+  float soft_cap;  // applied to scores after the scale; 0: none
 };
 
-namespace {  // Internal linkage, since files of several instruction set tiers include it.
+namespace {  // Internal linkage, because files of several instruction-set tiers include this.
 
-/*! \return The scales of the 16 keys or values that begin at `plane`. */
+/*! \return The scales of the 16 keys or values that start at `plane`. */
 template <typename Stored>
 const float* ScalesAfter(const Stored* plane, int head_dim) {
   return reinterpret_cast<const float*>(plane + static_cast<int64_t>(head_dim) * kTilePageSize);
@@ -75,20 +79,20 @@ const float* ScalesAfter(const Stored* plane, int head_dim) {
 
 }  // namespace
 
-/*! \brief What of a tile one call computes. */
+/*! \brief The part of a tile that one call computes. */
 struct TileWork {
   enum class Part {
     kAll,
-    kChunk,  // the state of one chunk
+    kChunk,  // the softmax state of one chunk
     kMerge,  // the output, from the states of all chunks
   };
 
   Part part = Part::kAll;
-  int64_t first_visit = 0;  // of a chunk's pages, as `PageVisits` counts them
+  int64_t first_visit = 0;  // kChunk: the chunk's pages, as `PageVisits` numbers them
   int64_t end_visit = 0;
-  SoftmaxState state{};    // of the chunk; of a merge that of the first, which takes in the others
-  int64_t num_states = 0;  // of a merge
-  int64_t floats_of_state = 0;  // from one chunk's state to the next one's
+  SoftmaxState state{};      // kChunk: the result; kMerge: the first chunk's, merged in place
+  int64_t num_states = 0;    // kMerge: the number of chunks
+  int64_t state_stride = 0;  // kMerge: floats from one chunk's state to the next
 };
 
 void AttendTilePortable(const AttentionTile& tile, const TileWork& work,

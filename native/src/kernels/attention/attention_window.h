@@ -1,8 +1,8 @@
 /*!
  * \file kernels/attention/attention_window.h
- * \brief The part of the KV cache that a sliding window shows to the rows of a tile.
+ * \brief The part of the KV cache that the rows of a tile see through a sliding window.
  *
- * Everything has internal linkage, since files of several instruction set tiers include it: see
+ * Everything has internal linkage, because files of several instruction-set tiers include this: see
  * linear_kernels.h.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_ATTENTION_WINDOW_H_
@@ -16,36 +16,40 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief Slots of one page. */
+/*! \brief A range of slots of one page. */
 struct SlotRange {
   int begin;
   int end;
 };
 
-/*! \return `value`, brought into [low, high]. */
-inline int Within(int64_t value, int low, int high) {
+/*! \return `value` clamped to [low, high]. */
+inline int Clamp(int64_t value, int low, int high) {
   return value < low ? low : value > high ? high : static_cast<int>(value);
 }
 
-/*! \brief The first slot of `page` that a window may hide; 16 if there is none. */
+/*! \return The first slot of `page` that a window may hide; 16 if there is none. */
 inline int FirstSlotAfterSinks(const AttentionTile& tile, int64_t page) {
-  return Within(tile.sinks - page * kTilePageSize, 0, kTilePageSize);
+  return Clamp(tile.sinks - page * kTilePageSize, 0, kTilePageSize);
 }
 
-/*! \brief How many rows, the first ones, have not left a slot behind. */
-inline int RowsThatReach(const AttentionTile& tile, int64_t page, int slot) {
+/*! \return The number of rows, from the first, from which the window does not hide a slot. */
+inline int NumRowsThatReach(const AttentionTile& tile, int64_t page, int slot) {
   if (slot < FirstSlotAfterSinks(tile, page) || slot == kTilePageSize) return tile.num_rows;
-  return Within(page * kTilePageSize + slot + tile.window - tile.first_position, 0, tile.num_rows);
+  return Clamp(page * kTilePageSize + slot + tile.window - tile.first_position, 0, tile.num_rows);
 }
 
-/*! \brief The slots of `page` that `row` has left behind; they are adjacent, after the sinks. */
+/*! \return The slots of `page` that the window hides from `row`: a range after the sinks. */
 inline SlotRange HiddenByWindow(const AttentionTile& tile, int row, int64_t page) {
   const int begin = FirstSlotAfterSinks(tile, page);
   const int64_t oldest = tile.first_position + row - tile.window + 1;
-  return {begin, Within(oldest - page * kTilePageSize, begin, kTilePageSize)};
+  return {begin, Clamp(oldest - page * kTilePageSize, begin, kTilePageSize)};
 }
 
-/*! \brief The pages that some row of a tile sees, in ascending order. */
+/*!
+ * \brief The pages that at least one row of a tile sees, in ascending order.
+ *
+ * Visits are numbered from 0. Pages between the sinks and the window are skipped.
+ */
 template <bool kWindowed>
 class PageVisits {
  public:
@@ -60,13 +64,15 @@ class PageVisits {
     }
   }
 
+  /*! \return The last visit. */
   int64_t last() const { return last_; }
 
+  /*! \return The index of the page of a visit. */
   int64_t page(int64_t visit) const {
     return kWindowed && visit >= sink_pages_ ? visit + skipped_ : visit;
   }
 
-  /*! \return The visit after the last one of the chunk that `visit` is in. */
+  /*! \return The end of the visits of the chunk that contains `visit`. */
   int64_t ChunkEnd(int64_t visit) const {
     const int64_t next_chunk = (page(visit) / kChunkPages + 1) * kChunkPages;
     int64_t end = next_chunk;

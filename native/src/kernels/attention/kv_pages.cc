@@ -1,6 +1,8 @@
 /*!
  * \file kernels/attention/kv_pages.cc
  * \brief Copies between pages and dense tensors.
+ *
+ * See kv_pages.h for the layout.
  */
 #include "kernels/attention/kv_pages.h"
 
@@ -11,7 +13,7 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief Copy elements between memory of different strides, both in elements. */
+/*! \brief Copy `count` elements between two arrays with strides, which are in elements. */
 template <typename Element>
 void CopyStrided(const void* source, int64_t source_stride, void* target, int64_t target_stride,
                  int64_t count) {
@@ -32,8 +34,8 @@ void CopyElements(KvType type, const void* source, int64_t source_stride, void* 
   }
 }
 
-/*! \return Where the key of a slot begins in its plane; its elements are a page size apart. */
-std::byte* FirstOfKey(const KvPages& pages, int64_t slot_id, int64_t head) {
+/*! \return The first element of a key; consecutive elements are kPageSize elements apart. */
+std::byte* Key(const KvPages& pages, int64_t slot_id, int64_t head) {
   return pages.Plane(slot_id, false, head) + slot_id % kPageSize * KvElementBytes(pages.type);
 }
 
@@ -65,7 +67,7 @@ std::byte* KvPages::Plane(int64_t slot_id, bool is_value, int64_t head) const {
 }
 
 void KvPages::WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const {
-  CopyElements(type, row, 1, FirstOfKey(*this, slot_id, head), kPageSize, head_dim);
+  CopyElements(type, row, 1, Key(*this, slot_id, head), kPageSize, head_dim);
   CopyScales(*this, row + ElementsBytes(), Scale(*this, slot_id, false, head), 1);
 }
 
@@ -75,7 +77,7 @@ void KvPages::WriteValue(int64_t slot_id, int64_t head, const std::byte* row) co
 }
 
 void KvPages::ReadKey(int64_t slot_id, int64_t head, std::byte* row) const {
-  CopyElements(type, FirstOfKey(*this, slot_id, head), kPageSize, row, 1, head_dim);
+  CopyElements(type, Key(*this, slot_id, head), kPageSize, row, 1, head_dim);
   CopyScales(*this, Scale(*this, slot_id, false, head), row + ElementsBytes(), 1);
 }
 
@@ -137,8 +139,8 @@ void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* t
                int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t head = 0; head < pages.num_kv_heads; ++head) {
-      CopyElements(pages.type, FirstOfKey(pages, source_ids[i], head), kPageSize,
-                   FirstOfKey(pages, target_ids[i], head), kPageSize, pages.head_dim);
+      CopyElements(pages.type, Key(pages, source_ids[i], head), kPageSize,
+                   Key(pages, target_ids[i], head), kPageSize, pages.head_dim);
       std::memmove(Value(pages, target_ids[i], head), Value(pages, source_ids[i], head),
                    pages.ElementsBytes());
       for (const bool is_value : {false, true}) {

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/kv_pages.h
- * \brief Move keys and values in and out of the pages of a KV cache.
+ * \brief The layout of the pages of a KV cache, and copies to and from them.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_KV_PAGES_H_
 #define AIOMLC_KERNELS_ATTENTION_KV_PAGES_H_
@@ -13,12 +13,12 @@
 namespace aiomlc {
 
 /*!
- * \brief Pages of one layer, each as large as [key or value, kv head, 16, head_dim].
+ * \brief The pages of one layer. TVM's shape of a page is [2, num_kv_heads, 16, head_dim].
  *
- * The keys of a head lie with their slots side by side, [head_dim, 16], because attention
- * multiplies an element of 16 keys at once; its values lie one after the other, [16, head_dim].
- * After these 16 rows come their scales, if the type has any. A slot id is page * 16 + slot. Ids
- * and lengths must be in range; nothing here checks them.
+ * A page consists of planes: the keys of each head, then the values of each head. The keys of a
+ * head are stored transposed, as [head_dim, 16], because attention multiplies one element of 16
+ * keys at a time; its values are stored as [16, head_dim]. With KvType::kI8, the 16 scales follow
+ * in the same plane. A slot id is page * 16 + slot. Ids and lengths are not validated.
  */
 struct KvPages {
   std::byte* data = nullptr;
@@ -27,28 +27,31 @@ struct KvPages {
   int64_t head_dim = 0;
   KvType type = KvType::kF16;
 
-  /*! \return Bytes of one head of one position, in a dense row. */
+  /*! \return The bytes of one head of one position, including its scale. */
   size_t RowBytes() const { return KvRowBytes(type, head_dim); }
 
-  /*! \return The same without its scale. */
+  /*! \return The bytes of one head of one position, without its scale. */
   size_t ElementsBytes() const { return static_cast<size_t>(head_dim) * KvElementBytes(type); }
 
-  /*! \return Bytes of one page. */
+  /*! \return The bytes of one page. */
   size_t PageBytes() const;
 
-  /*! \return The keys or values of one head in the page of a slot. */
+  /*! \return The keys, or the values, of one head in the page of a slot. */
   std::byte* Plane(int64_t slot_id, bool is_value, int64_t head) const;
 
-  /*! \brief Write one head of one position. */
+  /*! \brief Write one head of one position. \param row `RowBytes` bytes. */
   void WriteKey(int64_t slot_id, int64_t head, const std::byte* row) const;
   void WriteValue(int64_t slot_id, int64_t head, const std::byte* row) const;
 
-  /*! \brief Read one head of one position. */
+  /*! \brief Read one head of one position. \param row `RowBytes` bytes. */
   void ReadKey(int64_t slot_id, int64_t head, std::byte* row) const;
   void ReadValue(int64_t slot_id, int64_t head, std::byte* row) const;
 };
 
-/*! \brief Write tokens to their slots; a negative slot id skips the token. */
+/*!
+ * \brief Write tokens to their slots; a negative slot id skips the token.
+ * \param keys Rows of `RowBytes` bytes, [num_tokens, num_kv_heads]; `values` likewise.
+ */
 void AppendToPages(const KvPages& pages, const void* keys, const void* values,
                    const int32_t* slot_ids, int64_t num_tokens);
 
@@ -56,10 +59,10 @@ void AppendToPages(const KvPages& pages, const void* keys, const void* values,
 void ReadFromPages(const KvPages& pages, const int32_t* slot_ids, int64_t num_tokens, void* keys,
                    void* values);
 
-/*! \brief Copy the first `num_slots` slots of a page to another one. */
+/*! \brief Copy the first `num_slots` slots of a page to another page. */
 void CopyPage(const KvPages& pages, int64_t source_page, int64_t target_page, int64_t num_slots);
 
-/*! \brief Copy slots, one after the other. */
+/*! \brief Copy slots one by one, in order. */
 void CopySlots(const KvPages& pages, const int32_t* source_ids, const int32_t* target_ids,
                int64_t count);
 

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/layer_attention.cc
- * \brief Gather the pages of every sequence, page the new tokens, and attend once.
+ * \brief Gathering the pages of every sequence, paging the new tokens, and computing attention.
  */
 #include "kernels/attention/layer_attention.h"
 
@@ -14,23 +14,23 @@
 
 namespace aiomlc {
 
-/*! \brief The rows of one sequence and the pages found so far. */
+/*! \brief The rows of one sequence, and its pages so far. */
 struct LayerAttention::Sequence {
   int64_t row_begin = 0;
   int64_t row_end = 0;
   int64_t first_position = 0;
-  int64_t history = 0;  //!< Positions that must come from the cache's pages.
-  int64_t covered = 0;  //!< Those that did.
+  int64_t history = 0;  //!< The number of positions that must come from the cache's pages.
+  int64_t covered = 0;  //!< The number of these positions that `pages` contains.
   std::vector<const void*> pages;
 };
 
-/*! \brief Pages for the new tokens of a step, in the layout of the cache's own. */
+/*! \brief Pages for the new tokens of a step, with the layout of the cache's pages. */
 struct LayerAttention::Scratch {
   struct Page {
     const Sequence* sequence;
-    int64_t index;  //!< In the sequence.
-    const std::byte*
-        history;  //!< The cache's page with the positions before the new ones, or null.
+    int64_t index;  //!< The index of the page in the sequence.
+    /*! \brief The cache's page with the positions before the new tokens, or null. */
+    const std::byte* history;
   };
 
   AlignedBuffer bytes;
@@ -51,13 +51,13 @@ void LayerAttention::Fail(const std::string& message) {
 }
 
 void LayerAttention::Begin() {
-  if (state_ == State::kGathering) Fail("the previous layer never got all of its pages");
+  if (state_ == State::kGathering) Fail("the pages of the previous layer were never complete");
   state_ = State::kStarted;
   has_new_tokens_ = false;
   num_sequences_ = 0;
 }
 
-void LayerAttention::Open(const AttentionCall& call) {
+void LayerAttention::StartGathering(const AttentionCall& call) {
   call_ = call;
   state_ = State::kGathering;
 }
@@ -72,8 +72,8 @@ LayerAttention::Sequence& LayerAttention::NextSequence() {
 
 void LayerAttention::AddNewTokens(ThreadPool& pool, const AttentionCall& call,
                                   const NewTokens& tokens) {
-  if (state_ != State::kStarted) Fail("new tokens must be the first call of a layer");
-  Open(call);
+  if (state_ != State::kStarted) Fail("AddNewTokens must be the first call after Begin");
+  StartGathering(call);
   has_new_tokens_ = true;
   tokens_ = tokens;
   for (int64_t i = 0; i < tokens.num_sequences; ++i) {
@@ -85,11 +85,11 @@ void LayerAttention::AddNewTokens(ThreadPool& pool, const AttentionCall& call,
     const int64_t previous_end = i == 0 ? 0 : sequences_[i - 1].row_end;
     if (sequence.row_begin != previous_end || sequence.row_end < sequence.row_begin ||
         sequence.row_end > call.num_rows) {
-      Fail("the rows of the sequences do not follow each other");
+      Fail("the rows of the sequences must be consecutive");
     }
     for (int64_t row = sequence.row_begin; row < sequence.row_end; ++row) {
       if (call.positions[row] != sequence.first_position + row - sequence.row_begin) {
-        Fail("the positions of a sequence are not consecutive");
+        Fail("the positions of a sequence must be consecutive");
       }
     }
   }
@@ -109,14 +109,14 @@ void LayerAttention::AddRowsAsSequences() {
 void LayerAttention::AddPages(ThreadPool& pool, const AttentionCall& call,
                               const PageSegments& segments) {
   if (state_ == State::kStarted) {
-    Open(call);
+    StartGathering(call);
     AddRowsAsSequences();
   } else if (state_ == State::kIdle) {
-    Fail("pages came before the layer began");
+    Fail("AddPages was called before Begin");
   }
   if (call.num_rows != call_.num_rows || call.shape != call_.shape ||
       call.queries != call_.queries) {
-    Fail("the calls of a layer have different queries");
+    Fail("all calls of a layer must have the same queries");
   }
   size_t next = 0;
   for (int64_t group = 0; group < segments.num_groups; ++group) {
@@ -125,7 +125,7 @@ void LayerAttention::AddPages(ThreadPool& pool, const AttentionCall& call,
     for (; next < num_sequences_ && sequences_[next].row_begin < end; ++next) {
       Sequence& sequence = sequences_[next];
       if (sequence.row_begin < begin || sequence.row_end > end) {
-        Fail("a segment covers part of a sequence");
+        Fail("a segment must not cover only some rows of a sequence");
       }
       AddSegment(segments, group, sequence);
     }
@@ -138,16 +138,16 @@ void LayerAttention::AddSegment(const PageSegments& segments, int64_t group, Seq
   const int64_t id_end = segments.page_indptr[group + 1];
   if (id_begin == id_end) return;
   if (id_begin < 0 || id_end < id_begin || id_end > segments.num_page_ids) {
-    Fail("a page table is out of range");
+    Fail("page_indptr is out of range");
   }
-  // Pages may already be reserved for the new tokens: what is after the history is not read.
+  // The pages may include slots that are reserved for the new tokens; these are not read.
   const int64_t begin = segments.first_positions[group];
   const int64_t length = (id_end - id_begin - 1) * kPageSize + segments.last_page_lengths[group];
   const int64_t end = std::min(begin + length, sequence.history);
   if (end <= begin) return;
   if (begin % kPageSize != 0 || begin != sequence.covered) {
-    Fail("a segment at position " + std::to_string(begin) + " follows " +
-         std::to_string(sequence.covered) + " positions");
+    Fail("the next segment must begin at position " + std::to_string(sequence.covered) +
+         " and at a page boundary, got position " + std::to_string(begin));
   }
   const auto* base = static_cast<const std::byte*>(segments.pages);
   const int64_t num_pages = (end - begin + kPageSize - 1) / kPageSize;
@@ -177,8 +177,9 @@ void LayerAttention::ComputeIfComplete(ThreadPool& pool) {
   Attend(pool, shape, rows_, call_.queries, call_.output);
 }
 
-/*! \brief Copy the first `filled` slots of a page: the values of these, keys and scales of all. */
-void LayerAttention::CopyHistory(const std::byte* source, int64_t filled, std::byte* target) const {
+// Keys and scales are copied for all 16 slots, because the slots of a key plane are interleaved.
+void LayerAttention::CopyHistory(const std::byte* source, int64_t num_slots,
+                                 std::byte* target) const {
   const AttentionShape& shape = call_.shape;
   const int64_t heads = shape.num_kv_heads;
   const size_t plane_bytes = shape.PlaneBytes();
@@ -188,7 +189,7 @@ void LayerAttention::CopyHistory(const std::byte* source, int64_t filled, std::b
   for (int64_t plane = heads; plane < 2 * heads; ++plane) {
     const std::byte* from = source + plane * plane_bytes;
     std::byte* to = target + plane * plane_bytes;
-    std::memcpy(to, from, filled * value_bytes);
+    std::memcpy(to, from, num_slots * value_bytes);
     std::memcpy(to + scales, from + scales, plane_bytes - scales);
   }
 }
@@ -249,12 +250,12 @@ void LayerAttention::PageNewTokens(ThreadPool& pool) {
 
 void LayerAttention::CheckMerge() {
   if (state_ != State::kGathering && state_ != State::kComplete) {
-    Fail("a merge came before any segment");
+    Fail("a merge was called before any segment");
   }
 }
 
 void LayerAttention::CheckAppend() {
-  if (state_ == State::kGathering) Fail("an append came before the pages of all sequences");
+  if (state_ == State::kGathering) Fail("an append was called before the pages were complete");
 }
 
 }  // namespace aiomlc

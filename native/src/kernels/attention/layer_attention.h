@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/layer_attention.h
- * \brief The attention of one layer, put together from the calls of TVM's paged KV cache.
+ * \brief The attention of one layer, assembled from the calls of TVM's paged KV cache.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_LAYER_ATTENTION_H_
 #define AIOMLC_KERNELS_ATTENTION_LAYER_ATTENTION_H_
@@ -14,16 +14,16 @@
 
 namespace aiomlc {
 
-/*! \brief What the calls of the KV cache do not say of a layer. */
+/*! \brief The settings of a layer that the calls of the KV cache do not contain. */
 struct LayerSettings {
   AttentionWindow window = {};
-  float soft_cap = 0.0f;  //!< As in `AttentionShape`.
-  /*! \brief The layer's part of what the cache hands to every layer's rotation, in floats. */
+  float soft_cap = 0.0f;  //!< See `AttentionShape`.
+  /*! \brief The layer's range of the floats that the cache passes to RoPE in every layer. */
   int64_t rotation_begin = 0;
-  int64_t rotation_size = 0;  //!< 0 is all.
+  int64_t rotation_size = 0;  //!< 0: all floats.
 };
 
-/*! \brief Queries and output of one call of the KV cache. */
+/*! \brief The queries and the output of one call of the KV cache. */
 struct AttentionCall {
   AttentionShape shape;
   const void* queries = nullptr;
@@ -32,19 +32,19 @@ struct AttentionCall {
   const int32_t* positions = nullptr;  //!< [num_rows]
 };
 
-/*! \brief Tokens that are in this step and not yet in the pages. */
+/*! \brief The tokens of this step, which are not in the pages yet. */
 struct NewTokens {
   int64_t num_sequences = 0;
   const int32_t* row_indptr = nullptr;       //!< [num_sequences + 1]
-  const int32_t* history_lengths = nullptr;  //!< [num_sequences], tokens in the pages
+  const int32_t* history_lengths = nullptr;  //!< [num_sequences], tokens already in the pages
   const void* keys = nullptr;                //!< [num_rows, num_kv_heads, head_dim]
   const void* values = nullptr;
 };
 
-/*! \brief One segment of pages for each of some groups of rows; no pages means no segment. */
+/*! \brief At most one segment of pages for each group of rows; no page ids mean no segment. */
 struct PageSegments {
   int64_t num_groups = 0;
-  const int32_t* row_indptr = nullptr;  //!< [num_groups + 1]; null: group i is row i
+  const int32_t* row_indptr = nullptr;  //!< [num_groups + 1]; null if group i is row i
   const void* pages = nullptr;          //!< [num_pages, 2, num_kv_heads, 16, head_dim]
   int64_t num_pages = 0;
   const int32_t* page_indptr = nullptr;  //!< [num_groups + 1]
@@ -55,17 +55,22 @@ struct PageSegments {
 };
 
 /*!
- * \brief Gathers the segments of every row, and then computes attention once.
+ * \brief Gathers the segments of all rows of a layer, and then computes its attention once.
  *
- * TVM's cache calls a function per kind and depth of segment (new tokens, pages shared by forks,
- * own pages) and merges their partial results. The bits of merged results depend on where the
- * segments end, that is on chunking and forking. Here the calls only describe the segments; the
- * call that completes every row's history computes all rows over their whole history, in the
- * output of the first call, and merging has nothing left to do.
+ * TVM's cache calls one function per kind and depth of segment (new tokens, pages shared by forks,
+ * unshared pages) and merges the partial results. The bits of merged results would depend on where
+ * the segments end, which depends on chunked prefill and on forks.
  *
- * Between `Begin` and the call that completes the history, the tensors of all calls must stay
- * alive; TVM's do. Every method throws std::logic_error, and forgets the layer, when the calls
- * contradict what TVM is known to do.
+ * Which calls take notes, and which call computes: `Begin`, `AddNewTokens` and `AddPages` only
+ * record pointers to queries, new tokens and pages, until the pages cover the history of every
+ * row. The call of `AddNewTokens` or `AddPages` that completes the last history then computes the
+ * attention of all rows and writes it to the output of the first call. Later calls of `AddPages`
+ * add nothing, and `CheckMerge` and `CheckAppend` only check the order of the calls: there are no
+ * partial results to merge. The figure at the top of ffi/kv_cache.cc shows the order.
+ *
+ * The tensors of all calls must stay alive until the computing call returns; TVM keeps them alive.
+ * Every method throws std::logic_error and resets the state if the calls arrive in an order, or
+ * with contents, that TVM is not known to produce.
  */
 class LayerAttention {
  public:
@@ -74,10 +79,10 @@ class LayerAttention {
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
-  /*! \return The calling thread's: TVM makes all calls of a layer on one thread. */
+  /*! \return The instance of this thread; TVM makes all calls of a layer on one thread. */
   static LayerAttention& Current();
 
-  /*! \brief The settings of the layers that are computed while it lives. */
+  /*! \brief Applies settings to the layers that are computed during its lifetime. */
   class SettingsScope {
    public:
     SettingsScope(LayerAttention& layer, const LayerSettings& settings) : layer_(layer) {
@@ -91,35 +96,52 @@ class LayerAttention {
     LayerAttention& layer_;
   };
 
-  /*! \return Those of the innermost scope; outside of every one, those of a plain layer. */
+  /*! \return The settings of the current scope; the defaults outside of any scope. */
   const LayerSettings& settings() const { return settings_; }
 
-  /*! \brief A new layer begins. */
+  /*! \brief Begin a new layer. */
   void Begin();
 
-  /*! \brief The step has tokens that attention must see before they are in the pages. */
+  /*!
+   * \brief Record the step's new tokens, which attention must see before they are in the pages.
+   *
+   * Computes the layer if no sequence has a history.
+   */
   void AddNewTokens(ThreadPool& pool, const AttentionCall& call, const NewTokens& tokens);
 
-  /*! \brief More pages of some rows, in ascending order of position. */
+  /*!
+   * \brief Record more pages of some rows, in ascending order of position.
+   *
+   * Computes the layer if the pages now cover the history of every row. Without a preceding
+   * `AddNewTokens`, the tokens of the step are in the pages already.
+   */
   void AddPages(ThreadPool& pool, const AttentionCall& call, const PageSegments& segments);
 
-  /*! \brief The cache would merge two partial results now. */
+  /*! \brief Check the state when TVM merges two partial results. */
   void CheckMerge();
 
-  /*! \brief The cache writes new keys and values to its pages now. */
+  /*! \brief Check the state when TVM writes new keys and values to the pages. */
   void CheckAppend();
 
  private:
   enum class State { kIdle, kStarted, kGathering, kComplete };
   struct Sequence;
 
+  /*! \brief Reset the state and throw std::logic_error. */
   [[noreturn]] void Fail(const std::string& message);
-  void Open(const AttentionCall& call);
+  /*! \brief Take the queries and the output of the first call of the layer. */
+  void StartGathering(const AttentionCall& call);
+  /*! \return A sequence without pages, after the previous sequences of the layer. */
   Sequence& NextSequence();
+  /*! \brief Treat each row as a sequence whose positions are all in the pages. */
   void AddRowsAsSequences();
+  /*! \brief Add the pages of a group's segment, as far as they belong to the history. */
   void AddSegment(const PageSegments& segments, int64_t group, Sequence& sequence);
   void ComputeIfComplete(ThreadPool& pool);
-  void CopyHistory(const std::byte* source, int64_t filled, std::byte* target) const;
+  /*! \brief Copy the first `num_slots` slots of a page; other values in `target` stay unchanged. */
+  void CopyHistory(const std::byte* source, int64_t num_slots, std::byte* target) const;
+  /*! \brief Write the new tokens to scratch pages, and append those to the pages of the sequences.
+   */
   void PageNewTokens(ThreadPool& pool);
 
   State state_ = State::kIdle;
@@ -127,8 +149,8 @@ class LayerAttention {
   LayerSettings settings_;
   AttentionCall call_;
   NewTokens tokens_;
-  // Sequences keep the memory of their page lists from layer to layer: only the first
-  // `num_sequences_` are of this layer.
+  // Only the first `num_sequences_` belong to the current layer; the others keep the memory of
+  // their page lists for later layers.
   std::vector<Sequence> sequences_;
   size_t num_sequences_ = 0;
   std::vector<AttentionRows> rows_;

@@ -1,9 +1,9 @@
 /*!
  * \file kernels/attention/packed_attention.cc
- * \brief An encoder's attention in terms of the decoder's.
+ * \brief Bidirectional attention computed with causal attention.
  *
- * Causal attention lets the last row of a sequence see all of it, for every query head of a group.
- * So the rows of a text are given to it as the query heads of one row at the last position.
+ * In causal attention, the query heads of the last row see the whole sequence. So all rows of a
+ * sequence are passed to `Attend` as query heads of one row at the last position.
  */
 #include "kernels/attention/packed_attention.h"
 
@@ -17,7 +17,7 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief The tensors of one sequence in the layout of `Attend`. */
+/*! \brief Computes one sequence at a time; its tensors have the layout of `Attend`. */
 class PackedSequence {
  public:
   PackedSequence(ThreadPool& pool, const HeadLayout& heads, float scale)
@@ -47,6 +47,7 @@ class PackedSequence {
   }
 
  private:
+  /*! \brief Copy one head of all rows to the query heads and the pages. */
   void Gather(const float* qkv, int64_t length, int64_t head) {
     const int64_t size = heads_.head_dim;
     const KvPages pages{reinterpret_cast<std::byte*>(pages_.data()),
@@ -67,7 +68,7 @@ class PackedSequence {
   ThreadPool& pool_;
   const HeadLayout& heads_;
   float scale_;
-  int64_t row_;  //!< Elements of one row of queries.
+  int64_t row_;  //!< The elements of one row of queries.
   std::vector<float> queries_, outputs_, pages_;
   std::vector<const void*> addresses_;
 };

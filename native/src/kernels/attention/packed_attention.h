@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/packed_attention.h
- * \brief Attention of an encoder: every token of a text sees every other.
+ * \brief Bidirectional attention for encoders, over packed sequences without padding.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_PACKED_ATTENTION_H_
 #define AIOMLC_KERNELS_ATTENTION_PACKED_ATTENTION_H_
@@ -14,14 +14,13 @@
 namespace aiomlc {
 
 /*!
- * \brief Each row attends to all rows of its own sequence.
+ * \brief Compute bidirectional attention: each row attends to all rows of its sequence.
  *
- * The sequences lie one after the other, without padding. The bits of a row depend on its sequence
- * alone, as in `Attend`, which does the work.
- * \param heads As many key-value heads as query heads.
- * \param lengths Rows of each sequence, at least one each.
+ * The sequences are contiguous, without padding. The bits of a row depend only on its sequence.
+ * \param heads Must have as many key-value heads as query heads.
+ * \param lengths The number of rows of each sequence, at least 1.
  * \param scale Applied to q . k.
- * \param qkv float32[rows, 3 * heads, head_dim]: all queries, then all keys, then all values.
+ * \param qkv float32[rows, 3 * heads, head_dim]: in each row the queries, then keys, then values.
  * \param output float32[rows, heads, head_dim].
  */
 void AttendPacked(ThreadPool& pool, const HeadLayout& heads, std::span<const int32_t> lengths,

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/quantized_layer.cc
- * \brief Rotate in the layer's own type, then round what the cache keeps.
+ * \brief RoPE in the type of the queries, then quantization of keys and values.
  */
 #include "kernels/attention/quantized_layer.h"
 
@@ -8,7 +8,7 @@
 
 namespace aiomlc {
 
-/*! \brief What a layer has in its own type; kept from layer to layer. */
+/*! \brief The tensors of a layer before quantization; the memory is reused by later layers. */
 struct QuantizedLayer::Buffers {
   AlignedBuffer queries, keys, values;
 };

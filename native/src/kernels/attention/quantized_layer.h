@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/quantized_layer.h
- * \brief A layer's queries, keys and values on their way to a KV cache of 8 bits.
+ * \brief RoPE and quantization of a layer's keys and values for an int8 KV cache.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_QUANTIZED_LAYER_H_
 #define AIOMLC_KERNELS_ATTENTION_QUANTIZED_LAYER_H_
@@ -14,10 +14,11 @@
 namespace aiomlc {
 
 /*!
- * \brief What the calls of TVM's cache cannot say of a layer whose keys and values have 8 bits.
+ * \brief The state of a layer with an int8 KV cache that the calls of TVM's cache do not contain.
  *
- * The cache has one element type for everything. Rounding happens once, where queries, keys and
- * values are split: whoever reads a key later, in this step or another, reads the same bits.
+ * TVM's cache has one element type for all tensors, so the queries in float16 or float32 are kept
+ * here. Keys and values are quantized once, in `Split`, so this step and all later steps read the
+ * same bits.
  */
 class QuantizedLayer {
  public:
@@ -26,11 +27,10 @@ class QuantizedLayer {
   QuantizedLayer(const QuantizedLayer&) = delete;
   QuantizedLayer& operator=(const QuantizedLayer&) = delete;
 
-  /*! \return The calling thread's: TVM makes all calls of a layer on one thread. */
+  /*! \return The instance of this thread; TVM makes all calls of a layer on one thread. */
   static QuantizedLayer& Current();
 
-  /*! \brief A layer is computed while it lives, whose tensors outside of the cache are of `type`.
-   */
+  /*! \brief Sets the type of queries and output for the layer computed during its lifetime. */
   class Scope {
    public:
     Scope(QuantizedLayer& layer, FloatType type) : layer_(layer) { layer_.type_ = type; }
@@ -42,12 +42,12 @@ class QuantizedLayer {
     QuantizedLayer& layer_;
   };
 
-  /*! \return The type of queries and output; nothing outside of every scope. */
+  /*! \return The type of queries and output; empty outside of any scope. */
   std::optional<FloatType> type() const { return type_; }
 
   /*!
-   * \brief Rotate and split, and round keys and values.
-   * \param call Its `q` is not used; its `k` and `v` take rows of KvType::kI8.
+   * \brief Apply RoPE, split queries, keys and values, and quantize keys and values.
+   * \param call Its `q` is not used; rows of KvType::kI8 are written to its `k` and `v`.
    */
   void Split(ThreadPool& pool, RotaryCall call);
 

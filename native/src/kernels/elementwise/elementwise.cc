@@ -1,6 +1,6 @@
 /*!
  * \file kernels/elementwise/elementwise.cc
- * \brief Share rows between threads, and choose the tier.
+ * \brief The distribution of rows over threads, and the dispatch to the active tier.
  */
 #include "kernels/elementwise/elementwise.h"
 
@@ -45,10 +45,10 @@ GateKernel ActiveGateKernel(Activation activation) {
 
 namespace {
 
-/*! \brief Fewer elements than this are not worth waking a thread for. */
+/*! \brief Waking a thread costs more than processing fewer elements than this. */
 constexpr int64_t kElementsPerTask = 16384;
 
-/*! \brief Call `function(begin, end)` on parts of [0, count), items of `size` elements each. */
+/*! \brief Call `function(begin, end)` in parallel for parts of `count` items of `size` elements. */
 void ForParts(ThreadPool& pool, int64_t count, int64_t size,
               FunctionRef<void(int64_t, int64_t)> function) {
   const int64_t items_per_task =
@@ -60,10 +60,10 @@ void ForParts(ThreadPool& pool, int64_t count, int64_t size,
   });
 }
 
-/*! \brief Call `function(x, size, out)` on parts of `size` elements. */
+/*! \brief Call `function(x, size, out)` in parallel for parts of `size` elements. */
 void Activate(ThreadPool& pool, void (*function)(const float*, int64_t, float*), const float* x,
               int64_t size, float* out) {
-  // An exponential costs as much as some tens of other operations.
+  // An exponential costs as much as tens of simple operations.
   constexpr int64_t kPart = 1024;
   const int64_t parts = (size + kPart - 1) / kPart;
   ForParts(pool, parts, 8 * kPart, [&](int64_t begin, int64_t end) {
@@ -73,27 +73,27 @@ void Activate(ThreadPool& pool, void (*function)(const float*, int64_t, float*),
 }
 
 /*!
- * \brief The cosines and sines of the rows of a step.
+ * \brief The RoPE cosines and sines of the rows of a step.
  *
- * The layers of a step ask for one of at most two, so the last two tables are kept.
+ * Each thread caches two tables, because the layers of a step use at most two.
  */
 class RotaryTable {
  public:
-  /*! \return The calling thread's table for a call, until its call after the next. */
+  /*! \return The table for a call, valid until the next call on this thread. */
   static const RotaryTable& Of(ThreadPool& pool, const RotaryCall& call) {
-    thread_local std::array<RotaryTable, 2> kept;
-    if (!kept[0].IsOf(call)) {
-      std::swap(kept[0], kept[1]);
-      if (!kept[0].IsOf(call)) kept[0].Compute(pool, call);
+    thread_local std::array<RotaryTable, 2> cached;
+    if (!cached[0].Matches(call)) {
+      std::swap(cached[0], cached[1]);
+      if (!cached[0].Matches(call)) cached[0].Compute(pool, call);
     }
-    return kept[0];
+    return cached[0];
   }
 
   const float* cosines(int64_t row) const { return cosines_.data() + row * frequencies_.size(); }
   const float* sines(int64_t row) const { return sines_.data() + row * frequencies_.size(); }
 
  private:
-  bool IsOf(const RotaryCall& call) const {
+  bool Matches(const RotaryCall& call) const {
     return amplitude_ == call.amplitude &&
            std::equal(positions_.begin(), positions_.end(), call.positions,
                       call.positions + call.rows) &&
@@ -104,10 +104,10 @@ class RotaryTable {
   void Compute(ThreadPool& pool, const RotaryCall& call) {
     const size_t num_positions = static_cast<size_t>(call.rows);
     const size_t size = static_cast<size_t>(call.num_frequencies);
-    positions_.clear();  // No table while it is being written.
+    positions_.clear();  // Without positions, an incomplete table matches no call.
     cosines_.resize(num_positions * size);
     sines_.resize(num_positions * size);
-    // A sine costs as much as some tens of other operations.
+    // A sine costs as much as tens of simple operations.
     ForParts(pool, call.rows, 32 * call.num_frequencies, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const auto position = static_cast<float>(call.positions[row]);
@@ -185,10 +185,10 @@ void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out) {
   Activate(pool, ActiveRowKernels().gelu_tanh, x, size, out);
 }
 
-void ReluSquare(ThreadPool& pool, const float* x, int64_t size, float* out) {
+void SquaredRelu(ThreadPool& pool, const float* x, int64_t size, float* out) {
   ForParts(pool, size, 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      // NaN stays NaN.
+      // The comparison is false for NaN, so NaN stays NaN.
       out[i] = x[i] < 0.0f ? 0.0f : x[i] * x[i];
     }
   });
@@ -239,11 +239,11 @@ void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float*
       const float* source = qkv + row * row_size;
       std::byte* target = static_cast<std::byte*>(out) + row * row_size * bytes;
       const auto normalize = [&](const float* weight, int64_t num_heads) {
-        const int64_t joined = span == QkSpan::kHead ? 1 : num_heads;
-        for (int64_t head = 0; head < num_heads; head += joined) {
-          kernels.rms_norm(source, weight, eps, joined * heads.head_dim, target, out_type);
-          source += joined * heads.head_dim;
-          target += joined * heads.head_dim * bytes;
+        const int64_t spanned = span == QkSpan::kHead ? 1 : num_heads;
+        for (int64_t head = 0; head < num_heads; head += spanned) {
+          kernels.rms_norm(source, weight, eps, spanned * heads.head_dim, target, out_type);
+          source += spanned * heads.head_dim;
+          target += spanned * heads.head_dim * bytes;
         }
       };
       normalize(query_weight, heads.num_query_heads);
@@ -268,12 +268,12 @@ void SplitRotary(ThreadPool& pool, const RotaryCall& call) {
       const auto split = [&](void* part, int64_t count, bool rotate) {
         std::byte* target = static_cast<std::byte*>(part) + row * count * head_bytes;
         for (int64_t head = 0; head < count; ++head) {
-          const size_t copied = rotate ? rotated_bytes : 0;
+          const size_t skipped = rotate ? rotated_bytes : 0;
           if (rotate) {
             kernels.rotate(source, table.cosines(row), table.sines(row), call.num_frequencies,
                            target, call.type);
           }
-          std::memcpy(target + copied, source + copied, head_bytes - copied);
+          std::memcpy(target + skipped, source + skipped, head_bytes - skipped);
           source += head_bytes;
           target += head_bytes;
         }
@@ -294,14 +294,14 @@ void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
   ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       std::byte* target = out + row * row_bytes;
-      const float step = kernels.quantize(source + row * source_bytes, type, size,
-                                          reinterpret_cast<int8_t*>(target));
-      std::memcpy(target + size, &step, sizeof(step));
+      const float scale = kernels.quantize(source + row * source_bytes, type, size,
+                                           reinterpret_cast<int8_t*>(target));
+      std::memcpy(target + size, &scale, sizeof(scale));
     }
   });
 }
 
-void TakeRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out) {
+void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out) {
   for (int64_t i = 0; i < count; ++i) {
     std::memcpy(out + i * size, x + row_ids[i] * size, sizeof(float) * size);
   }

@@ -1,9 +1,10 @@
 /*!
  * \file kernels/elementwise/elementwise.h
- * \brief What a transformer does to each row between its matrices.
+ * \brief Norms, activations, RoPE and other operations on rows, between the matrix products.
  *
  * Tensors are dense and row-major. Every element is computed with the same float32 operations in
- * the same order on every instruction-set tier, whatever the other rows and the number of threads.
+ * the same order, independent of the instruction-set tier, the other rows and the number of
+ * threads.
  */
 #ifndef AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
 #define AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_H_
@@ -16,54 +17,61 @@
 
 namespace aiomlc {
 
-/*! \brief out = x / sqrt(mean(x^2) + eps) * weight, for each of `rows` rows of `size`. */
+/*! \brief Compute out = x / sqrt(mean(x^2) + eps) * weight for each of `rows` rows of `size`. */
 void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, int64_t rows,
              int64_t size, float* out);
 
-/*! \brief out_residual = x + residual; out = its RMS norm. `out_residual` may be an input. */
+/*! \brief Compute out_residual = x + residual and its RMS norm. `out_residual` may be an input. */
 void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                 float eps, int64_t rows, int64_t size, float* out, float* out_residual);
 
-/*! \brief out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, for each row. `bias` may
- * be null, `out` may be `x`. */
+/*!
+ * \brief Compute out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for each row.
+ *
+ * `bias` may be null, `out` may be `x`.
+ */
 void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
                int64_t rows, int64_t size, float* out);
 
-/*! \brief out_residual = x + residual; out = its layer norm. `out_residual` may be an input. */
+/*! \brief Compute out_residual = x + residual and its layer norm. `out_residual` may be an input.
+ */
 void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                   const float* bias, float eps, int64_t rows, int64_t size, float* out,
                   float* out_residual);
 
-/*! \brief out = x * P(a normal variable is below x), the exact GELU. `out` may be `x`. */
+/*! \brief Compute the exact GELU, x (1 + erf(x / sqrt(2))) / 2. `out` may be `x`. */
 void Gelu(ThreadPool& pool, const float* x, int64_t size, float* out);
 
-/*! \brief The GELU with tanh(sqrt(2 / pi) (x + 0.044715 x^3)) for the error function. `out` may be
- * `x`. */
+/*!
+ * \brief Compute the tanh approximation of GELU, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+ *
+ * `out` may be `x`.
+ */
 void GeluTanh(ThreadPool& pool, const float* x, int64_t size, float* out);
 
-/*! \brief out = max(x, 0)^2. `out` may be `x`. */
-void ReluSquare(ThreadPool& pool, const float* x, int64_t size, float* out);
+/*! \brief Compute out = max(x, 0)^2. `out` may be `x`. */
+void SquaredRelu(ThreadPool& pool, const float* x, int64_t size, float* out);
 
-/*! \brief out = a + b, element by element. `out` may be an input. */
+/*! \brief Compute out = a + b. `out` may be an input. */
 void Add(ThreadPool& pool, const float* a, const float* b, int64_t size, float* out);
 
-/*! \brief out = x * factor, element by element. `out` may be `x`. */
+/*! \brief Compute out = x * factor. `out` may be `x`. */
 void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* out);
 
-/*! \brief out = cap * tanh(x / cap), element by element. `out` may be `x`. */
+/*! \brief Compute out = cap * tanh(x / cap). `out` may be `x`. */
 void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* out);
 
-/*! \brief What a gated layer does to its gate: x / (1 + e^-x), or GELU by way of tanh. */
+/*! \brief The activation of a gated feed-forward layer: SiLU, or the tanh approximation of GELU. */
 enum class Activation { kSilu, kGeluTanh };
 
-/*! \brief out[i] = activation(gate_up[i][:size]) * gate_up[i][size:], for each of `rows` rows. */
+/*! \brief Compute out[i] = activation(gate_up[i][:size]) * gate_up[i][size:] for each row i. */
 void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
               int64_t size, float* out);
 
-/*! \brief The same with SiLU. */
+/*! \brief Compute `GatedMul` with SiLU. */
 void SiluMul(ThreadPool& pool, const float* gate_up, int64_t rows, int64_t size, float* out);
 
-/*! \brief The heads of one attention layer, as they lie in a fused qkv row: q, k, v. */
+/*! \brief The heads of one attention layer, in the order of a fused qkv row: q, k, v. */
 struct HeadLayout {
   int64_t num_query_heads = 0;
   int64_t num_kv_heads = 0;
@@ -72,54 +80,54 @@ struct HeadLayout {
   int64_t num_heads() const { return num_query_heads + 2 * num_kv_heads; }
 };
 
-/*! \brief What one norm of queries or keys spans. */
+/*! \brief The elements that one norm of queries or keys spans: each head, or all heads of a row. */
 enum class QkSpan { kHead, kAllHeads };
 
 /*!
- * \brief RMS norm of each query and key head by itself, or of all query heads and all key heads;
- * values are only converted.
+ * \brief Compute the RMS norm of queries and keys; values are only converted to `out_type`.
+ * \param span Whether each head, or all query heads and all key heads of a row, have one norm.
  * \param qkv float32[rows, num_heads, head_dim].
- * \param query_weight As many elements as one norm spans; so has `key_weight`.
- * \param out Same shape, of `out_type`.
+ * \param query_weight As many elements as one norm of queries spans; `key_weight` likewise.
+ * \param out Same shape as `qkv`, of `out_type`.
  */
 void QkNorm(ThreadPool& pool, const HeadLayout& heads, QkSpan span, const float* qkv,
             const float* query_weight, const float* key_weight, float eps, int64_t rows, void* out,
             FloatType out_type);
 
-/*!
- * \brief Rotate queries and keys by their positions, and split them from the values.
- *
- * Dimension i turns with i + n, where n is `num_frequencies` (half of the rotated dimensions); the
- * angle is float32(position) * inverse_frequencies[i], and `amplitude` multiplies cosines and
- * sines. Dimensions from 2 n on are only copied.
- * \param qkv [rows, num_heads, head_dim]; q, k, v take their parts of it. All are of `type`.
- */
+/*! \brief The arguments of `SplitRotary`. */
 struct RotaryCall {
   HeadLayout heads;
-  FloatType type = FloatType::kF16;
+  FloatType type = FloatType::kF16;  //!< Of qkv, q, k and v.
   int64_t rows = 0;
-  const void* qkv = nullptr;
-  const int32_t* positions = nullptr;  //!< [rows]
-  const float* inverse_frequencies = nullptr;
-  int64_t num_frequencies = 0;
-  void* q = nullptr;
-  void* k = nullptr;
-  void* v = nullptr;
-  float amplitude = 1.0f;
+  const void* qkv = nullptr;                   //!< [rows, num_heads, head_dim]
+  const int32_t* positions = nullptr;          //!< [rows]
+  const float* inverse_frequencies = nullptr;  //!< [num_frequencies]
+  int64_t num_frequencies = 0;                 //!< Half of the rotary dimensions.
+  void* q = nullptr;                           //!< [rows, num_query_heads, head_dim]
+  void* k = nullptr;                           //!< [rows, num_kv_heads, head_dim]
+  void* v = nullptr;                           //!< [rows, num_kv_heads, head_dim]
+  float amplitude = 1.0f;                      //!< Multiplies cosines and sines.
 };
 
+/*!
+ * \brief Split a fused qkv tensor, and apply RoPE to queries and keys.
+ *
+ * Dimension i is rotated together with dimension i + num_frequencies, by the angle
+ * float32(position) * inverse_frequencies[i]. Dimensions from 2 * num_frequencies on are copied.
+ */
 void SplitRotary(ThreadPool& pool, const RotaryCall& call);
 
 /*!
- * \brief Round each row to 8 bits with a step of its own; half a step at most is lost.
+ * \brief Quantize each row to int8 with one scale; the error is at most half of the scale.
  * \param x Rows of `size` elements of `type`.
- * \param out As many rows of KvType::kI8. A row with an element that is not finite is NaN.
+ * \param out The same number of rows of KvType::kI8. The scale of a row that contains a non-finite
+ *     element is NaN.
  */
 void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows, int64_t size,
                   std::byte* out);
 
-/*! \brief out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
-void TakeRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);
+/*! \brief Copy out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
+void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);
 
 }  // namespace aiomlc
 

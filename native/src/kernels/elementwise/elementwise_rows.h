@@ -1,6 +1,6 @@
 /*!
  * \file kernels/elementwise/elementwise_rows.h
- * \brief One row at a time of the elementwise kernels, as a template over the vector lanes.
+ * \brief The elementwise kernels for one row, as a template over the `Lanes` classes.
  */
 #ifndef AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_ROWS_H_
 #define AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_ROWS_H_
@@ -13,30 +13,30 @@
 
 namespace aiomlc {
 
-/*! \brief The kernels of one instruction-set tier. */
+/*! \brief The kernels of one instruction-set tier. Each processes one row. */
 struct RowKernels {
-  /*! \brief RMS norm of float32[size]. */
+  /*! \brief The RMS norm of float32[size]. */
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t size, void* out,
                    FloatType out_type);
-  /*! \brief Layer norm of float32[size]; `bias` may be null, `out` may be `x`. */
+  /*! \brief The layer norm of float32[size]; `bias` may be null, `out` may be `x`. */
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
                      int64_t size, float* out);
-  /*! \brief Change the element type. */
+  /*! \brief The conversion to another element type. */
   void (*convert)(const float* x, int64_t size, void* out, FloatType out_type);
   /*! \brief silu(gate) * up; `out` may be `gate`. */
   void (*silu_mul)(const float* gate, const float* up, int64_t size, float* out);
-  /*! \brief The same with the GELU that is an approximation by tanh. */
+  /*! \brief gelu_tanh(gate) * up; `out` may be `gate`. */
   void (*gelu_tanh_mul)(const float* gate, const float* up, int64_t size, float* out);
   /*! \brief The exact GELU of float32[size]; `out` may be `x`. */
   void (*gelu)(const float* x, int64_t size, float* out);
-  /*! \brief The GELU by tanh of float32[size]; `out` may be `x`. */
+  /*! \brief The tanh approximation of GELU of float32[size]; `out` may be `x`. */
   void (*gelu_tanh)(const float* x, int64_t size, float* out);
   /*! \brief cap * tanh(x / cap); `out` may be `x`. */
   void (*soft_cap)(const float* x, float cap, int64_t size, float* out);
-  /*! \brief Turn x[i] with x[i + half]. */
+  /*! \brief The rotation of each pair (x[i], x[i + half]). */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
-  /*! \brief Round to multiples of the returned step, the largest element to 127 of them. */
+  /*! \brief The quantization to int8; returns the scale, 1/127 of the largest absolute value. */
   float (*quantize)(const void* x, FloatType type, int64_t size, int8_t* out);
 };
 
@@ -45,15 +45,16 @@ RowKernels NeonRowKernels();
 RowKernels Avx2RowKernels();
 RowKernels Avx512RowKernels();
 
-/*! \return Those of the active tier. */
+/*! \return The kernels of the active tier. */
 RowKernels ActiveRowKernels();
 
 /*! \brief activation(gate) * up; `out` may be `gate`. */
 using GateKernel = void (*)(const float* gate, const float* up, int64_t size, float* out);
 
-/*! \return That of an activation, of the active tier. */
+/*! \return The gate kernel of an activation, of the active tier. */
 GateKernel ActiveGateKernel(Activation activation);
 
+/*! \brief The implementation of `RowKernels` with the vectors of one tier. */
 template <typename Lanes>
 class Rows {
  public:
@@ -65,7 +66,7 @@ class Rows {
  private:
   using Vector = typename Lanes::Vector;
 
-  /*! \brief Call `function(first element, how many)` for every vector; the last may be shorter. */
+  /*! \brief Call `function(first, count)` for every vector of elements; the last may be shorter. */
   template <typename Function>
   static void ForVectors(int64_t size, Function function) {
     for (int64_t i = 0; i < size; i += Lanes::kWidth) {
@@ -117,7 +118,7 @@ class Rows {
     const Vector mean = Lanes::Set(Lanes::Sum(sum) / static_cast<float>(size));
     Vector squares = Lanes::Set(0.0f);
     ForVectors(size, [&](int64_t i, int count) {
-      // Lanes after the end must not count as values of zero.
+      // Lanes after the end are 0 - mean, which must not count.
       const Vector a = Lanes::Select(count, Lanes::Sub(Load(x + i, count), mean), Lanes::Set(0.0f));
       squares = Lanes::Fma(a, a, squares);
     });
@@ -159,8 +160,8 @@ class Rows {
     ForVectors(size, [&](int64_t i, int count) {
       const Vector a = Load(x + i, count);
       const Vector distance = Lanes::Max(a, Lanes::Sub(zero, a));
-      // The tail's share of x goes to zero on both sides: nothing large is subtracted from its
-      // like.
+      // max(x, 0) - |x| erfc(|x| / sqrt(2)) / 2: the second term vanishes for large |x|, so nearly
+      // equal numbers are never subtracted.
       const Vector tail = Lanes::Mul(Lanes::Mul(Lanes::Set(0.5f), distance),
                                      Erfc<Lanes>(Lanes::Mul(distance, Lanes::Set(0x1.6a09e6p-1f))));
       Store(out + i, Lanes::Sub(Lanes::Max(a, zero), tail), count);
@@ -217,14 +218,14 @@ class Rows {
       largest = Lanes::Max(largest, Lanes::Max(a, Lanes::Sub(zero, a)));
       poison = Lanes::Fma(a, zero, poison);
     });
-    const float most = Lanes::Largest(largest);
-    // What is smaller counts as zero: 127 divided by it might be infinite.
-    const Vector steps = Lanes::Set(most > 0x1p-100f ? 127.0f / most : 0.0f);
+    const float row_largest = Lanes::Largest(largest);
+    // A row of smaller numbers becomes zero, because 127 / row_largest might overflow.
+    const Vector inverse_scale = Lanes::Set(row_largest > 0x1p-100f ? 127.0f / row_largest : 0.0f);
     ForVectors(size, [&](int64_t i, int count) {
-      Lanes::StoreRounded(out + i, Lanes::Mul(Load(x + i, count), steps), count);
+      Lanes::StoreRounded(out + i, Lanes::Mul(Load(x + i, count), inverse_scale), count);
     });
-    // Where an element is not finite, the poison is NaN, and no result may look as if all were.
-    return most / 127.0f + Lanes::Sum(poison);
+    // `poison` is NaN if an element is not finite; the scale must then be NaN, too.
+    return row_largest / 127.0f + Lanes::Sum(poison);
   }
 };
 

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/simd/simd_avx2.h
- * \brief Sixteen float32 lanes in two AVX2 registers; the operations are those of simd_portable.h.
+ * \brief Sixteen float32 lanes in two AVX2 registers; simd_portable.h documents the operations.
  */
 #ifndef AIOMLC_KERNELS_SIMD_SIMD_AVX2_H_
 #define AIOMLC_KERNELS_SIMD_SIMD_AVX2_H_
@@ -98,7 +98,7 @@ struct Avx2Lanes {
   static Integers RoundToBytes(Vector a) { return {RoundToBytes(a.low), RoundToBytes(a.high)}; }
 
   static void StoreBytes(int8_t* target, Integers a) {
-    // The packing instruction works on halves of a register; the permutation restores the order.
+    // The pack instructions work on 128-bit halves; the permutation restores the order.
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
     const __m128i bytes =
         _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

@@ -1,12 +1,11 @@
 /*!
  * \file kernels/simd/simd_avx512.h
- * \brief Sixteen float32 lanes in one AVX-512 register; the operations are those of
- * simd_portable.h.
+ * \brief Sixteen float32 lanes in one AVX-512 register; simd_portable.h documents the operations.
  */
 #ifndef AIOMLC_KERNELS_SIMD_SIMD_AVX512_H_
 #define AIOMLC_KERNELS_SIMD_SIMD_AVX512_H_
 
-// The intrinsics of GCC 12 start from an uninitialised vector on purpose.
+// GCC 12 implements intrinsics with intentionally uninitialized vectors.
 #pragma GCC diagnostic push
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

@@ -1,7 +1,7 @@
 /*!
  * \file kernels/simd/simd_math.h
- * \brief The exponential that attention and SiLU share, what GELU needs, and the soft cap of scores
- * and logits, on every tier.
+ * \brief Vector functions of every tier: exp, erfc, the tanh approximation of GELU, and the soft
+ * cap.
  */
 #ifndef AIOMLC_KERNELS_SIMD_SIMD_MATH_H_
 #define AIOMLC_KERNELS_SIMD_SIMD_MATH_H_
@@ -9,8 +9,10 @@
 namespace aiomlc {
 
 /*!
- * \brief e^x within 1 ulp or so; saturates at x = 88, is 0 below -87 (minus infinity included), and
- * exactly 1 at 0. NaN stays NaN.
+ * \brief Compute e^x to about 1 ulp.
+ *
+ * Saturates at x = 88; is 0 below -87 (including minus infinity), and exactly 1 at 0. NaN stays
+ * NaN.
  */
 template <typename Lanes>
 inline typename Lanes::Vector Exp(typename Lanes::Vector x) {
@@ -21,7 +23,7 @@ inline typename Lanes::Vector Exp(typename Lanes::Vector x) {
   const Vector shift = Lanes::Set(12582912.0f);
   const Vector shifted = Lanes::Fma(clamped, Lanes::Set(0x1.715476p+0f), shift);
   const Vector power = Lanes::Sub(shifted, shift);
-  // ln 2 in two parts, so that x - power * ln 2 keeps its low bits.
+  // ln 2 as the sum of two floats, so that x - power * ln 2 keeps its low bits.
   Vector r = Lanes::Fma(power, Lanes::Set(-0x1.62e4p-1f), clamped);
   r = Lanes::Fma(power, Lanes::Set(-0x1.7f7d1cp-20f), r);
   Vector p = Lanes::Set(0x1.a01a02p-13f);
@@ -36,9 +38,9 @@ inline typename Lanes::Vector Exp(typename Lanes::Vector x) {
 }
 
 /*!
- * \brief The complementary error function of x >= 0, within 2e-7.
+ * \brief Compute the complementary error function of x >= 0, with an error of at most 2e-7.
  *
- * A polynomial in 1 / (1 + p x) times e^(-x^2): Abramowitz and Stegun, 7.1.26.
+ * A polynomial in 1 / (1 + p x) times e^(-x^2): Abramowitz and Stegun, formula 7.1.26.
  */
 template <typename Lanes>
 inline typename Lanes::Vector Erfc(typename Lanes::Vector x) {
@@ -55,12 +57,14 @@ inline typename Lanes::Vector Erfc(typename Lanes::Vector x) {
 }
 
 /*!
- * \brief x (1 + tanh(u)) / 2, where u = sqrt(2 / pi) (x + 0.044715 x^3), as x / (1 + e^(-2 u)).
+ * \brief Compute the tanh approximation of GELU.
+ *
+ * x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3) equals x / (1 + e^(-2 u)).
  */
 template <typename Lanes>
 inline typename Lanes::Vector GeluTanh(typename Lanes::Vector x) {
   using Vector = typename Lanes::Vector;
-  // -2 sqrt(2 / pi), and that times 0.044715.
+  // -2 sqrt(2 / pi), and 0.044715 times this.
   const Vector linear = Lanes::Set(-0x1.988454p+0f);
   const Vector cubic = Lanes::Set(-0x1.2444f4p-4f);
   const Vector decay = Exp<Lanes>(Lanes::Mul(x, Lanes::Fma(Lanes::Mul(x, x), cubic, linear)));
@@ -68,19 +72,20 @@ inline typename Lanes::Vector GeluTanh(typename Lanes::Vector x) {
 }
 
 /*!
- * \brief cap * tanh(x / cap), within 2e-7 of the cap; odd, and never above x in size.
+ * \brief Compute cap * tanh(x / cap), with an error of at most 2e-7 * cap.
  *
- * tanh(y) is (1 - e^(-2y)) / (1 + e^(-2y)) for y >= 0. NaN stays NaN.
+ * The result is an odd function of x and never exceeds |x|. NaN stays NaN. For y >= 0, tanh(y) is
+ * computed as (1 - e^(-2y)) / (1 + e^(-2y)).
  */
 template <typename Lanes>
 inline typename Lanes::Vector SoftCap(typename Lanes::Vector x, float cap) {
   using Vector = typename Lanes::Vector;
   const Vector zero = Lanes::Set(0.0f);
   const Vector one = Lanes::Set(1.0f);
-  const Vector size = Lanes::Max(Lanes::Sub(zero, x), x);
-  const Vector decay = Exp<Lanes>(Lanes::Mul(size, Lanes::Set(-2.0f / cap)));
-  const Vector share = Lanes::Div(Lanes::Sub(one, decay), Lanes::Add(one, decay));
-  const Vector bound = Lanes::Mul(Lanes::Set(cap), share);
+  const Vector magnitude = Lanes::Max(Lanes::Sub(zero, x), x);
+  const Vector decay = Exp<Lanes>(Lanes::Mul(magnitude, Lanes::Set(-2.0f / cap)));
+  const Vector tanh = Lanes::Div(Lanes::Sub(one, decay), Lanes::Add(one, decay));
+  const Vector bound = Lanes::Mul(Lanes::Set(cap), tanh);
   return Lanes::Min(bound, Lanes::Max(Lanes::Sub(zero, bound), x));
 }
 

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/simd/simd_neon.h
- * \brief Sixteen float32 lanes in four NEON registers; the operations are those of simd_portable.h.
+ * \brief Sixteen float32 lanes in four NEON registers; simd_portable.h documents the operations.
  */
 #ifndef AIOMLC_KERNELS_SIMD_SIMD_NEON_H_
 #define AIOMLC_KERNELS_SIMD_SIMD_NEON_H_
@@ -17,7 +17,7 @@ struct NeonLanes {
 
   static constexpr int kRegisters = 4;
 
-  // Arrays of registers would be kept in memory.
+  // Separate members, because compilers keep arrays of registers in memory.
   struct Vector {
     float32x4_t a, b, c, d;
   };
@@ -210,7 +210,7 @@ struct NeonLanes {
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
   }
 
-  // The instructions for the maximum and the minimum prefer NaN, and tell zeros apart.
+  // Not vmaxq and vminq, which return NaN if one operand is NaN, and order -0 before +0.
   static float32x4_t Larger(float32x4_t v, float32x4_t w) {
     return vbslq_f32(vcgtq_f32(v, w), v, w);
   }

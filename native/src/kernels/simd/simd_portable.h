@@ -1,9 +1,9 @@
 /*!
  * \file kernels/simd/simd_portable.h
- * \brief Sixteen float32 lanes in plain C++.
+ * \brief Sixteen float32 lanes in plain C++, and the documentation of all `Lanes` classes.
  *
- * The `Lanes` classes offer the same operations and give the same bits, so a kernel that is
- * a template over one of them computes the same on every instruction-set tier.
+ * The `Lanes` classes of all tiers have the same operations with the same bits. So a kernel that is
+ * a template over a `Lanes` class computes the same bits on every instruction-set tier.
  */
 #ifndef AIOMLC_KERNELS_SIMD_SIMD_PORTABLE_H_
 #define AIOMLC_KERNELS_SIMD_SIMD_PORTABLE_H_
@@ -18,10 +18,10 @@ namespace aiomlc {
 
 struct PortableLanes {
   static constexpr int kWidth = 16;
-  /*! \brief Vectors that fit in registers as accumulators, besides the operands. */
+  /*! \brief The number of accumulators that fit in registers together with the operands. */
   static constexpr int kAccumulators = 4;
 
-  /*! \brief Registers of one vector; here a guess at what compilers make of the loops. */
+  /*! \brief The registers of one vector; here an estimate of what compilers generate. */
   static constexpr int kRegisters = 4;
 
   struct Vector {
@@ -52,7 +52,7 @@ struct PortableLanes {
     return Map([source](int i) { return BFloat16ToFloat(source[i]); });
   }
 
-  /*! \brief Read `count` elements, 0 to 16; the other lanes are zero. */
+  /*! \brief Load `count` elements, 0 to 16; the other lanes are zero. */
   static Vector LoadFirst(const float* source, int count) {
     return Map([=](int i) { return i < count ? source[i] : 0.0f; });
   }
@@ -76,7 +76,7 @@ struct PortableLanes {
     for (int i = 0; i < count; ++i) target[i] = FloatToHalf(a.lane[i]);
   }
 
-  /*! \brief Write the nearest integers, ties to even, of numbers in [-127, 127]. */
+  /*! \brief Round `count` numbers in [-127, 127] to integers, ties to even, and store them. */
   static void StoreRounded(int8_t* target, Vector a, int count) {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
     for (int i = 0; i < count; ++i) {
@@ -94,7 +94,7 @@ struct PortableLanes {
     return Map([&](int i) { return static_cast<float>(a.lane[i]); });
   }
 
-  /*! \return The nearest integers, ties to even, brought into [-127, 127]. */
+  /*! \return The nearest integers, ties to even, clamped to [-127, 127]. */
   static Integers RoundToBytes(Vector a) {
     Integers result;
     for (int i = 0; i < kWidth; ++i) {
@@ -106,7 +106,7 @@ struct PortableLanes {
     return result;
   }
 
-  /*! \brief Write integers that fit 8 bits. */
+  /*! \brief Store integers in [-128, 127] as bytes. */
   static void StoreBytes(int8_t* target, Integers a) {
     for (int i = 0; i < kWidth; ++i) target[i] = static_cast<int8_t>(a.lane[i]);
   }
@@ -117,7 +117,7 @@ struct PortableLanes {
     return sum;
   }
 
-  /*! \return The bits of the largest absolute value; NaN is the largest of all. */
+  /*! \return The bits of the largest absolute value; NaN counts as larger than infinity. */
   static uint32_t LargestMagnitude(Vector a, Vector b) {
     uint32_t largest = 0;
     for (int i = 0; i < kWidth; ++i) {
@@ -150,36 +150,37 @@ struct PortableLanes {
     return Map([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
   }
 
-  /*! \return The larger; `b` where they do not compare. */
+  /*! \return The larger of a and b; b if one of them is NaN or both are zeros. */
   static Vector Max(Vector a, Vector b) {
     return Map([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
 
-  /*! \return The smaller; `b` where they do not compare. */
+  /*! \return The smaller of a and b; b if one of them is NaN or both are zeros. */
   static Vector Min(Vector a, Vector b) {
     return Map([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
 
-  /*! \return `value`, and zero where `a < limit`. */
+  /*! \return Zero where `a < limit`, and `value` elsewhere. */
   static Vector ZeroIfLess(Vector a, Vector limit, Vector value) {
     return Map([&](int i) { return a.lane[i] < limit.lane[i] ? 0.0f : value.lane[i]; });
   }
 
-  /*! \return The first `count` lanes of `a`, the others of `b`. */
+  /*! \return The first `count` lanes of `a`, and the remaining lanes of `b`. */
   static Vector Select(int count, Vector a, Vector b) {
     return Map([&](int i) { return i < count ? a.lane[i] : b.lane[i]; });
   }
 
-  /*! \return 2^n, where n is the integer in the low bits of each lane. */
+  /*! \return 2^n in each lane, where n is the integer in the low bits of the lane of `a`. */
   static Vector PowerOfTwo(Vector a) {
     return Map([&](int i) {
       return std::bit_cast<float>((std::bit_cast<uint32_t>(a.lane[i]) << 23) + 0x3f800000u);
     });
   }
 
+  /*! \return Lane 0. */
   static float First(Vector a) { return a.lane[0]; }
 
-  /*! \return The sum in the order of a binary tree: lane i with i + 8, then + 4, + 2, + 1. */
+  /*! \return The sum of all lanes, added pairwise: lane i and i + 8, then i + 4, i + 2, i + 1. */
   static float Sum(Vector a) {
     for (int step = kWidth / 2; step > 0; step /= 2) {
       for (int i = 0; i < step; ++i) a.lane[i] = a.lane[i] + a.lane[i + step];
@@ -187,6 +188,7 @@ struct PortableLanes {
     return a.lane[0];
   }
 
+  /*! \return The largest lane. */
   static float Largest(Vector a) {
     for (int step = kWidth / 2; step > 0; step /= 2) {
       for (int i = 0; i < step; ++i) {
@@ -196,7 +198,7 @@ struct PortableLanes {
     return a.lane[0];
   }
 
-  /*! \brief Write row-major `target[column][row]` of sixteen rows. */
+  /*! \brief Store the transpose of sixteen rows: lane c of rows[r] becomes target[16 * c + r]. */
   static void StoreTransposed(const Vector (&rows)[kWidth], float* target) {
     for (int row = 0; row < kWidth; ++row) {
       for (int column = 0; column < kWidth; ++column) {

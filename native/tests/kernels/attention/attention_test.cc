@@ -16,7 +16,7 @@
 namespace aiomlc {
 namespace {
 
-/*! \brief One sequence in pages that are out of order; every slot after its end is NaN. */
+/*! \brief One sequence in pages in descending order; every slot after its end is NaN. */
 class PagedSequence {
  public:
   PagedSequence(const AttentionShape& shape, int64_t length, uint32_t seed)
@@ -43,32 +43,32 @@ class PagedSequence {
   int64_t row_size() const { return shape_.num_query_heads * shape_.head_dim; }
   const FloatTensor& queries() const { return queries_; }
 
-  /*! \brief Rows [begin, end) of the sequence, at `row` of the tensors. */
+  /*! \return Rows [begin, end) of the sequence, starting at `row` of the tensors. */
   AttentionRows Rows(int64_t begin, int64_t end, int64_t row) const {
     return {row, end - begin, begin, addresses_.data()};
   }
 
-  /*! \brief Make NaN of every slot that row `position` does not see. */
-  void HideFrom(int64_t position) {
-    const std::vector<std::byte> nothing(pages().RowBytes(), kNaN);
+  /*! \brief Overwrite every slot that row `position` does not see with NaN. */
+  void OverwriteHiddenSlots(int64_t position) {
+    const std::vector<std::byte> nan_row(pages().RowBytes(), kNaN);
     for (int64_t other = 0; other < length_; ++other) {
       if (Sees(position, other)) continue;
       for (int64_t head = 0; head < shape_.num_kv_heads; ++head) {
-        pages().WriteKey(Slot(other), head, nothing.data());
-        pages().WriteValue(Slot(other), head, nothing.data());
+        pages().WriteKey(Slot(other), head, nan_row.data());
+        pages().WriteValue(Slot(other), head, nan_row.data());
       }
     }
   }
 
   /*! \return The output of the whole sequence, computed in one call. */
-  FloatTensor Whole(ThreadPool& pool) const {
+  FloatTensor OutputOfAll(ThreadPool& pool) const {
     FloatTensor output(shape_.type, length_ * row_size());
     const AttentionRows rows = Rows(0, length_, 0);
     Attend(pool, shape_, {&rows, 1}, queries_.data(), output.data());
     return output;
   }
 
-  /*! \return One output element, in float64. */
+  /*! \return The output of one row and head, computed in float64. */
   std::vector<double> Expected(int64_t position, int64_t head) const {
     const int64_t kv_head = head / (shape_.num_query_heads / shape_.num_kv_heads);
     std::vector<double> weights;
@@ -98,7 +98,7 @@ class PagedSequence {
   }
 
  private:
-  static constexpr std::byte kNaN{0xff};  // As every byte of an element, or of a scale.
+  static constexpr std::byte kNaN{0xff};  // Elements and scales of these bytes are NaN.
 
   bool Sees(int64_t position, int64_t other) const {
     const auto [size, sinks] = shape_.window;
@@ -113,7 +113,7 @@ class PagedSequence {
     return {bytes_.data(), num_pages_, shape_.num_kv_heads, shape_.head_dim, shape_.kv_type()};
   }
 
-  /*! \return Every second random number, in rows [length, num_kv_heads] as the pages hold them. */
+  /*! \return Random rows [length, num_kv_heads] in the KV type. \param first 0: keys, 1: values. */
   std::vector<std::byte> Stored(uint32_t seed, int64_t first) const {
     const int64_t rows = length_ * shape_.num_kv_heads;
     const std::vector<float> random = RandomFloats(2 * rows * shape_.head_dim, seed);
@@ -129,7 +129,7 @@ class PagedSequence {
     return stored;
   }
 
-  /*! \return What an element of a stored row stands for. */
+  /*! \return An element of a stored row as a number. */
   double Element(const std::vector<std::byte>& stored, int64_t head, int64_t position,
                  int64_t i) const {
     const size_t row_bytes = KvRowBytes(shape_.kv_type(), shape_.head_dim);
@@ -153,7 +153,7 @@ class PagedSequence {
   std::vector<const void*> addresses_;
 };
 
-// Type, head size, heads per kv head, window, pages of 8 bits, soft cap.
+// Type, head_dim, query heads per kv head, window, int8 pages, soft cap.
 using Parameters = std::tuple<FloatType, int64_t, int64_t, AttentionWindow, bool, float>;
 
 class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
@@ -167,15 +167,15 @@ class AttentionOfShape : public ::testing::TestWithParam<Parameters> {
   ThreadPool pool_{2};
 };
 
-TEST_P(AttentionOfShape, IsNearTheOracleOnEveryTier) {
+TEST_P(AttentionOfShape, MatchesTheReferenceOnEveryTier) {
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     for (const int64_t length : {1, 15, 16, 17, 70}) {
       const PagedSequence sequence(shape(), length, 7);
-      // A float16 result is off by half a unit of 2^-11; sums of this size stay below 4.
+      // The error of a float16 result is at most 2^-11 of its size, and results are below 4.
       const double tolerance = shape().type == FloatType::kF16 ? 1e-3 : 4e-6;
 
-      const FloatTensor output = sequence.Whole(pool_);
+      const FloatTensor output = sequence.OutputOfAll(pool_);
 
       for (int64_t position = 0; position < length; ++position) {
         for (int64_t head = 0; head < shape().num_query_heads; ++head) {
@@ -197,7 +197,7 @@ TEST_P(AttentionOfShape, HasTheSameBitsOnEveryTier) {
 
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
-    outputs.push_back(sequence.Whole(pool_));
+    outputs.push_back(sequence.OutputOfAll(pool_));
   }
 
   for (const FloatTensor& output : outputs) EXPECT_EQ(output.bytes(), outputs[0].bytes());
@@ -207,7 +207,7 @@ TEST_P(AttentionOfShape, ARowDoesNotDependOnItsChunk) {
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     const PagedSequence sequence(shape(), 83, 13);
-    const FloatTensor whole = sequence.Whole(pool_);
+    const FloatTensor expected = sequence.OutputOfAll(pool_);
 
     for (const int64_t chunk : {1, 3, 16, 50}) {
       FloatTensor output(shape().type, sequence.length() * sequence.row_size());
@@ -216,12 +216,12 @@ TEST_P(AttentionOfShape, ARowDoesNotDependOnItsChunk) {
             sequence.Rows(begin, std::min(begin + chunk, sequence.length()), begin);
         Attend(pool_, shape(), {&rows, 1}, sequence.queries().data(), output.data());
       }
-      EXPECT_EQ(output.bytes(), whole.bytes()) << IsaName(isa) << " chunks of " << chunk;
+      EXPECT_EQ(output.bytes(), expected.bytes()) << IsaName(isa) << " chunks of " << chunk;
     }
   }
 }
 
-TEST_P(AttentionOfShape, ARowDoesNotDependOnItsBatchOrOnTheThreads) {
+TEST_P(AttentionOfShape, ARowDependsNeitherOnItsBatchNorOnTheThreads) {
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     const PagedSequence first(shape(), 40, 17);
@@ -237,27 +237,27 @@ TEST_P(AttentionOfShape, ARowDoesNotDependOnItsBatchOrOnTheThreads) {
       FloatTensor output(shape().type, 61 * first.row_size());
       Attend(pool, shape(), rows, queries.data(), output.data());
 
-      EXPECT_EQ(output.Slice(0, 40 * first.row_size()), first.Whole(pool_).bytes());
+      EXPECT_EQ(output.Slice(0, 40 * first.row_size()), first.OutputOfAll(pool_).bytes());
       EXPECT_EQ(output.Slice(40 * first.row_size(), 21 * first.row_size()),
-                second.Whole(pool_).bytes());
+                second.OutputOfAll(pool_).bytes());
     }
   }
 }
 
-TEST_P(AttentionOfShape, WhatARowDoesNotSeeMayHoldAnything) {
+TEST_P(AttentionOfShape, SlotsThatARowDoesNotSeeMayContainNaN) {
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     for (const int64_t position : {0, 31, 69}) {
       PagedSequence sequence(shape(), 70, 31);
-      const FloatTensor whole = sequence.Whole(pool_);
+      const FloatTensor expected = sequence.OutputOfAll(pool_);
       FloatTensor output(shape().type, sequence.length() * sequence.row_size());
 
-      sequence.HideFrom(position);
+      sequence.OverwriteHiddenSlots(position);
       const AttentionRows rows = sequence.Rows(position, position + 1, position);
       Attend(pool_, shape(), {&rows, 1}, sequence.queries().data(), output.data());
 
       EXPECT_EQ(output.Slice(position * sequence.row_size(), sequence.row_size()),
-                whole.Slice(position * sequence.row_size(), sequence.row_size()))
+                expected.Slice(position * sequence.row_size(), sequence.row_size()))
           << IsaName(isa) << " position " << position;
     }
   }
@@ -271,8 +271,8 @@ TEST_P(AttentionOfShape, AWindowOfTheWholeSequenceChangesNoBit) {
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
 
-    EXPECT_EQ(PagedSequence(wide, 70, 37).Whole(pool_).bytes(),
-              PagedSequence(none, 70, 37).Whole(pool_).bytes());
+    EXPECT_EQ(PagedSequence(wide, 70, 37).OutputOfAll(pool_).bytes(),
+              PagedSequence(none, 70, 37).OutputOfAll(pool_).bytes());
   }
 }
 
@@ -297,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values<int64_t>(20), ::testing::Values<int64_t>(3, 16),
                        ::testing::Values(AttentionWindow{}, AttentionWindow{20, 3}),
                        ::testing::Bool(), ::testing::Values(0.5f)));
-// More heads than fit in a tile, and the largest usual head.
+// More query heads per kv head than fit in a tile, and the largest common head_dim.
 INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                          ::testing::Values(Parameters{FloatType::kF16, 16, 71, {}, false, 0.0f},
                                            Parameters{FloatType::kF16, 16, 71, {9, 2}, false, 0.0f},
@@ -305,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(ManyHeads, AttentionOfShape,
                                            Parameters{FloatType::kF16, 256, 2, {}, false, 0.0f},
                                            Parameters{FloatType::kF16, 256, 2, {}, true, 0.0f}));
 
-// Contexts that end about the boundaries of chunks, which are 512 positions long.
+// Contexts that end near the boundaries of chunks, which are 512 positions long.
 constexpr int64_t kContexts[] = {1, 511, 512, 513, 1024, 4097};
 
 /*! \return The output of rows [begin, end) of a sequence, computed in one call. */
@@ -319,7 +319,7 @@ FloatTensor RowsOf(ThreadPool& pool, const AttentionShape& shape, const PagedSeq
   return output;
 }
 
-// Heads per kv head, kv heads, window, pages of 8 bits, soft cap.
+// Query heads per kv head, kv heads, window, int8 pages, soft cap.
 using LongParameters = std::tuple<int64_t, int64_t, AttentionWindow, bool, float>;
 
 class AttentionToALongContext : public ::testing::TestWithParam<LongParameters> {
@@ -337,12 +337,13 @@ TEST_P(AttentionToALongContext, HasTheSameBitsOnAnyNumberOfThreadsAndEveryTier) 
   const AttentionShape shape = this->shape(FloatType::kF32);
   for (const int64_t context : kContexts) {
     const PagedSequence sequence(shape, context, 41);
-    const int64_t piece = std::min<int64_t>(context, 20);
-    const FloatTensor expected = RowsOf(one_, shape, sequence, context - piece, context);
-    const int64_t last_row = (piece - 1) * sequence.row_size();
+    const int64_t num_rows = std::min<int64_t>(context, 20);
+    const int64_t begin = context - num_rows;
+    const FloatTensor expected = RowsOf(one_, shape, sequence, begin, context);
+    const int64_t last_row = (num_rows - 1) * sequence.row_size();
     for (const Isa isa : SupportedTiers()) {
       const TierScope tier(isa);
-      EXPECT_EQ(RowsOf(eight_, shape, sequence, context - piece, context).bytes(), expected.bytes())
+      EXPECT_EQ(RowsOf(eight_, shape, sequence, begin, context).bytes(), expected.bytes())
           << IsaName(isa) << " " << context;
       for (ThreadPool* pool : pools_) {
         const FloatTensor decode = RowsOf(*pool, shape, sequence, context - 1, context);
@@ -354,7 +355,7 @@ TEST_P(AttentionToALongContext, HasTheSameBitsOnAnyNumberOfThreadsAndEveryTier) 
   }
 }
 
-TEST_P(AttentionToALongContext, IsNearTheOracle) {
+TEST_P(AttentionToALongContext, MatchesTheReference) {
   for (const FloatType type : {FloatType::kF16, FloatType::kF32}) {
     const AttentionShape shape = this->shape(type);
     const double tolerance = type == FloatType::kF16 ? 1e-3 : 4e-6;
@@ -382,19 +383,19 @@ TEST_P(AttentionToALongContext, IsNearTheOracle) {
   }
 }
 
-TEST_P(AttentionToALongContext, RowsOnBothSidesOfABoundaryDoNotDependOnTheirPiece) {
+TEST_P(AttentionToALongContext, RowsOnBothSidesOfAChunkBoundaryDoNotDependOnTheCall) {
   const AttentionShape shape = this->shape(FloatType::kF16);
   const PagedSequence sequence(shape, 1060, 47);
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     for (const int64_t begin : {500, 1012}) {
-      const FloatTensor whole = RowsOf(one_, shape, sequence, begin, begin + 40);
-      for (const int64_t piece : {1, 7, 25}) {
-        for (int64_t row = 0; row < 40; row += piece) {
-          const int64_t end = std::min<int64_t>(row + piece, 40);
+      const FloatTensor expected = RowsOf(one_, shape, sequence, begin, begin + 40);
+      for (const int64_t num_rows : {1, 7, 25}) {
+        for (int64_t row = 0; row < 40; row += num_rows) {
+          const int64_t end = std::min<int64_t>(row + num_rows, 40);
           const FloatTensor output = RowsOf(eight_, shape, sequence, begin + row, begin + end);
           ASSERT_EQ(output.bytes(),
-                    whole.Slice(row * sequence.row_size(), (end - row) * sequence.row_size()))
+                    expected.Slice(row * sequence.row_size(), (end - row) * sequence.row_size()))
               << IsaName(isa) << " rows from " << begin + row;
         }
       }
@@ -407,7 +408,7 @@ TEST_P(AttentionToALongContext, DoesNotDependOnItsBatch) {
   const PagedSequence sequence(shape, 3000, 53);
   const FloatTensor alone = RowsOf(one_, shape, sequence, 2999, 3000);
   const int64_t row_size = sequence.row_size();
-  // Short ones, that are not cut, around two of the long one, that are.
+  // 28 rows with short contexts, whose tiles are not split, and two rows with the long context.
   std::vector<AttentionRows> rows;
   for (int64_t row = 0; row < 30; ++row) {
     const int64_t position = row == 3 || row == 20 ? 2999 : row * 20;
@@ -433,12 +434,12 @@ TEST_P(AttentionToALongContext, DoesNotDependOnItsBatch) {
   }
 }
 
-TEST_P(AttentionToALongContext, WhatARowDoesNotSeeMayHoldAnything) {
+TEST_P(AttentionToALongContext, SlotsThatARowDoesNotSeeMayContainNaN) {
   const AttentionShape shape = this->shape(FloatType::kF32);
   for (const int64_t position : {512, 1300}) {
     PagedSequence sequence(shape, 1600, 59);
     const FloatTensor before = RowsOf(one_, shape, sequence, position, position + 1);
-    sequence.HideFrom(position);
+    sequence.OverwriteHiddenSlots(position);
     for (ThreadPool* pool : pools_) {
       EXPECT_EQ(RowsOf(*pool, shape, sequence, position, position + 1).bytes(), before.bytes())
           << position << " " << pool->num_threads();
@@ -452,7 +453,7 @@ INSTANTIATE_TEST_SUITE_P(
                       LongParameters{20, 1, {}, false, 0.0f}, LongParameters{2, 1, {}, true, 0.0f},
                       LongParameters{20, 1, {}, true, 0.0f}, LongParameters{2, 1, {}, false, 1.5f},
                       LongParameters{20, 1, {600, 3}, true, 1.5f}));
-// The sinks and what the window shows are in the same chunk, in adjacent ones, and far apart.
+// The sinks and the window are in the same chunk, in adjacent chunks, and far apart.
 INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
                          ::testing::Values(LongParameters{2, 1, {5, 0}, false, 0.0f},
                                            LongParameters{2, 1, {600, 3}, false, 0.0f},
@@ -461,24 +462,24 @@ INSTANTIATE_TEST_SUITE_P(Windows, AttentionToALongContext,
                                            LongParameters{20, 1, {1030, 17}, false, 0.0f},
                                            LongParameters{20, 1, {1030, 17}, true, 0.0f}));
 
-TEST(Attention, ScoresOfAnySizeDoNotOverflow) {
+TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape shape{1, 1, 16, FloatType::kF32, 100.0f};
   ThreadPool pool(1);
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     const PagedSequence sequence(shape, 33, 23);
 
-    const FloatTensor output = sequence.Whole(pool);
+    const FloatTensor output = sequence.OutputOfAll(pool);
 
     for (int64_t position = 0; position < 33; ++position) {
       const std::vector<double> expected = sequence.Expected(position, 0);
-      // Scores of some thousands in float32 leave an error of about 1e-3 in the exponent.
+      // Float32 scores of several thousand have an error of about 1e-3.
       for (int64_t i = 0; i < 16; ++i) ASSERT_NEAR(output[position * 16 + i], expected[i], 5e-3);
     }
   }
 }
 
-TEST(Attention, RowsOutsideOfEverySequenceAreLeftAlone) {
+TEST(Attention, RowsOfNoSequenceAreNotWritten) {
   const AttentionShape shape{2, 1, 16, FloatType::kF32, 0.25f};
   ThreadPool pool(1);
   const PagedSequence sequence(shape, 5, 29);

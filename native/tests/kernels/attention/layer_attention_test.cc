@@ -20,7 +20,7 @@ constexpr int64_t kRowSize = 4 * 16;
 constexpr int64_t kKvRowSize = 2 * 16;
 constexpr int64_t kLength = 37;
 
-/*! \brief A sequence of 37 tokens: all of it in pages 3, 0, 5 of a cache of 8. */
+/*! \brief A sequence of 37 tokens in pages 3, 0 and 5 of a cache of 8 pages. */
 class LayerAttentionTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -33,10 +33,10 @@ class LayerAttentionTest : public ::testing::Test {
     std::vector<const void*> addresses;
     for (const int32_t id : page_ids_) addresses.push_back(pages_.data() + id * kShape.PageBytes());
     const AttentionRows rows{0, kLength, 0, addresses.data()};
-    Attend(pool_, kShape, {&rows, 1}, queries_.data(), whole_.data());
+    Attend(pool_, kShape, {&rows, 1}, queries_.data(), expected_.data());
   }
 
-  /*! \brief Rows [begin, end) of the sequence as a step of their own. */
+  /*! \return A call for a step with rows [begin, end) of the sequence. */
   AttentionCall Call(int64_t begin, int64_t end) {
     return {kShape, queries_.data() + begin * kRowSize * 2, output_.data() + begin * kRowSize * 2,
             end - begin, positions_.data() + begin};
@@ -49,7 +49,7 @@ class LayerAttentionTest : public ::testing::Test {
             values_.data() + begin * kKvRowSize * 2};
   }
 
-  /*! \brief Some pages as one segment of one group of rows. */
+  /*! \brief The arrays of `PageSegments`. */
   struct Segment {
     std::vector<int32_t> row_indptr;
     std::vector<int32_t> page_indptr;
@@ -72,7 +72,7 @@ class LayerAttentionTest : public ::testing::Test {
 
   void ExpectRows(int64_t begin, int64_t end) {
     EXPECT_EQ(output_.Slice(begin * kRowSize, (end - begin) * kRowSize),
-              whole_.Slice(begin * kRowSize, (end - begin) * kRowSize));
+              expected_.Slice(begin * kRowSize, (end - begin) * kRowSize));
   }
 
   template <typename Function>
@@ -91,7 +91,7 @@ class LayerAttentionTest : public ::testing::Test {
   FloatTensor keys_{FloatType::kF16, RandomFloats(kLength * kKvRowSize, 2)};
   FloatTensor values_{FloatType::kF16, RandomFloats(kLength * kKvRowSize, 3)};
   FloatTensor pages_{FloatType::kF16, std::vector<float>(8 * kShape.PageElements(), NAN)};
-  FloatTensor whole_{FloatType::kF16, kLength * kRowSize};
+  FloatTensor expected_{FloatType::kF16, kLength * kRowSize};
   FloatTensor output_{FloatType::kF16, kLength * kRowSize};
   std::vector<int32_t> positions_ = [] {
     std::vector<int32_t> positions(kLength);
@@ -110,7 +110,7 @@ TEST_F(LayerAttentionTest, NewTokensWithoutHistoryAreComputedAtOnce) {
   ExpectRows(0, kLength);
 }
 
-TEST_F(LayerAttentionTest, AChunkAfterAnyHistoryHasTheBitsOfTheWhole) {
+TEST_F(LayerAttentionTest, AChunkAfterAnyHistoryHasTheBitsOfAnUnchunkedPrefill) {
   for (int32_t begin = 1; begin < kLength; ++begin) {
     const int32_t num_pages = (begin + 15) / 16;
     std::fill_n(output_.data(), output_.bytes().size(), uint8_t{0});
@@ -130,7 +130,7 @@ TEST_F(LayerAttentionTest, AChunkAfterAnyHistoryHasTheBitsOfTheWhole) {
   }
 }
 
-TEST_F(LayerAttentionTest, ASegmentThatAlreadyCountsTheNewTokensIsCutAtTheHistory) {
+TEST_F(LayerAttentionTest, ReservedSlotsOfNewTokensAreNotReadFromThePages) {
   layer_.Begin();
   layer_.AddNewTokens(pool_, Call(18, kLength), Tokens(18, kLength));
   layer_.AddPages(pool_, Call(18, kLength), Pages({{0, 19}, {0, 3}, page_ids_, {5}, {0}}));
@@ -138,7 +138,7 @@ TEST_F(LayerAttentionTest, ASegmentThatAlreadyCountsTheNewTokensIsCutAtTheHistor
   ExpectRows(18, kLength);
 }
 
-TEST_F(LayerAttentionTest, TheFirstOutputTakesTheResultOfSegmentsOfAnyDepth) {
+TEST_F(LayerAttentionTest, TheResultOfAllDepthsIsWrittenToTheFirstOutput) {
   layer_.Begin();
   layer_.AddNewTokens(pool_, Call(36, 37), Tokens(36, 37));
   AttentionCall other = Call(36, 37);
@@ -154,7 +154,7 @@ TEST_F(LayerAttentionTest, TheFirstOutputTakesTheResultOfSegmentsOfAnyDepth) {
   EXPECT_EQ(unused.bytes(), untouched.bytes());
 }
 
-TEST_F(LayerAttentionTest, DecodedRowsTakeTheirOwnTokenFromThePages) {
+TEST_F(LayerAttentionTest, DecodedRowsReadTheirNewTokenFromThePages) {
   layer_.Begin();
   layer_.CheckAppend();
   layer_.AddPages(pool_, Call(20, 21), Pages({{}, {0, 2}, page_ids_, {5}, {0}}));
@@ -162,8 +162,8 @@ TEST_F(LayerAttentionTest, DecodedRowsTakeTheirOwnTokenFromThePages) {
   ExpectRows(20, 21);
 }
 
-TEST_F(LayerAttentionTest, RowsOfSeveralSequencesShareASegment) {
-  // Two forks at positions 20 and 36: page 3 is common, the rest is each one's own.
+TEST_F(LayerAttentionTest, ForksCanShareASegment) {
+  // Two forks at positions 20 and 36 share page 3; their other pages are not shared.
   FloatTensor queries(FloatType::kF16, 2 * kRowSize);
   std::memcpy(queries.data(), queries_.data() + 20 * kRowSize * 2, kRowSize * 2);
   std::memcpy(queries.data() + kRowSize * 2, queries_.data() + 36 * kRowSize * 2, kRowSize * 2);
@@ -175,11 +175,11 @@ TEST_F(LayerAttentionTest, RowsOfSeveralSequencesShareASegment) {
   layer_.AddPages(pool_, call, Pages({{0, 2}, {0, 1}, {3}, {16}, {0}}));
   layer_.AddPages(pool_, call, Pages({{}, {0, 1, 3}, {0, 0, 5}, {5, 5}, {16, 16}}));
 
-  EXPECT_EQ(output.Slice(0, kRowSize), whole_.Slice(20 * kRowSize, kRowSize));
-  EXPECT_EQ(output.Slice(kRowSize, kRowSize), whole_.Slice(36 * kRowSize, kRowSize));
+  EXPECT_EQ(output.Slice(0, kRowSize), expected_.Slice(20 * kRowSize, kRowSize));
+  EXPECT_EQ(output.Slice(kRowSize, kRowSize), expected_.Slice(36 * kRowSize, kRowSize));
 }
 
-TEST_F(LayerAttentionTest, CallsThatContradictTheCacheAreRefused) {
+TEST_F(LayerAttentionTest, UnexpectedCallsThrow) {
   const Segment half_of_sequence{{0, 1}, {0, 1}, {3}, {16}, {0}};
   const Segment wrong_start{{0, 2}, {0, 1}, {3}, {16}, {8}};
   const Segment gap{{0, 2}, {0, 1}, {3}, {16}, {16}};
@@ -192,31 +192,33 @@ TEST_F(LayerAttentionTest, CallsThatContradictTheCacheAreRefused) {
 
   begin();
   ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(half_of_sequence)); },
-                "part of a sequence");
+                "only some rows of a sequence");
   begin();
-  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(wrong_start)); }, "position 8");
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(wrong_start)); },
+                "got position 8");
   begin();
-  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(gap)); }, "position 16");
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(gap)); }, "got position 16");
   begin();
   ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(unknown_page)); }, "page id");
   begin();
-  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(beyond_table)); }, "page table");
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 34), Pages(beyond_table)); }, "page_indptr");
   begin();
-  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 33), Pages(gap)); }, "different queries");
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(32, 33), Pages(gap)); },
+                "must have the same queries");
   begin();
-  ExpectFailure([&] { layer_.CheckAppend(); }, "append came before");
+  ExpectFailure([&] { layer_.CheckAppend(); }, "append was called before the pages were complete");
   begin();
-  ExpectFailure([&] { layer_.Begin(); }, "never got all of its pages");
+  ExpectFailure([&] { layer_.Begin(); }, "previous layer were never complete");
   layer_.Begin();
   ExpectFailure([&] { layer_.CheckMerge(); }, "before any segment");
-  ExpectFailure([&] { layer_.AddPages(pool_, Call(20, 21), Pages(gap)); }, "before the layer");
+  ExpectFailure([&] { layer_.AddPages(pool_, Call(20, 21), Pages(gap)); }, "called before Begin");
   positions_[33] = 40;
   layer_.Begin();
   ExpectFailure([&] { layer_.AddNewTokens(pool_, Call(32, 34), Tokens(32, 34)); },
-                "not consecutive");
+                "positions of a sequence must be consecutive");
 }
 
-TEST_F(LayerAttentionTest, ALayerAfterARefusedOneIsComputed) {
+TEST_F(LayerAttentionTest, ALayerAfterAFailedLayerIsComputed) {
   layer_.Begin();
   layer_.AddNewTokens(pool_, Call(32, 34), Tokens(32, 34));
   ExpectFailure([&] { layer_.CheckAppend(); }, "append");
@@ -227,25 +229,26 @@ TEST_F(LayerAttentionTest, ALayerAfterARefusedOneIsComputed) {
   ExpectRows(0, kLength);
 }
 
-TEST(KvPages, TokensComeBackFromTheirSlots) {
+TEST(KvPages, CopiedTokensAreReadBackUnchanged) {
   FloatTensor pages(FloatType::kF32, 3 * 2 * 2 * 16 * 4);
   const KvPages all{reinterpret_cast<std::byte*>(pages.data()), 3, 2, 4, KvType::kF32};
   const FloatTensor keys(FloatType::kF32, RandomFloats(3 * 8, 1));
   const FloatTensor values(FloatType::kF32, RandomFloats(3 * 8, 2));
   const std::vector<int32_t> slots{47, -1, 16};
-  const std::vector<int32_t> moved{5, 40};
-  const std::vector<int32_t> kept{47, 16};
+  const std::vector<int32_t> targets{5, 40};
+  const std::vector<int32_t> sources{47, 16};
   FloatTensor read_keys(FloatType::kF32, 2 * 8);
   FloatTensor read_values(FloatType::kF32, 2 * 8);
 
   AppendToPages(all, keys.data(), values.data(), slots.data(), 3);
-  CopySlots(all, kept.data(), moved.data(), 2);
+  CopySlots(all, sources.data(), targets.data(), 2);
   CopyPage(all, 2, 1, 9);
-  ReadFromPages(all, moved.data(), 1, read_keys.data(), read_values.data());
+  ReadFromPages(all, targets.data(), 1, read_keys.data(), read_values.data());
   EXPECT_EQ(read_keys.Slice(0, 8), keys.Slice(0, 8));
   EXPECT_EQ(read_values.Slice(0, 8), values.Slice(0, 8));
 
-  const std::vector<int32_t> copied{24};  // Slot 40 is slot 8 of page 2: now also of page 1.
+  const std::vector<int32_t> copied{
+      24};  // Slot 8 of page 1 is a copy of slot 40, which is slot 8 of page 2.
   ReadFromPages(all, copied.data(), 1, read_keys.data(), read_values.data());
   EXPECT_EQ(read_keys.Slice(0, 8), keys.Slice(16, 8));
   EXPECT_EQ(read_values.Slice(0, 8), values.Slice(16, 8));
@@ -255,7 +258,7 @@ TEST(KvPages, TokensComeBackFromTheirSlots) {
   EXPECT_EQ(read_keys.Slice(0, 8), std::vector<uint8_t>(32, 0));
 }
 
-TEST(KvPages, TokensOfEightBitsBringTheirScales) {
+TEST(KvPages, ScalesAreCopiedWithInt8Tokens) {
   constexpr size_t kRow = 2 * KvRowBytes(KvType::kI8, 6);
   std::vector<std::byte> pages(3 * 2 * 16 * kRow);
   const KvPages all{pages.data(), 3, 2, 6, KvType::kI8};
@@ -265,11 +268,12 @@ TEST(KvPages, TokensOfEightBitsBringTheirScales) {
     values[i] = std::byte(i + 101);
   }
   const std::vector<int32_t> slots{47, 16};
-  const std::vector<int32_t> moved{5, 40};
-  const std::vector<int32_t> copied{5, 24};  // Slot 40 is slot 8 of page 2: now also of page 1.
+  const std::vector<int32_t> targets{5, 40};
+  const std::vector<int32_t> copied{
+      5, 24};  // Slot 8 of page 1 is a copy of slot 40, which is slot 8 of page 2.
 
   AppendToPages(all, keys.data(), values.data(), slots.data(), 2);
-  CopySlots(all, slots.data(), moved.data(), 2);
+  CopySlots(all, slots.data(), targets.data(), 2);
   CopyPage(all, 2, 1, 9);
 
   EXPECT_EQ(all.PageBytes(), 2 * 16 * kRow);

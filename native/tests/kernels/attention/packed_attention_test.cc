@@ -70,7 +70,7 @@ TEST_P(PackedAttentionOnTier, EveryRowSeesItsWholeSequence) {
   }
 }
 
-TEST_P(PackedAttentionOnTier, NeighboursDoNotChangeABit) {
+TEST_P(PackedAttentionOnTier, OtherSequencesDoNotChangeTheBits) {
   const std::vector<float> qkv = RandomFloats(59 * 3 * kRow, 2);
 
   const std::vector<float> together = Attend({37, 19, 3}, qkv.data());

@@ -27,7 +27,7 @@ TEST(Exp, IsWithinTwoUnitsInTheLastPlace) {
   }
 }
 
-TEST(Exp, HasItsLimits) {
+TEST(Exp, HandlesLimitsAndSpecialValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(ScalarExp(0.0f), 1.0f);
   EXPECT_EQ(ScalarExp(-0.0f), 1.0f);
@@ -43,11 +43,11 @@ class ElementwiseOnTier : public ::testing::TestWithParam<Isa> {
   ThreadPool pool_{2};
 };
 
-/*! \brief Enough rows for several tasks, of a size that is no multiple of the vector. */
+/*! \brief Enough rows for several tasks, of a size that is not a multiple of the vector width. */
 constexpr int64_t kRows = 150;
 constexpr int64_t kSize = 245;
 
-TEST_P(ElementwiseOnTier, RmsNormIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, RmsNormMatchesTheReference) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 1, 3.0f);
   const std::vector<float> weight = RandomFloats(kSize, 2);
   std::vector<float> out(kRows * kSize);
@@ -65,7 +65,7 @@ TEST_P(ElementwiseOnTier, RmsNormIsNearTheOracle) {
   }
 }
 
-TEST_P(ElementwiseOnTier, ANormedRowDoesNotDependOnItsBatch) {
+TEST_P(ElementwiseOnTier, RmsNormOfARowDoesNotDependOnItsBatch) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 3);
   const std::vector<float> weight = RandomFloats(kSize, 4);
   std::vector<float> out(kRows * kSize);
@@ -79,7 +79,7 @@ TEST_P(ElementwiseOnTier, ANormedRowDoesNotDependOnItsBatch) {
   }
 }
 
-TEST_P(ElementwiseOnTier, AddRmsNormIsAddThenNorm) {
+TEST_P(ElementwiseOnTier, AddRmsNormEqualsAddThenRmsNorm) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 5);
   const std::vector<float> residual = RandomFloats(kRows * kSize, 6);
   const std::vector<float> weight = RandomFloats(kSize, 7);
@@ -96,7 +96,7 @@ TEST_P(ElementwiseOnTier, AddRmsNormIsAddThenNorm) {
   EXPECT_EQ(fused_norm, norm);
 }
 
-TEST_P(ElementwiseOnTier, SiluMulIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, SiluMulMatchesTheReference) {
   std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 8, 4.0f);
   gate_up[0] = 100.0f;
   gate_up[1] = -100.0f;
@@ -112,7 +112,7 @@ TEST_P(ElementwiseOnTier, SiluMulIsNearTheOracle) {
   }
 }
 
-TEST_P(ElementwiseOnTier, GeluTanhMulIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, GeluTanhMulMatchesTheReference) {
   std::vector<float> gate_up = RandomFloats(kRows * 2 * kSize, 19, 4.0f);
   gate_up[0] = 100.0f;
   gate_up[1] = -100.0f;
@@ -130,7 +130,7 @@ TEST_P(ElementwiseOnTier, GeluTanhMulIsNearTheOracle) {
   }
 }
 
-TEST_P(ElementwiseOnTier, SoftCapIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, SoftCapMatchesTheReference) {
   std::vector<float> x = RandomFloats(kRows * kSize, 21, 20.0f);
   x[0] = std::numeric_limits<float>::infinity();
   x[1] = -x[0];
@@ -154,7 +154,7 @@ TEST_P(ElementwiseOnTier, ScaleMultipliesEveryElement) {
   for (int64_t i = 0; i < kRows * kSize; ++i) ASSERT_EQ(out[i], x[i] * 8.5f);
 }
 
-TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, LayerNormMatchesTheReference) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
   const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
   const std::vector<float> weight = RandomFloats(kSize, 17);
@@ -182,7 +182,7 @@ TEST_P(ElementwiseOnTier, LayerNormIsNearTheOracle) {
   }
 }
 
-TEST_P(ElementwiseOnTier, ALayerNormWithoutABiasIsOneOfZeros) {
+TEST_P(ElementwiseOnTier, LayerNormWithoutABiasEqualsAZeroBias) {
   const std::vector<float> x = RandomFloats(kRows * kSize, 15, 3.0f);
   const std::vector<float> residual = RandomFloats(kRows * kSize, 16, 3.0f);
   const std::vector<float> weight = RandomFloats(kSize, 17);
@@ -200,7 +200,7 @@ TEST_P(ElementwiseOnTier, ALayerNormWithoutABiasIsOneOfZeros) {
   EXPECT_EQ(norm, expected);
 }
 
-TEST_P(ElementwiseOnTier, GeluIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, GeluMatchesTheReference) {
   std::vector<float> x = RandomFloats(kRows * kSize, 19, 4.0f);
   x[0] = 0.0f;
   x[1] = 100.0f;
@@ -215,7 +215,7 @@ TEST_P(ElementwiseOnTier, GeluIsNearTheOracle) {
   }
 }
 
-TEST_P(ElementwiseOnTier, GeluByTanhIsNearTheOracle) {
+TEST_P(ElementwiseOnTier, GeluTanhMatchesTheReference) {
   std::vector<float> x = RandomFloats(kRows * kSize, 20, 4.0f);
   x[0] = 0.0f;
   x[1] = 100.0f;
@@ -233,13 +233,13 @@ TEST_P(ElementwiseOnTier, GeluByTanhIsNearTheOracle) {
   }
 }
 
-TEST_P(ElementwiseOnTier, ReluSquareIsTheSquareOfWhatIsAboveZero) {
+TEST_P(ElementwiseOnTier, SquaredReluSquaresPositiveElements) {
   std::vector<float> x = RandomFloats(kRows * kSize, 21, 4.0f);
   x[0] = -0.0f;
   x[1] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> out(kRows * kSize);
 
-  ReluSquare(pool_, x.data(), kRows * kSize, out.data());
+  SquaredRelu(pool_, x.data(), kRows * kSize, out.data());
 
   EXPECT_EQ(out[0], 0.0f);
   EXPECT_TRUE(std::isnan(out[1]));
@@ -259,7 +259,7 @@ TEST_P(ElementwiseOnTier, AnElementDoesNotDependOnItsLane) {
   }
 }
 
-TEST_P(ElementwiseOnTier, QkNormLeavesValuesAlone) {
+TEST_P(ElementwiseOnTier, QkNormNormalizesQueryAndKeyHeadsButNotValues) {
   const HeadLayout heads{3, 2, 20};
   const int64_t rows = 9;
   const std::vector<float> qkv = RandomFloats(rows * 7 * 20, 9);
@@ -282,7 +282,7 @@ TEST_P(ElementwiseOnTier, QkNormLeavesValuesAlone) {
   }
 }
 
-TEST_P(ElementwiseOnTier, QkNormOfAllHeadsIsOneNormOfQueriesAndOneOfKeys) {
+TEST_P(ElementwiseOnTier, QkNormOfAllHeadsComputesOneNormOfQueriesAndOneOfKeys) {
   const HeadLayout heads{3, 2, 20};
   const int64_t rows = 9;
   const std::vector<float> qkv = RandomFloats(rows * 7 * 20, 9);
@@ -304,7 +304,7 @@ TEST_P(ElementwiseOnTier, QkNormOfAllHeadsIsOneNormOfQueriesAndOneOfKeys) {
   }
 }
 
-TEST_P(ElementwiseOnTier, RotaryTurnsHalvesAndCopiesTheRest) {
+TEST_P(ElementwiseOnTier, SplitRotaryRotatesTheRotaryDimensionsAndCopiesTheRest) {
   const HeadLayout heads{3, 2, 24};
   const std::vector<int32_t> positions{0, 1, 70000, 5};
   const std::vector<float> frequencies = [] {
@@ -339,7 +339,7 @@ TEST_P(ElementwiseOnTier, RotaryTurnsHalvesAndCopiesTheRest) {
   }
 }
 
-TEST_P(ElementwiseOnTier, RotaryNoticesOtherPositionsFrequenciesAndAmplitudes) {
+TEST_P(ElementwiseOnTier, SplitRotaryDoesNotReuseATableForOtherArguments) {
   const HeadLayout heads{1, 1, 2};
   const FloatTensor qkv(FloatType::kF32, {1, 0, 1, 0, 1, 0});
   FloatTensor q(FloatType::kF32, 2), k(FloatType::kF32, 2), v(FloatType::kF32, 2);
@@ -356,12 +356,12 @@ TEST_P(ElementwiseOnTier, RotaryNoticesOtherPositionsFrequenciesAndAmplitudes) {
   EXPECT_NEAR(rotated(2, 0.25f), std::sin(0.5), 1e-6);
 }
 
-TEST_P(ElementwiseOnTier, TakeRowsPicksRows) {
+TEST_P(ElementwiseOnTier, GatherRowsCopiesTheGivenRows) {
   const std::vector<float> x{0, 1, 2, 3, 4, 5};
   const std::vector<int32_t> ids{2, 0, 2};
   std::vector<float> out(6);
 
-  TakeRows(x.data(), ids.data(), 3, 2, out.data());
+  GatherRows(x.data(), ids.data(), 3, 2, out.data());
 
   EXPECT_EQ(out, (std::vector<float>{4, 5, 0, 1, 4, 5}));
 }
@@ -374,13 +374,13 @@ std::vector<std::byte> Quantized(ThreadPool& pool, const FloatTensor& x, int64_t
   return out;
 }
 
-float StepOf(const std::byte* row, int64_t size) {
-  float step;
-  std::memcpy(&step, row + size, sizeof(step));
-  return step;
+float ScaleOf(const std::byte* row, int64_t size) {
+  float scale;
+  std::memcpy(&scale, row + size, sizeof(scale));
+  return scale;
 }
 
-TEST_P(ElementwiseOnTier, EightBitsAreTheNearestOfTheirSteps) {
+TEST_P(ElementwiseOnTier, QuantizedElementsAreTheNearestMultiplesOfTheScale) {
   for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
     const FloatTensor x(type, RandomFloats(kRows * kSize, 15, 0.1f));
 
@@ -388,51 +388,51 @@ TEST_P(ElementwiseOnTier, EightBitsAreTheNearestOfTheirSteps) {
 
     for (int64_t row = 0; row < kRows; ++row) {
       const std::byte* quantized = out.data() + row * KvRowBytes(KvType::kI8, kSize);
-      const double step = StepOf(quantized, kSize);
-      int most = 0;
+      const double scale = ScaleOf(quantized, kSize);
+      int largest = 0;
       for (int64_t i = 0; i < kSize; ++i) {
         const auto value = static_cast<int8_t>(quantized[i]);
-        most = std::max(most, std::abs(value));
-        ASSERT_NEAR(value * step, x[row * kSize + i], 0.50001 * step);
+        largest = std::max(largest, std::abs(value));
+        ASSERT_NEAR(value * scale, x[row * kSize + i], 0.50001 * scale);
       }
-      EXPECT_EQ(most, 127);
+      EXPECT_EQ(largest, 127);
     }
   }
 }
 
-TEST_P(ElementwiseOnTier, TiesOfEightBitsAreRoundedToEven) {
+TEST_P(ElementwiseOnTier, QuantizationRoundsTiesToEven) {
   const FloatTensor x(FloatType::kF32, std::vector<float>{127, -127, 0.5f, 1.5f, -2.5f, -3.5f});
 
   const std::vector<std::byte> out = Quantized(pool_, x, 1, 6);
 
-  EXPECT_EQ(StepOf(out.data(), 6), 1.0f);
+  EXPECT_EQ(ScaleOf(out.data(), 6), 1.0f);
   for (const auto& [i, value] :
        std::vector<std::pair<int, int>>{{0, 127}, {1, -127}, {2, 0}, {3, 2}, {4, -2}, {5, -4}}) {
     EXPECT_EQ(static_cast<int8_t>(out[i]), value);
   }
 }
 
-TEST_P(ElementwiseOnTier, ARowOfNothingHasEightBitsOfNothing) {
-  for (const float nothing : {0.0f, -0.0f, 1e-40f}) {
-    const FloatTensor x(FloatType::kF32, std::vector<float>(20, nothing));
+TEST_P(ElementwiseOnTier, ARowOfZerosOrSubnormalsIsQuantizedToZeros) {
+  for (const float element : {0.0f, -0.0f, 1e-40f}) {
+    const FloatTensor x(FloatType::kF32, std::vector<float>(20, element));
 
     const std::vector<std::byte> out = Quantized(pool_, x, 1, 20);
 
-    EXPECT_LT(StepOf(out.data(), 20), 1e-30f);
+    EXPECT_LT(ScaleOf(out.data(), 20), 1e-30f);
     for (int i = 0; i < 20; ++i) EXPECT_EQ(out[i], std::byte{0});
   }
 }
 
-TEST_P(ElementwiseOnTier, AnElementThatIsNotFiniteShowsInTheStep) {
-  for (const float bad : {INFINITY, -INFINITY, NAN}) {
-    for (const int64_t place : {0, 15, 16, 18}) {
+TEST_P(ElementwiseOnTier, ANonFiniteElementMakesTheScaleNaN) {
+  for (const float non_finite : {INFINITY, -INFINITY, NAN}) {
+    for (const int64_t position : {0, 15, 16, 18}) {
       std::vector<float> values(38, 1.0f);
-      values[19 + place] = bad;
+      values[19 + position] = non_finite;
 
       const std::vector<std::byte> out = Quantized(pool_, {FloatType::kF16, values}, 2, 19);
 
-      EXPECT_EQ(StepOf(out.data(), 19), 1.0f / 127.0f);
-      EXPECT_TRUE(std::isnan(StepOf(out.data() + KvRowBytes(KvType::kI8, 19), 19)));
+      EXPECT_EQ(ScaleOf(out.data(), 19), 1.0f / 127.0f);
+      EXPECT_TRUE(std::isnan(ScaleOf(out.data() + KvRowBytes(KvType::kI8, 19), 19)));
     }
   }
 }
