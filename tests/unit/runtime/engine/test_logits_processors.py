@@ -1,4 +1,4 @@
-"""Logits processors: what they are given, whom their exceptions end, what is refused."""
+"""Logits processors: their arguments, their exceptions and invalid values."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
 Row = NDArray[np.float32]
 
 
-def test_a_sequence_tells_all_token_ids_and_shares_its_buffer() -> None:
-    seen: list[tuple[Sequence[int], float]] = []
+def test_processors_get_all_token_ids_and_one_logits_buffer() -> None:
+    calls: list[tuple[Sequence[int], float]] = []
 
     def first(token_ids: Sequence[int], logits: Row) -> None:
         logits[1] += 1
 
     def second(token_ids: Sequence[int], logits: Row) -> None:
-        seen.append((token_ids, float(logits[1])))
+        calls.append((token_ids, float(logits[1])))
 
     sequence = ProcessedSequence(LogitsProcessors([first, second]), 4)
 
     assert sequence([5, 6])
     assert sequence([7])
-    assert seen == [((5, 6), 1.0), ((5, 6, 7), 2.0)]
+    assert calls == [((5, 6), 1.0), ((5, 6, 7), 2.0)]
     assert sequence.logits.tolist() == [0, 2, 0, 0]
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
-def test_whatever_is_raised_is_kept_and_ends_the_call(kind: type[BaseException]) -> None:
+def test_exception_ends_the_call_and_is_kept(kind: type[BaseException]) -> None:
     called = []
 
     def fail(token_ids: Sequence[int], logits: Row) -> None:
-        raise kind("mine")
+        raise kind("deliberate failure")
 
     processors = LogitsProcessors([fail, lambda ids, row: called.append(ids)])
 
@@ -51,10 +51,10 @@ def test_whatever_is_raised_is_kept_and_ends_the_call(kind: type[BaseException])
     assert called == []
 
 
-async def test_an_exception_is_the_cause_of_its_requests_end_alone() -> None:
+async def test_exception_fails_only_its_request_and_is_the_cause() -> None:
     def fail(token_ids: Sequence[int], logits: Row) -> None:
         if bytes(token_ids).endswith(b"Hi"):
-            raise LookupError("mine")
+            raise LookupError("deliberate failure")
 
     async with AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!", "Ho!"]))) as engine:
         stream = await engine.chat.completions.create(
@@ -77,10 +77,10 @@ async def test_an_exception_is_the_cause_of_its_requests_end_alone() -> None:
     assert other.choices[0].message.content == "Ho!"
 
 
-async def test_a_choice_that_fails_ends_all_of_its_request() -> None:
+async def test_failure_of_one_choice_fails_the_request() -> None:
     def fail(token_ids: Sequence[int], logits: Row) -> None:
         if bytes(token_ids).endswith(b"Ho"):
-            raise LookupError("mine")
+            raise LookupError("deliberate failure")
 
     core = FakeCore(["Hi!", "Ho!"])
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -90,9 +90,9 @@ async def test_a_choice_that_fails_ends_all_of_its_request() -> None:
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-def test_the_other_engine_tells_the_cause_too() -> None:
+def test_sync_engine_raises_the_error_with_its_cause() -> None:
     def fail(token_ids: Sequence[int], logits: Row) -> None:
-        raise LookupError("mine")
+        raise LookupError("deliberate failure")
 
     with (
         MLCEngine(loader=fake_loader(FakeCore())) as engine,
@@ -104,7 +104,7 @@ def test_the_other_engine_tells_the_cause_too() -> None:
 
 
 @pytest.mark.parametrize("processors", ["f", ["f"], [1], len])
-async def test_what_cannot_be_called_is_refused_by_name(processors: Any) -> None:  # noqa: ANN401
+async def test_value_that_is_not_callable_is_rejected(processors: Any) -> None:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
         with pytest.raises(BadRequestError, match="logits_processors") as caught:
             await engine.chat.completions.create(messages=HELLO, logits_processors=processors)
@@ -112,18 +112,18 @@ async def test_what_cannot_be_called_is_refused_by_name(processors: Any) -> None
     assert str(caught.value.param).startswith("logits_processors")
 
 
-def test_json_has_none() -> None:
+def test_json_requests_cannot_have_logits_processors() -> None:
     request = json.dumps({"messages": HELLO, "logits_processors": ["print"]})
     with JSONFFIEngine(loader=fake_loader(FakeCore())) as engine:
-        told = "".join(engine.chat_completion(request))
+        response = "".join(engine.chat_completion(request))
 
-    assert "logits_processors" in told
+    assert "logits_processors" in response
 
 
-@pytest.mark.parametrize("none", [None, [], ()])
-async def test_none_are_none(none: Sequence[Any] | None) -> None:
+@pytest.mark.parametrize("processors", [None, [], ()])
+async def test_empty_logits_processors_are_none(processors: Sequence[Any] | None) -> None:
     core = FakeCore()
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        await engine.chat.completions.create(messages=HELLO, logits_processors=none)
+        await engine.chat.completions.create(messages=HELLO, logits_processors=processors)
 
     assert core.options[0].logits_processors is None

@@ -1,4 +1,4 @@
-"""What an engine did, as a trace for Perfetto and as lines in the log."""
+"""The trace of an engine, as Chrome trace events and as lines of the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiomlc.runtime.engine.trace import TraceEvent, chrome_trace
 from aiomlc.testing import FakeCore, fake_loader
 
 HELLO = [{"role": "user", "content": "Hello"}]
-LIFE = [
+SEQUENCE_EVENTS = [
     TraceEvent("submitted", 7, 1_000, 0, (3,)),
     TraceEvent("admitted", 7, 2_000, 0, (0,)),
     TraceEvent("prefill", 7, 2_000, 500, (3,)),
@@ -24,7 +24,7 @@ LIFE = [
 
 
 def events_of(trace: dict[str, Any], phase: str) -> list[tuple[str, int, float]]:
-    """Name, thread and time of the events of one phase."""
+    """Return the name, thread and time of the events with a phase."""
     return [
         (event["name"], event["tid"], event["ts"])
         for event in trace["traceEvents"]
@@ -32,8 +32,8 @@ def events_of(trace: dict[str, Any], phase: str) -> list[tuple[str, int, float]]
     ]
 
 
-def test_a_life_is_a_slice_with_its_steps_inside() -> None:
-    trace = json.loads(json.dumps(chrome_trace(LIFE)))
+def test_sequence_is_a_slice_that_contains_its_events() -> None:
+    trace = json.loads(json.dumps(chrome_trace(SEQUENCE_EVENTS)))
 
     assert events_of(trace, "B") == [("sequence", 8, 1.0)]
     assert events_of(trace, "X") == [("prefill", 8, 2.0), ("step", 0, 2.0)]
@@ -46,8 +46,8 @@ def test_a_life_is_a_slice_with_its_steps_inside() -> None:
     ]
 
 
-def test_events_name_their_values() -> None:
-    events = chrome_trace(LIFE)["traceEvents"]
+def test_events_have_named_arguments() -> None:
+    events = chrome_trace(SEQUENCE_EVENTS)["traceEvents"]
     arguments = {(event["name"], event["ph"]): event["args"] for event in events}
 
     assert arguments["sequence", "E"] == {"finish_reason": "stop", "completion_tokens": 1}
@@ -61,18 +61,18 @@ def test_events_name_their_values() -> None:
     }
 
 
-def test_threads_are_named() -> None:
-    events = chrome_trace(LIFE)["traceEvents"]
+def test_rows_of_the_trace_are_named() -> None:
+    events = chrome_trace(SEQUENCE_EVENTS)["traceEvents"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
 
     assert names == {0: "engine", 8: "sequence 7"}
 
 
-def test_an_end_without_a_beginning_closes_nothing() -> None:
-    assert events_of(chrome_trace(LIFE[1:]), "E") == []
+def test_end_without_a_start_is_dropped() -> None:
+    assert events_of(chrome_trace(SEQUENCE_EVENTS[1:]), "E") == []
 
 
-async def test_an_engine_with_tracing_tells_its_requests() -> None:
+async def test_trace_of_an_engine_contains_its_requests() -> None:
     async with AsyncMLCEngine(loader=fake_loader(), enable_tracing=True) as engine:
         await engine.chat.completions.create(messages=HELLO)
         trace = engine.trace()
@@ -83,7 +83,7 @@ async def test_an_engine_with_tracing_tells_its_requests() -> None:
     assert names.index("submitted") < names.index("step") < names.index("ended")
 
 
-def test_the_blocking_engine_has_the_trace_too() -> None:
+def test_sync_engine_has_a_trace() -> None:
     config = EngineConfig(enable_tracing=True)
     with MLCEngine(loader=fake_loader(), engine_config=config) as engine:
         engine.chat.completions.create(messages=HELLO)
@@ -92,7 +92,7 @@ def test_the_blocking_engine_has_the_trace_too() -> None:
     assert "step" in [event["name"] for event in trace["traceEvents"]]
 
 
-def test_the_engine_of_steps_has_the_trace_too() -> None:
+def test_step_engine_has_a_trace() -> None:
     with SyncMLCEngine(loader=fake_loader(), enable_tracing=True) as engine:
         engine.generate("Hello")
         trace = engine.trace()
@@ -100,7 +100,7 @@ def test_the_engine_of_steps_has_the_trace_too() -> None:
     assert len(events_of(trace, "X")) == engine.statistics().steps
 
 
-async def test_without_tracing_there_is_no_trace() -> None:
+async def test_trace_without_tracing_is_an_error() -> None:
     core = FakeCore()
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         await engine.chat.completions.create(messages=HELLO)
@@ -110,7 +110,7 @@ async def test_without_tracing_there_is_no_trace() -> None:
     assert core.read_trace(0) == (0, [])
 
 
-async def test_each_step_is_a_line_of_the_log_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_step_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     core = FakeCore(["Hi!"])
     with caplog.at_level(logging.DEBUG, logger="aiomlc"):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -123,7 +123,7 @@ async def test_each_step_is_a_line_of_the_log_at_debug(caplog: pytest.LogCapture
     )
 
 
-async def test_above_debug_nothing_is_recorded(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_recorded_above_debug(caplog: pytest.LogCaptureFixture) -> None:
     core = FakeCore(["Hi!"])
     with caplog.at_level(logging.INFO, logger="aiomlc"):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:

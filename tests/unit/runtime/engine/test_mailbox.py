@@ -1,4 +1,4 @@
-"""The mailbox between delivery and one reader."""
+"""The mailbox between delivery and the reader of one request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(text: str, finish_reason: str | None = None) -> Record:
     return Record(1, text, tuple(map(ord, text)), finish_reason, None, 5, len(text))
 
 
-async def test_a_read_that_is_cancelled_while_it_is_woken_loses_nothing() -> None:
+async def test_read_that_is_cancelled_while_it_is_woken_loses_no_delta() -> None:
     mailbox = Mailbox()
     taken: list[Delta | None] = []
     scope = CancelScope()
@@ -42,7 +42,7 @@ async def test_a_read_that_is_cancelled_while_it_is_woken_loses_nothing() -> Non
     assert "".join(delta.text for delta in taken if delta) == "a"
 
 
-async def test_what_comes_after_a_cancelled_read_is_for_the_next() -> None:
+async def test_record_after_a_cancelled_read_is_for_the_next_read() -> None:
     mailbox = Mailbox()
     async with create_task_group() as tasks:
         tasks.start_soon(mailbox.take)
@@ -57,13 +57,13 @@ async def test_what_comes_after_a_cancelled_read_is_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_asyncios_own_cancellation_loses_nothing() -> None:
+async def test_asyncio_task_cancellation_loses_no_delta() -> None:
     mailbox = Mailbox()
     loop = cast("Any", current_token().native_token)
     reading = loop.create_task(mailbox.take())
     await wait_all_tasks_blocked()
     mailbox.put(record("a"))
-    reading.cancel()  # As `asyncio.timeout` does; the task was woken and did not run yet.
+    reading.cancel()  # As `asyncio.timeout` does, after the task was woken but before it runs.
     await wait_all_tasks_blocked()
 
     delta = mailbox.take_nowait()
@@ -73,7 +73,7 @@ async def test_asyncios_own_cancellation_loses_nothing() -> None:
     assert delta.text == "a"
 
 
-async def test_an_error_comes_after_what_waits_and_only_once() -> None:
+async def test_error_is_raised_once_and_after_waiting_deltas() -> None:
     mailbox = Mailbox()
     mailbox.put(record("a"))
     mailbox.fail(EngineDeadError("dead"))
@@ -89,7 +89,7 @@ async def test_an_error_comes_after_what_waits_and_only_once() -> None:
 
 
 @given(st.lists(st.tuples(st.text(), st.booleans())))
-def test_merged_deltas_are_what_was_put(parts: list[tuple[str, bool]]) -> None:
+def test_merged_deltas_contain_all_records_in_order(parts: list[tuple[str, bool]]) -> None:
     mailbox = Mailbox()
     deltas = []
 
