@@ -23,7 +23,7 @@ const void* MatricesOf(const TensorArguments& args, const ExpertsCall& call,
                        const TensorView& packed, const char* name, int64_t outputs,
                        int64_t inputs) {
   const auto bytes = static_cast<int64_t>(PackedMatrixBytes(call.format, outputs, inputs));
-  args.RequireShape(packed, name, {call.choice.num_experts * bytes});
+  args.RequireShape(packed, name, {call.routing.num_experts * bytes});
   return args.Data<uint8_t>(packed, name);
 }
 
@@ -33,15 +33,15 @@ struct Tensors {
 };
 
 ExpertsCall CallOf(const TensorArguments& args, WeightFormat format, const Tensors& tensors,
-                   int64_t inner, const ExpertChoice& choice) {
+                   int64_t inner, const ExpertRouting& routing) {
   const TensorView &x = tensors.x, &logits = tensors.logits;
   args.RequireShape(x, "x", {kAny, kAny});
   args.RequireShape(logits, "logits", {x.size(0), kAny});
   args.RequireShape(tensors.out, "out", {x.size(0), x.size(1)});
   ExpertsCall call;
   call.format = format;
-  call.choice = choice;
-  call.choice.num_experts = logits.size(1);
+  call.routing = routing;
+  call.routing.num_experts = logits.size(1);
   call.rows = x.size(0);
   call.size = x.size(1);
   call.inner = inner;
@@ -50,8 +50,8 @@ ExpertsCall CallOf(const TensorArguments& args, WeightFormat format, const Tenso
                call.size);
   args.Require(inner > 0 && inner % kTileRows == 0, "inner must be a positive multiple of ",
                kTileRows, ", got ", inner);
-  args.Require(choice.per_row > 0 && choice.per_row <= logits.size(1),
-               "per_row must be between 1 and ", logits.size(1), ", got ", choice.per_row);
+  args.Require(routing.experts_per_row > 0 && routing.experts_per_row <= logits.size(1),
+               "per_row must be between 1 and ", logits.size(1), ", got ", routing.experts_per_row);
   call.logits = args.Data<float>(logits, "logits");
   call.x = args.Data<float>(x, "x");
   call.gate_up = MatricesOf(args, call, tensors.gate_up, "gate_up", 2 * inner, call.size);
@@ -68,8 +68,9 @@ void Define(const std::string& suffix, WeightFormat format) {
            [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
                int64_t per_row, int64_t normalize, TensorView out) {
              const TensorArguments args(plain.c_str());
-             MixExperts(ThreadPool::Current(), CallOf(args, format, {x, logits, gate_up, down, out},
-                                                      inner, {0, per_row, normalize != 0}));
+             MixtureOfExperts(ThreadPool::Current(),
+                              CallOf(args, format, {x, logits, gate_up, down, out}, inner,
+                                     {0, per_row, normalize != 0}));
            })
       .def(with_shared.c_str(),
            [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
@@ -82,7 +83,7 @@ void Define(const std::string& suffix, WeightFormat format) {
              args.RequireShape(shared_gate, "shared_gate", {call.rows, 1});
              call.shared = args.Data<float>(shared, "shared");
              call.shared_gate = args.Data<float>(shared_gate, "shared_gate");
-             MixExperts(ThreadPool::Current(), call);
+             MixtureOfExperts(ThreadPool::Current(), call);
            });
 }
 

@@ -1,6 +1,6 @@
 /*!
  * \file tests/doubles/kernel_testing.h
- * \brief What the tests of the kernels share: tiers, random numbers, and both float types.
+ * \brief Helpers of the kernel tests: tiers, random numbers, and tensors of both float types.
  */
 #ifndef AIOMLC_TESTS_DOUBLES_KERNEL_TESTING_H_
 #define AIOMLC_TESTS_DOUBLES_KERNEL_TESTING_H_
@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "platform/isa.h"
 #include "platform/float_types.h"
+#include "platform/isa.h"
 
 namespace aiomlc {
 
-/*! \return The tiers this machine can run. */
+/*! \return The tiers that this machine supports. */
 inline std::vector<Isa> SupportedTiers() {
   std::vector<Isa> tiers;
   for (const Isa isa : {Isa::kPortable, Isa::kNeon, Isa::kI8mm, Isa::kAvx2, Isa::kAvxVnni,
@@ -26,7 +26,7 @@ inline std::vector<Isa> SupportedTiers() {
   return tiers;
 }
 
-/*! \brief Runs on one tier while it lives. */
+/*! \brief Sets the active tier during its lifetime. */
 class TierScope {
  public:
   explicit TierScope(Isa isa) : previous_(ActiveIsa()) { SetIsa(isa); }
@@ -38,6 +38,7 @@ class TierScope {
   Isa previous_;
 };
 
+/*! \return Normally distributed numbers with mean 0. */
 inline std::vector<float> RandomFloats(int64_t size, uint32_t seed, float deviation = 1.0f) {
   std::mt19937 generator(seed);
   std::normal_distribution<float> normal(0.0f, deviation);
@@ -85,7 +86,7 @@ class FloatTensor {
   const uint8_t* data() const { return bytes_.data(); }
   const std::vector<uint8_t>& bytes() const { return bytes_; }
 
-  /*! \return The bytes of some elements, to compare bit for bit. */
+  /*! \return The bytes of `count` elements from `begin` on. */
   std::vector<uint8_t> Slice(int64_t begin, int64_t count) const {
     const auto size = static_cast<int64_t>(FloatBytes(type_));
     return {bytes_.begin() + begin * size, bytes_.begin() + (begin + count) * size};

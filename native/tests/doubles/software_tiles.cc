@@ -9,32 +9,34 @@ namespace aiomlc {
 
 namespace {
 
+/*! \brief Terminate the process if the condition is false. */
 void Require(bool condition) {
   if (!condition) __builtin_trap();
 }
 
 constexpr float kSmallestNormal = 0x1p-126f;
 
-/*! \brief What is subnormal is zero, to the arithmetic of tiles. */
+/*! \brief Replace subnormal numbers by zero, as the arithmetic of tile registers does. */
 float Flush(float value) {
   return __builtin_fabsf(value) < kSmallestNormal ? __builtin_copysignf(0.0f, value) : value;
 }
 
-/*! \brief a * b + c, rounded once. */
+/*! \brief Compute a * b + c, rounded once, with subnormal operands and results flushed to zero. */
 float MultiplyAdd(float a, float b, float c) {
   a = Flush(a);
   b = Flush(b);
   c = Flush(c);
   const float sum = __builtin_fmaf(a, b, c);
   if (__builtin_fabsf(sum) != kSmallestNormal) return Flush(sum);
-  // Rounded up to the smallest normal number, it is flushed if a wider exponent had kept it below.
+  // The smallest normal number may be a rounded-up subnormal. It is flushed if the sum, computed
+  // without the limit of the exponent, is smaller.
   const float wide = __builtin_fmaf(a * 0x1p64f, b, c * 0x1p64f);
   return __builtin_fabsf(wide) < 0x1p-62f ? __builtin_copysignf(0.0f, sum) : sum;
 }
 
 float Add(float a, float b) { return MultiplyAdd(a, 1.0f, b); }
 
-/*! \brief Tile registers as the processor's manual describes them. */
+/*! \brief Tile registers that follow Intel's instruction set reference. */
 class SoftwareTiles {
  public:
   explicit SoftwareTiles(const TileShapes& shapes) {
@@ -83,18 +85,18 @@ class SoftwareTiles {
     Require(sums.rows > 0 && a.rows == sums.rows && b.row_bytes == sums.row_bytes);
     Require(a.row_bytes == 4 * b.rows && sums.row_bytes % 4 == 0);
     for (int row = 0; row < sums.rows; ++row) {
-      for (int at = 0; at < sums.row_bytes; at += 4) {
+      for (int offset = 0; offset < sums.row_bytes; offset += 4) {
         int32_t sum;
-        __builtin_memcpy(&sum, sums.bytes[row] + at, sizeof(sum));
+        __builtin_memcpy(&sum, sums.bytes[row] + offset, sizeof(sum));
         for (int i = 0; i < a.row_bytes; ++i) {
-          sum += a.bytes[row][i] * b.bytes[i / 4][at + i % 4];
+          sum += a.bytes[row][i] * b.bytes[i / 4][offset + i % 4];
         }
-        __builtin_memcpy(sums.bytes[row] + at, &sum, sizeof(sum));
+        __builtin_memcpy(sums.bytes[row] + offset, &sum, sizeof(sum));
       }
     }
   }
 
-  /*! \brief The products of even inputs and those of odd ones have a sum each. */
+  /*! \brief Sum the products of even inputs and of odd inputs separately, and add both sums. */
   template <int kSums, int kA, int kB>
   void AddPairs() {
     const PairShape shape = CheckPairs<kSums, kA, kB>();
@@ -152,7 +154,7 @@ class SoftwareTiles {
   Tile tiles_[kTiles];
 };
 
-/*! \brief The same, but bf16 products are added one after the other to the sums that are there. */
+/*! \brief `SoftwareTiles` that add bf16 products to the sums one by one. */
 class SequentialTiles : public SoftwareTiles {
  public:
   using SoftwareTiles::SoftwareTiles;

@@ -1,8 +1,8 @@
 /*!
  * \file tests/doubles/software_tiles.h
- * \brief The kernels of the AMX tier on tile registers that are made of loops.
+ * \brief The kernels of the AMX tier, on tile registers implemented with plain loops.
  *
- * They need AVX-512. What the processor would refuse ends the process.
+ * They need AVX-512. Operations that would fault on a processor with AMX terminate the process.
  */
 #ifndef AIOMLC_TESTS_DOUBLES_SOFTWARE_TILES_H_
 #define AIOMLC_TESTS_DOUBLES_SOFTWARE_TILES_H_
@@ -14,10 +14,10 @@ namespace aiomlc {
 #if defined(__x86_64__)
 void Q4OnSoftwareTiles(const LinearBlock& block);
 
-/*! \brief In the order of addition that the processor's manual gives. */
+/*! \brief Adds products in the order that Intel's instruction set reference specifies. */
 void BF16OnSoftwareTiles(const LinearBlock& block);
 
-/*! \brief In another order, that of the documentation of compilers' intrinsics. */
+/*! \brief Adds products in the order that the intrinsics' documentation specifies. */
 void BF16OnSequentialTiles(const LinearBlock& block);
 #endif
 

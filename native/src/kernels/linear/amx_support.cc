@@ -11,7 +11,7 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief A layer of 4 bits: two tiles and three groups for a full panel and one of 9 rows. */
+/*! \brief A q4 layer of two tiles and three groups, and a full panel and a panel of 9 rows. */
 struct SmallQ4Layer {
   static constexpr int64_t kOutputs = 30, kInputs = 96, kRowCount = 25;
   static constexpr int64_t kGroups = kInputs / kGroupSize;
@@ -58,10 +58,10 @@ struct SmallQ4Layer {
 };
 
 /*!
- * \brief A layer of bf16 weights: three tiles and a few inputs, of which the last group is not
- * full.
+ * \brief A bf16 layer of three tiles, whose last group of inputs is incomplete.
  *
- * 25 rows are a full panel and one whose parts have registers of their own; those of 3 share one.
+ * 25 rows are a full panel and a panel of 9 rows, whose three parts are in separate registers; the
+ * parts of 3 rows share a register.
  */
 struct SmallBF16Layer {
   static constexpr int64_t kOutputs = 46, kTiles = 3, kInputs = 71, kRowCount = 25, kFewRows = 3;
@@ -96,7 +96,7 @@ struct SmallBF16Layer {
     return block;
   }
 
-  /*! \brief The first rows of x times the weights, by a kernel that takes parts. */
+  /*! \return The product of the first rows of x and the weights, by a kernel that reads parts. */
   std::vector<float> Multiply(void (*kernel)(const LinearBlock&), int64_t rows) const {
     std::vector<uint16_t> parts(rows * kGroups * kParts * kGroupSize);
     SplitRowsAvx512({x.data(), FloatType::kF32, rows, kInputs, 0, rows, parts.data()});
@@ -107,22 +107,22 @@ struct SmallBF16Layer {
     return out;
   }
 
-  /*! \brief One row by AVX-512: a panel of a row is the row. */
+  /*! \return The product of one row and the weights, by the AVX-512 kernel. */
   std::vector<float> MultiplyRow(int64_t row) const {
     std::vector<float> out;
     LinearBlock block = Block(1, &out);
-    block.x = x.data() + row * kInputs;
+    block.x = x.data() + row * kInputs;  // A row is a panel of height 1.
     kLinearAvx512.bf16(block);
     return out;
   }
 
-  /*! \brief The sum of the sizes of the products of an output. */
-  float Size(int64_t row, int64_t output) const {
-    float size = 0;
+  /*! \return The sum of the absolute products of an output. */
+  float Magnitude(int64_t row, int64_t output) const {
+    float magnitude = 0;
     for (int64_t k = 0; k < kInputs; ++k) {
-      size += std::fabs(x[row * kInputs + k] * weights[output * kInputs + k]);
+      magnitude += std::fabs(x[row * kInputs + k] * weights[output * kInputs + k]);
     }
-    return size;
+    return magnitude;
   }
 };
 
@@ -135,7 +135,7 @@ bool NearAvx512(void (*kernel)(const LinearBlock&)) {
     const std::vector<float> expected = layer.MultiplyRow(row);
     for (int64_t n = 0; n < SmallBF16Layer::kOutputs; ++n) {
       const float error = std::fabs(actual[row * SmallBF16Layer::kOutputs + n] - expected[n]);
-      if (!(error <= 0x1p-20f * layer.Size(row, n))) return false;
+      if (!(error <= 0x1p-20f * layer.Magnitude(row, n))) return false;
     }
   }
   const std::vector<float> few = layer.Multiply(kernel, SmallBF16Layer::kFewRows);
@@ -149,13 +149,13 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
   return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
 }
 
-AmxTrial TryKernels(AmxFeatures offered, void (*q4)(const LinearBlock&),
+AmxTrial TryKernels(AmxFeatures supported, void (*q4)(const LinearBlock&),
                     void (*bf16)(const LinearBlock&)) {
   AmxTrial trial;
-  trial.q4 = offered.int8 && EqualsAvx512(q4);
-  trial.bf16 = offered.bf16 && NearAvx512(bf16);
-  if (offered.int8 && !trial.q4) trial.rejected.push_back("4-bit");
-  if (offered.bf16 && !trial.bf16) trial.rejected.push_back("bf16");
+  trial.q4 = supported.int8 && EqualsAvx512(q4);
+  trial.bf16 = supported.bf16 && NearAvx512(bf16);
+  if (supported.int8 && !trial.q4) trial.rejected.push_back("4-bit");
+  if (supported.bf16 && !trial.bf16) trial.rejected.push_back("bf16");
   return trial;
 }
 

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/amx_support.h
- * \brief Multiplication in tile registers, where the processor has them.
+ * \brief The AMX kernels of linear layers, and their tests at run time.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_AMX_SUPPORT_H_
 #define AIOMLC_KERNELS_LINEAR_AMX_SUPPORT_H_
@@ -13,40 +13,40 @@
 
 namespace aiomlc {
 
-/*! \brief The kernels of the AMX tier; null if this library was built without it. */
+/*! \brief The kernels of the AMX tier; null if the library was compiled without AMX. */
 extern void (*const kQ4Amx)(const LinearBlock&);
-extern void (*const kBF16Amx)(const LinearBlock&);  //!< Takes the parts of `SplitRowsAvx512`.
+extern void (*const kBF16Amx)(const LinearBlock&);  //!< Reads the parts of `SplitRowsAvx512`.
 
 /*!
- * \brief Whether a q4 kernel gives the bits of the AVX-512 kernel for a small matrix.
+ * \return Whether a q4 kernel computes the same bits as the AVX-512 kernel for a small matrix.
  *
  * The processor must have AVX-512.
  */
 bool EqualsAvx512(void (*kernel)(const LinearBlock&));
 
 /*!
- * \brief Whether a kernel of bf16 weights, which takes parts, gives for a small matrix what the
- * AVX-512 kernel does, to 2^-20 of the terms' sizes, and a row the same bits in two batches.
+ * \return Whether a bf16 kernel that reads parts is correct for a small matrix.
  *
- * The processor must have AVX-512.
+ * The difference to the AVX-512 kernel must be at most 2^-20 of the sum of the absolute products,
+ * and a row must have the same bits in two batches. The processor must have AVX-512.
  */
 bool NearAvx512(void (*kernel)(const LinearBlock&));
 
-/*! \brief Which kernels of the AMX tier can be used. */
+/*! \brief The result of testing the AMX kernels. */
 struct AmxTrial {
-  bool q4 = false, bf16 = false;
-  /*! \brief Weight formats that AMX multiplies wrongly here, so that AVX-512 is used: for a log. */
+  bool q4 = false, bf16 = false;  //!< Whether the kernel is available and correct.
+  /*! \brief The weight formats whose AMX kernels gave wrong results; AVX-512 is used for them. */
   std::vector<std::string> rejected;
 };
 
-/*! \brief Try those of two kernels that are offered. The processor must have AVX-512. */
-AmxTrial TryKernels(AmxFeatures offered, void (*q4)(const LinearBlock&),
+/*! \brief Test the kernels that the processor supports. The processor must have AVX-512. */
+AmxTrial TryKernels(AmxFeatures supported, void (*q4)(const LinearBlock&),
                     void (*bf16)(const LinearBlock&));
 
 /*!
- * \brief What this process can use.
+ * \brief Return the result for this process; the first call tests the kernels.
  *
- * The first call tries the kernels. The processor must have AVX-512.
+ * The processor must have AVX-512.
  */
 const AmxTrial& AmxTrialResult();
 

@@ -14,9 +14,10 @@ namespace aiomlc {
 
 namespace {
 
-thread_local AlignedBuffer normed_groups;  // Of the thread that calls.
-thread_local AlignedBuffer inner_groups;
-thread_local AlignedBuffer task_floats;  // Of a thread that works.
+// Used by the calling thread.
+thread_local AlignedBuffer normed_groups, inner_groups;
+// Used by every thread that runs tasks.
+thread_local AlignedBuffer task_floats;
 
 int64_t RowBytes(int64_t cols) {
   return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
@@ -30,7 +31,7 @@ float* ReserveFloats(int64_t count) {
   return reinterpret_cast<float*>(task_floats.Reserve(count * sizeof(float)));
 }
 
-/*! \return The quantised rows of the norm, in panels. */
+/*! \return The panels of the normalized and quantized rows. */
 const ActivationGroup* QuantizeNormed(ThreadPool& pool, const AddNormCall& call) {
   const RowKernels row_kernels = ActiveRowKernels();
   const LinearKernels& linear_kernels = ActiveLinearKernels();
@@ -45,7 +46,7 @@ const ActivationGroup* QuantizeNormed(ThreadPool& pool, const AddNormCall& call)
         sum[i] = call.x[row * size + i] + call.residual[row * size + i];
       }
       row_kernels.rms_norm(sum, call.weight, call.eps, size, normed, FloatType::kF32);
-      // The only row that is given, but among as many as its panel has.
+      // One row is quantized, into a panel of `height` rows.
       const PanelCursor at = PanelOf(row, call.rows);
       linear_kernels.quantize({normed, FloatType::kF32, at.height, size, groups, 0, 1,
                                result + at.panel * groups + at.row});
@@ -68,7 +69,7 @@ void Multiply(ThreadPool& pool, const ActivationGroup* activations, int64_t rows
   RunBlocks(pool, ActiveLinearKernels().q4, whole, rows, RowBytes(cols_k));
 }
 
-/*! \return The quantised rows of activation(gate) * up, in panels. */
+/*! \return The panels of the quantized rows of activation(gate) * up. */
 const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* activations,
                                      int64_t rows, int64_t cols_k, const void* gate_up,
                                      int64_t inner, Activation activation) {

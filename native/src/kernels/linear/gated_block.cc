@@ -13,12 +13,12 @@ namespace aiomlc {
 
 namespace {
 
-// What a task has of gate and up at once: it waits in the second-level cache to be multiplied.
+// The outputs of gate and up that a task computes at a time fit into the second-level cache.
 constexpr int64_t kGatedBytes = 128 << 10;
-// Tiles of gate in one go are a multiple of this, so that no group of inputs is divided.
+// The number of tiles computed at a time is a multiple of this, so that no group is divided.
 constexpr int64_t kGatedTiles = 4;
 
-thread_local AlignedBuffer gated_floats;  // Of a thread that works.
+thread_local AlignedBuffer gated_floats;  // Used by every thread that runs tasks.
 
 }  // namespace
 

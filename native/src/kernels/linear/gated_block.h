@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/gated_block.h
- * \brief Parts of gated layers, for those that share them between threads.
+ * \brief Parts of gated layers, for callers that divide layers into tasks.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_GATED_BLOCK_H_
 #define AIOMLC_KERNELS_LINEAR_GATED_BLOCK_H_
@@ -15,17 +15,20 @@
 namespace aiomlc {
 
 /*!
- * \brief Some tiles of a matrix times the rows of a block, as a dense matrix of floats.
- * \param block Its tiles are not used. \param out float32[rows of the block, outputs].
+ * \brief Multiply the rows of a block by some tiles of its matrix.
+ * \param block Its tile range is ignored.
+ * \param tile The first tile.
+ * \param outputs The number of outputs from this tile on.
+ * \param out float32[rows of the block, outputs].
  */
 void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, int64_t outputs,
                    float* out);
 
 /*!
- * \brief activation(gate) * up of a block of gate's tiles, for a matrix with as many inputs as gate
- * has outputs.
- * \param block Its first tile is even, so that no group of inputs is divided.
- * \param up The tile that up begins with. \param result Panels of all rows, as the block's are.
+ * \brief Compute activation(gate) * up for a block of gate tiles, as inputs of the next matrix.
+ * \param block The first tile must be even: its outputs must begin a group of the next inputs.
+ * \param up The first tile of the up projection.
+ * \param result The panels of all rows, in the `RowLayout` of the next matrix.
  */
 void GateBlock(WeightFormat format, Activation activation, const LinearBlock& block, int64_t up,
                std::byte* result);

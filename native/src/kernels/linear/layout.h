@@ -2,7 +2,8 @@
  * \file kernels/linear/layout.h
  * \brief The constants of packed weight matrices and of panels of activations.
  *
- * `aiomlc/models/parameters/packed_layout.py` has the same for Python; a test holds them equal.
+ * `aiomlc/models/parameters/packed_layout.py` has the same constants for Python; a test compares
+ * them.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LAYOUT_H_
 #define AIOMLC_KERNELS_LINEAR_LAYOUT_H_
@@ -11,23 +12,24 @@
 
 namespace aiomlc {
 
-/*! \brief Outputs of one tile of a packed matrix. The last tile is filled up with zero rows. */
+/*! \brief The outputs of one tile of a packed matrix. The last tile is padded with zero rows. */
 inline constexpr int64_t kTileRows = 16;
-/*! \brief Inputs that share one scale in the q4 format. */
+/*! \brief The inputs that share one scale in the q4 format. */
 inline constexpr int64_t kGroupSize = 32;
-/*! \brief Bytes of the nibbles of one q4 group of one tile: 16 outputs by 32 inputs. */
+/*! \brief The bytes of the nibbles of one q4 group of one tile: 16 outputs by 32 inputs. */
 inline constexpr int64_t kGroupNibbleBytes = kTileRows * kGroupSize / 2;
-/*! \brief Bytes of one q4 group of one tile: the nibbles, then 16 float16 scales. */
+/*! \brief The bytes of one q4 group of one tile: the nibbles, then 16 float16 scales. */
 inline constexpr int64_t kGroupBytes = kGroupNibbleBytes + 2 * kTileRows;
-/*! \brief The q4 value that stands for zero. */
+/*! \brief The zero point of q4: the stored value that means zero. */
 inline constexpr int kZeroPoint = 7;
 
 /*!
- * \brief Rows of activations that are stored together; the last panel has the rest.
+ * \brief The rows of a panel of activations; the last panel may have fewer rows.
  *
- * A panel is ordered by input (or by group of inputs, for q4) and then by row, so that a kernel
- * reads contiguous memory: rows a power of two apart would share few sets of the cache.
- * The panel of row r begins where row r - r % 16 of a plain matrix would.
+ * The elements of a panel are ordered by input (for q4: by group of inputs), and then by row. So
+ * kernels read contiguous memory; in a row-major matrix, rows at a distance of a power of two would
+ * compete for few cache sets. The panel of row r begins at the offset of row r - r % 16 of a
+ * row-major matrix.
  */
 inline constexpr int64_t kPanelRows = 16;
 

@@ -17,15 +17,16 @@ namespace aiomlc {
 
 namespace {
 
-// Work below this many multiplications is not worth waking a thread for.
+// Waking a thread costs more than this many multiplications.
 constexpr int64_t kParallelWork = 1 << 15;
-// Where tiles multiply, weights are used up faster than they come, so more rows should share them;
-// these processors have second-level caches of 2 MiB.
+// AMX multiplies weights faster than they are loaded, so more rows should share them. Processors
+// with AMX have second-level caches of 2 MiB.
 constexpr int64_t kLargeRowBlockBytes = 1 << 20;
+// The first tile of a block is a multiple of this.
 constexpr int64_t kTileBlock = 4;
 
-int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
-int64_t RoundUp(int64_t value, int64_t to) { return CeilDivide(value, to) * to; }
+int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
+int64_t RoundUp(int64_t value, int64_t unit) { return CeilDivide(value, unit) * unit; }
 
 thread_local AlignedBuffer scratch;
 
@@ -60,10 +61,10 @@ const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, 
   return result;
 }
 
-/*! \brief Write rows [row, row + height) of x as one panel. `read(i)` gives element i of x. */
+/*! \brief Write rows [row, row + height) of x as one panel. `read(i)` returns element i of x. */
 template <typename Read>
 void WritePanel(int64_t row, int64_t height, int64_t cols, float* panel, Read read) {
-  constexpr int64_t kStep = 16;  // Whole cache lines are read from each row.
+  constexpr int64_t kStep = 16;  // A cache line of floats is read from each row.
   for (int64_t begin = 0; begin < cols; begin += kStep) {
     const int64_t end = std::min(cols, begin + kStep);
     for (int64_t r = 0; r < height; ++r) {
@@ -93,7 +94,7 @@ const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int6
   return floats;
 }
 
-/*! \brief Elements of the parts of one row of activations. */
+/*! \return The number of bf16 parts of one row of activations. */
 int64_t PartsOf(int64_t cols) { return GroupsOf(cols) * kGroupSize * kParts; }
 
 const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void* x,
@@ -107,17 +108,18 @@ const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void
 }
 
 /*!
- * \brief Where the blocks of tiles begin, and the end of the last.
+ * \return The first tile of each block, followed by the end of the last block.
  *
- * Each block is a thread's share of what is left, so that a thread reads long stretches of weights
- * and yet all of them end together. Valid until this thread's next call.
+ * Each block takes 1 / num_threads of the remaining tiles (guided scheduling): threads first read
+ * long contiguous ranges of weights, and small blocks at the end balance the load. Valid until the
+ * next call on this thread.
  */
 std::span<const int64_t> TileBounds(int64_t tiles, int num_threads) {
   thread_local std::vector<int64_t> bounds;
   bounds.assign(1, 0);
   while (bounds.back() < tiles) {
-    const int64_t share = CeilDivide(tiles - bounds.back(), num_threads);
-    bounds.push_back(std::min(tiles, bounds.back() + RoundUp(share, kTileBlock)));
+    const int64_t size = CeilDivide(tiles - bounds.back(), num_threads);
+    bounds.push_back(std::min(tiles, bounds.back() + RoundUp(size, kTileBlock)));
   }
   return bounds;
 }
@@ -154,29 +156,29 @@ const LinearKernels& ActiveLinearKernels() {
   return kLinearPortable;
 }
 
-void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each,
+void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
                FunctionRef<void(int64_t, int64_t)> work) {
-  const int64_t wanted = std::min<int64_t>(count, pool.num_threads() * 4);
-  const int64_t parts = count * cost_each < kParallelWork ? 1 : wanted;
+  const int64_t max_parts = std::min<int64_t>(count, pool.num_threads() * 4);
+  const int64_t parts = count * item_cost < kParallelWork ? 1 : max_parts;
   pool.Run(static_cast<int>(parts),
            [&](int part) { work(count * part / parts, count * (part + 1) / parts); });
 }
 
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
                const LinearBlock& whole, int64_t m, int64_t row_bytes, int64_t block_bytes) {
-  const int64_t rows_fit = std::max(kPanelRows, block_bytes / row_bytes);
-  const int64_t row_block = RoundUp(CeilDivide(m, CeilDivide(m, rows_fit)), kPanelRows);
-  const int64_t row_blocks = CeilDivide(m, row_block);
-  const bool parallel = m * whole.rows_n * whole.cols_k >= kParallelWork;
+  const int64_t max_rows = std::max(kPanelRows, block_bytes / row_bytes);
+  const int64_t block_rows = RoundUp(CeilDivide(m, CeilDivide(m, max_rows)), kPanelRows);
+  const int64_t num_row_blocks = CeilDivide(m, block_rows);
+  const bool is_parallel = m * whole.rows_n * whole.cols_k >= kParallelWork;
   const std::span<const int64_t> bounds =
-      TileBounds(CeilDivide(whole.rows_n, kTileRows), parallel ? pool.num_threads() : 1);
-  const auto tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
-  pool.Run(static_cast<int>(tile_blocks * row_blocks), [&](int task) {
+      TileBounds(CeilDivide(whole.rows_n, kTileRows), is_parallel ? pool.num_threads() : 1);
+  const auto num_tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
+  pool.Run(static_cast<int>(num_tile_blocks * num_row_blocks), [&](int task) {
     LinearBlock block = whole;
-    block.tile_begin = bounds[task / row_blocks];
-    block.tile_end = bounds[task / row_blocks + 1];
-    block.row_begin = task % row_blocks * row_block;
-    block.row_end = std::min(m, block.row_begin + row_block);
+    block.tile_begin = bounds[task / num_row_blocks];
+    block.tile_end = bounds[task / num_row_blocks + 1];
+    block.row_begin = task % num_row_blocks * block_rows;
+    block.row_end = std::min(m, block.row_begin + block_rows);
     kernel(block);
   });
 }
@@ -212,8 +214,8 @@ void EmbedRows(ThreadPool& pool, WeightFormat format, const void* packed, int64_
                int64_t hidden, const int32_t* ids, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) {
     if (ids[i] < 0 || ids[i] >= vocab) {
-      throw std::out_of_range("token id is " + std::to_string(ids[i]) + ", vocabulary has " +
-                              std::to_string(vocab) + " entries");
+      throw std::out_of_range("token ids must be in [0, " + std::to_string(vocab) + "), got " +
+                              std::to_string(ids[i]));
     }
   }
   ForRanges(pool, n, hidden, [&](int64_t begin, int64_t end) {

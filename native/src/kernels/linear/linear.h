@@ -1,11 +1,11 @@
 /*!
  * \file kernels/linear/linear.h
- * \brief Linear layers on packed weights.
+ * \brief Linear layers with packed weights.
  *
- * Every output element is computed with the same sequence of float operations whatever the batch,
- * the number of threads and the instruction set, so its bits depend on its own row only. The one
- * exception is bf16 weights on the AMX tier, which have bits of their own, as near to the exact
- * ones.
+ * Every output element is computed with the same sequence of float operations, independent of the
+ * batch, the number of threads and the instruction set, so its bits depend only on its row. The one
+ * exception: with bf16 weights, the AMX tier gives other bits than the other tiers, with the same
+ * accuracy.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_H_
@@ -19,20 +19,20 @@
 
 namespace aiomlc {
 
-/*! \brief How a weight matrix is stored. */
+/*! \brief The storage format of a weight matrix. */
 enum class WeightFormat {
   kF32,
   kBF16,
-  kQ4  //!< 4 bits with a float16 scale for every 32 inputs (`q4f16_1`).
+  kQ4  //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
 };
 
-/*! \return Bytes of a packed matrix of `rows` outputs and `cols` inputs. */
+/*! \return The bytes of a packed matrix of `rows` outputs and `cols` inputs. */
 size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);
 
 /*!
- * \brief Pack rows [row_begin, row_end) of a row-major float32 matrix, quantising it for q4.
+ * \brief Pack rows [row_begin, row_end) of a row-major float32 matrix; kQ4 quantizes them.
  *
- * Ranges that begin at a multiple of 16 (and end at one, or at `rows`) can be packed in parallel.
+ * Ranges can be packed in parallel if their bounds are multiples of 16 or `rows`.
  * \param weights The whole matrix, float32[rows, cols].
  * \param packed The whole result, `PackedMatrixBytes` bytes.
  */
@@ -40,7 +40,8 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t rows, int6
                    int64_t row_begin, int64_t row_end, void* packed);
 
 /*!
- * \brief Pack rows [row_begin, row_end) of a matrix quantised as `q4f16_1`, bit-exactly.
+ * \brief Pack rows [row_begin, row_end) of a matrix in MLC LLM's `q4f16_1`, without changing
+ * values.
  * \param q_weight uint32[rows, ceil(cols / 32) * 4], element k in bits 4 * (k % 8) of word k / 8.
  * \param q_scale float16[rows, ceil(cols / 32)].
  */
@@ -48,11 +49,13 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t row
                   int64_t row_begin, int64_t row_end, void* packed);
 
 /*!
- * \brief out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
+ * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
  *
- * For q4 the activations are quantised to 8 bits per row and group of 32 inputs. Otherwise they are
- * used as they are. Sums are float32.
- * \param rows_n Outputs. \param cols_k Inputs. \param m Rows of x and out.
+ * With q4, the activations are quantized to int8 per row and group of 32 inputs. With the other
+ * formats, they are not rounded. Sums are float32.
+ * \param rows_n The number of outputs.
+ * \param cols_k The number of inputs.
+ * \param m The number of rows of x and out.
  * \param bias float32[rows_n], or null.
  */
 void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t rows_n,
@@ -61,8 +64,9 @@ void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t r
 
 /*!
  * \brief Copy rows of a packed embedding table.
- * \param ids The row of each output, in [0, vocab). \param out float32[n, hidden].
- * \throws std::out_of_range An id is not in the table; nothing is written then.
+ * \param ids int32[n], each in [0, vocab).
+ * \param out float32[n, hidden].
+ * \throws std::out_of_range if an id is not in the table; nothing is written then.
  */
 void EmbedRows(ThreadPool& pool, WeightFormat format, const void* packed, int64_t vocab,
                int64_t hidden, const int32_t* ids, int64_t n, float* out);

@@ -10,10 +10,10 @@ namespace aiomlc {
 namespace {
 
 /*!
- * \brief The tile registers of this thread.
+ * \brief The AMX tile registers of this thread: the `Tiles` of linear_amx.h and linear_amx_bf16.h.
  *
- * In assembly: the intrinsics of GCC 12 do not say what memory they read, so that the compiler may
- * drop or delay the stores before them.
+ * Inline assembly, because the intrinsics of GCC 12 do not declare the memory that they read, so
+ * the compiler may drop or delay preceding stores.
  */
 class AmxTiles {
  public:
@@ -37,13 +37,13 @@ class AmxTiles {
     asm volatile("tilestored %%tmm%c2, (%0,%1)" ::"r"(rows), "r"(stride), "i"(kTile) : "memory");
   }
 
-  /*! \brief Add the products of signed bytes: a row of `kA` by a column of `kB`, four at a time. */
+  /*! \brief Add the int8 matrix product of registers `kA` and `kB` to the sums, as int32. */
   template <int kSums, int kA, int kB>
   void AddDots() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
   }
 
-  /*! \brief Add the products of bf16: a row of `kA` by a column of `kB`, two at a time. */
+  /*! \brief Add the bf16 matrix product of registers `kA` and `kB` to the sums, as float32. */
   template <int kSums, int kA, int kB>
   void AddPairs() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));

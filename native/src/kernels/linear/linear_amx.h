@@ -1,10 +1,10 @@
 /*!
  * \file kernels/linear/linear_amx.h
- * \brief The q4 linear layer on tile registers, which a class stands for.
+ * \brief The q4 kernel on tile registers, as a template over a class of registers.
  *
- * Group by group the products are exact integers, and what follows is done as in the AVX-512
- * kernel, so the bits are the same. The registers are those of AMX in the library; the tests have
- * a class of plain loops, so that this code runs on processors without them as well.
+ * The dot products of each group are exact integers, and the following operations are those of the
+ * AVX-512 kernel, so the bits are the same. The library uses the AMX registers; the tests use a
+ * class with plain loops, so that this code also runs on processors without AMX.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -20,28 +20,32 @@ namespace aiomlc {
 
 namespace {
 
-// Which register has what, for groups in turns: the sums of one wait while the next are made.
+// The registers of even and odd groups: the sums of a group are stored while the next are computed.
 constexpr int kDots[] = {0, 1};         // 16 rows of 16 sums.
 constexpr int kActivations[] = {2, 3};  // 16 rows of 32 inputs.
 constexpr int kWeights[] = {4, 5};      // 8 rows of 16 outputs by 4 inputs.
 constexpr TileShapes kShapes = {.row_bytes = {64, 64, 32, 32, 64, 64},
                                 .rows = {16, 16, 16, 16, 8, 8}};
 
-// Fewer rows of a panel take longer than without tile registers.
-constexpr int64_t kFewRows = 8;
-static_assert(2 * kFewRows >= kPanelRows, "16 rows of a group end within the next one");
-// Groups whose unpacked weights stay in the first-level cache, 18 KiB, for all rows of a block.
+// A panel with fewer rows is faster with the AVX-512 kernel.
+constexpr int64_t kMinPanelRows = 8;
+static_assert(2 * kMinPanelRows >= kPanelRows,
+              "loading 16 rows must not read beyond the next group");
+// The unpacked weights of so many groups stay in the first-level cache (18 KiB) for all rows.
 constexpr int kChunkGroups = 32;
 constexpr int kBlockRows = 8 * kPanelRows;
-// Steps from the products of a group to their sums. The stores between must have reached the cache.
+// The steps between computing the dot products of a group and adding them to the sums, so that the
+// stores of the tile register have reached the cache.
 constexpr int kLag = 3;
 constexpr int kSlots = kLag + 1;
 
+/*! \brief The weights of a group of a tile, minus the zero point. */
 struct alignas(64) UnpackedGroup {
-  int8_t quads[8][64];  //!< Of each output four inputs, as -7 to 8.
+  int8_t quads[8][64];  //!< [input / 4][output][input % 4], in [-7, 8].
   float scales[kTileRows];
 };
 
+/*! \brief Unpack `count` groups of a tile. */
 inline void Unpack(const uint8_t* weights, int count, UnpackedGroup* result) {
   const __m512i low_nibbles = _mm512_set1_epi8(15);
   const __m512i seven = _mm512_set1_epi8(7);
@@ -59,15 +63,16 @@ inline void Unpack(const uint8_t* weights, int count, UnpackedGroup* result) {
   }
 }
 
-/*! \brief Groups of a panel of 16 rows times those of a tile of weights. */
+/*! \brief Groups of a panel of activations, and the same groups of a tile of weights. */
 struct PanelGroups {
   const UnpackedGroup* weights;
-  const ActivationGroup* x;  //!< 16 of every group are read.
-  int64_t stride;            //!< From a group of x to the next.
-  int count;
-  const uint8_t* fetch;  //!< What to bring into the cache, 288 bytes per group; null is nothing.
+  const ActivationGroup* x;  //!< 16 rows of each group are read.
+  int64_t stride;            //!< The distance between groups of x.
+  int count;                 //!< The number of groups.
+  const uint8_t* prefetch;   //!< Memory to prefetch, kGroupBytes per group; may be null.
 };
 
+/*! \brief Compute the dot products of a group. \tparam kTurn Selects one of two register sets. */
 template <int kTurn, typename Tiles>
 inline __attribute__((always_inline)) void MultiplyGroup(Tiles& tiles, const PanelGroups& panel,
                                                          int group) {
@@ -77,7 +82,7 @@ inline __attribute__((always_inline)) void MultiplyGroup(Tiles& tiles, const Pan
   tiles.template AddDots<kDots[kTurn], kActivations[kTurn], kWeights[kTurn]>();
 }
 
-/*! \brief Add the products of all groups to `sums`, [16][16]. */
+/*! \brief Add the scaled dot products of all groups to `sums`, [16][16]. */
 template <typename Tiles>
 void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
   static_assert(offsetof(ActivationGroup, values) == 0);
@@ -92,9 +97,9 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
       } else {
         MultiplyGroup<1>(tiles, panel, step);
       }
-      if (panel.fetch != nullptr) {
-        const uint8_t* fetch = panel.fetch + step * kGroupBytes;
-        for (int line = 0; line < 5; ++line) _mm_prefetch(fetch + 64 * line, _MM_HINT_T0);
+      if (panel.prefetch != nullptr) {
+        const uint8_t* prefetch = panel.prefetch + step * kGroupBytes;
+        for (int line = 0; line < 5; ++line) _mm_prefetch(prefetch + 64 * line, _MM_HINT_T0);
       }
     }
     if (step >= kLag) {
@@ -120,10 +125,10 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
 }
 
 /*!
- * \brief Add what groups [begin, begin + count) give for the panel at `row`, of 8 to 16 rows.
+ * \brief Add the products of groups [begin, begin + count) for the panel at `row`.
  *
- * Of a panel with fewer than 16 rows 16 are read all the same, the others from the next group;
- * their sums are not used. Behind the last group there is none, so it is copied.
+ * The panel has 8 to 16 rows, but 16 rows are always read. The excess rows come from the next
+ * group, and their sums are not used. The last group is copied, because no group follows it.
  */
 template <typename Tiles>
 void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin, PanelGroups panel,
@@ -140,16 +145,16 @@ void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin
   const int last = panel.count - 1;
   ActivationGroup copy[kPanelRows] = {};
   __builtin_memcpy(copy, panel.x + last * height, height * sizeof(ActivationGroup));
-  PanelGroups rest = panel;
-  rest.weights += last;
-  rest.x = copy;
-  rest.count = 1;
+  PanelGroups last_group = panel;
+  last_group.weights += last;
+  last_group.x = copy;
+  last_group.count = 1;
   panel.count = last;
   AddGroups(tiles, panel, sums);
-  AddGroups(tiles, rest, sums);
+  AddGroups(tiles, last_group, sums);
 }
 
-/*! \brief One tile of weights times at most `kBlockRows` rows of the block. */
+/*! \brief Multiply at most `kBlockRows` rows of the block by one tile of weights. */
 template <typename Tiles>
 void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row_begin,
                   int64_t row_end) {
@@ -164,7 +169,7 @@ void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t 
     PanelGroups panel = {unpacked, nullptr, 0, count, chunk + count * kGroupBytes};
     for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
       AddPanel(tiles, block, row, begin, panel, sums[row - row_begin]);
-      panel.fetch = nullptr;
+      panel.prefetch = nullptr;
     }
   }
   for (int64_t row = row_begin; row < row_end; ++row) {
@@ -172,27 +177,30 @@ void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t 
   }
 }
 
-/*! \brief The q4 kernel. `Tiles` is made from the shapes of its registers and freed at the end. */
+/*!
+ * \brief The q4 kernel.
+ * \tparam Tiles The registers; constructed from `TileShapes`, and released by its destructor.
+ */
 template <typename Tiles>
 void Q4OnTiles(const LinearBlock& block) {
-  const int64_t rest = (block.row_end - block.row_begin) % kPanelRows;
-  LinearBlock many = block, few = block;
+  const int64_t last_rows = (block.row_end - block.row_begin) % kPanelRows;
+  LinearBlock on_tiles = block, on_avx512 = block;
   if (block.row_end - block.row_begin < kPanelRows) {
-    many.row_end = block.row_begin;
-  } else if (rest < kFewRows) {
-    many.row_end -= rest;
+    on_tiles.row_end = block.row_begin;
+  } else if (last_rows < kMinPanelRows) {
+    on_tiles.row_end -= last_rows;
   }
-  few.row_begin = many.row_end;
-  if (many.row_begin < many.row_end) {
+  on_avx512.row_begin = on_tiles.row_end;
+  if (on_tiles.row_begin < on_tiles.row_end) {
     Tiles tiles(kShapes);
-    for (int64_t row = many.row_begin; row < many.row_end; row += kBlockRows) {
-      const int64_t end = row + kBlockRows < many.row_end ? row + kBlockRows : many.row_end;
+    for (int64_t row = on_tiles.row_begin; row < on_tiles.row_end; row += kBlockRows) {
+      const int64_t end = row + kBlockRows < on_tiles.row_end ? row + kBlockRows : on_tiles.row_end;
       for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
-        MultiplyTile(tiles, many, tile, row, end);
+        MultiplyTile(tiles, on_tiles, tile, row, end);
       }
     }
   }
-  if (few.row_begin < few.row_end) kLinearAvx512.q4(few);
+  if (on_avx512.row_begin < on_avx512.row_end) kLinearAvx512.q4(on_avx512);
 }
 
 }  // namespace

@@ -1,18 +1,19 @@
 /*!
  * \file kernels/linear/linear_amx_bf16.h
- * \brief The linear layer of bf16 weights on tile registers, which a class stands for.
+ * \brief The bf16 kernel on tile registers, as a template over a class of registers.
  *
- * Tiles multiply bf16 by bf16, activations are float32. They come in three parts whose sum they are
- * (`SplitBlock`), each part is multiplied as if it were a row of its own, and the three sums of a
- * row are added at the end, the small ones first. So nothing of an activation is lost, and an
- * output is as near to the exact one as that of the AVX-512 kernel, but it has other bits: a tile
- * adds in an order of its own. Rows know nothing of each other, and each is multiplied with 32
- * inputs after 32, so its bits depend neither on the batch nor on how many share a register.
+ * Tile registers multiply bf16 by bf16, but activations are float32. So each activation is split
+ * into three bf16 parts whose sum is the activation (`SplitBlock`). Each part is multiplied like a
+ * separate row, and the three sums of a row are added at the end, the small sums first. So
+ * activations are not rounded, and the outputs are as accurate as those of the AVX-512 kernel. They
+ * have other bits, because tile registers add in another order. The sums of a row do not depend on
+ * other rows, and each row adds 32 inputs at a time; so the bits of a row depend neither on the
+ * batch nor on the number of rows in a register.
  *
- * What tiles do with special numbers: weights, parts and sums that are below 2^-126 count as zero;
- * a weight that is infinite makes infinity or, with a part that is zero, as many activations have
- * one, NaN; an infinite activation makes infinity or, with a weight of zero, NaN; NaN makes NaN.
- * Where another tier's output is not finite, this one's is not either.
+ * Special values: weights, parts and sums below 2^-126 count as zero. An infinite weight gives
+ * infinity, or NaN if a part of the activation is zero (which is common). An infinite activation
+ * gives infinity, or NaN if the weight is zero. NaN gives NaN. An output that is not finite on
+ * another tier is not finite here, either.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -28,29 +29,29 @@ namespace aiomlc {
 
 namespace {
 
-// Rows of sums or activations of a register: a row has 32 inputs, or the sums of 16 outputs.
+// The rows of a register; a row holds 32 inputs, or the sums of 16 outputs.
 constexpr int kRegisterRows = 16;
-// Rows whose parts are all in one register. It is multiplied in the time that one part would take.
-constexpr int64_t kTogetherRows = kRegisterRows / kParts;
-// Which register has what. Sums of two tiles of weights times three registers of activations.
+// With at most so many rows, all parts fit into one register, and are multiplied at once.
+constexpr int64_t kSharedRegisterRows = kRegisterRows / kParts;
+// The registers: sums of two tiles of weights times three registers of parts, then operands.
 constexpr int kFirstSums = 0, kPartRows = 6, kPairs = 7;
-// Tiles of weights at once, so that activations that come from the second-level cache serve both.
+// Activations that are loaded from the second-level cache are multiplied by two tiles of weights.
 constexpr int kTilesAtOnce = 2;
-// Groups of 32 inputs whose weights stay in the first-level cache, 16 KiB, for all panels.
+// The weights of so many groups of 32 inputs stay in the first-level cache (16 KiB) for all panels.
 constexpr int kPairedGroups = 8;
 constexpr int kPairedRows = 4 * kPanelRows;
-// Groups between the writing of pairs and their use: stores must have reached the cache.
+// The groups between storing pairs and loading them, so that the stores have reached the cache.
 constexpr int kPairsAhead = 3;
 
-/*! \brief 32 inputs of 16 outputs, as a tile register has them: of each output two inputs. */
+/*! \brief 32 inputs of 16 outputs in the layout of a tile register: pairs of inputs per output. */
 struct alignas(64) PairedGroup {
-  uint16_t pairs[16][2 * kTileRows];
+  uint16_t pairs[16][2 * kTileRows];  //!< [input / 2][output][input % 2]
 };
 
 template <int kValue>
 using Index = std::integral_constant<int, kValue>;
 
-/*! \brief work(Index<kBegin>()) and so on, for the registers' names are part of instructions. */
+/*! \brief Call work(Index<i>()) for i in [kBegin, kEnd): registers are compile-time constants. */
 template <int kBegin, int kEnd, typename Work>
 inline __attribute__((always_inline)) void ForIndices(Work work) {
   if constexpr (kBegin < kEnd) {
@@ -59,7 +60,7 @@ inline __attribute__((always_inline)) void ForIndices(Work work) {
   }
 }
 
-/*! \brief Panels of one height, and how many registers the parts of one take. */
+/*! \brief Panels of one height. \tparam kRegisters The registers of the parts of a panel. */
 template <int kRegisters>
 struct PanelShape {
   int64_t height;
@@ -78,7 +79,11 @@ struct PanelShape {
   }
 };
 
-/*! \brief Bring pairs of inputs together. Behind the last of `inputs` there are zeros. */
+/*!
+ * \brief Interleave pairs of inputs of a group; inputs after the last are zero.
+ * \param inputs The number of inputs from this group on.
+ * \tparam kWhole Whether the group is complete.
+ */
 template <bool kWhole>
 void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
   alignas(64) static constexpr uint16_t kOrder[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
@@ -94,18 +99,18 @@ void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
   }
 }
 
-/*! \brief Neighbouring groups of some tiles of weights. */
+/*! \brief Adjacent groups of some tiles of weights. */
 struct WeightChunk {
-  const uint16_t* packed;  //!< Of the first tile; null once they are in pairs.
-  int64_t stride;          //!< Elements from a tile to the next.
-  int64_t inputs;          //!< From the first one on.
-  int count;               //!< Groups.
+  const uint16_t* packed;  //!< The weights of the first tile; null if they are paired already.
+  int64_t stride;          //!< The elements from one tile to the next.
+  int64_t inputs;          //!< The number of inputs from the first group on.
+  int count;               //!< The number of groups.
 };
 
 /*!
  * \brief Add the products of a panel and a chunk to `sums`, [kTiles][kParts][height][16].
  *
- * On its way, the first panel writes the pairs for all.
+ * For the first panel, the weights are paired at the same time; the other panels use these pairs.
  */
 template <int kRegisters, int kTiles, typename Tiles>
 void AddChunk(Tiles& tiles, PanelShape<kRegisters> shape, const WeightChunk& weights,
@@ -140,7 +145,7 @@ void AddChunk(Tiles& tiles, PanelShape<kRegisters> shape, const WeightChunk& wei
   });
 }
 
-/*! \brief Add up the parts of every row of a panel. */
+/*! \brief Store the outputs of a panel: the sums of the parts of each row. */
 template <int kTiles>
 void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t height,
                 const float* sums) {
@@ -155,7 +160,8 @@ void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t hei
   }
 }
 
-/*! \brief `kTiles` tiles of weights times panels of one height, at most `kPairedRows` rows. */
+/*! \brief Multiply panels of one height, at most `kPairedRows` rows, by `kTiles` tiles of weights.
+ */
 template <int kRegisters, int kTiles, typename Tiles>
 void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
                     PanelShape<kRegisters> shape) {
@@ -185,12 +191,12 @@ void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, i
   }
 }
 
-/*! \brief `kTiles` tiles of weights times all rows of the block. */
+/*! \brief Multiply all rows of the block by `kTiles` tiles of weights. */
 template <int kTiles, typename Tiles>
 void MultiplyRows(const LinearBlock& block, int64_t tile) {
   for (int64_t row = block.row_begin; row < block.row_end;) {
     int64_t count = block.row_end - row;
-    if (count <= kTogetherRows) {
+    if (count <= kSharedRegisterRows) {
       MultiplyPanels<1, kTiles, Tiles>(block, tile, row, row + count, {count});
     } else if (count < kPanelRows) {
       MultiplyPanels<kParts, kTiles, Tiles>(block, tile, row, row + count, {count});
@@ -202,7 +208,9 @@ void MultiplyRows(const LinearBlock& block, int64_t tile) {
   }
 }
 
-/*! \brief The bf16 kernel. `Tiles` is made from the shapes of its registers and freed at the end.
+/*!
+ * \brief The bf16 kernel.
+ * \tparam Tiles The registers; constructed from `TileShapes`, and released by its destructor.
  */
 template <typename Tiles>
 void BF16OnTiles(const LinearBlock& block) {

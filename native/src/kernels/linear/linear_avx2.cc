@@ -13,7 +13,7 @@ struct Avx2Dot {
   template <int kRows, typename Emit>
   [[gnu::always_inline]] static void ForDots(const uint8_t* weights, const ActivationGroup* x,
                                              Emit emit) {
-    // A pair of products is at most 2 * 15 * 127, so all eight pairs fit in 16 bits.
+    // A pair of products is at most 2 * 15 * 127, so the sum of all eight pairs fits in 16 bits.
     __m256i pairs[kRows][2];
     for (int r = 0; r < kRows; ++r) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 4

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/linear_avx2.h
- * \brief How q4 weights and activations come into registers of 256 bits.
+ * \brief Loads of q4 weights and activations into 256-bit registers.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -16,12 +16,12 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief Four inputs of 8 outputs each, as 0 to 15: the halves of a tile. */
+/*! \brief Four inputs of the 16 outputs of a tile, in two halves of 8 outputs, as 0 to 15. */
 struct Quads {
   __m256i halves[2];
 };
 
-/*! \brief Inputs 4 i to 4 i + 3 of a group, and those 16 later. */
+/*! \brief Inputs 4 i to 4 i + 3 of a group, and inputs 4 i + 16 to 4 i + 19. */
 struct QuadPair {
   Quads low, high;
 };

@@ -6,7 +6,7 @@ namespace aiomlc {
 
 namespace {
 
-// Fewer rows wait for memory rather than for arithmetic.
+// With fewer rows, memory is the bottleneck rather than arithmetic.
 constexpr int kPairRows = 5;
 
 [[gnu::always_inline]] inline __m512i BroadcastFour(const int8_t* four_values) {
@@ -15,7 +15,7 @@ constexpr int kPairRows = 5;
   return _mm512_set1_epi32(bits);
 }
 
-/*! \brief A group of one tile: of each of 16 outputs four inputs, as 0 to 15, eight times. */
+/*! \brief A group of one tile: in each of 8 registers four inputs of the 16 outputs, as 0 to 15. */
 struct Quads {
   __m512i quads[8];
 };
@@ -53,10 +53,11 @@ struct Avx512Dot {
 };
 
 /*!
- * \brief Two neighboring tiles of q4 weights, where arithmetic is the limit: each activation that
- * is loaded serves both.
+ * \brief Multiplies `kRows` rows by two adjacent tiles of q4 weights, so that each loaded
+ * activation is used twice.
  *
- * The sums do not fit into registers beside the weights, so they stay in the first-level cache.
+ * The weights fill the registers, so the sums stay in the first-level cache. This is faster when
+ * arithmetic is the bottleneck.
  */
 struct Q4PairKernel {
   template <int kRows>
@@ -112,17 +113,17 @@ void StoreUpperHalves(__m512i floats, uint16_t* result) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(result), halves);
 }
 
-/*! \brief Split 16 activations; from one part to the next are `stride` elements. */
+/*! \brief Split 16 activations. \param stride The distance between the parts in elements. */
 void Split(__m512 x, int64_t stride, uint16_t* result) {
   constexpr int kNan = 0x81, kNotFinite = 0x99;
   const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000));
   const __mmask16 finite = static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kNotFinite));
-  // Truncated rather than rounded: the rest has 8 bits less, and nothing becomes infinite.
+  // Truncation, unlike rounding, leaves 8 bits less in the rest and never gives infinity.
   const __m512i high = _mm512_and_si512(_mm512_castps_si512(x), upper);
   const __m512 rest = _mm512_maskz_sub_ps(finite, x, _mm512_castsi512_ps(high));
   const __m512i middle = _mm512_and_si512(_mm512_castps_si512(rest), upper);
   const __m512 low = _mm512_sub_ps(rest, _mm512_castsi512_ps(middle));
-  // A NaN may have its only bits in the lower half.
+  // Truncation would turn a NaN whose mantissa bits are all in the lower half into infinity.
   const __mmask16 nan = _mm512_fpclass_ps_mask(x, kNan);
   StoreUpperHalves(_mm512_mask_or_epi32(high, nan, high, _mm512_set1_epi32(0x00400000)), result);
   StoreUpperHalves(middle, result + stride);

@@ -1,13 +1,13 @@
 /*!
  * \file kernels/linear/linear_avx512.h
- * \brief What the kernels of linear layers in AVX-512 registers share, with AMX tiles or without.
+ * \brief Functions of the AVX-512 and AMX kernels of linear layers.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_AVX512_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_AVX512_H_
 
-// GCC 12 warns about its own header, where "undefined" values are made by self-initialization.
+// GCC 12 warns about its own header, which creates undefined values by self-initialization.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>

@@ -21,12 +21,12 @@ RowPair LoadPair(const ActivationGroup& first, const ActivationGroup& second) {
   return pair;
 }
 
-/*! \brief The dot products of a pair of rows with two outputs, and with the next two. */
+/*! \brief The dot products of a pair of rows with two outputs, and with the next two outputs. */
 struct PairDots {
   int32x4_t outputs[2];
 };
 
-/*! \brief Multiplies pairs of rows; an odd last row is computed twice. */
+/*! \brief Multiplies pairs of rows; an odd last row is paired with itself. */
 struct I8mmDot {
   using Lanes = NeonLanes;
   static constexpr int kMaxRows = 8;
@@ -38,7 +38,7 @@ struct I8mmDot {
 #pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) pairs[p] = LoadPair(x[2 * p], x[Second(p, kRows)]);
     int32x4_t dots[2 * kPairs][4];
-    // Not unrolled: the pairs fill half of the registers, and the sums are in memory.
+    // Not unrolled, because the pairs fill half of the registers, and the sums are in memory.
 #pragma GCC unroll 1
     for (int quarter = 0; quarter < 4; ++quarter) {
       PairDots quarter_dots[kPairs];
@@ -67,12 +67,12 @@ struct I8mmDot {
     return 2 * pair + 1 < rows ? 2 * pair + 1 : 2 * pair;
   }
 
-  /*! \brief Add the products of pairs of rows with the weights of four outputs of one group. */
+  /*! \brief Add the products of pairs of rows and four outputs of one group. */
   template <int kPairs>
   static void AddProducts(const uint8_t* quarter, const RowPair* x, PairDots* dots) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
-      // Four outputs by four inputs, and by the next four, become two outputs by eight, twice.
+      // Two vectors of 4 outputs by 4 inputs become two vectors of 2 outputs by 8 inputs.
       const uint32x4_t begin = vreinterpretq_u32_u8(vld1q_u8(quarter + 128 * i));
       const uint32x4_t end = vreinterpretq_u32_u8(vld1q_u8(quarter + 128 * i + 64));
       const uint8x16_t bytes[2] = {vreinterpretq_u8_u32(vzip1q_u32(begin, end)),
@@ -93,7 +93,7 @@ struct I8mmDot {
 };
 
 void Q4OnRowPairs(const LinearBlock& block) {
-  // A pair needs two rows.
+  // One row would be computed twice.
   if (block.row_end - block.row_begin == 1) return kLinearNeon->q4(block);
   Q4<I8mmDot>(block);
 }

@@ -1,10 +1,10 @@
 /*!
  * \file kernels/linear/linear_kernels.h
- * \brief What the dispatcher of linear layers hands to the kernels of one tier.
+ * \brief The kernels of linear layers of one tier, and the arguments that the dispatcher passes.
  *
- * The files of a tier are compiled for its instructions. They must not call inline functions of
- * shared headers: the linker keeps one copy of those, and it might pick the one with the newest
- * instructions for everyone.
+ * The files of a tier are compiled for its instructions. They must not call inline functions with
+ * external linkage from shared headers: the linker keeps one copy of each, and this copy may
+ * contain instructions that another processor does not have. tests/check_isa_leaks.py checks this.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_KERNELS_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_KERNELS_H_
@@ -16,11 +16,11 @@
 namespace aiomlc {
 
 /*!
- * \brief 32 activations of one row as 8-bit integers.
+ * \brief 32 activations of one row, quantized to int8.
  *
- * scale = max|x| / 127; value = x / scale, rounded to nearest even. A group that is zero (or whose
- * scale is too small for a float) has scale 0; one that is not finite has values 0 and a scale that
- * is not finite, so that its outputs become NaN.
+ * scale = max|x| / 127; value = x / scale, rounded to nearest, ties to even. The scale of a group
+ * of zeros (or of numbers for which the scale underflows) is 0. A group with a non-finite
+ * activation has values 0 and a non-finite scale, so that its outputs become NaN.
  */
 struct ActivationGroup {
   int8_t values[kGroupSize];  //!< Zeros after the last input.
@@ -28,36 +28,37 @@ struct ActivationGroup {
   int32_t offset;  //!< -kZeroPoint times the sum of the values.
 };
 
-/*! \brief Rows of activations to quantise. */
+/*! \brief The arguments of the quantization of rows of activations. */
 struct QuantizeBlock {
-  const void* x;  //!< [rows, cols], the first row of the matrix.
+  const void* x;  //!< [rows, cols], the whole matrix.
   FloatType x_type;
   int64_t rows, cols;
   int64_t groups;
-  int64_t row_begin, row_end;
-  ActivationGroup* result;  //!< Of all rows, in panels.
+  int64_t row_begin, row_end;  //!< The rows to quantize.
+  ActivationGroup* result;     //!< The panels of all rows.
 };
 
-/*! \brief A float32 activation is the sum of so many bf16 ones: its 24 bits in three pieces. */
+/*! \brief The number of bf16 parts of a float32 activation: 3 times 8 bits make its 24 bits. */
 inline constexpr int64_t kParts = 3;
 
 /*!
- * \brief Rows of activations to cut into bf16 parts, for kernels that multiply bf16 by bf16.
+ * \brief The arguments of the split of activations into bf16 parts, for kernels that multiply bf16
+ * by bf16.
  *
- * The parts are of one sign, and their sum is the activation, except that what is below 2^-126 of a
- * part is lost. Of one that is not finite the first part is it (a NaN stays one) and the others are
- * zero.
+ * The parts of an activation have its sign, and their sum is the activation, except that bits of a
+ * part below 2^-126 are lost. The first part of a non-finite activation is that number (NaN stays
+ * NaN), and its other parts are zero.
  *
- * Of a panel of h rows, parts are ordered [group of 32 inputs][part][row of h][input of 32], the
- * largest part first, with zeros behind the last input. The panel of row r begins at
+ * The parts of a panel of h rows are ordered [group of 32 inputs][part][row of h][input of 32], the
+ * largest part first, with zeros after the last input. A panel with first row r begins at
  * r * groups * kParts * 32.
  */
 struct SplitBlock {
-  const void* x;  //!< [rows, cols], the first row of the matrix.
+  const void* x;  //!< [rows, cols], the whole matrix.
   FloatType x_type;
   int64_t rows, cols;
-  int64_t row_begin, row_end;  //!< From the beginning of a panel to the end of one.
-  uint16_t* result;            //!< Of all rows, in panels.
+  int64_t row_begin, row_end;  //!< The rows to split: whole panels.
+  uint16_t* result;            //!< The panels of all rows.
 };
 
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
@@ -65,10 +66,10 @@ struct LinearBlock {
   const void* packed;  //!< The whole matrix.
   int64_t rows_n, cols_k;
   int64_t tile_begin, tile_end;
-  int64_t row_begin, row_end;          //!< From the beginning of a panel to the end of one.
-  const ActivationGroup* activations;  //!< Of all rows, in panels; q4 only.
-  const float* x;                      //!< Of all rows, in panels; other formats only.
-  const uint16_t* parts;               //!< Instead of x, for a kernel that has `split`.
+  int64_t row_begin, row_end;          //!< Whole panels.
+  const ActivationGroup* activations;  //!< The panels of all rows; q4 only.
+  const float* x;                      //!< The panels of all rows; float formats only.
+  const uint16_t* parts;               //!< Replaces x if the tier has a `split` kernel; bf16 only.
   const float* bias;                   //!< May be null.
   void* out;                           //!< [m, rows_n]
   FloatType out_type;
@@ -80,7 +81,7 @@ struct LinearKernels {
   void (*q4)(const LinearBlock&);
   void (*bf16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
-  void (*split)(const SplitBlock&) = nullptr;  //!< If not null, bf16 takes parts.
+  void (*split)(const SplitBlock&) = nullptr;  //!< If not null, the bf16 kernel reads parts.
 };
 
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
@@ -90,15 +91,16 @@ extern const LinearKernels kLinearPortable;
 #if defined(__x86_64__)
 extern const LinearKernels kLinearAvx2;
 extern const LinearKernels kLinearAvx512;
-/*! \brief Null where the compiler does not know AVX-VNNI. Everything else is kLinearAvx2's. */
+/*! \brief The q4 kernel of AVX-VNNI, whose other kernels are kLinearAvx2's. Null if not compiled.
+ */
 extern void (*const kQ4AvxVnni)(const LinearBlock&);
 
-/*! \brief Makes parts with AVX-512, whose own kernels take floats. */
+/*! \brief Split rows into bf16 parts for the AMX kernel; the AVX-512 kernels read floats. */
 void SplitRowsAvx512(const SplitBlock& block);
 #elif defined(__aarch64__)
-/*! \brief Null where the compiler does not know the dot product. */
+/*! \brief Null if the compiler does not support the dot product. */
 extern const LinearKernels* const kLinearNeon;
-/*! \brief Null where the compiler does not know i8mm. Everything else is kLinearNeon's. */
+/*! \brief The q4 kernel of i8mm, whose other kernels are kLinearNeon's. Null if not compiled. */
 extern void (*const kQ4I8mm)(const LinearBlock&);
 #endif
 

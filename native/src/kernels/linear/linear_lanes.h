@@ -1,13 +1,13 @@
 /*!
  * \file kernels/linear/linear_lanes.h
- * \brief The kernels of linear layers, written once over the `Lanes` classes.
+ * \brief The kernels of linear layers, as templates over the `Lanes` classes.
  *
- * A vector has 16 lanes on every tier: the outputs of one tile. What a tier adds is the integer dot
- * product of q4 weights, a class with
+ * A vector has 16 lanes on every tier: the outputs of one tile. Each tier defines only the integer
+ * dot product with q4 weights, as a class `Dot` with
  *
  *   using Lanes = ...;
- *   static constexpr int kMaxRows;  // Rows of activations at a time.
- *   // Call emit(r, dot) for every row: 16 dot products of a group, the offset included.
+ *   static constexpr int kMaxRows;  // The maximum number of rows of activations at a time.
+ *   // Call emit(r, dot) for every row: the 16 dot products of a group, including the offset.
  *   template <int kRows, typename Emit>
  *   static void ForDots(const uint8_t* weights, const ActivationGroup* x, Emit emit);
  *
@@ -27,7 +27,7 @@ namespace aiomlc {
 
 namespace {
 
-// Bytes between what is prefetched and what is used: of one stream of weights, and of several.
+// The distance of prefetches in bytes, for one stream of weights and for several streams.
 constexpr int kPrefetchDistance = 4096;
 constexpr int kPrefetchDistancePerStream = 1536;
 
@@ -47,7 +47,7 @@ template <typename Lanes, typename Element>
   Lanes::StoreFirst(to, values, static_cast<int>(count));
 }
 
-/*! \brief Up to 16 of the `count` activations from element `at` on, then zeros. */
+/*! \return The first `count` (at most 16) activations from element `at` on, then zeros. */
 template <typename Lanes>
 [[gnu::always_inline]] inline typename Lanes::Vector LoadActivations(const void* x, FloatType type,
                                                                      int64_t at, int64_t count) {
@@ -58,7 +58,7 @@ template <typename Lanes>
   return LoadUpTo16<Lanes>(static_cast<const uint16_t*>(x) + at, count);
 }
 
-/*! \brief Add the bias to the outputs of one tile and write those that exist. */
+/*! \brief Add the bias to the outputs of one tile, and store the outputs that are not padding. */
 template <typename Lanes>
 [[gnu::always_inline]] inline void StoreOutputs(const LinearBlock& block, int64_t row, int64_t tile,
                                                 typename Lanes::Vector sums) {
@@ -83,7 +83,7 @@ template <typename Lanes>
                                                  ActivationGroup* group) {
   using Integers = typename Lanes::Integers;
   constexpr uint32_t kInfinity = 0x7f800000u;
-  // Compared as bits, so that NaN is the largest of all.
+  // A comparison of bits, in which NaN is larger than infinity.
   const uint32_t largest = Lanes::LargestMagnitude(low, high);
   float largest_value;
   __builtin_memcpy(&largest_value, &largest, sizeof(largest));
@@ -116,18 +116,18 @@ void QuantizeRows(const QuantizeBlock& block) {
   }
 }
 
-// ---- Walking over a block ----
+// ---- Division of a block into chunks ----
 
-/*! \brief Computes some tiles for some rows, whose numbers are fixed. */
+/*! \brief A function that computes a fixed number of tiles for a fixed number of rows. */
 using Chunk = void (*)(const LinearBlock&, int64_t tile, int64_t row);
 
-/*! \brief The chunks of a kernel: `chunks[r]` computes r rows. */
+/*! \brief The chunk functions of a kernel: `chunks[r]` computes r rows. */
 template <int kMaxRows>
 struct Chunks {
   Chunk chunks[kMaxRows + 1];
 };
 
-/*! \brief `Kernel::template Run<kRows>` for 1 to kMaxRows rows. */
+/*! \return `Kernel::template Run<kRows>` for 1 to kMaxRows rows. */
 template <typename Kernel, int... kRow>
 constexpr Chunks<sizeof...(kRow)> ChunksOf(std::integer_sequence<int, kRow...>) {
   return {{nullptr, Kernel::template Run<kRow + 1>...}};
@@ -151,7 +151,7 @@ inline void ForChunks(const LinearBlock& block, int64_t tile, int64_t tile_end, 
 
 // ---- 4-bit weights ----
 
-/*! \brief sums + dot * weight_scales * x_scale, in this order of operations. */
+/*! \return fma(dot, weight_scales * x_scale, sums): the order of operations on every tier. */
 template <typename Lanes>
 [[gnu::always_inline]] inline typename Lanes::Vector AddScaled(typename Lanes::Integers dot,
                                                                typename Lanes::Vector weight_scales,
@@ -173,9 +173,9 @@ template <typename Lanes>
 }
 
 /*!
- * \brief `kRows` rows of activations times one tile of q4 weights.
+ * \brief Multiplies `kRows` rows of activations by one tile of q4 weights.
  *
- * A single stream of weights per thread: with a tile at a time the hardware prefetches best.
+ * Hardware prefetching works best with one tile at a time, which is one stream of weights.
  */
 template <typename Dot>
 struct Q4Kernel {
@@ -183,7 +183,7 @@ struct Q4Kernel {
   static void Run(const LinearBlock& block, int64_t tile, int64_t row) {
     using Lanes = typename Dot::Lanes;
     const PanelCursor at = PanelOf(row, block.row_end);
-    // Known when compiled if a chunk is always a whole panel.
+    // A compile-time constant if a chunk is always a whole panel.
     const int64_t height = Dot::kMaxRows == kPanelRows ? kRows : at.height;
     const int64_t groups = GroupsOf(block.cols_k);
     const uint8_t* weights =
@@ -220,7 +220,7 @@ template <typename Lanes>
   return Lanes::LoadBFloat16(weights);
 }
 
-/*! \brief `kRows` rows of activations times `kTiles` neighboring tiles of float weights. */
+/*! \brief Multiplies `kRows` rows of activations by `kTiles` adjacent tiles of float weights. */
 template <typename Lanes, typename Element, int kTiles>
 struct DenseKernel {
   template <int kRows>
@@ -250,7 +250,7 @@ struct DenseKernel {
     return LoadWeights<Lanes>(weights);
   }
 
-  /*! \brief Add what one input gives. */
+  /*! \brief Add the products with one input to the sums. */
   template <int kRows>
   [[gnu::always_inline]] static void AddProducts(const Element* weights, int64_t tile_stride,
                                                  const float* x,
@@ -267,7 +267,7 @@ struct DenseKernel {
         for (int t = 0; t < kTiles; ++t) sums[r][t] = Lanes::Fma(w[t], activation, sums[r][t]);
       }
     } else {
-      // The weights of all tiles would not fit into registers beside the sums.
+      // The weights of all tiles and the sums would not fit into registers together.
 #pragma GCC unroll 4
       for (int t = 0; t < kTiles; ++t) {
         const Vector w = Fetch(weights + t * tile_stride);
@@ -280,12 +280,12 @@ struct DenseKernel {
   }
 };
 
-/*! \brief Register blocks of float weights: rows at a time, and tiles beside them. */
+/*! \brief The register blocks of float weights: the rows and the tiles at a time. */
 template <typename Lanes>
 struct DenseShape {
   static constexpr int kMaxRows = Lanes::kRegisters == 1 ? 8 : 4;
   static constexpr int kTiles = Lanes::kRegisters == 1 ? 3 : 1;
-  static constexpr int kTilesOfOneRow = 4;  // More of them, to have enough independent sums.
+  static constexpr int kTilesOfOneRow = 4;  // One row needs more tiles for enough independent sums.
 };
 
 template <typename Lanes, typename Element>
@@ -307,7 +307,7 @@ void Dense(const LinearBlock& block) {
   ForChunks<DenseKernel<Lanes, Element, 1>, Shape::kMaxRows>(block, tile, block.tile_end, 1);
 }
 
-/*! \brief The kernels of a tier whose q4 kernel is the common one. */
+/*! \return The kernels of a tier whose q4 kernel is `Q4`. */
 template <typename Dot>
 constexpr LinearKernels KernelsOf() noexcept {
   using Lanes = typename Dot::Lanes;

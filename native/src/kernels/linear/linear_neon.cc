@@ -8,7 +8,7 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief `kRows` groups of activations: inputs 0 to 15, and the others. */
+/*! \brief `kRows` groups of activations: inputs 0 to 15, and inputs 16 to 31. */
 template <int kRows>
 struct Inputs {
   int8x16_t low[kRows], high[kRows];
@@ -41,7 +41,7 @@ struct NeonDot {
   }
 
  private:
-  /*! \brief Add the products of inputs 4 kQuad to 4 kQuad + 3, and of those 16 later. */
+  /*! \brief Add the products of inputs i and i + 16, for i from 4 kQuad to 4 kQuad + 3. */
   template <int kQuad, int kRows>
   [[gnu::always_inline]] static void AddProducts(const uint8_t* weights, const Inputs<kRows>& x,
                                                  int32x4_t (&dots)[kRows][4]) {

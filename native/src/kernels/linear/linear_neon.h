@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/linear_neon.h
- * \brief How q4 weights come into NEON registers.
+ * \brief Unpacking of q4 weights in NEON registers.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/linear_tasks.h
- * \brief How linear layers are shared between threads.
+ * \brief The division of linear layers into tasks of the thread pool.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_TASKS_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_TASKS_H_
@@ -15,20 +15,25 @@ namespace aiomlc {
 /*! \return The kernels of the active tier. */
 const LinearKernels& ActiveLinearKernels();
 
-/*! \brief Call `work(begin, end)` for parts of [0, count), on several threads when it is large. */
-void ForRanges(ThreadPool& pool, int64_t count, int64_t cost_each,
+/*!
+ * \brief Call `work(begin, end)` for parts of [0, count), in parallel if the total cost is large.
+ * \param item_cost The cost of one item in multiplications.
+ */
+void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
                FunctionRef<void(int64_t, int64_t)> work);
 
-/*! \brief Of the rows of activations that a task keeps in the second-level cache. */
+/*! \brief The bytes of activations of one task, which stay in the second-level cache. */
 inline constexpr int64_t kRowBlockBytes = 256 << 10;
 
 /*!
- * \brief Cut the output into tasks. The cut changes no result: the inputs are never divided.
+ * \brief Divide the output into blocks, and run the kernel on each.
  *
- * Blocks begin at a multiple of 4 tiles and at the beginning of a panel of rows.
- * \param whole Its tiles and rows are filled in. \param m Rows of activations.
- * \param row_bytes What one of them occupies while the kernel runs.
- * \param block_bytes What those of a task may occupy.
+ * Blocks begin at a multiple of 4 tiles and at the first row of a panel. The division does not
+ * change the results, because the inputs are never divided.
+ * \param whole The block of the whole output; its ranges of tiles and rows are ignored.
+ * \param m The number of rows of activations.
+ * \param row_bytes The bytes of one row while the kernel runs.
+ * \param block_bytes The maximum bytes of the rows of a task.
  */
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
                const LinearBlock& whole, int64_t m, int64_t row_bytes,

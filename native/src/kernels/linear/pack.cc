@@ -9,15 +9,15 @@ namespace aiomlc {
 
 namespace {
 
-int64_t CeilDivide(int64_t value, int64_t by) { return (value + by - 1) / by; }
+int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-/*! \brief One row's share of a packed group: 32 values in [0, 15], each in its own byte. */
+/*! \brief A group of one row before packing: 32 values in [0, 15], one per byte, and the scale. */
 struct RowGroup {
   uint8_t values[kGroupSize];
   uint16_t scale;
 };
 
-/*! \brief Put the row `n` of a tile into a packed group. */
+/*! \brief Write the group of row `n` of a tile to the packed group of the tile. */
 void WriteRowGroup(const RowGroup& row, int64_t n, uint8_t* packed) {
   for (int64_t i = 0; i < 4; ++i) {
     uint32_t low;
@@ -30,31 +30,31 @@ void WriteRowGroup(const RowGroup& row, int64_t n, uint8_t* packed) {
   std::memcpy(packed + kGroupNibbleBytes + 2 * n, &row.scale, sizeof(row.scale));
 }
 
-/*! \brief Upstream's formula. The loops are written so that compilers vectorise them. */
+/*! \brief Quantize with the formula of MLC LLM's `q4f16_1`. Compilers can vectorize the loops. */
 RowGroup QuantizeGroup(const float (&weights)[kGroupSize]) {
-  // Without their sign bits, floats are ordered as their bits are.
+  // Without the sign bit, floats have the same order as their bits.
   int32_t largest = 0;
   for (float weight : weights) {
     largest = std::max(largest, std::bit_cast<int32_t>(weight) & 0x7fffffff);
   }
   RowGroup row;
   row.scale = FloatToHalf(std::bit_cast<float>(largest) / kZeroPoint);
-  const float step = HalfToFloat(row.scale);
-  if (step == 0) {
+  const float scale = HalfToFloat(row.scale);
+  if (scale == 0) {
     std::memset(row.values, kZeroPoint, sizeof(row.values));
     return row;
   }
   // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits.
   constexpr float kRounder = 0x1.8p23f;
   for (int64_t k = 0; k < kGroupSize; ++k) {
-    const float rounded = weights[k] / step + kZeroPoint + kRounder;
+    const float rounded = weights[k] / scale + kZeroPoint + kRounder;
     const int32_t value = std::bit_cast<int32_t>(rounded) - std::bit_cast<int32_t>(kRounder);
     row.values[k] = static_cast<uint8_t>(std::clamp<int32_t>(value, 0, 2 * kZeroPoint));
   }
   return row;
 }
 
-/*! \brief Pack q4 tiles; `get(row, group)` gives a `RowGroup`. */
+/*! \brief Pack q4 tiles; `get(row, group)` returns a `RowGroup`. */
 template <typename Get>
 void PackQ4Tiles(int64_t cols, int64_t row_begin, int64_t row_end, void* packed, Get get) {
   const int64_t groups = CeilDivide(cols, kGroupSize);
@@ -70,20 +70,21 @@ void PackQ4Tiles(int64_t cols, int64_t row_begin, int64_t row_end, void* packed,
   }
 }
 
-/*! \brief Pack tiles of 16 rows, 16 columns at a time: both sides stay in the first cache. */
+/*! \brief Pack tiles of 16 rows, 16 columns at a time, so that they stay in the first-level cache.
+ */
 template <typename Element, typename Convert>
 void PackDense(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end, void* packed,
                Convert convert) {
   constexpr int64_t kBlock = 16;
   float block[kBlock * kTileRows];
   for (int64_t row = row_begin; row < row_end; row += kTileRows) {
-    const int64_t rows_here = std::min(kTileRows, row_end - row);
+    const int64_t tile_rows = std::min(kTileRows, row_end - row);
     const float* source = weights + row * cols;
     Element* tile = static_cast<Element*>(packed) + row * cols;
     std::memset(block, 0, sizeof(block));
     for (int64_t begin = 0; begin < cols; begin += kBlock) {
       const int64_t count = std::min(kBlock, cols - begin);
-      for (int64_t n = 0; n < rows_here; ++n) {
+      for (int64_t n = 0; n < tile_rows; ++n) {
         for (int64_t k = 0; k < count; ++k) block[k * kTileRows + n] = source[n * cols + begin + k];
       }
       Element* out = tile + begin * kTileRows;
@@ -143,7 +144,7 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t /*r
   const int64_t groups = CeilDivide(cols, kGroupSize);
   PackQ4Tiles(cols, row_begin, row_end, packed, [&](int64_t row, int64_t g) {
     const uint32_t* words = q_weight + (row * groups + g) * (kGroupSize / 8);
-    // What lies beyond the last column is never used: it is packed as zero.
+    // Values after the last column are unspecified in `q_weight`; they are packed as zero.
     const int64_t count = std::min(kGroupSize, cols - g * kGroupSize);
     RowGroup result;
     for (int64_t k = 0; k < kGroupSize; ++k) {
@@ -162,10 +163,10 @@ void EmbedRow(WeightFormat format, const void* packed, int64_t hidden, int64_t r
   }
   const int64_t first = row / kTileRows * kTileRows * hidden + row % kTileRows;
   for (int64_t k = 0; k < hidden; ++k) {
-    const int64_t at = first + k * kTileRows;
+    const int64_t index = first + k * kTileRows;
     out[k] = format == WeightFormat::kF32
-                 ? static_cast<const float*>(packed)[at]
-                 : BFloat16ToFloat(static_cast<const uint16_t*>(packed)[at]);
+                 ? static_cast<const float*>(packed)[index]
+                 : BFloat16ToFloat(static_cast<const uint16_t*>(packed)[index]);
   }
 }
 

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/panel.h
- * \brief Where a row of activations lies in its panel.
+ * \brief The position of a row of activations in its panel.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -15,21 +15,21 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief The place of one row. */
+/*! \brief The position of one row. */
 struct PanelCursor {
-  int64_t panel;   //!< The first row of its panel.
-  int64_t height;  //!< Rows of the panel.
-  int64_t row;     //!< Within the panel.
+  int64_t panel;   //!< The first row of the panel.
+  int64_t height;  //!< The number of rows of the panel.
+  int64_t row;     //!< The index of the row in the panel.
 };
 
-/*! \param row_end Where the rows of the matrix end. */
+/*! \return The position of a row. \param row_end The end of the rows of the matrix. */
 inline PanelCursor PanelOf(int64_t row, int64_t row_end) {
   const int64_t in_panel = row % kPanelRows;
   const int64_t left = row_end - (row - in_panel);
   return {row - in_panel, left < kPanelRows ? left : kPanelRows, in_panel};
 }
 
-/*! \return Groups of inputs in a row, the last of which may be incomplete. */
+/*! \return The number of groups of inputs; the last group may be incomplete. */
 inline int64_t GroupsOf(int64_t cols) { return (cols + kGroupSize - 1) / kGroupSize; }
 
 }  // namespace

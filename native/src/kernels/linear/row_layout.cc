@@ -7,9 +7,9 @@ namespace aiomlc {
 
 namespace {
 
-constexpr int64_t kPartsGroup = kParts * kGroupSize;  // Parts of 32 inputs.
+constexpr int64_t kPartsGroup = kParts * kGroupSize;  // The parts of 32 inputs.
 
-/*! \return Whether the active kernel of a format takes parts. */
+/*! \return Whether the active kernel of a format reads bf16 parts. */
 bool TakesParts(WeightFormat format) {
   return format == WeightFormat::kBF16 && ActiveLinearKernels().split != nullptr;
 }
@@ -20,9 +20,9 @@ int64_t RowBytes(WeightFormat format, int64_t cols) {
   return cols * sizeof(float);
 }
 
-void Transpose(const float* x, int64_t height, int64_t count, float* to) {
+void Transpose(const float* x, int64_t height, int64_t count, float* target) {
   for (int64_t row = 0; row < height; ++row) {
-    for (int64_t k = 0; k < count; ++k) to[k * height + row] = x[row * count + k];
+    for (int64_t k = 0; k < count; ++k) target[k * height + row] = x[row * count + k];
   }
 }
 
@@ -31,7 +31,7 @@ void Transpose(const float* x, int64_t height, int64_t count, float* to) {
 RowLayout::RowLayout(WeightFormat format, int64_t cols)
     : format_(format), cols_(cols), row_bytes_(RowBytes(format, cols)) {}
 
-void RowLayout::Read(const std::byte* panels, LinearBlock& block) const {
+void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) const {
   block.cols_k = cols_;
   if (format_ == WeightFormat::kQ4) {
     block.activations = reinterpret_cast<const ActivationGroup*>(panels);
@@ -45,7 +45,7 @@ void RowLayout::Read(const std::byte* panels, LinearBlock& block) const {
 void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int64_t count,
                              std::byte* panel) const {
   const LinearKernels& kernels = ActiveLinearKernels();
-  const int64_t first_group = first / kGroupSize * height;  // Of a panel that is ordered by group.
+  const int64_t first_group = first / kGroupSize * height;  // q4 and parts are ordered by group.
   if (format_ == WeightFormat::kQ4) {
     kernels.quantize({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
                       reinterpret_cast<ActivationGroup*>(panel) + first_group});

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/row_layout.h
- * \brief How rows of activations lie in panels, as the active kernels of a format read them.
+ * \brief The layout of rows of activations in panels, for the active kernels of a weight format.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_ROW_LAYOUT_H_
 #define AIOMLC_KERNELS_LINEAR_ROW_LAYOUT_H_
@@ -13,20 +13,21 @@
 
 namespace aiomlc {
 
-/*! \brief Rows of `cols` inputs of a matrix: quantised, as floats, or cut into bf16 parts. */
+/*! \brief The layout of rows of `cols` inputs: quantized, as floats, or split into bf16 parts. */
 class RowLayout {
  public:
   RowLayout(WeightFormat format, int64_t cols);
 
-  /*! \return Bytes of one row; the panel of row r begins at r times as many. */
+  /*! \return The bytes of one row; a panel with first row r begins at byte r * row_bytes. */
   int64_t row_bytes() const { return row_bytes_; }
 
-  /*! \brief Let a block read panels. */
-  void Read(const std::byte* panels, LinearBlock& block) const;
+  /*! \brief Set the activations of a block to panels of this layout. */
+  void SetActivations(const std::byte* panels, LinearBlock& block) const;
 
   /*!
-   * \brief Write columns of one panel.
-   * \param x float32[height, count], dense. \param first A multiple of 32.
+   * \brief Write columns [first, first + count) of one panel.
+   * \param x float32[height, count], dense.
+   * \param first A multiple of 32.
    */
   void WriteColumns(const float* x, int64_t height, int64_t first, int64_t count,
                     std::byte* panel) const;

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/tile_shapes.h
- * \brief How tile registers are configured.
+ * \brief The configuration of AMX tile registers.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_TILE_SHAPES_H_
 #define AIOMLC_KERNELS_LINEAR_TILE_SHAPES_H_

@@ -11,51 +11,53 @@ namespace aiomlc {
 
 namespace {
 
-// What one exponential costs, in multiplications.
+// The cost of an exponential in multiplications.
 constexpr int64_t kExponentialCost = 16;
 
-/*! \brief Write the largest logits' indices, the largest first. NaN is less than all. */
-void SelectLargest(const float* logits, int64_t count, int64_t wanted, int32_t* selected) {
+/*! \brief Write the indices of the `k` largest logits in descending order. NaN sorts last. */
+void SelectTopK(const float* logits, int64_t count, int64_t k, int32_t* selected) {
   const auto key = [&](int64_t i) {
     return std::isnan(logits[i]) ? -std::numeric_limits<float>::infinity() : logits[i];
   };
   int64_t size = 0;
   for (int64_t i = 0; i < count; ++i) {
-    if (size == wanted && !(key(i) > key(selected[size - 1]))) continue;
-    int64_t at = size < wanted ? size++ : size - 1;
-    for (; at > 0 && key(i) > key(selected[at - 1]); --at) selected[at] = selected[at - 1];
-    selected[at] = static_cast<int32_t>(i);
+    if (size == k && !(key(i) > key(selected[size - 1]))) continue;
+    int64_t position = size < k ? size++ : size - 1;
+    for (; position > 0 && key(i) > key(selected[position - 1]); --position) {
+      selected[position] = selected[position - 1];
+    }
+    selected[position] = static_cast<int32_t>(i);
   }
 }
 
 }  // namespace
 
-void ChooseExperts(const ExpertChoice& choice, const float* logits, int32_t* experts,
+void SelectExperts(const ExpertRouting& routing, const float* logits, int32_t* experts,
                    float* weights) {
-  SelectLargest(logits, choice.num_experts, choice.per_row, experts);
+  SelectTopK(logits, routing.num_experts, routing.experts_per_row, experts);
   const float largest = logits[experts[0]];
   float sum = 0;
-  for (int64_t i = 0; i < choice.num_experts; ++i) sum += std::exp(logits[i] - largest);
-  float chosen_sum = 0;
-  for (int64_t i = 0; i < choice.per_row; ++i) {
+  for (int64_t i = 0; i < routing.num_experts; ++i) sum += std::exp(logits[i] - largest);
+  float selected_sum = 0;
+  for (int64_t i = 0; i < routing.experts_per_row; ++i) {
     weights[i] = std::exp(logits[experts[i]] - largest) / sum;
-    chosen_sum += weights[i];
+    selected_sum += weights[i];
   }
-  if (!choice.normalize) return;
-  for (int64_t i = 0; i < choice.per_row; ++i) weights[i] /= chosen_sum;
+  if (!routing.normalize) return;
+  for (int64_t i = 0; i < routing.experts_per_row; ++i) weights[i] /= selected_sum;
 }
 
 void ExpertRows::Assign(ThreadPool& pool, const ExpertsCall& call) {
-  const ExpertChoice& choice = call.choice;
-  const int64_t places = call.rows * choice.per_row;
-  chosen_.resize(places);
-  chosen_weight_.resize(places);
-  ForRanges(pool, call.rows, choice.num_experts * kExponentialCost,
+  const ExpertRouting& routing = call.routing;
+  const int64_t num_assignments = call.rows * routing.experts_per_row;
+  selected_.resize(num_assignments);
+  selected_weight_.resize(num_assignments);
+  ForRanges(pool, call.rows, routing.num_experts * kExponentialCost,
             [&](int64_t begin, int64_t end) {
               for (int64_t row = begin; row < end; ++row) {
-                ChooseExperts(choice, call.logits + row * choice.num_experts,
-                              chosen_.data() + row * choice.per_row,
-                              chosen_weight_.data() + row * choice.per_row);
+                SelectExperts(routing, call.logits + row * routing.num_experts,
+                              selected_.data() + row * routing.experts_per_row,
+                              selected_weight_.data() + row * routing.experts_per_row);
               }
             });
   Sort(call);
@@ -63,17 +65,17 @@ void ExpertRows::Assign(ThreadPool& pool, const ExpertsCall& call) {
 }
 
 void ExpertRows::Sort(const ExpertsCall& call) {
-  const auto places = static_cast<int64_t>(chosen_.size());
-  begin_.assign(call.choice.num_experts + 1, 0);
-  for (const int32_t expert : chosen_) ++begin_[expert + 1];
+  const auto num_assignments = static_cast<int64_t>(selected_.size());
+  begin_.assign(call.routing.num_experts + 1, 0);
+  for (const int32_t expert : selected_) ++begin_[expert + 1];
   std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
-  next_ = begin_;
-  row_.resize(places);
-  weight_.resize(places);
-  for (int64_t i = 0; i < places; ++i) {
-    const int64_t place = next_[chosen_[i]]++;
-    row_[place] = i / call.choice.per_row;
-    weight_[place] = chosen_weight_[i];
+  insert_ = begin_;
+  row_.resize(num_assignments);
+  weight_.resize(num_assignments);
+  for (int64_t i = 0; i < num_assignments; ++i) {
+    const int64_t assignment = insert_[selected_[i]]++;
+    row_[assignment] = i / call.routing.experts_per_row;
+    weight_[assignment] = selected_weight_[i];
   }
 }
 
@@ -83,8 +85,8 @@ void ExpertRows::FindPanels() {
   for (int64_t expert = 0; expert + 1 < static_cast<int64_t>(begin_.size()); ++expert) {
     const int64_t end = begin_[expert + 1];
     if (begin_[expert] < end) experts_.push_back(expert);
-    for (int64_t place = begin_[expert]; place < end; place += kPanelRows) {
-      panels_.push_back({place, std::min(kPanelRows, end - place)});
+    for (int64_t begin = begin_[expert]; begin < end; begin += kPanelRows) {
+      panels_.push_back({begin, std::min(kPanelRows, end - begin)});
     }
   }
 }

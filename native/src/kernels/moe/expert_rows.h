@@ -1,6 +1,6 @@
 /*!
  * \file kernels/moe/expert_rows.h
- * \brief The rows of a mixture, sorted by the experts they go to.
+ * \brief The rows of a mixture of experts, sorted by expert.
  */
 #ifndef AIOMLC_KERNELS_MOE_EXPERT_ROWS_H_
 #define AIOMLC_KERNELS_MOE_EXPERT_ROWS_H_
@@ -13,30 +13,32 @@
 
 namespace aiomlc {
 
-/*! \brief Rows that one expert computes together; of an expert's panels only the last is short. */
+/*! \brief A panel of rows of one expert; see kPanelRows. */
 struct ExpertPanel {
-  int64_t place = 0;  //!< The first of its places.
-  int64_t height = 0;
+  int64_t begin = 0;   //!< The first of its assignments.
+  int64_t height = 0;  //!< kPanelRows, or less for an expert's last panel.
 };
 
 /*!
- * \brief A place for every row at every expert it goes to: first those of the first expert, in the
- * order of the rows.
+ * \brief The assignments of rows to experts, sorted by expert and then by row.
  *
- * Its memory is kept from call to call.
+ * Each row has one assignment per selected expert. The memory is reused by later calls.
  */
 class ExpertRows {
  public:
+  /*! \brief Select the experts of all rows of a call, and sort the assignments. */
   void Assign(ThreadPool& pool, const ExpertsCall& call);
 
-  int64_t num_places() const { return static_cast<int64_t>(row_.size()); }
-  int64_t row(int64_t place) const { return row_[place]; }
-  /*! \return The weight of a row's expert in its sum. */
-  float weight(int64_t place) const { return weight_[place]; }
+  int64_t num_assignments() const { return static_cast<int64_t>(row_.size()); }
+  int64_t row(int64_t assignment) const { return row_[assignment]; }
+  /*! \return The weight of the expert's output in the sum of the row. */
+  float weight(int64_t assignment) const { return weight_[assignment]; }
 
-  /*! \return The experts that have rows, ascending. */
+  /*! \return The experts with at least one row, ascending. */
   const std::vector<int64_t>& experts() const { return experts_; }
+  /*! \return The first assignment of an expert. */
   int64_t begin(int64_t expert) const { return begin_[expert]; }
+  /*! \return The number of assignments of an expert. */
   int64_t count(int64_t expert) const { return begin_[expert + 1] - begin_[expert]; }
 
   const std::vector<ExpertPanel>& panels() const { return panels_; }
@@ -45,12 +47,12 @@ class ExpertRows {
   void Sort(const ExpertsCall& call);
   void FindPanels();
 
-  std::vector<int32_t> chosen_;  // [rows, per_row]
-  std::vector<float> chosen_weight_;
-  std::vector<int64_t> row_;  // By place.
-  std::vector<float> weight_;
-  std::vector<int64_t> begin_;
-  std::vector<int64_t> next_;
+  std::vector<int32_t> selected_;  // [rows, experts_per_row]
+  std::vector<float> selected_weight_;
+  std::vector<int64_t> row_;     // Of each assignment.
+  std::vector<float> weight_;    // Of each assignment.
+  std::vector<int64_t> begin_;   // [num_experts + 1]
+  std::vector<int64_t> insert_;  // [num_experts + 1], the next free assignment of each expert.
   std::vector<int64_t> experts_;
   std::vector<ExpertPanel> panels_;
 };

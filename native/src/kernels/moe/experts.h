@@ -1,9 +1,9 @@
 /*!
  * \file kernels/moe/experts.h
- * \brief A mixture of experts: gated layers of which every row takes a few.
+ * \brief A mixture of experts: each row is routed to a few of many gated feed-forward layers.
  *
- * A row's bits depend on that row alone: neither on the rows beside it, nor on which of them share
- * its experts, nor on the number of threads.
+ * The bits of a row depend only on that row: not on the other rows, the rows that are routed to the
+ * same experts, or the number of threads.
  */
 #ifndef AIOMLC_KERNELS_MOE_EXPERTS_H_
 #define AIOMLC_KERNELS_MOE_EXPERTS_H_
@@ -15,44 +15,49 @@
 
 namespace aiomlc {
 
-/*! \brief How a row chooses among experts. */
-struct ExpertChoice {
+/*! \brief The parameters of the selection of experts by router logits. */
+struct ExpertRouting {
   int64_t num_experts = 0;
-  int64_t per_row = 0;     //!< In [1, num_experts].
-  bool normalize = false;  //!< Whether the weights of the chosen are scaled to a sum of one.
+  int64_t experts_per_row = 0;  //!< In [1, num_experts].
+  bool normalize = false;  //!< Whether the weights of the selected experts are scaled to sum 1.
 };
 
 /*!
- * \brief The experts of the largest logits, the largest first; of equal ones that of lower index.
- * \param logits float32[num_experts]. If one of them is NaN, all weights are.
- * \param experts int32[per_row]. \param weights Their softmax over all logits, float32[per_row].
+ * \brief Select the experts with the largest router logits.
+ *
+ * The experts are in descending order of their logits; of equal logits, the lower index comes
+ * first.
+ * \param logits float32[num_experts]. If one of them is NaN, all weights are NaN.
+ * \param experts int32[experts_per_row], the result.
+ * \param weights float32[experts_per_row], the result: the softmax over all logits, or over the
+ *     selected logits if `normalize`.
  */
-void ChooseExperts(const ExpertChoice& choice, const float* logits, int32_t* experts,
+void SelectExperts(const ExpertRouting& routing, const float* logits, int32_t* experts,
                    float* weights);
 
-/*! \brief The arguments of `MixExperts`. */
+/*! \brief The arguments of `MixtureOfExperts`. */
 struct ExpertsCall {
-  ExpertChoice choice;
+  ExpertRouting routing;
   const float* logits = nullptr;  //!< [rows, num_experts]
   const float* x = nullptr;       //!< [rows, size]
   int64_t rows = 0;
   int64_t size = 0;   //!< A multiple of 16.
   int64_t inner = 0;  //!< A multiple of 16.
   WeightFormat format = WeightFormat::kQ4;
-  const void* gate_up = nullptr;  //!< A matrix [2 * inner, size] for each expert, gate first.
-  const void* down = nullptr;     //!< A matrix [size, inner] for each expert.
-  const float* shared = nullptr;  //!< What every row gets as well, [rows, size]; null is nothing.
-  const float* shared_gate = nullptr;  //!< [rows]: its sigmoid weighs a row of `shared`.
-  float* out = nullptr;                //!< [rows, size], none of the inputs.
+  const void* gate_up = nullptr;  //!< A packed matrix [2 * inner, size] per expert, gate first.
+  const void* down = nullptr;     //!< A packed matrix [size, inner] per expert.
+  const float* shared = nullptr;  //!< [rows, size], the output of shared experts; may be null.
+  const float* shared_gate = nullptr;  //!< [rows], the logits of the sigmoid that scales `shared`.
+  float* out = nullptr;                //!< [rows, size]; must not be an input.
 };
 
 /*!
- * \brief out = what is shared, and the sum of weight * down(silu(gate(x)) * up(x)) over the experts
- * of each row, in the order of their indices.
+ * \brief Compute out = sigmoid(shared_gate) * shared + the sum of weight * down(silu(gate(x)) *
+ * up(x)) over the selected experts of each row, in ascending order of their indices.
  *
- * Each expert has the bits that `Linear` and `SiluMul` give for its matrices.
+ * The output of each expert has the same bits as with `Linear` and `SiluMul`.
  */
-void MixExperts(ThreadPool& pool, const ExpertsCall& call);
+void MixtureOfExperts(ThreadPool& pool, const ExpertsCall& call);
 
 }  // namespace aiomlc
 

@@ -29,7 +29,7 @@ Bytes PackRandom(int64_t rows, int64_t cols, uint32_t seed) {
   return packed;
 }
 
-/*! \brief What both fused layers return, to compare bit for bit. */
+/*! \brief The bytes of the output and of the sum x + residual. */
 struct Result {
   Bytes out;
   Bytes total;
@@ -40,7 +40,7 @@ void ExpectSame(const Result& actual, const Result& expected) {
   EXPECT_EQ(actual.total, expected.total);
 }
 
-/*! \brief Rows [begin, begin + count) of what a call over all rows returned. */
+/*! \return Rows [begin, begin + count) of the result of a call with all rows. */
 Result RowsOf(const Result& all, int64_t rows, int64_t begin, int64_t count) {
   const auto part = [&](const Bytes& bytes) {
     const int64_t row_bytes = static_cast<int64_t>(bytes.size()) / rows;
@@ -49,7 +49,7 @@ Result RowsOf(const Result& all, int64_t rows, int64_t begin, int64_t count) {
   return {part(all.out), part(all.total)};
 }
 
-/*! \brief A norm and what it is to be followed by, each as one kernel and as the separate ones. */
+/*! \brief A norm and its next layers, computed by one fused kernel or by separate kernels. */
 struct Layer {
   int64_t size, outputs, inner;
   Floats norm, bias;
@@ -120,13 +120,13 @@ struct Layer {
 class FusedLinearOnTier : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override { SetIsa(GetParam()); }
-  void TearDown() override { SetIsa(before_); }
+  void TearDown() override { SetIsa(previous_); }
 
  private:
-  Isa before_ = ActiveIsa();
+  Isa previous_ = ActiveIsa();
 };
 
-TEST_P(FusedLinearOnTier, AddNormLinearIsItsPartsOneAfterTheOther) {
+TEST_P(FusedLinearOnTier, AddNormLinearEqualsTheSeparateKernels) {
   ThreadPool pool(2);
   for (const auto& [size, outputs] : std::vector<std::pair<int64_t, int64_t>>{
            {32, 16}, {1, 1}, {31, 17}, {96, 40}, {70, 100}, {257, 7}}) {
@@ -145,7 +145,7 @@ TEST_P(FusedLinearOnTier, AddNormLinearIsItsPartsOneAfterTheOther) {
   }
 }
 
-TEST_P(FusedLinearOnTier, AddNormFeedForwardIsItsPartsOneAfterTheOther) {
+TEST_P(FusedLinearOnTier, AddNormFeedForwardEqualsTheSeparateKernels) {
   ThreadPool pool(2);
   for (const auto& [size, inner] : std::vector<std::pair<int64_t, int64_t>>{
            {32, 64}, {1, 16}, {31, 48}, {96, 112}, {70, 80}, {257, 272}}) {
@@ -172,30 +172,31 @@ TEST_P(FusedLinearOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
   const Result feed_forward = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
   for (const int64_t m : kBatches) {
     for (const int64_t first : {int64_t{0}, (kRows - m) / 2, kRows - m}) {
-      const float* from = x.data() + first * kSize;
-      const float* to = residual.data() + first * kSize;
-      ExpectSame(layer.FusedLinear(one, from, to, m, FloatType::kF32, true),
+      const float* part_x = x.data() + first * kSize;
+      const float* part_residual = residual.data() + first * kSize;
+      ExpectSame(layer.FusedLinear(one, part_x, part_residual, m, FloatType::kF32, true),
                  RowsOf(linear, kRows, first, m));
-      ExpectSame(layer.FusedFeedForward(one, from, to, m), RowsOf(feed_forward, kRows, first, m));
+      ExpectSame(layer.FusedFeedForward(one, part_x, part_residual, m),
+                 RowsOf(feed_forward, kRows, first, m));
     }
   }
 }
 
-TEST_P(FusedLinearOnTier, ARowThatIsNotFiniteSpoilsOnlyItself) {
+TEST_P(FusedLinearOnTier, ANonFiniteRowDoesNotAffectOtherRows) {
   constexpr int64_t kSize = 64, kRows = 4;
   const Layer layer(kSize, 20, 48);
-  const Floats good = RandomFloats(kRows * kSize, 10), residual = RandomFloats(kRows * kSize, 11);
+  const Floats finite = RandomFloats(kRows * kSize, 10), residual = RandomFloats(kRows * kSize, 11);
   ThreadPool pool(1);
-  const Result expected = layer.FusedFeedForward(pool, good.data(), residual.data(), kRows);
-  for (const float bad :
+  const Result expected = layer.FusedFeedForward(pool, finite.data(), residual.data(), kRows);
+  for (const float non_finite :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    Floats x = good;
-    x[2 * kSize + 40] = bad;
-    const Result spoilt = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
+    Floats x = finite;
+    x[2 * kSize + 40] = non_finite;
+    const Result actual = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
     for (const int64_t row : {0, 1, 3}) {
-      ExpectSame(RowsOf(spoilt, kRows, row, 1), RowsOf(expected, kRows, row, 1));
+      ExpectSame(RowsOf(actual, kRows, row, 1), RowsOf(expected, kRows, row, 1));
     }
-    const Bytes out = RowsOf(spoilt, kRows, 2, 1).out;
+    const Bytes out = RowsOf(actual, kRows, 2, 1).out;
     for (int64_t i = 0; i < kSize; ++i) {
       float value;
       std::memcpy(&value, &out[i * sizeof(float)], sizeof(float));
@@ -204,7 +205,7 @@ TEST_P(FusedLinearOnTier, ARowThatIsNotFiniteSpoilsOnlyItself) {
   }
 }
 
-TEST_P(FusedLinearOnTier, TheSumMayTakeThePlaceOfAnInput) {
+TEST_P(FusedLinearOnTier, TheSumMayOverwriteAnInput) {
   constexpr int64_t kSize = 48, kRows = 17;
   const Layer layer(kSize, 20, 32);
   const Floats x = RandomFloats(kRows * kSize, 12), residual = RandomFloats(kRows * kSize, 13);
@@ -223,7 +224,7 @@ TEST_P(FusedLinearOnTier, TheSumMayTakeThePlaceOfAnInput) {
 INSTANTIATE_TEST_SUITE_P(Tiers, FusedLinearOnTier, ::testing::ValuesIn(SupportedTiers()),
                          [](const auto& info) { return std::string(IsaName(info.param)); });
 
-TEST(FusedLinear, TheTierAndTheNumberOfThreadsChangeNoBit) {
+TEST(FusedLinear, HasTheSameBitsOnEveryTierAndAnyNumberOfThreads) {
   // Large enough that tiles and rows are both divided among the threads, and blocks into parts.
   constexpr int64_t kSize = 520, kRows = 700;
   const Layer layer(kSize, 300, 528);

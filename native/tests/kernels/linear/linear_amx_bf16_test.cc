@@ -28,12 +28,12 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kShapes[][2] = {{16, 32}, {1, 1},   {17, 31},  {40, 96},  {100, 70},
                                   {7, 257}, {33, 33}, {48, 515}, {20, 2100}};
 constexpr int64_t kBatches[] = {1, 2, 5, 6, 15, 16, 17, 21, 22, 33, 64, 65, 81, 130};
-// Of the sum of the sizes of an output's terms; the tests of all tiers ask 2e-6 of float weights.
+// Relative to the sum of the absolute terms; linear_test.cc allows 2e-6 for float weights.
 constexpr double kTolerance = 5e-7;
 
 int64_t GroupsOf(int64_t cols) { return (cols + kGroupSize - 1) / kGroupSize; }
 
-/*! \brief A layer of bf16 weights with activations as a kernel of tiles gets them. */
+/*! \brief A layer of bf16 weights with float32 activations. */
 class Layer {
  public:
   Layer(int64_t outputs, int64_t inputs, int64_t rows)
@@ -48,7 +48,7 @@ class Layer {
         weights_(std::move(weights)),
         bias_(RandomFloats(outputs, 3)) {
     for (float& weight : weights_) weight = BFloat16ToFloat(FloatToBFloat16(weight));
-    // Of these sizes exactly, so that a sanitizer sees what is read behind the end.
+    // The exact size, so that a sanitizer detects reads after the end.
     packed_.resize(PackedMatrixBytes(WeightFormat::kBF16, outputs, inputs));
     PackMatrixF32(WeightFormat::kBF16, weights_.data(), outputs, inputs, 0, outputs,
                   packed_.data());
@@ -58,9 +58,12 @@ class Layer {
   int64_t rows() const { return rows_; }
   int64_t outputs() const { return outputs_; }
 
-  /*! \brief What a kernel makes of rows [first, first + count), so many tiles and rows at once. */
-  std::vector<uint8_t> Multiply(Kernel kernel, int64_t first, int64_t count, int64_t tiles_at_once,
-                                int64_t rows_at_once, FloatType type = FloatType::kF32,
+  /*!
+   * \return The output of rows [first, first + count), computed in blocks of at most so many tiles
+   * and rows.
+   */
+  std::vector<uint8_t> Multiply(Kernel kernel, int64_t first, int64_t count, int64_t block_tiles,
+                                int64_t block_rows, FloatType type = FloatType::kF32,
                                 bool biased = true) const {
     std::vector<uint16_t> parts(count * GroupsOf(inputs_) * kGroupSize * kParts);
     SplitRowsAvx512(
@@ -75,9 +78,9 @@ class Layer {
     block.out = out.data();
     block.out_type = type;
     for (; block.tile_begin < tiles(); block.tile_begin = block.tile_end) {
-      block.tile_end = std::min(tiles(), block.tile_begin + tiles_at_once);
+      block.tile_end = std::min(tiles(), block.tile_begin + block_tiles);
       for (block.row_begin = 0; block.row_begin < count; block.row_begin = block.row_end) {
-        block.row_end = std::min(count, block.row_begin + rows_at_once);
+        block.row_end = std::min(count, block.row_begin + block_rows);
         kernel(block);
       }
     }
@@ -92,22 +95,22 @@ class Layer {
     return floats;
   }
 
-  /*! \brief The largest error of an output, in sizes of its terms. */
+  /*! \return The largest error of an output, relative to the sum of its absolute terms. */
   double Error(const Floats& out) const {
-    double worst = 0;
+    double largest = 0;
     for (int64_t row = 0; row < rows_; ++row) {
       for (int64_t n = 0; n < outputs_; ++n) {
-        double exact = bias_[n], size = std::fabs(exact);
+        double exact = bias_[n], magnitude = std::fabs(exact);
         for (int64_t k = 0; k < inputs_; ++k) {
           const double term = double{x_[row * inputs_ + k]} * weights_[n * inputs_ + k];
           exact += term;
-          size += std::fabs(term);
+          magnitude += std::fabs(term);
         }
-        const double error = std::fabs(out[row * outputs_ + n] - exact) / size;
-        if (!(error <= worst)) worst = error;
+        const double error = std::fabs(out[row * outputs_ + n] - exact) / magnitude;
+        if (!(error <= largest)) largest = error;  // Also if the error is NaN.
       }
     }
-    return worst;
+    return largest;
   }
 
  private:
@@ -121,12 +124,12 @@ struct NamedKernel {
   Kernel kernel;
 };
 
-/*! \brief Tiles made of loops, and the processor's where it has them. */
+/*! \brief Kernels on software tiles, and on hardware tiles if the processor has them. */
 class LinearAmxBF16Test : public ::testing::Test {
  protected:
   void SetUp() override {
     if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
-    if (AmxTrialResult().bf16) kernels_.push_back({"processor", kBF16Amx});
+    if (AmxTrialResult().bf16) kernels_.push_back({"hardware", kBF16Amx});
   }
 
   std::vector<NamedKernel> kernels_ = {{"manual", BF16OnSoftwareTiles},
@@ -138,7 +141,7 @@ std::string Describe(const char* name, const Layer& layer) {
          std::to_string(layer.rows());
 }
 
-TEST_F(LinearAmxBF16Test, AnOutputIsNearerTheExactOneThanOtherTiersMustBe) {
+TEST_F(LinearAmxBF16Test, OutputsAreMoreAccurateThanOtherTiersMustBe) {
   for (const auto& [outputs, inputs] : kShapes) {
     for (const int64_t rows : {1, 5, 7, 16, 35}) {
       const Layer layer(outputs, inputs, rows);
@@ -150,8 +153,8 @@ TEST_F(LinearAmxBF16Test, AnOutputIsNearerTheExactOneThanOtherTiersMustBe) {
   }
 }
 
-TEST_F(LinearAmxBF16Test, NothingOfAnActivationIsLost) {
-  // One input: whatever is lost of it shows.
+TEST_F(LinearAmxBF16Test, ActivationsAreNotRounded) {
+  // With a single input, rounding is visible in the output.
   const Floats weights = RandomFloats(16, 4);
   Floats x = RandomFloats(40, 5);
   for (int i = 0; i < 40; ++i) x[i] = std::ldexp(x[i], 5 * (i - 20));
@@ -177,15 +180,15 @@ TEST_F(LinearAmxBF16Test, ARowHasTheSameBitsAloneAndInAnyBatch) {
       for (const int64_t count : kBatches) {
         SCOPED_TRACE(Describe(name, layer) + " of " + std::to_string(count));
         const int64_t first = 140 - count;
-        const std::vector<uint8_t> some =
+        const std::vector<uint8_t> part =
             layer.Multiply(kernel, first, count, layer.tiles(), count);
-        ASSERT_EQ(std::memcmp(some.data(), all.data() + first * outputs, some.size()), 0);
+        ASSERT_EQ(std::memcmp(part.data(), all.data() + first * outputs, part.size()), 0);
       }
     }
   }
 }
 
-TEST_F(LinearAmxBF16Test, TheCutIntoBlocksChangesNoBit) {
+TEST_F(LinearAmxBF16Test, HasTheSameBitsForAnyDivisionIntoBlocks) {
   const Layer layer(100, 300, 139);
   for (const auto& [name, kernel] : kernels_) {
     for (const FloatType type : {FloatType::kF32, FloatType::kF16}) {
@@ -200,27 +203,27 @@ TEST_F(LinearAmxBF16Test, TheCutIntoBlocksChangesNoBit) {
   }
 }
 
-TEST_F(LinearAmxBF16Test, ARowThatIsNotFiniteSpoilsOnlyItself) {
+TEST_F(LinearAmxBF16Test, ANonFiniteRowDoesNotAffectOtherRows) {
   constexpr int64_t kOutputs = 40, kInputs = 70;
   const Floats weights = RandomFloats(kOutputs * kInputs, 6);
-  // Of the last one, the upper half alone would be infinity.
-  for (const float bad : {kNan, kInfinity, -kInfinity, std::bit_cast<float>(0x7f800001u)}) {
+  // The upper half of the last number, a NaN, is infinity.
+  for (const float value : {kNan, kInfinity, -kInfinity, std::bit_cast<float>(0x7f800001u)}) {
     for (const int64_t rows : {3, 9, 20}) {
       Floats x = RandomFloats(rows * kInputs, 7);
-      const Layer good(kOutputs, kInputs, weights, x);
-      x[2 * kInputs + 69] = bad;
-      const Layer spoiled(kOutputs, kInputs, weights, x);
+      const Layer finite(kOutputs, kInputs, weights, x);
+      x[2 * kInputs + 69] = value;
+      const Layer non_finite(kOutputs, kInputs, weights, x);
       for (const auto& [name, kernel] : kernels_) {
-        SCOPED_TRACE(Describe(name, spoiled));
-        const Floats expected = good.Multiply(kernel), out = spoiled.Multiply(kernel);
+        SCOPED_TRACE(Describe(name, non_finite));
+        const Floats expected = finite.Multiply(kernel), out = non_finite.Multiply(kernel);
         for (int64_t i = 0; i < rows * kOutputs; ++i) {
           if (i / kOutputs != 2) {
             ASSERT_EQ(out[i], expected[i]);
-          } else if (std::isnan(bad)) {
+          } else if (std::isnan(value)) {
             ASSERT_TRUE(std::isnan(out[i]));
           } else {
             const float weight = weights[i % kOutputs * kInputs + 69];
-            ASSERT_EQ(out[i], std::copysign(kInfinity, weight * bad));
+            ASSERT_EQ(out[i], std::copysign(kInfinity, weight * value));
           }
         }
       }
@@ -228,16 +231,16 @@ TEST_F(LinearAmxBF16Test, ARowThatIsNotFiniteSpoilsOnlyItself) {
   }
 }
 
-TEST_F(LinearAmxBF16Test, AWeightThatIsNotFiniteSpoilsOnlyItsOutput) {
+TEST_F(LinearAmxBF16Test, ANonFiniteWeightDoesNotAffectOtherOutputs) {
   constexpr int64_t kOutputs = 40, kInputs = 70, kRowCount = 7;
   const Floats x = RandomFloats(kRowCount * kInputs, 8);
   Floats weights = RandomFloats(kOutputs * kInputs, 9);
-  const Layer good(kOutputs, kInputs, weights, x);
-  for (const float bad : {kNan, kInfinity}) {
-    weights[18 * kInputs + 33] = bad;
-    const Layer spoiled(kOutputs, kInputs, weights, x);
+  const Layer finite(kOutputs, kInputs, weights, x);
+  for (const float value : {kNan, kInfinity}) {
+    weights[18 * kInputs + 33] = value;
+    const Layer non_finite(kOutputs, kInputs, weights, x);
     for (const auto& [name, kernel] : kernels_) {
-      const Floats expected = good.Multiply(kernel), out = spoiled.Multiply(kernel);
+      const Floats expected = finite.Multiply(kernel), out = non_finite.Multiply(kernel);
       for (int64_t i = 0; i < kRowCount * kOutputs; ++i) {
         if (i % kOutputs == 18) {
           ASSERT_FALSE(std::isfinite(out[i])) << name;
@@ -249,7 +252,7 @@ TEST_F(LinearAmxBF16Test, AWeightThatIsNotFiniteSpoilsOnlyItsOutput) {
   }
 }
 
-TEST_F(LinearAmxBF16Test, WhatIsSubnormalCountsAsZero) {
+TEST_F(LinearAmxBF16Test, SubnormalNumbersCountAsZero) {
   constexpr float kTiny = 0x1p-130f;
   for (const auto& [name, kernel] : kernels_) {
     for (const auto& [weight, x] : {std::pair(kTiny, 1e10f), std::pair(1e10f, kTiny)}) {
@@ -269,7 +272,7 @@ TEST_F(LinearAmxBF16Test, TheLargestActivationsStayFinite) {
   }
 }
 
-/*! \brief The parts of activation `i` of a row that is alone. */
+/*! \return The parts of activation `i` of a matrix with one row. */
 std::vector<float> PartsOf(const std::vector<uint16_t>& parts, int64_t i) {
   std::vector<float> result;
   for (int64_t part = 0; part < kParts; ++part) {
@@ -279,7 +282,7 @@ std::vector<float> PartsOf(const std::vector<uint16_t>& parts, int64_t i) {
   return result;
 }
 
-TEST_F(LinearAmxBF16Test, PartsAddUpToTheirActivation) {
+TEST_F(LinearAmxBF16Test, PartsSumToTheirActivation) {
   Floats x = RandomFloats(1000, 10);
   for (int i = 0; i < 1000; ++i) x[i] = std::ldexp(x[i], i % 220 - 100);
   x.insert(x.end(), {0.0f, -0.0f, 1.0f, std::bit_cast<float>(0x3fffffffu), 65504.0f});
@@ -289,17 +292,17 @@ TEST_F(LinearAmxBF16Test, PartsAddUpToTheirActivation) {
   SplitRowsAvx512({x.data(), FloatType::kF32, 1, count, 0, 1, parts.data()});
 
   for (int64_t i = 0; i < count; ++i) {
-    const Floats of = PartsOf(parts, i);
-    ASSERT_EQ(double{of[0]} + of[1] + of[2], x[i]);
-    ASSERT_LE(std::fabs(of[1]), 0x1p-7 * std::fabs(of[0]));
-    ASSERT_LE(std::fabs(of[2]), 0x1p-15 * std::fabs(of[0]));
+    const Floats split = PartsOf(parts, i);
+    ASSERT_EQ(double{split[0]} + split[1] + split[2], x[i]);
+    ASSERT_LE(std::fabs(split[1]), 0x1p-7 * std::fabs(split[0]));
+    ASSERT_LE(std::fabs(split[2]), 0x1p-15 * std::fabs(split[0]));
   }
   for (int64_t i = count; i < GroupsOf(count) * kGroupSize; ++i) {
     ASSERT_EQ(PartsOf(parts, i), Floats(3, 0.0f));
   }
 }
 
-TEST_F(LinearAmxBF16Test, PartsOfHalvesAreThoseOfTheirFloats) {
+TEST_F(LinearAmxBF16Test, Float16ActivationsHaveThePartsOfConvertedFloat32) {
   constexpr int64_t kRowCount = 19, kInputs = 50;
   const FloatTensor halves(FloatType::kF16, RandomFloats(kRowCount * kInputs, 11));
   Floats wide(kRowCount * kInputs);
@@ -321,7 +324,7 @@ void SlightlyWrong(const LinearBlock& block) {
   static_cast<float*>(block.out)[17] *= 1.001f;
 }
 
-/*! \brief Leaves out the smallest part of every activation. */
+/*! \brief Ignore the smallest part of every activation. */
 void WithoutLowParts(const LinearBlock& block) {
   const int64_t count = block.row_end * GroupsOf(block.cols_k) * kGroupSize * kParts;
   std::vector<uint16_t> parts(block.parts, block.parts + count);
@@ -338,25 +341,25 @@ void WithoutLowParts(const LinearBlock& block) {
   BF16OnSoftwareTiles(without);
 }
 
-/*! \brief Another order of addition where few rows share a register. */
-void OtherwiseForFewRows(const LinearBlock& block) {
+/*! \brief Use another order of addition when the parts of a few rows share a register. */
+void OtherOrderForFewRows(const LinearBlock& block) {
   (block.row_end <= 5 ? BF16OnSequentialTiles : BF16OnSoftwareTiles)(block);
 }
 
-TEST_F(LinearAmxBF16Test, TheComparisonAtTheStartNoticesWhatIsWrong) {
+TEST_F(LinearAmxBF16Test, TheTrialDetectsWrongKernels) {
   for (const auto& [name, kernel] : kernels_) EXPECT_TRUE(NearAvx512(kernel)) << name;
   EXPECT_FALSE(NearAvx512(SlightlyWrong));
   EXPECT_FALSE(NearAvx512(WithoutLowParts));
-  EXPECT_FALSE(NearAvx512(OtherwiseForFewRows));
+  EXPECT_FALSE(NearAvx512(OtherOrderForFewRows));
 }
 
-TEST_F(LinearAmxBF16Test, EachKernelIsUsedIfItIsOfferedAndRight) {
+TEST_F(LinearAmxBF16Test, AKernelIsUsedIfItIsSupportedAndCorrect) {
   const Kernel q4 = Q4OnSoftwareTiles, bf16 = BF16OnSoftwareTiles;
-  for (const bool offers_q4 : {false, true}) {
-    for (const bool offers_bf16 : {false, true}) {
-      const AmxTrial trial = TryKernels({offers_q4, offers_bf16}, q4, bf16);
-      EXPECT_EQ(trial.q4, offers_q4);
-      EXPECT_EQ(trial.bf16, offers_bf16);
+  for (const bool supports_q4 : {false, true}) {
+    for (const bool supports_bf16 : {false, true}) {
+      const AmxTrial trial = TryKernels({supports_q4, supports_bf16}, q4, bf16);
+      EXPECT_EQ(trial.q4, supports_q4);
+      EXPECT_EQ(trial.bf16, supports_bf16);
       EXPECT_TRUE(trial.rejected.empty());
     }
   }
@@ -368,7 +371,7 @@ TEST_F(LinearAmxBF16Test, EachKernelIsUsedIfItIsOfferedAndRight) {
   EXPECT_EQ(trial.rejected, std::vector<std::string>{"bf16"});
 }
 
-TEST_F(LinearAmxBF16Test, ALayerOnTheAmxTierIsTheKernelOnAnyThreads) {
+TEST_F(LinearAmxBF16Test, LinearOnTheAmxTierHasTheBitsOfTheKernelOnAnyNumberOfThreads) {
   if (!AmxTrialResult().bf16) GTEST_SKIP() << "needs AMX bf16";
   constexpr int64_t kOutputs = 260, kInputs = 520;
   const Floats weights = RandomFloats(kOutputs * kInputs, 12, 0.05f);

@@ -33,7 +33,7 @@ Bytes PackRandom(int64_t rows, int64_t cols, uint32_t seed) {
   return packed;
 }
 
-/*! \brief A layer with activations as a kernel gets them. */
+/*! \brief A q4 layer with quantized activations. */
 class Layer {
  public:
   Layer(int64_t outputs, int64_t inputs, int64_t rows)
@@ -46,7 +46,7 @@ class Layer {
         packed_(PackRandom(outputs, inputs, 1)),
         bias_(RandomFloats(outputs, 3)) {
     const int64_t groups = (inputs + kGroupSize - 1) / kGroupSize;
-    // Of this size exactly, so that a sanitizer sees what is read behind the end.
+    // The exact size, so that a sanitizer detects reads after the end.
     activations_.resize(rows_ * groups);
     kLinearAvx512.quantize(
         {x.data(), FloatType::kF32, rows_, inputs, groups, 0, rows_, activations_.data()});
@@ -54,8 +54,8 @@ class Layer {
 
   int64_t tiles() const { return (outputs_ + kTileRows - 1) / kTileRows; }
 
-  /*! \brief The whole output, in blocks of so many tiles and rows. */
-  Bytes Multiply(void (*kernel)(const LinearBlock&), int64_t tiles_at_once, int64_t rows_at_once,
+  /*! \return The whole output, computed in blocks of at most so many tiles and rows. */
+  Bytes Multiply(void (*kernel)(const LinearBlock&), int64_t block_tiles, int64_t block_rows,
                  FloatType type = FloatType::kF32, bool biased = true) const {
     FloatTensor out(type, std::vector<float>(rows_ * outputs_ + 16, 1234.0f));
     LinearBlock block = {};
@@ -67,9 +67,9 @@ class Layer {
     block.out = out.data();
     block.out_type = type;
     for (; block.tile_begin < tiles(); block.tile_begin = block.tile_end) {
-      block.tile_end = std::min(tiles(), block.tile_begin + tiles_at_once);
+      block.tile_end = std::min(tiles(), block.tile_begin + block_tiles);
       for (block.row_begin = 0; block.row_begin < rows_; block.row_begin = block.row_end) {
-        block.row_end = std::min(rows_, block.row_begin + rows_at_once);
+        block.row_end = std::min(rows_, block.row_begin + block_rows);
         kernel(block);
       }
     }
@@ -95,7 +95,7 @@ std::string Describe(int64_t outputs, int64_t inputs, int64_t rows) {
          std::to_string(rows);
 }
 
-TEST_F(LinearAmxTest, SoftwareTilesGiveTheBitsOfAvx512) {
+TEST_F(LinearAmxTest, SoftwareTilesHaveTheBitsOfAvx512) {
   for (const auto& [outputs, inputs] : kShapes) {
     for (const int64_t rows : kBatches) {
       SCOPED_TRACE(Describe(outputs, inputs, rows));
@@ -108,7 +108,7 @@ TEST_F(LinearAmxTest, SoftwareTilesGiveTheBitsOfAvx512) {
   }
 }
 
-TEST_F(LinearAmxTest, TheCutIntoBlocksChangesNoBitOfSoftwareTiles) {
+TEST_F(LinearAmxTest, SoftwareTilesHaveTheSameBitsForAnyDivisionIntoBlocks) {
   constexpr int64_t kRowCount = 200;
   const Layer layer(100, 1100, kRowCount);
   const Bytes expected = layer.Multiply(kLinearAvx512.q4, layer.tiles(), kRowCount);
@@ -120,7 +120,7 @@ TEST_F(LinearAmxTest, TheCutIntoBlocksChangesNoBitOfSoftwareTiles) {
   }
 }
 
-TEST_F(LinearAmxTest, RowsThatAreNotFiniteAndScalesThatAreTinyKeepTheirBits) {
+TEST_F(LinearAmxTest, NonFiniteRowsAndTinyScalesHaveTheBitsOfAvx512) {
   constexpr int64_t kRowCount = 28, kInputs = 96;
   std::vector<float> x = RandomFloats(kRowCount * kInputs, 4);
   x[3 * kInputs + 40] = std::numeric_limits<float>::quiet_NaN();
@@ -134,7 +134,7 @@ TEST_F(LinearAmxTest, RowsThatAreNotFiniteAndScalesThatAreTinyKeepTheirBits) {
             layer.Multiply(kLinearAvx512.q4, 3, kRowCount));
 }
 
-TEST_F(LinearAmxTest, TheProcessorsTilesGiveTheBitsOfAvx512) {
+TEST_F(LinearAmxTest, HardwareTilesHaveTheBitsOfAvx512) {
   if (!AmxTrialResult().q4) GTEST_SKIP() << "needs AMX int8";
   for (const auto& [outputs, inputs] : kShapes) {
     for (const int64_t rows : kBatches) {
@@ -148,7 +148,7 @@ TEST_F(LinearAmxTest, TheProcessorsTilesGiveTheBitsOfAvx512) {
   }
 }
 
-TEST_F(LinearAmxTest, ALayerOnTheAmxTierHasTheBitsOfTheAvx512TierOnAnyThreads) {
+TEST_F(LinearAmxTest, LinearOnTheAmxTierHasTheBitsOfAvx512OnAnyNumberOfThreads) {
   if (!AmxTrialResult().q4) GTEST_SKIP() << "needs AMX int8";
   constexpr int64_t kOutputs = 260, kInputs = 520;
   const Bytes packed = PackRandom(kOutputs, kInputs, 5);
@@ -175,7 +175,7 @@ void WrongInOneBit(const LinearBlock& block) {
   static_cast<uint32_t*>(block.out)[17] ^= 1;
 }
 
-TEST_F(LinearAmxTest, TheComparisonAtTheStartNoticesOneWrongBit) {
+TEST_F(LinearAmxTest, TheTrialDetectsOneWrongBit) {
   EXPECT_TRUE(EqualsAvx512(Q4OnSoftwareTiles));
   EXPECT_FALSE(EqualsAvx512(WrongInOneBit));
 }

@@ -24,10 +24,10 @@ using Bytes = std::vector<uint8_t>;
 /*! \brief Restores the tier when a test ends. */
 class LinearTest : public ::testing::Test {
  protected:
-  void TearDown() override { SetIsa(before_); }
+  void TearDown() override { SetIsa(previous_); }
 
  private:
-  Isa before_ = ActiveIsa();
+  Isa previous_ = ActiveIsa();
 };
 
 std::vector<uint16_t> Halves(const Floats& values) {
@@ -36,7 +36,7 @@ std::vector<uint16_t> Halves(const Floats& values) {
   return halves;
 }
 
-/*! \brief A matrix as q4f16_1 stores it, with random nibbles and scales. */
+/*! \brief A matrix in MLC LLM's `q4f16_1`, with random nibbles and scales. */
 struct Q4Matrix {
   int64_t rows, cols, groups;
   std::vector<uint32_t> words;
@@ -68,7 +68,7 @@ struct Q4Matrix {
   }
 };
 
-/*! \brief The activations that the q4 kernels use, from the definition. */
+/*! \return The activations after quantization to int8, computed from the definition. */
 std::vector<double> RoundedActivations(const Floats& x, int64_t m, int64_t cols) {
   std::vector<double> rounded(x.size());
   for (int64_t row = 0; row < m; ++row) {
@@ -80,8 +80,8 @@ std::vector<double> RoundedActivations(const Floats& x, int64_t m, int64_t cols)
       }
       const float scale = largest / 127.0f;
       for (int64_t k = begin; k < end; ++k) {
-        const float steps = scale == 0 ? 0 : std::nearbyint(x[row * cols + k] / scale);
-        rounded[row * cols + k] = static_cast<double>(steps) * scale;
+        const float value = scale == 0 ? 0 : std::nearbyint(x[row * cols + k] / scale);
+        rounded[row * cols + k] = static_cast<double>(value) * scale;
       }
     }
   }
@@ -90,12 +90,13 @@ std::vector<double> RoundedActivations(const Floats& x, int64_t m, int64_t cols)
 
 struct Product {
   std::vector<double> value;
-  std::vector<double> magnitude;  // The sum of the absolute terms: what errors are relative to.
+  std::vector<double> magnitude;  // The sum of the absolute terms; errors are relative to it.
 };
 
+/*! \return The product in float64. \param weight Called as weight(n, k). */
 template <typename Weight>
-Product Oracle(int64_t rows, int64_t cols, int64_t m, const std::vector<double>& x,
-               const float* bias, Weight weight) {
+Product Reference(int64_t rows, int64_t cols, int64_t m, const std::vector<double>& x,
+                  const float* bias, Weight weight) {
   Product product{std::vector<double>(m * rows), std::vector<double>(m * rows)};
   std::vector<double> row_weights(cols);
   for (int64_t n = 0; n < rows; ++n) {
@@ -126,7 +127,8 @@ void ExpectSameBits(const Floats& actual, const Floats& expected) {
   ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
 }
 
-/*! \brief One call, float32 in and out. The output is longer, to see writes behind its end. */
+/*! \brief Call `Linear` with float32 tensors, and check that nothing is written after the output.
+ */
 Floats Multiply(int threads, WeightFormat format, const Bytes& packed, int64_t rows, int64_t cols,
                 const float* x, int64_t m, const float* bias = nullptr) {
   constexpr float kUntouched = 12345.0f;
@@ -142,7 +144,7 @@ Floats Multiply(int threads, WeightFormat format, const Bytes& packed, int64_t r
 constexpr int64_t kShapes[][2] = {{16, 32}, {1, 1}, {17, 31}, {40, 96}, {100, 70}, {7, 257}};
 constexpr int64_t kBatches[] = {1, 2, 3, 5, 8, 16, 33, 130};
 
-TEST_F(LinearTest, Q4EqualsTheOracleOnEveryTier) {
+TEST_F(LinearTest, Q4MatchesTheReferenceOnEveryTier) {
   for (const auto& [rows, cols] : kShapes) {
     const Q4Matrix matrix(rows, cols, 1);
     const Bytes packed = matrix.Pack();
@@ -151,10 +153,10 @@ TEST_F(LinearTest, Q4EqualsTheOracleOnEveryTier) {
       const Floats x = RandomFloats(m * cols, 2);
       const auto weight = [&](int64_t n, int64_t k) { return matrix.Weight(n, k); };
       const std::vector<double> rounded = RoundedActivations(x, m, cols);
-      const Product plain = Oracle(rows, cols, m, rounded, nullptr, weight);
-      const Product biased = Oracle(rows, cols, m, rounded, bias.data(), weight);
+      const Product plain = Reference(rows, cols, m, rounded, nullptr, weight);
+      const Product biased = Reference(rows, cols, m, rounded, bias.data(), weight);
       const Product exact =
-          Oracle(rows, cols, m, std::vector<double>(x.begin(), x.end()), nullptr, weight);
+          Reference(rows, cols, m, std::vector<double>(x.begin(), x.end()), nullptr, weight);
       for (const Isa isa : SupportedTiers()) {
         SCOPED_TRACE(std::string(IsaName(isa)) + " n " + std::to_string(rows) + " k " +
                      std::to_string(cols) + " m " + std::to_string(m));
@@ -163,7 +165,7 @@ TEST_F(LinearTest, Q4EqualsTheOracleOnEveryTier) {
         ExpectClose(out, plain, 1e-6);
         ExpectClose(Multiply(2, WeightFormat::kQ4, packed, rows, cols, x.data(), m, bias.data()),
                     biased, 1e-6);
-        // What the 8-bit activations cost: half a step of 1/127 of the largest in the group.
+        // The quantization error of an activation is at most 1/2 of 1/127 of the largest.
         double largest = 0;
         for (const float value : x) largest = std::max(largest, std::fabs(double{value}));
         for (size_t i = 0; i < out.size(); ++i) {
@@ -176,7 +178,7 @@ TEST_F(LinearTest, Q4EqualsTheOracleOnEveryTier) {
   }
 }
 
-TEST_F(LinearTest, FloatWeightsEqualTheOracleOnEveryTier) {
+TEST_F(LinearTest, FloatWeightsMatchTheReferenceOnEveryTier) {
   for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16}) {
     for (const auto& [rows, cols] : kShapes) {
       const Floats weights = RandomFloats(rows * cols, 3);
@@ -190,8 +192,8 @@ TEST_F(LinearTest, FloatWeightsEqualTheOracleOnEveryTier) {
       for (const int64_t m : kBatches) {
         const Floats x = RandomFloats(m * cols, 4);
         const std::vector<double> exact(x.begin(), x.end());
-        const Product plain = Oracle(rows, cols, m, exact, nullptr, weight);
-        const Product biased = Oracle(rows, cols, m, exact, bias.data(), weight);
+        const Product plain = Reference(rows, cols, m, exact, nullptr, weight);
+        const Product biased = Reference(rows, cols, m, exact, bias.data(), weight);
         for (const Isa isa : SupportedTiers()) {
           SCOPED_TRACE(std::string(IsaName(isa)) + " n " + std::to_string(rows) + " k " +
                        std::to_string(cols) + " m " + std::to_string(m));
@@ -221,17 +223,17 @@ TEST_P(LinearFormatTest, ARowHasTheSameBitsAloneAndInAnyBatch) {
   for (const Isa isa : SupportedTiers()) {
     SCOPED_TRACE(IsaName(isa));
     SetIsa(isa);
-    const Floats together = Multiply(2, GetParam(), packed, kN, kK, x.data(), kM);
+    const Floats all = Multiply(2, GetParam(), packed, kN, kK, x.data(), kM);
     for (const int64_t m : kBatches) {
       for (const int64_t first : {int64_t{0}, (kM - m) / 2, kM - m}) {
         const Floats part = Multiply(1, GetParam(), packed, kN, kK, x.data() + first * kK, m);
-        ExpectSameBits(part, {together.begin() + first * kN, together.begin() + (first + m) * kN});
+        ExpectSameBits(part, {all.begin() + first * kN, all.begin() + (first + m) * kN});
       }
     }
   }
 }
 
-TEST_P(LinearFormatTest, TheNumberOfThreadsChangesNoBit) {
+TEST_P(LinearFormatTest, HasTheSameBitsOnAnyNumberOfThreads) {
   // Large enough that tiles and rows are both divided among the threads.
   constexpr int64_t kN = 1000, kK = 520, kM = 700;
   const Bytes packed = PackRandom(GetParam(), kN, kK);
@@ -247,7 +249,7 @@ TEST_P(LinearFormatTest, TheNumberOfThreadsChangesNoBit) {
   ExpectSameBits(one, {many.begin(), many.begin() + kN});
 }
 
-TEST_P(LinearFormatTest, TheTierChangesNoBit) {
+TEST_P(LinearFormatTest, HasTheSameBitsOnEveryTier) {
   for (const auto& [rows, cols] : kShapes) {
     const Bytes packed = PackRandom(GetParam(), rows, cols);
     for (const int64_t m : {1, 7, 33}) {
@@ -255,7 +257,7 @@ TEST_P(LinearFormatTest, TheTierChangesNoBit) {
       SetIsa(Isa::kPortable);
       const Floats expected = Multiply(2, GetParam(), packed, rows, cols, x.data(), m);
       for (const Isa isa : SupportedTiers()) {
-        // Tiles add bf16 in an order of their own.
+        // AMX adds bf16 products in another order.
         if (isa == Isa::kAmx && GetParam() == WeightFormat::kBF16) continue;
         SCOPED_TRACE(IsaName(isa));
         SetIsa(isa);
@@ -265,7 +267,7 @@ TEST_P(LinearFormatTest, TheTierChangesNoBit) {
   }
 }
 
-TEST_P(LinearFormatTest, HalfInputsAndOutputsAreConversionsOfTheFloatOnes) {
+TEST_P(LinearFormatTest, Float16InputsAndOutputsEqualConvertedFloat32) {
   constexpr int64_t kN = 37, kK = 75, kM = 5;
   const Bytes packed = PackRandom(GetParam(), kN, kK);
   const Floats bias = RandomFloats(kN, 15);
@@ -292,18 +294,18 @@ TEST_P(LinearFormatTest, HalfInputsAndOutputsAreConversionsOfTheFloatOnes) {
   }
 }
 
-TEST_P(LinearFormatTest, ARowThatIsNotFiniteSpoilsOnlyItself) {
+TEST_P(LinearFormatTest, ANonFiniteRowDoesNotAffectOtherRows) {
   constexpr int64_t kN = 20, kK = 64, kM = 4;
   const Bytes packed = PackRandom(GetParam(), kN, kK);
-  const Floats good = RandomFloats(kM * kK, 17);
+  const Floats finite = RandomFloats(kM * kK, 17);
   for (const Isa isa : SupportedTiers()) {
     SCOPED_TRACE(IsaName(isa));
     SetIsa(isa);
-    const Floats expected = Multiply(1, GetParam(), packed, kN, kK, good.data(), kM);
-    for (const float bad :
+    const Floats expected = Multiply(1, GetParam(), packed, kN, kK, finite.data(), kM);
+    for (const float non_finite :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-      Floats x = good;
-      x[2 * kK + 40] = bad;
+      Floats x = finite;
+      x[2 * kK + 40] = non_finite;
       const Floats out = Multiply(1, GetParam(), packed, kN, kK, x.data(), kM);
       for (int64_t i = 0; i < kM * kN; ++i) {
         if (i / kN == 2) {
@@ -316,7 +318,7 @@ TEST_P(LinearFormatTest, ARowThatIsNotFiniteSpoilsOnlyItself) {
   }
 }
 
-TEST_P(LinearFormatTest, AnEmbeddingIsTheRowThatALinearLayerSees) {
+TEST_P(LinearFormatTest, AnEmbeddingIsARowOfTheMatrixOfALinearLayer) {
   constexpr int64_t kVocab = 45, kHidden = 70;
   const Bytes packed = PackRandom(GetParam(), kVocab, kHidden);
   const std::vector<int32_t> ids = {44, 0, 17, 17, 16, 15};
@@ -325,7 +327,7 @@ TEST_P(LinearFormatTest, AnEmbeddingIsTheRowThatALinearLayerSees) {
 
   EmbedRows(pool, GetParam(), packed.data(), kVocab, kHidden, ids.data(), ids.size(), rows.data());
 
-  // A unit vector picks one weight; 127 steps of 1/127 are exact only to rounding.
+  // A unit vector selects one weight; 127 * (1 / 127) is 1 only up to rounding.
   for (int64_t k = 0; k < kHidden; ++k) {
     Floats unit(kHidden, 0.0f);
     unit[k] = 1.0f;
@@ -339,15 +341,15 @@ TEST_P(LinearFormatTest, AnEmbeddingIsTheRowThatALinearLayerSees) {
 TEST_P(LinearFormatTest, PackingInPartsEqualsPackingAtOnce) {
   constexpr int64_t kN = 75, kK = 50;
   const Floats weights = RandomFloats(kN * kK, 18);
-  Bytes whole(PackedMatrixBytes(GetParam(), kN, kK), 0x11);
-  Bytes parts(whole.size(), 0x22);
+  Bytes at_once(PackedMatrixBytes(GetParam(), kN, kK), 0x11);
+  Bytes parts(at_once.size(), 0x22);
 
-  PackMatrixF32(GetParam(), weights.data(), kN, kK, 0, kN, whole.data());
+  PackMatrixF32(GetParam(), weights.data(), kN, kK, 0, kN, at_once.data());
   PackMatrixF32(GetParam(), weights.data(), kN, kK, 64, kN, parts.data());
   PackMatrixF32(GetParam(), weights.data(), kN, kK, 0, 16, parts.data());
   PackMatrixF32(GetParam(), weights.data(), kN, kK, 16, 64, parts.data());
 
-  EXPECT_EQ(parts, whole);
+  EXPECT_EQ(parts, at_once);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, LinearFormatTest,
@@ -380,7 +382,8 @@ TEST_F(LinearTest, SubnormalScalesStayFiniteAndAccurate) {
 TEST_F(LinearTest, ExtremeNibblesDoNotOverflow) {
   constexpr int64_t kN = 16, kK = 32;
   Q4Matrix matrix(kN, kK, 22);
-  std::fill(matrix.words.begin(), matrix.words.end(), 0xffffffffu);  // 15, which only others write.
+  // PackMatrixF32 never writes 15, but weights quantized elsewhere may contain it.
+  std::fill(matrix.words.begin(), matrix.words.end(), 0xffffffffu);
   const Bytes packed = matrix.Pack();
   const Floats x(kK, 1.0f);
   for (const Isa isa : SupportedTiers()) {
@@ -416,7 +419,7 @@ TEST(PackMatrix, Q4HasTheDocumentedLayout) {
   }
 }
 
-TEST(PackMatrix, Q4OfFloatsFollowsTheFormulaOfTheFormat) {
+TEST(PackMatrix, FloatsAreQuantizedWithTheFormulaOfQ4f16) {
   constexpr int64_t kN = 18, kK = 70, kGroups = 3;
   Floats weights = RandomFloats(kN * kK, 32, 0.1f);
   std::fill(weights.begin() + 2 * kK, weights.begin() + 3 * kK, 0.0f);  // A row of zeros.
@@ -471,13 +474,13 @@ TEST(PackMatrix, DenseFormatsAreTransposedTiles) {
   }
 }
 
-TEST(EmbedRows, AnIdOutsideTheTableIsRefused) {
+TEST(EmbedRows, ThrowsForAnIdOutsideTheTable) {
   constexpr int64_t kVocab = 10, kHidden = 32;
   const Bytes packed = PackRandom(WeightFormat::kQ4, kVocab, kHidden);
   ThreadPool pool(1);
   Floats out(2 * kHidden, 5.0f);
-  for (const int32_t bad : {-1, 10}) {
-    const int32_t ids[] = {3, bad};
+  for (const int32_t invalid : {-1, 10}) {
+    const int32_t ids[] = {3, invalid};
     EXPECT_THROW(
         EmbedRows(pool, WeightFormat::kQ4, packed.data(), kVocab, kHidden, ids, 2, out.data()),
         std::out_of_range);

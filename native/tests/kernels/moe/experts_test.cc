@@ -23,26 +23,26 @@ using Bytes = std::vector<uint8_t>;
 constexpr WeightFormat kFormats[] = {WeightFormat::kQ4, WeightFormat::kBF16, WeightFormat::kF32};
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
-/*! \brief The bits of floats, to compare those that are NaN as well. */
+/*! \return The bits of floats, for comparisons that include NaN. */
 Bytes BitsOf(const float* values, int64_t count) {
   Bytes bits(count * sizeof(float));
   std::memcpy(bits.data(), values, bits.size());
   return bits;
 }
 
-struct Choice {
+struct Selection {
   std::vector<int32_t> experts;
   Floats weights;
 };
 
-Choice Choose(const Floats& logits, int64_t per_row, bool normalize) {
-  Choice choice{std::vector<int32_t>(per_row), Floats(per_row)};
-  ChooseExperts({static_cast<int64_t>(logits.size()), per_row, normalize}, logits.data(),
-                choice.experts.data(), choice.weights.data());
-  return choice;
+Selection Select(const Floats& logits, int64_t per_row, bool normalize) {
+  Selection selection{std::vector<int32_t>(per_row), Floats(per_row)};
+  SelectExperts({static_cast<int64_t>(logits.size()), per_row, normalize}, logits.data(),
+                selection.experts.data(), selection.weights.data());
+  return selection;
 }
 
-TEST(ChooseExperts, TheLargestAreChosenWithTheirSoftmax) {
+TEST(SelectExperts, TheLargestLogitsAreSelectedWithTheirSoftmax) {
   for (const int64_t count : {1, 2, 7, 64}) {
     const Floats logits = RandomFloats(count, static_cast<uint32_t>(count), 3.0f);
     std::vector<int32_t> order(count);
@@ -52,63 +52,65 @@ TEST(ChooseExperts, TheLargestAreChosenWithTheirSoftmax) {
     double sum = 0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
     for (const int64_t per_row : {int64_t{1}, (count + 1) / 2, count}) {
-      const Choice plain = Choose(logits, per_row, false), scaled = Choose(logits, per_row, true);
+      const Selection plain = Select(logits, per_row, false);
+      const Selection normalized = Select(logits, per_row, true);
       EXPECT_EQ(plain.experts, std::vector<int32_t>(order.begin(), order.begin() + per_row));
-      EXPECT_EQ(scaled.experts, plain.experts);
-      double chosen = 0;
-      for (int64_t i = 0; i < per_row; ++i) chosen += std::exp(double{logits[order[i]]});
+      EXPECT_EQ(normalized.experts, plain.experts);
+      double selected_sum = 0;
+      for (int64_t i = 0; i < per_row; ++i) selected_sum += std::exp(double{logits[order[i]]});
       for (int64_t i = 0; i < per_row; ++i) {
         const double weight = std::exp(double{logits[order[i]]});
         EXPECT_NEAR(plain.weights[i], weight / sum, 1e-6);
-        EXPECT_NEAR(scaled.weights[i], weight / chosen, 1e-6);
+        EXPECT_NEAR(normalized.weights[i], weight / selected_sum, 1e-6);
       }
     }
   }
 }
 
-TEST(ChooseExperts, OfEqualLogitsTheLowerIndexIsChosen) {
-  EXPECT_EQ(Choose({1, 2, 2, 1, 2, 0}, 4, true).experts, (std::vector<int32_t>{1, 2, 4, 0}));
-  EXPECT_EQ(Choose({0, 0, 0, 0}, 2, false).experts, (std::vector<int32_t>{0, 1}));
+TEST(SelectExperts, EqualLogitsAreSelectedByIndex) {
+  EXPECT_EQ(Select({1, 2, 2, 1, 2, 0}, 4, true).experts, (std::vector<int32_t>{1, 2, 4, 0}));
+  EXPECT_EQ(Select({0, 0, 0, 0}, 2, false).experts, (std::vector<int32_t>{0, 1}));
 }
 
-TEST(ChooseExperts, LargeLogitsDoNotOverflow) {
-  const Choice choice = Choose({1e30f, -1e30f, 1e30f}, 2, false);
+TEST(SelectExperts, LargeLogitsDoNotOverflow) {
+  const Selection selection = Select({1e30f, -1e30f, 1e30f}, 2, false);
 
-  EXPECT_EQ(choice.experts, (std::vector<int32_t>{0, 2}));
-  EXPECT_EQ(choice.weights, (Floats{0.5f, 0.5f}));
+  EXPECT_EQ(selection.experts, (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(selection.weights, (Floats{0.5f, 0.5f}));
 }
 
-TEST(ChooseExperts, ALogitThatIsNotANumberSpoilsEveryWeightAndNoIndex) {
+TEST(SelectExperts, ANaNLogitMakesAllWeightsNaNAndKeepsTheIndicesValid) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const Floats& logits :
        {Floats{0, nan, 2, 1}, Floats{nan, nan, nan, nan}, Floats{nan, -infinity, -infinity, nan},
         Floats{-infinity, -infinity, -infinity, -infinity}}) {
     for (const bool normalize : {false, true}) {
-      Choice choice = Choose(logits, 3, normalize);
-      for (const float weight : choice.weights) EXPECT_TRUE(std::isnan(weight));
-      std::sort(choice.experts.begin(), choice.experts.end());
-      EXPECT_EQ(std::unique(choice.experts.begin(), choice.experts.end()), choice.experts.end());
-      EXPECT_GE(choice.experts.front(), 0);
-      EXPECT_LT(choice.experts.back(), 4);
+      Selection selection = Select(logits, 3, normalize);
+      for (const float weight : selection.weights) EXPECT_TRUE(std::isnan(weight));
+      std::vector<int32_t>& experts = selection.experts;
+      std::sort(experts.begin(), experts.end());
+      EXPECT_EQ(std::unique(experts.begin(), experts.end()), experts.end());
+      EXPECT_GE(experts.front(), 0);
+      EXPECT_LT(experts.back(), 4);
     }
   }
 }
 
-/*! \brief Experts whose matrices are random, and a row's sum by the layers they consist of. */
+/*! \brief Experts with random matrices, and a reference computed with `Linear` and `SiluMul`. */
 struct Layer {
   WeightFormat format;
-  ExpertChoice choice;
+  ExpertRouting routing;
   int64_t size, inner;
   Bytes gate_up, down;
 
-  Layer(WeightFormat format, ExpertChoice choice, int64_t size, int64_t inner)
+  Layer(WeightFormat format, ExpertRouting routing, int64_t size, int64_t inner)
       : format(format),
-        choice(choice),
+        routing(routing),
         size(size),
         inner(inner),
-        gate_up(Pack(choice.num_experts * 2 * inner, size, 1)),
-        down(Pack(choice.num_experts * size, inner, 2)) {}
+        gate_up(Pack(routing.num_experts * 2 * inner, size, 1)),
+        down(Pack(routing.num_experts * size, inner, 2)) {}
 
   Bytes Pack(int64_t outputs, int64_t inputs, uint32_t seed) const {
     const Floats weights = RandomFloats(outputs * inputs, seed, 0.1f);
@@ -117,11 +119,11 @@ struct Layer {
     return packed;
   }
 
-  Floats Mix(ThreadPool& pool, const float* x, const float* logits, int64_t rows,
-             const float* shared = nullptr, const float* shared_gate = nullptr) const {
+  Floats Forward(ThreadPool& pool, const float* x, const float* logits, int64_t rows,
+                 const float* shared = nullptr, const float* shared_gate = nullptr) const {
     Floats out(rows * size, -1.0f);
     ExpertsCall call;
-    call.choice = choice;
+    call.routing = routing;
     call.logits = logits;
     call.x = x;
     call.rows = rows;
@@ -133,18 +135,18 @@ struct Layer {
     call.shared = shared;
     call.shared_gate = shared_gate;
     call.out = out.data();
-    MixExperts(pool, call);
+    MixtureOfExperts(pool, call);
     return out;
   }
 
-  /*! \brief One row after the other, one expert after the other. */
-  Floats Plain(const float* x, const float* logits, int64_t rows) const {
+  /*! \return The expected output, computed one row and one expert at a time. */
+  Floats Reference(const float* x, const float* logits, int64_t rows) const {
     Floats out(rows * size, 0.0f);
     for (int64_t row = 0; row < rows; ++row) {
-      std::vector<int32_t> experts(choice.per_row);
-      Floats weights(choice.per_row);
-      ChooseExperts(choice, logits + row * choice.num_experts, experts.data(), weights.data());
-      std::vector<size_t> order(choice.per_row);
+      std::vector<int32_t> experts(routing.experts_per_row);
+      Floats weights(routing.experts_per_row);
+      SelectExperts(routing, logits + row * routing.num_experts, experts.data(), weights.data());
+      std::vector<size_t> order(routing.experts_per_row);
       std::iota(order.begin(), order.end(), size_t{0});
       std::sort(order.begin(), order.end(),
                 [&](size_t a, size_t b) { return experts[a] < experts[b]; });
@@ -158,20 +160,20 @@ struct Layer {
 
   Floats Expert(int64_t expert, const float* x) const {
     ThreadPool one(1);
-    const uint8_t* gates = gate_up.data() + expert * PackedMatrixBytes(format, 2 * inner, size);
-    const uint8_t* back = down.data() + expert * PackedMatrixBytes(format, size, inner);
+    const uint8_t* first = gate_up.data() + expert * PackedMatrixBytes(format, 2 * inner, size);
+    const uint8_t* second = down.data() + expert * PackedMatrixBytes(format, size, inner);
     Floats gate_ups(2 * inner), gated(inner), result(size);
-    Linear(one, format, gates, 2 * inner, size, x, FloatType::kF32, 1, nullptr, gate_ups.data(),
+    Linear(one, format, first, 2 * inner, size, x, FloatType::kF32, 1, nullptr, gate_ups.data(),
            FloatType::kF32);
     SiluMul(one, gate_ups.data(), 1, inner, gated.data());
-    Linear(one, format, back, size, inner, gated.data(), FloatType::kF32, 1, nullptr, result.data(),
-           FloatType::kF32);
+    Linear(one, format, second, size, inner, gated.data(), FloatType::kF32, 1, nullptr,
+           result.data(), FloatType::kF32);
     return result;
   }
 };
 
 struct Shape {
-  ExpertChoice choice;
+  ExpertRouting routing;
   int64_t size, inner;
 };
 
@@ -190,15 +192,15 @@ TEST_P(ExpertsOnTier, ARowIsTheWeightedSumOfItsExperts) {
     for (const Shape& shape :
          {Shape{{1, 1, true}, 16, 16}, Shape{{4, 2, false}, 48, 80}, Shape{{9, 4, true}, 112, 48},
           Shape{{16, 16, true}, 32, 64}, Shape{{33, 3, false}, 80, 32}}) {
-      const Layer layer(format, shape.choice, shape.size, shape.inner);
+      const Layer layer(format, shape.routing, shape.size, shape.inner);
       for (const int64_t rows : kBatches) {
-        SCOPED_TRACE(std::to_string(shape.choice.num_experts) + " experts, " +
+        SCOPED_TRACE(std::to_string(shape.routing.num_experts) + " experts, " +
                      std::to_string(rows) + " rows, format " +
                      std::to_string(static_cast<int>(format)));
         const Floats x = RandomFloats(rows * shape.size, 3);
-        const Floats logits = RandomFloats(rows * shape.choice.num_experts, 4);
-        EXPECT_EQ(layer.Mix(pool, x.data(), logits.data(), rows),
-                  layer.Plain(x.data(), logits.data(), rows));
+        const Floats logits = RandomFloats(rows * shape.routing.num_experts, 4);
+        EXPECT_EQ(layer.Forward(pool, x.data(), logits.data(), rows),
+                  layer.Reference(x.data(), logits.data(), rows));
       }
     }
   }
@@ -210,18 +212,18 @@ TEST_P(ExpertsOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
   for (const WeightFormat format : kFormats) {
     const Layer layer(format, {kExperts, 3, true}, kSize, 176);
     const Floats x = RandomFloats(kRows * kSize, 5), logits = RandomFloats(kRows * kExperts, 6);
-    const Floats all = layer.Mix(pool, x.data(), logits.data(), kRows);
+    const Floats all = layer.Forward(pool, x.data(), logits.data(), kRows);
     for (const int64_t m : kBatches) {
       for (const int64_t first : {int64_t{0}, (kRows - m) / 2, kRows - m}) {
         const Floats part =
-            layer.Mix(one, x.data() + first * kSize, logits.data() + first * kExperts, m);
+            layer.Forward(one, x.data() + first * kSize, logits.data() + first * kExperts, m);
         EXPECT_EQ(part, Floats(all.begin() + first * kSize, all.begin() + (first + m) * kSize));
       }
     }
   }
 }
 
-TEST_P(ExpertsOnTier, ExpertsThatAllRowsShareOrNoneTakesAreNoException) {
+TEST_P(ExpertsOnTier, ExpertsMayBeSelectedByAllRowsOrByNone) {
   constexpr int64_t kSize = 64, kExperts = 5, kRows = 40;
   ThreadPool pool(2);
   const Layer layer(WeightFormat::kQ4, {kExperts, 2, true}, kSize, 48);
@@ -229,65 +231,65 @@ TEST_P(ExpertsOnTier, ExpertsThatAllRowsShareOrNoneTakesAreNoException) {
   Floats logits(kRows * kExperts, 0.0f);
   for (int64_t row = 0; row < kRows; ++row) logits[row * kExperts + 3] = 2.0f;
 
-  EXPECT_EQ(layer.Mix(pool, x.data(), logits.data(), kRows),
-            layer.Plain(x.data(), logits.data(), kRows));
-  EXPECT_EQ(layer.Mix(pool, x.data(), logits.data(), 0), Floats());
+  EXPECT_EQ(layer.Forward(pool, x.data(), logits.data(), kRows),
+            layer.Reference(x.data(), logits.data(), kRows));
+  EXPECT_EQ(layer.Forward(pool, x.data(), logits.data(), 0), Floats());
 }
 
-TEST_P(ExpertsOnTier, ARowThatIsNotFiniteSpoilsOnlyItself) {
+TEST_P(ExpertsOnTier, ANonFiniteRowDoesNotAffectOtherRows) {
   constexpr int64_t kSize = 64, kExperts = 6, kRows = 5;
   ThreadPool pool(1);
   for (const WeightFormat format : kFormats) {
     const Layer layer(format, {kExperts, 2, true}, kSize, 48);
-    const Floats good = RandomFloats(kRows * kSize, 8), logits = RandomFloats(kRows * kExperts, 9);
-    const Floats expected = layer.Mix(pool, good.data(), logits.data(), kRows);
-    Floats x = good, bad_logits = logits;
+    Floats x = RandomFloats(kRows * kSize, 8), logits = RandomFloats(kRows * kExperts, 9);
+    const Floats expected = layer.Forward(pool, x.data(), logits.data(), kRows);
     x[2 * kSize + 40] = std::numeric_limits<float>::infinity();
-    bad_logits[3 * kExperts] = std::numeric_limits<float>::quiet_NaN();
-    const Floats spoilt = layer.Mix(pool, x.data(), bad_logits.data(), kRows);
+    logits[3 * kExperts] = std::numeric_limits<float>::quiet_NaN();
+    const Floats actual = layer.Forward(pool, x.data(), logits.data(), kRows);
     for (const int64_t row : {0, 1, 4}) {
-      EXPECT_EQ(BitsOf(&spoilt[row * kSize], kSize), BitsOf(&expected[row * kSize], kSize));
+      EXPECT_EQ(BitsOf(&actual[row * kSize], kSize), BitsOf(&expected[row * kSize], kSize));
     }
-    for (int64_t i = 2 * kSize; i < 4 * kSize; ++i) EXPECT_FALSE(std::isfinite(spoilt[i])) << i;
+    for (int64_t i = 2 * kSize; i < 4 * kSize; ++i) EXPECT_FALSE(std::isfinite(actual[i])) << i;
   }
 }
 
-TEST_P(ExpertsOnTier, WhatIsSharedIsWeighedByTheSigmoidOfItsGate) {
+TEST_P(ExpertsOnTier, SharedExpertsAreScaledByTheSigmoidOfTheirGate) {
   constexpr int64_t kSize = 48, kExperts = 4, kRows = 21;
   ThreadPool pool(2);
   const Layer layer(WeightFormat::kF32, {kExperts, 2, true}, kSize, 32);
   const Floats x = RandomFloats(kRows * kSize, 12), logits = RandomFloats(kRows * kExperts, 13);
   const Floats shared = RandomFloats(kRows * kSize, 14), gate = RandomFloats(kRows, 15, 4.0f);
-  const Floats routed = layer.Mix(pool, x.data(), logits.data(), kRows);
+  const Floats routed = layer.Forward(pool, x.data(), logits.data(), kRows);
 
-  const Floats all = layer.Mix(pool, x.data(), logits.data(), kRows, shared.data(), gate.data());
+  const Floats all =
+      layer.Forward(pool, x.data(), logits.data(), kRows, shared.data(), gate.data());
 
   for (int64_t i = 0; i < kRows * kSize; ++i) {
     const double weight = 1 / (1 + std::exp(-double{gate[i / kSize]}));
     EXPECT_NEAR(all[i], routed[i] + weight * shared[i], 1e-5) << i;
   }
-  const Floats last = layer.Mix(pool, &x[(kRows - 1) * kSize], &logits[(kRows - 1) * kExperts], 1,
-                                &shared[(kRows - 1) * kSize], &gate[kRows - 1]);
+  const Floats last = layer.Forward(pool, &x[(kRows - 1) * kSize], &logits[(kRows - 1) * kExperts],
+                                    1, &shared[(kRows - 1) * kSize], &gate[kRows - 1]);
   EXPECT_EQ(last, Floats(all.end() - kSize, all.end()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, ExpertsOnTier, ::testing::ValuesIn(SupportedTiers()),
                          [](const auto& info) { return std::string(IsaName(info.param)); });
 
-TEST(Experts, TheTierAndTheNumberOfThreadsChangeNoBitOf4BitExperts) {
-  // Large enough that tiles are divided among the threads, and the rows of an expert into blocks.
+TEST(Experts, Q4ExpertsHaveTheSameBitsOnEveryTierAndAnyNumberOfThreads) {
+  // Large enough that the tiles are divided among threads, and the rows of an expert into blocks.
   constexpr int64_t kSize = 528, kExperts = 6, kRows = 900;
   const Layer layer(WeightFormat::kQ4, {kExperts, 3, false}, kSize, 304);
   const Floats x = RandomFloats(kRows * kSize, 10), logits = RandomFloats(kRows * kExperts, 11);
   ThreadPool one(1);
-  const Floats expected = layer.Mix(one, x.data(), logits.data(), kRows);
+  const Floats expected = layer.Forward(one, x.data(), logits.data(), kRows);
   for (const Isa isa : SupportedTiers()) {
     const TierScope tier(isa);
     for (const int threads : {1, 2, 3, 5}) {
       SCOPED_TRACE(std::string(IsaName(isa)) + ", " + std::to_string(threads) + " threads");
       ThreadPool pool(threads);
       for (const int64_t m : {int64_t{1}, int64_t{40}, kRows}) {
-        EXPECT_EQ(layer.Mix(pool, x.data(), logits.data(), m),
+        EXPECT_EQ(layer.Forward(pool, x.data(), logits.data(), m),
                   Floats(expected.begin(), expected.begin() + m * kSize));
       }
     }
