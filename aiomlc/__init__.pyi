@@ -11,9 +11,9 @@ from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
 
 # isort: split
 # Requests
+from .api.protocol.generation_config import GenerationConfig as GenerationConfig
 from .api.step.data import TextData as TextData
 from .api.step.data import TokenData as TokenData
-from .api.step.generation_config import GenerationConfig as GenerationConfig
 from .runtime.engine.pinned_prefix import PinnedPrefix as PinnedPrefix
 from .runtime.templates.conversation import Conversation as Conversation
 from .runtime.templates.registry import (

@@ -1,62 +1,132 @@
-"""What a sequence asks for: how it is sampled, and when it stops."""
+"""The table of sampling parameters: name, type, range, default and meaning of each, in one place.
+
+Requests, keyword arguments, `GenerationConfig`, the model's own defaults, error messages and the
+native record derive from it. To add a parameter: a field and a key here, a member in
+`native/src/options/sequence_options.h` and a line in `native/src/ffi/records.cc`, its effect in the
+sampler, and a test.
+"""
 
 from __future__ import annotations
 
-__all__ = ("SamplingDefaults", "SequenceOptions")
+__all__ = ("MODEL_DEFAULTS", "PARAMETERS", "SamplingOptions", "SamplingParams", "SequenceOptions")
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from types import MappingProxyType
+from typing import Annotated, Any, Self, TypedDict, get_args, get_type_hints
+
+from aiomlc.validation.parameter import Flag, Integer, Number
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceOptions:
-    """How one sequence is sampled and when it stops."""
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How text is sampled, and when it ends.
 
-    max_tokens: int | None = None  #: Completion tokens; None is up to the context window.
-    temperature: float = 1.0  #: 0 is greedy.
-    top_p: float = 1.0
-    top_k: int = 0  #: 0 is off.
-    min_p: float = 0.0
-    presence_penalty: float = 0.0  #: -2 to 2.
-    frequency_penalty: float = 0.0  #: -2 to 2.
-    repetition_penalty: float = 1.0  #: Above 0; 1 is off.
-    logit_bias: tuple[tuple[int, float], ...] = ()  #: Token ids, each once, and -100 to 100.
-    min_tokens: int = 0  #: Only `max_tokens`, or a grammar's end, ends the sequence before.
-    top_logprobs: int | None = None  #: Alternatives per token, to 20; None is no logprobs.
-    prompt_logprobs: int | None = None  #: The same for the tokens of the prompt.
-    seed: int | None = None
-    stop: tuple[str, ...] = ()  #: Never part of the text.
+    None leaves a parameter to the model's own files, then to the default given here.
+    """
+
+    #: Divides the logits before sampling (1); 0 is greedy decoding.
+    temperature: Annotated[float | None, Number(1.0, ge=0)] = None
+    #: Sample from the most likely tokens whose probabilities add up to this (1: from all).
+    top_p: Annotated[float | None, Number(1.0, ge=0, le=1)] = None
+    #: Sample from this many of the most likely tokens (0: from all).
+    top_k: Annotated[int | None, Integer(0, ge=0)] = None
+    #: Sample from the tokens at least this likely, relative to the most likely one (0: from all).
+    min_p: Annotated[float | None, Number(0.0, ge=0, le=1)] = None
+    #: Subtracted from the logits of tokens that were generated before (0).
+    presence_penalty: Annotated[float | None, Number(0.0, ge=-2, le=2)] = None
+    #: Subtracted from a token's logit for each time it was generated before (0).
+    frequency_penalty: Annotated[float | None, Number(0.0, ge=-2, le=2)] = None
+    #: Divides positive logits, and multiplies negative ones, of tokens generated before (1).
+    repetition_penalty: Annotated[float | None, Number(1.0, gt=0)] = None
+    #: Completion tokens at most (to the end of the context window).
+    max_tokens: Annotated[int | None, Integer(ge=1)] = None
+    #: Completion tokens before which nothing but `max_tokens` or a grammar ends the text (0).
+    min_tokens: Annotated[int | None, Integer(0, ge=0)] = None
+    #: Continue when the model ends its turn (False).
+    ignore_eos: Annotated[bool | None, Flag()] = None
+    #: The same seed gives the same text (random).
+    seed: Annotated[int | None, Integer()] = None
+    #: Alternatives to report for each prompt token (no log-probabilities of the prompt).
+    prompt_logprobs: Annotated[int | None, Integer(ge=0, le=20)] = None
+    #: Lower values are scheduled first; ties are broken by arrival (0).
+    priority: Annotated[int | None, Integer(0)] = None
+    #: Seconds from the submission to the end (no limit).
+    timeout: Annotated[float | None, Number(gt=0)] = None
+    #: Seconds from the submission to the first token (no limit).
+    first_token_timeout: Annotated[float | None, Number(gt=0)] = None
+    #: Seconds between two tokens, without the time that the reader takes (no limit).
+    inter_token_timeout: Annotated[float | None, Number(gt=0)] = None
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Completion tokens at most; None is no limit but the context window."""
+        return self.max_tokens
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The parameters as keyword arguments."""
+
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    repetition_penalty: float | None
+    max_tokens: int | None
+    min_tokens: int | None
+    ignore_eos: bool | None
+    seed: int | None
+    prompt_logprobs: int | None
+    priority: int | None
+    timeout: float | None
+    first_token_timeout: float | None
+    inter_token_timeout: float | None
+
+
+#: Every parameter with its range and default, by name.
+PARAMETERS: Mapping[str, Number | Integer | Flag] = MappingProxyType(
+    {
+        name: get_args(annotation)[1]
+        for name, annotation in get_type_hints(SamplingParams, include_extras=True).items()
+    }
+)
+#: The parameters that a model's own files may set.
+MODEL_DEFAULTS = (
+    *("temperature", "top_p", "top_k", "min_p"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions(SamplingParams):
+    """Everything that the core takes for one sequence; a parameter that is None has its default."""
+
+    logit_bias: tuple[tuple[int, float], ...] = ()  #: Unique token ids, and biases.
+    top_logprobs: int | None = None  #: Alternatives to report per token; None: no logprobs.
+    stop: tuple[str, ...] = ()  #: Stop strings, which are excluded from the text.
     stop_token_ids: tuple[int, ...] = ()
     logits_processors: object = None  #: A `LogitsProcessors`, or None.
-    grammar: object = None  #: What the text must be, as `GrammarCache` compiled it.
-    priority: int = 0  #: The lower, the earlier; among equals the order of arrival decides.
-    timeout: float | None = None  #: Seconds from the submission to the end.
-    first_token_timeout: float | None = None  #: Seconds from the submission to the first token.
-    inter_token_timeout: float | None = None  #: Seconds between two tokens, as they are computed.
-    is_pinned: bool = False  #: Its tokens stay in the prefix cache when it has ended well.
+    grammar: object = None  #: A grammar that `GrammarCache` compiled, or None.
+    is_pinned: bool = False  #: Whether its tokens stay in the prefix cache when it ended normally.
+
+    def resolve(self, defaults: SamplingParams) -> Self:
+        """Return the same with `defaults` for the parameters that are None."""
+        chosen: dict[str, Any] = {
+            name: getattr(defaults, name) for name in PARAMETERS if getattr(self, name) is None
+        }
+        return replace(self, **chosen)
 
     def of_choice(self, choice: int) -> Self:
-        """The same for one of several choices: its seed is the request's plus its number.
+        """Return the options of one of several choices, whose seed is the request's plus its index.
 
-        The prompt that they share is scored for the first.
+        The log-probabilities of the shared prompt are those of the first choice.
         """
         if choice == 0 or (self.seed is None and self.prompt_logprobs is None):
             return self
 
-        # In 64 bits with a sign.
+        # Seeds wrap around at 64 bits.
         seed = self.seed
         own = None if seed is None else (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)
         return replace(self, seed=own, prompt_logprobs=None)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """The model's own choice where a request makes none."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0  #: 0 is off.
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ("NOT_UTF8", "InvalidValue", "find_invalid", "is_utf8", "read_json", "short_repr")
+__all__ = (
+    "NOT_UTF8",
+    "InvalidValue",
+    "find_invalid",
+    "is_utf8",
+    "read_json",
+    "safe_repr",
+    "short_repr",
+)
 
 import json
+import reprlib
 from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -19,6 +28,8 @@ _TOO_LONG = f"is an integer of more than {_MAX_INT_BITS} bits"
 NOT_UTF8 = "contains a lone surrogate, which cannot be encoded as UTF-8"
 
 _MAX_PRINTED_BITS = 128
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 200
 _SCALAR_TYPES = frozenset({bool, bytes, float, int, type(None)})
 
 
@@ -60,6 +71,17 @@ def short_repr(value: object) -> str:
         return f"a number of {value.bit_length()} bits"
 
     return str(value)
+
+
+def safe_repr(value: object) -> str:
+    """Return `repr(value)` for a message, shortened; never raises, whatever the value does."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return short_repr(value)
+
+    try:
+        return _REPR.repr(value)
+    except Exception:  # noqa: BLE001 - of the caller's class.
+        return f"an object of type {type(value).__name__}"
 
 
 def find_invalid(value: object, depth: int = 0) -> InvalidValue | None:

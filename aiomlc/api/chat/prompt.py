@@ -33,7 +33,7 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     return template.render(
         [_template_message(message) for message in request.messages],
         tools=tools or None,
-        add_generation_prompt=request.begins_an_answer,
+        add_generation_prompt=request.adds_generation_prompt,
         continue_final_message=bool(request.continue_final_message),
         **_template_variables(request, template),
     )

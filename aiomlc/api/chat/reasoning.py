@@ -44,7 +44,7 @@ def _last_turn(
         follows_marker = prompt.removesuffix(content).rstrip().endswith(start_marker)
         return start_marker + content if follows_marker else content
 
-    if not request.begins_an_answer:
+    if not request.adds_generation_prompt:
         return ""
 
     without_turn = request.model_copy(update={"add_generation_prompt": False})

@@ -1,44 +1,29 @@
-"""The optional fields of requests, as keyword arguments."""
+"""The optional fields of requests as keyword arguments."""
 
 from __future__ import annotations
 
 __all__ = ("ChatOptions", "CompletionOptions", "GenerationOptions", "ParseOptions", "TokenOptions")
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from aiomlc.api.protocol.chat_request import ReasoningEffort
 from aiomlc.api.protocol.tools import ToolChoice
 from aiomlc.runtime.engine.logits_processors import LogitsProcessor
+from aiomlc.sampling_params import SamplingOptions
 
 
-class GenerationOptions(TypedDict, total=False):
-    """What chat, plain completions and streams of tokens share.
+class GenerationOptions(SamplingOptions, total=False):
+    """The optional fields of chats, text completions and token streams.
 
-    Every other field of OpenAI's is refused by name.
+    Any other field of OpenAI's API is rejected by name.
     """
 
     model: str | None
-    temperature: float | None
-    top_p: float | None
-    top_k: int | None
-    min_p: float | None
-    presence_penalty: float | None
-    frequency_penalty: float | None
-    repetition_penalty: float | None
     logit_bias: Mapping[str, float] | Mapping[int, float] | None
-    prompt_logprobs: int | None
     logits_processors: Sequence[LogitsProcessor] | None  #: Not JSON.
-    max_tokens: int | None
-    min_tokens: int | None
     stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int] | None
-    ignore_eos: bool | None
-    priority: int | None
-    timeout: float | None
-    first_token_timeout: float | None
-    inter_token_timeout: float | None
-    seed: int | None
     request_id: str | None
     user: str | None
     safety_identifier: str | None
@@ -47,7 +32,7 @@ class GenerationOptions(TypedDict, total=False):
 
 
 class ParseOptions(GenerationOptions, total=False):
-    """The optional fields of a chat whose answer has a type."""
+    """The optional fields of a chat whose response is parsed to a type."""
 
     stream_options: Mapping[str, Any] | None
     n: int | None
@@ -71,7 +56,7 @@ class ChatOptions(ParseOptions, total=False):
 
 
 class TokenOptions(GenerationOptions, total=False):
-    """The optional fields of a stream of tokens."""
+    """The optional fields of a token stream."""
 
     n: int | None
     logprobs: int | None
@@ -79,7 +64,7 @@ class TokenOptions(GenerationOptions, total=False):
 
 
 class CompletionOptions(TokenOptions, total=False):
-    """The optional fields of a plain completion."""
+    """The optional fields of a text completion."""
 
     stream_options: Mapping[str, Any] | None
     echo: bool | None

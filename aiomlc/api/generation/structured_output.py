@@ -44,7 +44,7 @@ def output_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Output
     if wanted is None:
         return OutputGrammar(_tool_grammar(request, model), "tools")
 
-    if request.must_call_a_tool:
+    if request.requires_tool_call:
         raise BadRequestError(
             "response_format and enforced tools exclude each other", param="response_format"
         )
@@ -99,7 +99,7 @@ def _tagged(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
 
 def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar | None:
     functions = [tool.function for tool in request.callable_tools]
-    must_call = request.must_call_a_tool
+    must_call = request.requires_tool_call
     is_bound = (
         must_call
         or request.parallel_tool_calls is False

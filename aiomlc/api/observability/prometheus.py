@@ -113,7 +113,7 @@ def _speculation_lines(
     name = f"{prefix}speculation_failed"
     yield from _header(name, "gauge", "1 if a failure has disabled speculative decoding.")
     yield _sample(name, labels, statistics.speculation_failure is not None)
-    for kind, field in (("draft", "guessed"), ("accepted", "right")):
+    for kind, field in (("draft", "proposed"), ("accepted", "accepted")):
         name = f"{prefix}{kind}_place_tokens_total"
         yield from _header(
             name, "counter", f"{kind.capitalize()} tokens, by position in the draft."

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Literal, final
 
-from aiomlc.api.generation.sampling import SamplingChoice
+from aiomlc.api.generation.sampling import SamplingRequest
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.engine.core_protocol import Record
 
@@ -77,7 +77,7 @@ class RequestSpan:
 
 
 def start_span(
-    operation: Operation, model: str, choice: SamplingChoice, request_id: str, num_choices: int
+    operation: Operation, model: str, request: SamplingRequest, request_id: str, num_choices: int
 ) -> RequestSpan | None:
     """Start a request's span as a child of the current span; None if no spans are recorded."""
     # A program that records spans has imported this module; importing it here would be slow.
@@ -96,7 +96,7 @@ def start_span(
         attributes["gen_ai.request.choice.count"] = num_choices
 
     for name, field in _REQUEST_ATTRIBUTES:
-        value = getattr(choice, field)
+        value = getattr(request, field)
         if value is not None and value != ():
             attributes[name] = value
 

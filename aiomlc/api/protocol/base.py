@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from aiomlc.api.protocol.error_messages import describe_error
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.json_values import find_invalid, is_utf8
 
 _Model = TypeVar("_Model", bound="WireModel")

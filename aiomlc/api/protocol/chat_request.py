@@ -1,4 +1,4 @@
-"""A chat completion request: the fields we honour, and those we refuse by name."""
+"""The wire model of a request for chat completions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = (
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictBool, StrictInt
+from pydantic import BaseModel, Field, StrictBool
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject
 from aiomlc.api.protocol.messages import Message
 from aiomlc.api.protocol.request import (
     GenerationRequest,
-    Int64,
+    NumChoices,
+    NumLogprobs,
     is_noop,
     parse_request,
     with_extra_body,
@@ -26,10 +27,12 @@ from aiomlc.api.protocol.request import (
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.parameter import Integer
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-# Fields of OpenAI's, and of servers like it, with the values that ask for nothing we do not do.
+# Unsupported fields of OpenAI and of compatible servers, each with the values that are accepted
+# because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "audio": (),
     "best_of": (1,),
@@ -52,31 +55,35 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-# Of them it is said what they have to be; others are not there if they are None.
-_NEEDED_OF_MESSAGES = frozenset({"role", "content"})
+# Kept even if they are None, so that validation reports them.
+_REQUIRED_IN_MESSAGES = frozenset({"role", "content"})
 
 
-class ChatCompletionRequest(GenerationRequest):
-    """A validated chat."""
+class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen by `model_config`.
+    """A validated request for chat completions."""
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1)]
-    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
+    n: NumChoices = None
     tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
-    tool_choice: ToolChoice | None = None  #: None is "auto".
-    parallel_tool_calls: StrictBool | None = None  #: False: one call at most.
-    response_format: ResponseFormat | None = None  #: None is any text.
-    max_completion_tokens: Annotated[Int64, Field(ge=1)] | None = None
+    tool_choice: ToolChoice | None = None  #: None means "auto".
+    parallel_tool_calls: StrictBool | None = None  #: False allows one call at most.
+    response_format: ResponseFormat | None = None  #: None means any text.
+    #: The newer name of `max_tokens`.
+    max_completion_tokens: Annotated[int | None, Integer(ge=1)] = None
     logprobs: StrictBool | None = None
-    top_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
-    reasoning_effort: ReasoningEffort | None = None  #: Told to the template.
-    chat_template_kwargs: JsonObject | None = None  #: More variables of the template.
-    add_generation_prompt: StrictBool | None = None  #: End the prompt where an answer begins.
-    separate_reasoning: StrictBool | None = None  #: False leaves thoughts within the content.
-    continue_final_message: StrictBool | None = None  #: Go on with the last message instead.
+    top_logprobs: NumLogprobs = None
+    reasoning_effort: ReasoningEffort | None = None  #: Passed to the chat template.
+    chat_template_kwargs: JsonObject | None = None  #: Further variables for the template.
+    #: Whether the prompt ends with the header of an assistant message; None means yes, unless
+    #: `continue_final_message` is set.
+    add_generation_prompt: StrictBool | None = None
+    separate_reasoning: StrictBool | None = None  #: False leaves the reasoning in the content.
+    #: Whether the response continues the last message.
+    continue_final_message: StrictBool | None = None
 
     @property
-    def begins_an_answer(self) -> bool:
-        """Whether the prompt ends with the beginning of an answer."""
+    def adds_generation_prompt(self) -> bool:
+        """Whether the prompt ends with the header of an assistant message."""
         if self.add_generation_prompt is None:
             return not self.continue_final_message
 
@@ -84,12 +91,12 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def offered_tools(self) -> tuple[Tool, ...]:
-        """The tools the model is told of."""
+        """The tools that the prompt lists."""
         return () if self.tool_choice == "none" else self.tools
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
-        """The tools that an answer may call."""
+        """The tools that the response may call."""
         names = _chosen_names(self.tool_choice)
         if names is None:
             return self.offered_tools
@@ -97,8 +104,8 @@ class ChatCompletionRequest(GenerationRequest):
         return tuple(tool for tool in self.tools if tool.function.name in names)
 
     @property
-    def must_call_a_tool(self) -> bool:
-        """Whether the answer has to be a call."""
+    def requires_tool_call(self) -> bool:
+        """Whether the response must be a tool call."""
         choice = self.tool_choice
         if isinstance(choice, AllowedTools):
             return choice.allowed_tools.mode == "required"
@@ -107,20 +114,20 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many alternatives are told with each token; None is no log-probability at all."""
+        """The number of alternatives per token; None disables log-probabilities."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def max_new_tokens(self) -> int | None:
-        """The completion's tokens at most, by either name."""
+        """Completion tokens at most, by either name; None is no limit."""
         return self.max_completion_tokens or self.max_tokens
 
 
 def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
-    """Validate a request's fields.
+    """Validate the fields of a request for chat completions.
 
     Raises:
-        BadRequestError: a field is invalid, unknown or not supported; `param` names it.
+        BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
     messages = fields.get("messages")
     if isinstance(messages, (list, tuple, Iterator)):
@@ -129,7 +136,8 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED)
     if len({request.max_tokens, request.max_completion_tokens} - {None}) > 1:
         raise BadRequestError(
-            "max_tokens and max_completion_tokens mean the same and differ",
+            "max_completion_tokens: must equal max_tokens if both are given, got "
+            f"{request.max_completion_tokens} and {request.max_tokens}",
             param="max_completion_tokens",
         )
 
@@ -146,11 +154,12 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
 
 
 def parse_event_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
-    """Validate the fields of a chat that is told in events, which end with the usage unless
-    `stream_options` says otherwise.
+    """Validate the fields of a chat that is streamed as events.
+
+    The events end with the usage unless `stream_options` disables it.
 
     Raises:
-        BadRequestError: as `parse_chat_request`; or `stream` is false.
+        BadRequestError: As for `parse_chat_request`, or if `stream` is False.
     """
     fields = with_extra_body(fields)
     if fields.get("stream") is None:
@@ -160,13 +169,13 @@ def parse_event_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
         fields["stream_options"] = {"include_usage": True}
 
     if fields["stream"] is False:
-        raise BadRequestError("stream: events are always one", param="stream")
+        raise BadRequestError("stream: must be True for a stream of events", param="stream")
 
     return parse_chat_request(fields)
 
 
 def _chosen_names(choice: ToolChoice | None) -> tuple[str, ...] | None:
-    """The functions that a choice names; None if it leaves the choice."""
+    """Return the functions that a choice names; None if the model chooses."""
     if isinstance(choice, NamedTool):
         return (choice.function.name,)
 
@@ -177,14 +186,16 @@ def _chosen_names(choice: ToolChoice | None) -> tuple[str, ...] | None:
 
 
 def _check_tool_choice(request: ChatCompletionRequest) -> None:
-    if request.must_call_a_tool and not request.tools:
-        raise BadRequestError("tool_choice: there are no tools to call", param="tool_choice")
+    if request.requires_tool_call and not request.tools:
+        raise BadRequestError(
+            "tool_choice: requires a tool call, but tools is empty", param="tool_choice"
+        )
 
     known = {tool.function.name for tool in request.tools}
     for name in _chosen_names(request.tool_choice) or ():
         if name not in known:
             raise BadRequestError(
-                f"tool_choice: there is no tool {name!r} among the tools", param="tool_choice"
+                f"tool_choice: names {name!r}, which is not in tools", param="tool_choice"
             )
 
 
@@ -192,19 +203,22 @@ def _check_continuation(request: ChatCompletionRequest) -> None:
     last = request.messages[-1]
     if last.role != "assistant" or not last.content or last.tool_calls:
         raise BadRequestError(
-            "continue_final_message: the last message is no text of the assistant's",
+            "continue_final_message: the last message must be text of the assistant",
             param="continue_final_message",
         )
 
     if request.add_generation_prompt:
         raise BadRequestError(
-            "continue_final_message and add_generation_prompt exclude each other",
+            "continue_final_message: not supported together with add_generation_prompt",
             param="continue_final_message",
         )
 
 
 def _as_fields(message: object) -> object:
-    """A message, which may be the model of an earlier answer, as the fields that say something."""
+    """Return the fields of a message, which may be a model from an earlier response.
+
+    Fields without effect are left out.
+    """
     fields = message.model_dump(exclude_none=True) if isinstance(message, BaseModel) else message
     if not isinstance(fields, Mapping):
         return fields
@@ -212,6 +226,6 @@ def _as_fields(message: object) -> object:
     return {
         name: value
         for name, value in fields.items()
-        if value is not None or name in _NEEDED_OF_MESSAGES
+        if value is not None or name in _REQUIRED_IN_MESSAGES
         if name != "annotations" or not is_noop(value, ([], ()))
     }

@@ -13,11 +13,17 @@ __all__ = (
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BeforeValidator, StrictBool, StrictStr
 
 from aiomlc.api.protocol.base import WireModel
 from aiomlc.api.protocol.chat import PromptLogprobs
-from aiomlc.api.protocol.request import GenerationRequest, are_token_ids, parse_request
+from aiomlc.api.protocol.request import (
+    GenerationRequest,
+    NumChoices,
+    NumLogprobs,
+    are_token_ids,
+    parse_request,
+)
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.errors import BadRequestError
@@ -40,17 +46,15 @@ def _to_prompts(prompt: object) -> tuple[object, ...]:
     return prompts
 
 
-class CompletionRequest(GenerationRequest):
+class CompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen by `model_config`.
     """A validated request for text completions."""
 
     prompt: Annotated[tuple[str | tuple[int, ...], ...], BeforeValidator(_to_prompts)]
     echo: StrictBool | None = None  #: Whether each completion begins with its prompt.
-    #: Choices per prompt; None means 1.
-    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
+    n: NumChoices = None  #: Choices per prompt.
     #: Choices to generate per prompt, of which the best `n` are returned; None means `n`.
-    best_of: Annotated[StrictInt, Field(ge=1, le=128)] | None = None
-    #: Alternatives per token; None means no log-probabilities.
-    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
+    best_of: NumChoices = None
+    logprobs: NumLogprobs = None
     suffix: StrictStr | None = None  #: The text after the completion (fill-in-the-middle).
     response_format: ResponseFormat | None = None  #: None means any text.
 

@@ -13,10 +13,11 @@ __all__ = (
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr
+from pydantic import BeforeValidator, StrictBool, StrictStr
 
 from aiomlc.api.protocol.base import WireModel, parse
-from aiomlc.api.protocol.request import Int64, are_token_ids, with_extra_body
+from aiomlc.api.protocol.request import are_token_ids, with_extra_body
+from aiomlc.validation.parameter import Integer
 
 
 def _to_inputs(value: object) -> tuple[object, ...]:
@@ -42,7 +43,7 @@ class EmbeddingRequest(WireModel):
     model: StrictStr | None = None  #: Echoed in the response.
     encoding_format: Literal["float", "base64"] | None = None  #: None means "float".
     #: The number of leading elements to keep of each embedding; None keeps all.
-    dimensions: Annotated[Int64, Field(ge=1)] | None = None
+    dimensions: Annotated[int | None, Integer(ge=1)] = None
     user: StrictStr | None = None
     # Extensions of OpenAI's API.
     pooling: Literal["mean", "cls", "last"] | None = None  #: None means the model's default.

@@ -1,10 +1,15 @@
-"""What every request for text has in common, and how its fields are taken."""
+"""The fields that all requests for generated text share, and their validation."""
 
 from __future__ import annotations
 
 __all__ = (
+    "Bias",
     "GenerationRequest",
     "Int64",
+    "LogitBias",
+    "NumChoices",
+    "NumLogprobs",
+    "StopStrings",
     "StreamOptions",
     "are_token_ids",
     "is_noop",
@@ -19,74 +24,67 @@ from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, Stri
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse
 from aiomlc.errors import BadRequestError
+from aiomlc.sampling_params import SamplingParams
+from aiomlc.validation.parameter import Integer, Number
 
-_Float = Annotated[float, Strict()]
-_Seconds = Annotated[_Float, Field(gt=0)]
-#: A number that the core takes.
-Int64 = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
-_TokenId = Annotated[int, Field(ge=0)]
-_Bias = Annotated[_Float, Field(ge=-100, le=100)]
-_StopString = Annotated[str, Strict(), Field(min_length=1)]
 _Request = TypeVar("_Request", bound="GenerationRequest")
 
 
-def _as_tuple(stop: object) -> object:
+def _to_tuple(stop: object) -> object:
     return (stop,) if isinstance(stop, str) else stop or ()
 
 
+#: An integer that fits the native core.
+Int64 = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+#: The number of choices; None means 1.
+NumChoices = Annotated[StrictInt, Field(ge=1, le=128)] | None
+#: Alternatives to report per token; None means no log-probabilities.
+NumLogprobs = Annotated[int | None, Integer(ge=0, le=20)]
+Bias = Annotated[float, Number(ge=-100, le=100)]
+#: Biases by token id; JSON objects have strings as keys.
+LogitBias = dict[Annotated[int, Field(ge=0)], Bias]
+StopStrings = Annotated[
+    tuple[Annotated[str, Strict(), Field(min_length=1)], ...], BeforeValidator(_to_tuple)
+]
+
+
 class StreamOptions(WireModel):
-    """What a stream carries besides its deltas."""
+    """The options of a stream."""
 
-    include_usage: StrictBool | None = None  #: End with a chunk of token counts.
-    include_obfuscation: StrictBool | None = None  #: Refused when true.
+    include_usage: StrictBool | None = None  #: Whether the stream ends with a usage chunk.
+    include_obfuscation: StrictBool | None = None  #: Rejected if True.
 
 
-class GenerationRequest(WireModel):
-    """The fields of chat and of plain completions. None is the model's own choice, or no limit."""
+class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Frozen by `model_config`.
+    """The fields of chat completions, text completions and token streams."""
 
-    model: StrictStr | None = None  #: Echoed in the answer.
-    temperature: Annotated[_Float, Field(ge=0, le=2)] | None = None  #: 0 is greedy.
-    top_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: 0 is greedy, too.
-    top_k: Annotated[Int64, Field(ge=0)] | None = None  #: Ours; 0 is off.
-    min_p: Annotated[_Float, Field(ge=0, le=1)] | None = None  #: Ours; 0 is off.
-    presence_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[_Float, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[_Float, Field(gt=0)] | None = None  #: Ours; 1 is off.
-    logit_bias: dict[_TokenId, _Bias] | None = None  #: By token id, which JSON writes as text.
-    prompt_logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: As vLLM names it.
-    #: Python functions, so not of JSON: see `LogitsProcessor`.
+    model: StrictStr | None = None  #: Echoed in the response.
+    logit_bias: LogitBias | None = None
+    #: Python functions, which JSON cannot carry: see `LogitsProcessor`.
     logits_processors: Annotated[tuple[Callable[..., object], ...], NONE_IS_EMPTY] = ()
-    max_tokens: Annotated[Int64, Field(ge=1)] | None = None
-    min_tokens: Annotated[Int64, Field(ge=0)] | None = None  #: Ours; nothing stops before.
-    stop: Annotated[tuple[_StopString, ...], BeforeValidator(_as_tuple)] = ()
+    stop: StopStrings = ()
     stop_token_ids: Annotated[tuple[Int64, ...], NONE_IS_EMPTY] = ()
-    ignore_eos: StrictBool | None = None  #: Go on where the model would end.
-    priority: Int64 | None = None  #: Ours; the lower, the earlier. None is 0.
-    timeout: _Seconds | None = None  #: Ours; to the end of the answer.
-    first_token_timeout: _Seconds | None = None  #: Ours.
-    inter_token_timeout: _Seconds | None = None  #: Ours; not while the reader is behind.
-    seed: Int64 | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
-    # Labels for a service's own records, which an engine inside a program does not keep.
+    # Labels for the records of a service, which an engine within a program does not keep.
     user: StrictStr | None = None
     safety_identifier: StrictStr | None = None
     metadata: dict[str, StrictStr] | None = None
 
     @property
-    def max_new_tokens(self) -> int | None:
-        """The completion's tokens at most."""
-        return self.max_tokens
+    def num_logprobs(self) -> int | None:
+        """The number of alternatives per token; None disables log-probabilities."""
+        return None
 
     @property
     def num_prompt_logprobs(self) -> int | None:
-        """How many alternatives are told with each token of the prompt; None: nothing is told."""
+        """The number of alternatives per prompt token; None disables log-probabilities."""
         return self.prompt_logprobs
 
     @property
     def include_usage(self) -> bool:
-        """Whether the stream ends with a chunk of token counts."""
+        """Whether the stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
@@ -95,20 +93,24 @@ def parse_request(
     fields: Mapping[str, Any],
     not_supported: Mapping[str, tuple[object, ...]],
 ) -> _Request:
-    """Validate a request's fields; those of `extra_body` are fields like the others.
+    """Validate the fields of a request, including those of `extra_body`.
 
-    `not_supported` has the fields that are refused, with the values that are harmless.
+    Args:
+        request_type: The class of the request.
+        fields: The fields by name.
+        not_supported: The known fields that are rejected, each with the values that are accepted
+            because they have no effect.
 
     Raises:
-        BadRequestError: a field is invalid, unknown or not supported; `param` names it.
+        BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
     known = {}
     for name, value in with_extra_body(fields).items():
-        harmless = not_supported.get(name)
-        if harmless is not None and not is_noop(value, harmless):
+        accepted = not_supported.get(name)
+        if accepted is not None and not is_noop(value, accepted):
             raise BadRequestError(f"{name} is not supported yet", param=name)
 
-        if harmless is None or name in request_type.model_fields:
+        if accepted is None or name in request_type.model_fields:
             known[name] = value
 
     request = parse(request_type, known)
@@ -117,14 +119,16 @@ def parse_request(
     return request
 
 
-def is_noop(value: object, harmless: tuple[object, ...]) -> bool:
-    """Whether a value asks for nothing: it is None, or one of those."""
-    # Of their types, because others may compare as they like: numpy's arrays give no bool.
-    return value is None or any(isinstance(value, type(one)) and value == one for one in harmless)
+def is_noop(value: object, accepted: tuple[object, ...]) -> bool:
+    """Return whether a value is None or one of `accepted`, and so has no effect."""
+    # Compared within one type only, as other types may define == freely (NumPy arrays do).
+    return value is None or any(
+        isinstance(value, type(noop)) and value == noop for noop in accepted
+    )
 
 
 def are_token_ids(value: object) -> bool:
-    """Whether a value is a list of numbers, at least one."""
+    """Return whether a value is a non-empty list of integers."""
     if not isinstance(value, (list, tuple)) or not value:
         return False
 
@@ -132,15 +136,17 @@ def are_token_ids(value: object) -> bool:
 
 
 def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, with those of `extra_body` among them; what can be read only once is a list.
+    """Return the fields merged with those of `extra_body`; iterators become lists.
 
     Raises:
-        BadRequestError: `extra_body` is not an object.
+        BadRequestError: If `extra_body` is not an object.
     """
     fields = dict(fields)
     extra = fields.pop("extra_body", None) or {}
     if not isinstance(extra, Mapping):
-        raise BadRequestError("extra_body: is not an object", param="extra_body")
+        raise BadRequestError(
+            f"extra_body: must be an object, got {type(extra).__name__}", param="extra_body"
+        )
 
     return {
         name: list(value) if isinstance(value, Iterator) else value
@@ -151,7 +157,8 @@ def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _check_min_tokens(request: GenerationRequest) -> None:
     if request.max_new_tokens is not None and (request.min_tokens or 0) > request.max_new_tokens:
         raise BadRequestError(
-            f"min_tokens is {request.min_tokens}, above max_tokens {request.max_new_tokens}",
+            f"min_tokens: must be <= max_tokens ({request.max_new_tokens}), "
+            f"got {request.min_tokens}",
             param="min_tokens",
         )
 

@@ -11,7 +11,6 @@ from pydantic import (
     Discriminator,
     Field,
     StrictBool,
-    StrictInt,
     StrictStr,
     Tag,
 )
@@ -27,6 +26,7 @@ from aiomlc.api.protocol.response_chat import ItemChat, items_to_chat
 from aiomlc.api.protocol.response_format import JsonSchema
 from aiomlc.api.protocol.response_input import Input
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.parameter import Integer
 
 # Unsupported fields, each with the values that are accepted because they have no effect. The
 # engine keeps no state between requests, so fields that need stored state are unsupported.
@@ -136,7 +136,7 @@ class ResponseRequest(WireModel):
     input: Input
     instructions: StrictStr | None = None  #: A system message before the input.
     model: StrictStr | None = None  #: Echoed in the response.
-    max_output_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[int | None, Integer(ge=1)] = None
     temperature: float | None = None
     top_p: float | None = None
     tools: Annotated[tuple[FunctionTool, ...], NONE_IS_EMPTY] = ()

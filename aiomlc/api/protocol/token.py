@@ -1,4 +1,4 @@
-"""A request for a stream of tokens: the fields we honour, and those we refuse by name."""
+"""The wire model of a request for a token stream."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ __all__ = ("TokenRequest", "parse_token_request")
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, StrictInt
+from pydantic import BeforeValidator
 
-from aiomlc.api.protocol.request import GenerationRequest, are_token_ids, parse_request
+from aiomlc.api.protocol.request import (
+    GenerationRequest,
+    NumChoices,
+    NumLogprobs,
+    are_token_ids,
+    parse_request,
+)
 from aiomlc.api.protocol.response_format import ResponseFormat
 
-# Fields of plain completions, with the values that ask for nothing we do not do.
+# Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
     "debug_config": (),
@@ -23,36 +29,36 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
 }
 
 
-def _one_prompt(prompt: object) -> object:
+def _check_prompt(prompt: object) -> object:
     if not isinstance(prompt, str) and not are_token_ids(prompt):
-        raise ValueError("is neither one text nor the token ids of one")
+        raise ValueError("must be a string or a non-empty list of token ids")
 
     return prompt
 
 
-class TokenRequest(GenerationRequest):
-    """A validated request."""
+class TokenRequest(GenerationRequest):  # type: ignore[misc] # Frozen by `model_config`.
+    """A validated request for a token stream."""
 
-    prompt: Annotated[str | tuple[int, ...], BeforeValidator(_one_prompt)]
-    n: Annotated[StrictInt, Field(ge=1, le=128)] | None = None  #: Choices; None is one.
-    response_format: ResponseFormat | None = None  #: None is any text.
-    logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None  #: Alternatives to tell.
+    prompt: Annotated[str | tuple[int, ...], BeforeValidator(_check_prompt)]
+    n: NumChoices = None
+    response_format: ResponseFormat | None = None  #: None means any text.
+    logprobs: NumLogprobs = None
 
     @property
     def num_choices(self) -> int:
-        """Choices to generate."""
+        """The number of choices to generate."""
         return self.n or 1
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many alternatives are told with each token; None is no log-probability at all."""
+        """The number of alternatives per token; None disables log-probabilities."""
         return self.logprobs
 
 
 def parse_token_request(fields: Mapping[str, Any]) -> TokenRequest:
-    """Validate a request's fields.
+    """Validate the fields of a request for a token stream.
 
     Raises:
-        BadRequestError: a field is invalid, unknown or not supported; `param` names it.
+        BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
     return parse_request(TokenRequest, fields, _NOT_SUPPORTED)

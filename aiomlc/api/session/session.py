@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, final
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.generation.sampling import SamplingChoice, sequence_options
+from aiomlc.api.generation.sampling import SamplingRequest, sequence_options
 from aiomlc.api.observability.telemetry import Operation, start_span
 from aiomlc.errors import AiomlcError, BadRequestError, GrammarError, PromptTooLongError
 from aiomlc.runtime.engine.engine import Engine
@@ -95,7 +95,7 @@ class ModelSession:
     def open_stream(
         self,
         prompt_ids: Sequence[int],
-        choice: SamplingChoice,
+        request: SamplingRequest,
         request_id: str,
         num_choices: int = 1,
         grammar: object = None,
@@ -107,10 +107,10 @@ class ModelSession:
             RequestError: the length or the core refuses it.
             EngineError: the engine is closed or dead.
         """
-        span = start_span(operation, self.model.model_name, choice, request_id, num_choices)
+        span = start_span(operation, self.model.model_name, request, request_id, num_choices)
         try:
             self.check_length(prompt_ids)
-            options = replace(sequence_options(choice, self.model), grammar=grammar)
+            options = replace(sequence_options(request, self.model), grammar=grammar)
             return self.engine.open_stream(prompt_ids, options, request_id, num_choices, span)
         except AiomlcError as error:
             if span is not None:

@@ -7,8 +7,8 @@ __all__ = ("Answer", "Answers")
 from collections.abc import Sequence
 from typing import Self, final
 
+from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.api.step.data import SingleRequestStreamOutput
-from aiomlc.api.step.generation_config import GenerationConfig
 from aiomlc.errors import DeadlineExceededError, LogitsProcessorError, RequestFailedError
 
 _Texts = list[list[str]]

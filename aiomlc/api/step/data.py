@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from aiomlc.api.observability.metrics import usage_extra
-from aiomlc.api.step.generation_config import GenerationConfig
+from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import Record
 from aiomlc.validation.arguments import check_str, check_token_ids, check_type, wrong_type

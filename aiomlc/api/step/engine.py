@@ -17,6 +17,7 @@ from aiomlc.api.generation.sampling import sequence_options
 from aiomlc.api.generation.structured_output import response_grammar
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.observability.tracing import check_tracing
+from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
 from aiomlc.api.session.loader import Loader, Model, complete_config, model_configs, open_model
 from aiomlc.api.step.answers import Answer, Answers
@@ -31,7 +32,6 @@ from aiomlc.api.step.data import (
     read_inputs,
     read_prompts,
 )
-from aiomlc.api.step.generation_config import GenerationConfig
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import (

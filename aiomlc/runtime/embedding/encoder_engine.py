@@ -7,15 +7,17 @@ __all__ = ("EncoderEngine",)
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from anyio import AsyncContextManagerMixin
 from anyio.lowlevel import checkpoint
 
-from aiomlc.runtime.embedding.embedder import Embedder
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.trace import TraceEvent
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.embedding.embedder import Embedder
 
 
 @final

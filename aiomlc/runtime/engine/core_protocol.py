@@ -1,4 +1,4 @@
-"""The native core as the runtime sees it: a Protocol, so that a double can take its place."""
+"""The protocol of the native core, which the mock implements as well."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from aiomlc.sampling_params import SequenceOptions
 
 
 class TokenLogprob(NamedTuple):
-    """How likely a token was in its place, before any bias, penalty, temperature or filter.
+    """The natural log-probability of a token, before any bias, penalty, temperature or filter.
 
-    Natural logarithms; what is below -9999 is reported as that.
+    Values below -9999 are reported as -9999.
     """
 
     token_id: int
     logprob: float
-    top: tuple[tuple[int, float], ...]  #: Token ids and logprobs, the most likely first.
+    top: tuple[tuple[int, float], ...]  #: Token ids and log-probabilities, the most likely first.
 
 
 class Record(NamedTuple):
-    """What one step did for one sequence. A record with a finish reason is its last."""
+    """The output of one step for one sequence. The last record has a finish reason."""
 
     sequence_id: int
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
-    error: str | None  #: Why, for "error"; which limit, for "timeout".
+    error: str | None  #: The cause of "error"; the limit of "timeout".
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int = 0  #: Prompt tokens that were in the KV cache already.
-    logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if asked for.
+    cached_tokens: int = 0  #: Prompt tokens from the prefix cache.
+    logprobs: tuple[TokenLogprob, ...] = ()  #: One for each of `token_ids`, if requested.
     timing: RequestTiming | None = None  #: In the last record.
-    #: Of each prompt token but the first, if asked for: with the first token of the answer.
+    #: One for each prompt token but the first, if requested; in the first record.
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
@@ -52,123 +52,123 @@ class Record(NamedTuple):
 class CoreStatistics:
     """A snapshot of the core's counters.
 
-    Times are in seconds. The histograms of whole requests leave out those that were aborted or
-    failed.
+    Times are in seconds. The histograms of requests exclude those that were aborted or failed.
     """
 
-    num_running: int  #: Sequences with a row.
-    num_waiting: int  #: Sequences that wait for a row or for pages.
+    num_running: int  #: Scheduled sequences.
+    num_waiting: int  #: Sequences that wait to be scheduled.
     total_pages: int
-    #: Those that no sequence and no pin holds; the prefix cache gives its own up on demand.
+    #: Pages that no sequence and no pin holds; the prefix cache's are evicted on demand.
     free_pages: int
-    num_recycling: int  #: Ended sequences in the prefix cache that give way on demand.
+    num_recycling: int  #: Ended sequences in the prefix cache that can be evicted.
     prompt_tokens: int
     completion_tokens: int
     steps: int
-    prefix_cache_hits: int  #: Sequences that started with computed tokens of another.
-    cached_tokens: int  #: Tokens that they did not have to compute.
+    prefix_cache_hits: int  #: Sequences that started from tokens of another.
+    cached_tokens: int  #: Tokens that they took from the prefix cache.
     prefill_tokens: int
     decode_tokens: int
     prefill_seconds: float
     decode_seconds: float
     num_pinned: int = 0  #: Pinned prefixes.
-    num_paused: int = 0  #: Sequences that wait for their readers.
-    preemptions: int = 0  #: How often a sequence lost its room in the KV cache to others.
+    num_paused: int = 0  #: Sequences whose readers are behind.
+    preemptions: int = 0  #: How often a sequence was preempted.
     finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
-    #: Steps that only decoded, without guesses, by batch size, where there were any; up to 64.
+    #: Steps with only decodes and no drafts, by batch size from 1 to 64; without empty entries.
     decode_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
     last_finished: FinishedRequest | None = None
-    queue_seconds: Histogram = NO_VALUES  #: From submission to room in the KV cache.
+    queue_seconds: Histogram = NO_VALUES  #: From submission to the first step.
     first_token_seconds: Histogram = NO_VALUES  #: From submission to the first token.
     inter_token_seconds: Histogram = NO_VALUES  #: Between two tokens of a sequence.
-    request_seconds: Histogram = NO_VALUES  #: From submission to the end of the answer.
+    request_seconds: Histogram = NO_VALUES  #: From submission to the end.
     request_prompt_tokens: Histogram = NO_VALUES
     request_completion_tokens: Histogram = NO_VALUES
-    batch_size: Histogram = NO_VALUES  #: Rows of a step.
-    draft_tokens: int = 0  #: Guessed tokens that were computed.
-    accepted_tokens: int = 0  #: Those of them that were right.
-    forced_tokens: int = 0  #: Completion tokens that a grammar forced, which nothing sampled.
-    forced_seconds: float = 0.0  #: Time to find them, without that of computing them.
-    verified_drafts: int = 0  #: Guesses at the next tokens of a sequence that were verified.
-    draft_positions: tuple[
-        DraftPosition, ...
-    ] = ()  #: Of the first, second and so on guessed token.
-    #: Steps with guesses that only decoded, by their tokens; without the time of guessing.
+    batch_size: Histogram = NO_VALUES  #: Sequences of a step.
+    draft_tokens: int = 0  #: Draft tokens that were verified.
+    accepted_tokens: int = 0  #: Draft tokens that were accepted.
+    forced_tokens: int = 0  #: Completion tokens that a grammar forced.
+    forced_seconds: float = 0.0  #: The time of finding them.
+    verified_drafts: int = 0  #: Drafts that were verified.
+    #: Of the first draft token, the second and so on.
+    draft_positions: tuple[DraftPosition, ...] = ()
+    #: Steps with only decodes and with drafts, by their tokens; without the time of drafting.
     verify_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
-    #: The time of guessing in a step, by the sequences it was for.
+    #: The time of drafting in a step, by the number of sequences with drafts.
     draft_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
-    draft_failures: int = 0  #: How often guessing failed, for a sequence or for all.
-    speculation_failure: str | None = None  #: Why there are no guesses any more, until a reload.
+    draft_failures: int = 0  #: How often drafting failed, for a sequence or for all.
+    speculation_failure: str | None = (
+        None  #: Why drafting is disabled until a reload; None if it is not.
+    )
 
 
 class Core(Protocol):
-    """One model's native engine. All but `run` and `step` return at once, from any thread."""
+    """The engine of one model. All methods but `run` and `step` return at once, in any thread."""
 
-    wake_fd: int  #: Readable while the outbox is not empty; open as long as this object lives.
+    wake_fd: int  #: Readable while there are records to drain; open as long as this object lives.
 
     def submit(self, prompt_ids: Sequence[int], options: SequenceOptions) -> int:
-        """Queue a prompt; returns the core's id of the new sequence.
+        """Queue a prompt; return the id of the new sequence.
 
         Raises:
-            RequestError: the sequence can never be served.
-            EngineClosedError: the core was closed.
+            RequestError: If the sequence can never be served.
+            EngineClosedError: If the core was closed.
         """
 
     def cancel(self, sequence_id: int) -> None:
-        """End a sequence; an unknown or finished id does nothing."""
+        """Cancel a sequence; no effect on an unknown or finished one."""
 
     def pause(self, sequence_id: int) -> None:
-        """Give up a sequence's row until `resume`; an unknown or finished id does nothing."""
+        """Stop scheduling a sequence until `resume`; no effect on an unknown or finished one."""
 
     def resume(self, sequence_id: int) -> None:
-        """Let a paused sequence go on."""
+        """Schedule a paused sequence again."""
 
     def unpin(self, sequence_id: int) -> None:
-        """Let go of what a pinned sequence left; an unknown id does nothing."""
+        """Let the prefix cache evict a pinned sequence; no effect on an unknown one."""
 
     def reset(self) -> None:
-        """Empty the prefix cache and set the counters to 0, after the cancellations so far."""
+        """Empty the prefix cache and set the counters to 0, after earlier cancellations."""
 
     def run(self) -> None:
         """Step until `stop` is called.
 
         Raises:
-            EngineDeadError: the model failed.
+            EngineDeadError: If the model failed.
         """
 
     def stop(self) -> None:
-        """Make `run` return after the step it is in; also if it has not begun."""
+        """Make `run` return after the current step, also if it has not started."""
 
     def close(self) -> None:
-        """End every sequence and free its pages. Called when `run` has returned.
+        """Cancel every sequence and free its pages. Call it after `run` has returned.
 
         Raises:
-            EngineDeadError: the model failed to free a page; all else is done then.
+            EngineDeadError: If the model failed to free a page; the rest is done.
         """
 
     def release(self) -> None:
-        """Free the model and the wake fd, which nobody may be waiting on any more.
+        """Free the model and the wake fd, on which nothing may wait any more.
 
-        Afterwards `submit` raises EngineClosedError, and the others do nothing.
+        Afterwards `submit` raises EngineClosedError, and the others have no effect.
         """
 
     def step(self) -> bool:
-        """Run one step by hand; false when there was nothing to do."""
+        """Run one step; return False if there was nothing to do."""
 
     def drain(self) -> list[Record]:
-        """Everything since the last call; the wake fd is not readable afterwards."""
+        """Return the records since the last call; the wake fd is not readable afterwards."""
 
     def failure(self) -> str:
-        """Why the engine is dead, empty while it is not; known before its error records are."""
+        """Return why the engine is dead, "" if it is not; known before its error records."""
 
     def statistics(self) -> CoreStatistics:
-        """A snapshot of the counters."""
+        """Return a snapshot of the counters."""
 
     def enable_trace(self) -> None:
-        """Record events from now on; the oldest are forgotten."""
+        """Record events from now on, in a buffer that drops the oldest."""
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
-        """The recorded events from a number on, and the number of the first of them.
+        """Return the events from number `start` on, and the number of the first of them.
 
-        Events are numbered from 0; past the end there are none, and the number is the next one's.
+        Events are numbered from 0. Past the end there are none, and the number is the next one's.
         """

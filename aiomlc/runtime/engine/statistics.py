@@ -1,4 +1,4 @@
-"""What an engine counted and how long things took, as frozen records."""
+"""The records of which an engine's statistics consist."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How values are distributed. An empty one has no buckets."""
+    """A histogram of values; an empty one has no buckets."""
 
-    bounds: tuple[float, ...] = ()  #: Ascending, the greatest value of each bucket but the last.
-    counts: tuple[int, ...] = ()  #: Of each bucket alone; one more than `bounds`.
-    sum: float = 0.0  #: Of all values.
+    bounds: tuple[
+        float, ...
+    ] = ()  #: The upper bounds of the buckets, ascending; the last bucket has none.
+    counts: tuple[int, ...] = ()  #: Not cumulative; one more than `bounds`.
+    sum: float = 0.0  #: The sum of the values.
 
     @property
     def count(self) -> int:
-        """How many values were observed."""
+        """The number of values."""
         return sum(self.counts)
 
 
@@ -33,35 +35,32 @@ NO_VALUES = Histogram()
 
 
 class RequestTiming(NamedTuple):
-    """Seconds since a sequence was submitted; None is what never came.
+    """The timing of a sequence in seconds since its submission; None if it never happened."""
 
-    Beside them is what took no time: the tokens that a grammar forced.
-    """
-
-    queue: float | None  #: Until it was first given room in the KV cache.
+    queue: float | None  #: Until it was first scheduled.
     first_token: float | None
     total: float  #: Until its end.
-    forced_tokens: int = 0
+    forced_tokens: int = 0  #: Tokens that a grammar forced, which took no sampling.
 
 
 class DecodeSteps(NamedTuple):
-    """Steps of one batch size that only decoded, or a part of each."""
+    """The decode steps of one batch size: their number, and their time or that of a part."""
 
     num_steps: int
     seconds: float
 
 
 class DraftPosition(NamedTuple):
-    """Guessed tokens in one place of their drafts."""
+    """Draft tokens at one position of their drafts."""
 
-    guessed: int
-    right: int
+    proposed: int
+    accepted: int
 
 
 class FinishedRequest(NamedTuple):
-    """A sequence that ended with an answer."""
+    """A sequence that completed normally."""
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int  #: Prompt tokens that were in the KV cache already.
+    cached_tokens: int  #: Prompt tokens that were taken from the prefix cache.
     timing: RequestTiming

@@ -13,7 +13,7 @@ from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.sampling_params import SamplingDefaults
+from aiomlc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """One step of opening a model, for whoever shows it."""
+    """The progress of loading a model."""
 
     stage: Literal["download", "compile", "convert", "load"]
-    fraction: float | None  #: Of this stage, 0 to 1; None when it cannot be known.
+    fraction: float | None  #: Of this stage, from 0 to 1; None if unknown.
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that is ready to serve. Whoever takes it owns the core."""
+    """A model that is ready to serve. The receiver owns the core."""
 
     core: Core
     tokenizer: Tokenizer
     chat_template: PromptTemplate | None
     model_name: str
-    context_window: int  #: Tokens of one sequence, prompt and completion.
+    context_window: int  #: Tokens of one sequence: prompt and completion.
     vocab_size: int
-    default_options: SamplingDefaults = field(default_factory=SamplingDefaults)
+    default_options: SamplingParams = field(default_factory=SamplingParams)
     stop_token_ids: tuple[int, ...] = ()
-    chat_stop_token_ids: tuple[int, ...] = ()  #: Those of the chat template, besides.
+    chat_stop_token_ids: tuple[int, ...] = ()  #: Further ones, of the chat template.
     tool_format: ToolFormat | None = None
-    reasoning_format: ReasoningFormat | None = None  #: None: it does not think aloud.
-    grammars: GrammarCache | None = None  #: None: its answers cannot be constrained.
-    memory_plan: MemoryPlan | None = None  #: None: it takes none worth a plan.
+    reasoning_format: ReasoningFormat | None = None  #: None: no reasoning.
+    grammars: GrammarCache | None = None  #: None: its output cannot be constrained.
+    memory_plan: MemoryPlan | None = None  #: None for the mock model.
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ __all__ = (
 )
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -22,7 +21,9 @@ from typing import Any
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.models import EncoderConfig, ModelDescription
-from aiomlc.sampling_params import SamplingDefaults
+from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
+from aiomlc.validation.error_messages import describe_error
+from aiomlc.validation.records import validate_fields
 
 BUNDLED = Path(__file__).parents[2] / "bundled" / "pebble"
 BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
@@ -31,15 +32,6 @@ _DEFAULT_QUANTIZATION = "q4f16_1"
 _ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
 _CONFIG_FILES = ("mlc-chat-config.json", "config.json")
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
-# What each option may be: at least, at most, in words.
-_SAMPLING_RANGES: dict[str, tuple[float, float, str]] = {
-    "temperature": (0.0, 2.0, "in [0, 2]"),
-    "top_p": (0.0, 1.0, "in [0, 1]"),
-    "min_p": (0.0, 1.0, "in [0, 1]"),
-    "presence_penalty": (-2.0, 2.0, "in [-2, 2]"),
-    "frequency_penalty": (-2.0, 2.0, "in [-2, 2]"),
-    "repetition_penalty": (sys.float_info.min, sys.float_info.max, "above 0"),
-}
 _URLS = ("HF://", "http://", "https://")
 _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
 
@@ -64,24 +56,23 @@ class ModelDirectory:
             f"cannot find {' or '.join(_CONFIG_FILES)} in {self.path}", path=self.path
         )
 
-    def sampling_defaults(self) -> SamplingDefaults:
-        """The model's own way to sample; what several files say is taken from the first.
+    def sampling_defaults(self) -> SamplingParams:
+        """Return the model's own sampling parameters; the first file that has one decides.
 
         Raises:
-            ModelLoadError: a file is not JSON, or a value is out of range.
+            ModelLoadError: If a file is not JSON, or a value is out of range.
         """
-        values: dict[str, float] = {}
-        top_k: int | None = None
+        values: dict[str, Any] = {}
         for name in _GENERATION_FILES:
             config = self._read(name)
-            for field in _SAMPLING_RANGES:
-                if config.get(field) is not None:
-                    values.setdefault(field, self._number(name, config, field))
-            if top_k is None and config.get("top_k") is not None:
-                top_k = self._top_k(name, config["top_k"])
+            if config.get("top_k") == -1:
+                config["top_k"] = 0  # vLLM's convention for all tokens.
+
+            found = {field: config.get(field) for field in MODEL_DEFAULTS}
+            values = {**self._valid(name, found), **values}
             if config.get("do_sample") is False:
                 values["temperature"] = 0.0
-        return SamplingDefaults(**values, top_k=top_k or 0)
+        return SamplingParams(**values)
 
     def eos_token_ids(self) -> Iterator[int]:
         """The ids that end an answer, from every file that names some.
@@ -134,24 +125,17 @@ class ModelDirectory:
 
         return content
 
-    def _number(self, name: str, config: dict[str, Any], field: str) -> float:
-        value = config[field]
-        lowest, highest, rule = _SAMPLING_RANGES[field]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not lowest <= value <= highest:
-            raise self._wrong(name, field, value, rule)
+    def _valid(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values that are not None, validated."""
+        params = SamplingParams(**values)
+        try:
+            validate_fields(params, lambda field, error: f"{field} {describe_error(error)}")
+        except BadRequestError as error:
+            path = self.path / name
+            raise ModelLoadError(f"{path}: {error}", path=path, field=error.param) from None
 
-        return float(value)
-
-    def _top_k(self, name: str, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < -1:
-            raise self._wrong(name, "top_k", value, "an integer from 0")
-
-        return max(0, value)  # Some write -1 where they mean all.
-
-    def _wrong(self, name: str, field: str, value: object, rule: str) -> ModelLoadError:
-        path = self.path / name
-        return ModelLoadError(f"{path}: {field} is {value!r}, not {rule}", path=path, field=field)
+        valid = {field: getattr(params, field) for field in values}
+        return {field: value for field, value in valid.items() if value is not None}
 
 
 def find_model(model: str | PathLike[str] | None) -> ModelDirectory:

@@ -37,11 +37,12 @@ from aiomlc.runtime.loading.model_directory import (
     find_draft,
     find_model,
 )
-from aiomlc.runtime.native.core import NativeCore
+from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.runtime.native.faults import Faults
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
-from aiomlc.runtime.native.library import load_native, physical_cores
-from aiomlc.runtime.native.model import NativeModel
+from aiomlc.runtime.native.library import load_native
+from aiomlc.runtime.native.model import ModelShape, NativeModel
+from aiomlc.runtime.native.platform import check_platform, physical_cores
 from aiomlc.runtime.output_formats.response_template import find_output_formats
 from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 OnProgress = Callable[[LoadProgress], None]
 
-# In the order of the native enumeration.
-_SPECULATIVE_MODES = ("disable", "prompt_lookup", "small_draft")
 _logger = logging.getLogger("aiomlc")
 
 
@@ -138,6 +137,7 @@ async def prepare_model(
 ) -> PreparedModel:
     """Compile and pack where the cache has nothing."""
     await to_thread.run_sync(load_native)
+    check_platform()
     job = await to_thread.run_sync(_compile_job, directory, device, config)
     library = await compile_model(job, on_progress=lambda now: report(_compiling(now)))
     threads = config.num_threads or physical_cores()
@@ -183,14 +183,14 @@ def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
     return model.within(config.max_single_sequence_length)
 
 
-def _shape(metadata: Any, limits: ServingLimits) -> dict[str, int]:  # noqa: ANN401 - JSON.
-    return {
-        "vocab_size": metadata["vocab_size"],
-        "context_window": limits.context_window,
-        "max_batch_size": limits.max_batch_size,
-        "prefill_chunk_size": limits.prefill_chunk_size,
-        "max_total_tokens": limits.max_total_tokens,
-    }
+def _shape(metadata: Any, limits: ServingLimits) -> ModelShape:  # noqa: ANN401 - JSON.
+    return ModelShape(
+        vocab_size=metadata["vocab_size"],
+        context_window=limits.context_window,
+        max_batch_size=limits.max_batch_size,
+        prefill_chunk_size=limits.prefill_chunk_size,
+        max_total_tokens=limits.max_total_tokens,
+    )
 
 
 def _check_vocabulary(model: PreparedModel, draft: PreparedModel) -> None:
@@ -258,14 +258,14 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     core = NativeCore(
         opened.native,
         tokenizer.token_bytes(opened.vocab_size, visible=marks),
-        {
-            "step_token_budget": opened.plan.limits.step_token_budget,
-            "max_recycling_sequences": opened.plan.limits.max_recycling_sequences,
-            "max_queue_size": opened.plan.limits.max_queue_size,
-            "separate_prefill": int(config.prefill_mode == "chunked"),
-            "speculative_mode": _SPECULATIVE_MODES.index(config.speculative_mode),
-            "draft_length": config.spec_draft_length,
-        },
+        EngineOptions(
+            step_token_budget=opened.plan.limits.step_token_budget,
+            max_recycling_sequences=opened.plan.limits.max_recycling_sequences,
+            max_queue_size=opened.plan.limits.max_queue_size,
+            separate_prefill=config.prefill_mode == "chunked",
+            speculative_mode=config.speculative_mode,
+            draft_length=config.spec_draft_length,
+        ),
         draft=opened.draft,
     )
     return LoadedModel(

@@ -22,13 +22,3 @@ class Faults:
     nan_at_step: int | None = None  #: A kernel returns NaN for one row.
     nan_every: int | None = None  #: It does so every so many steps.
     draft: Self | None = None  #: Faults of the smaller model that guesses, which has its own steps.
-
-    def as_map(self) -> dict[str, int | bool]:
-        """The form in which it crosses the border: 0 is never."""
-        return {
-            "fail_at_step": self.fail_at_step or 0,
-            "allocation_fails_at_load": self.allocation_fails_at_load,
-            "allocation_fails_at_step": self.allocation_fails_at_step or 0,
-            "nan_at_step": self.nan_at_step or 0,
-            "nan_every": self.nan_every or 0,
-        }

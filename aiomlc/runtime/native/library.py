@@ -7,7 +7,6 @@ __all__ = (
     "load_native",
     "native_function",
     "open_library",
-    "physical_cores",
     "register_global",
 )
 
@@ -114,11 +113,6 @@ def open_library(library: Path) -> Iterator[Any]:
         raise errors.ModelLoadError(
             f"the compiled library {library} cannot be opened: {error}", path=library
         ) from error
-
-
-def physical_cores() -> int:
-    """Physical cores that this process may use."""
-    return int(native_function("aiomlc.physical_cores")())
 
 
 def register_global(name: str, function: Callable[..., object]) -> None:

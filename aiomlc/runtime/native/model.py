@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ("NativeModel",)
+__all__ = ("ModelShape", "NativeModel")
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from aiomlc.runtime.native.library import ffi_shape, native_function, open_library
+from aiomlc.runtime.native.records import native_record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,18 +20,29 @@ if TYPE_CHECKING:
     from aiomlc.runtime.native.faults import Faults
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """The sizes of a model and of its KV cache."""
+
+    vocab_size: int
+    context_window: int  #: Tokens of one sequence.
+    max_batch_size: int  #: Sequences of a forward pass.
+    prefill_chunk_size: int  #: Tokens of a forward pass.
+    max_total_tokens: int  #: Tokens that the KV cache holds.
+
+
 @final
 class NativeModel:
     """A compiled library with its parameters and its KV cache.
 
-    The engine drives it; by hand it serves to look at logits. Not thread-safe.
+    An engine drives it; its own methods run single forward passes, to get logits. Not thread-safe.
     """
 
     def __init__(
         self,
         library: Path,
         params: Sequence[object],
-        shape: Mapping[str, int],
+        shape: ModelShape,
         num_threads: int,
         faults: Faults | None = None,
     ) -> None:
@@ -38,41 +51,40 @@ class NativeModel:
         Args:
             library: The compiled library.
             params: FFI tensors in the order of the library's metadata.
-            shape: `vocab_size`, `context_window`, `max_batch_size`, `prefill_chunk_size` and
-                `max_total_tokens`.
-            num_threads: Threads of every kernel.
-            faults: What is to go wrong when an engine drives it.
+            shape: The sizes of the model and of its KV cache.
+            num_threads: The threads of every kernel.
+            faults: Faults to inject when an engine drives it.
 
         Raises:
-            ModelLoadError: the library cannot be loaded or lacks a function.
-            MemoryError: the KV cache cannot be allocated.
+            ModelLoadError: If the library cannot be loaded or lacks a function.
+            MemoryError: If the KV cache cannot be allocated.
         """
-        self.vocab_size: int = shape["vocab_size"]
+        self.vocab_size = shape.vocab_size
         with open_library(library) as module:
             self.handle: Any = native_function("aiomlc.model_open")(
                 module,
                 list(params),
-                dict(shape),
+                native_record("aiomlc.ModelShape", asdict(shape)),
                 num_threads,
-                None if faults is None else faults.as_map(),
+                None if faults is None else _as_record(faults),
             )
 
     def add_sequence(self, sequence_id: int) -> None:
-        """Begin an empty sequence."""
+        """Add an empty sequence."""
         native_function("aiomlc.model_add_sequence")(self.handle, sequence_id)
 
     def fork_sequence(self, source_id: int, sequence_id: int, num_tokens: int) -> None:
-        """Begin a sequence with the first tokens of another, at least one."""
+        """Add a sequence with the first tokens of another, at least one."""
         native_function("aiomlc.model_fork_sequence")(
             self.handle, source_id, sequence_id, num_tokens
         )
 
     def remove_sequence(self, sequence_id: int) -> None:
-        """Free a sequence's pages."""
+        """Remove a sequence and free its pages."""
         native_function("aiomlc.model_remove_sequence")(self.handle, sequence_id)
 
     def free_pages(self) -> int:
-        """Pages of the KV cache that no sequence holds."""
+        """Return the number of pages of the KV cache that no sequence holds."""
         return int(native_function("aiomlc.model_free_pages")(self.handle))
 
     def forward(self, rows: Sequence[tuple[int, Sequence[int]]]) -> NDArray[np.float32]:
@@ -92,3 +104,9 @@ class NativeModel:
         )
         array: NDArray[np.float32] = np.array(np.from_dlpack(logits), dtype=np.float32)
         return array
+
+
+def _as_record(faults: Faults) -> object:
+    fields = asdict(faults)
+    del fields["draft"]  # The draft model is a model of its own.
+    return native_record("aiomlc.Faults", fields)

@@ -1,4 +1,4 @@
-"""What the native core writes, as our records: the other end of `native/src/ffi/core.cc`."""
+"""Decoding of what the native engine returns (`native/src/ffi/{core,records}.cc`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ __all__ = ("EMPTY_TRACE", "read_statistics", "unpack_records", "unpack_trace")
 import logging
 import struct
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any, get_args
 
 from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record, TokenLogprob
@@ -24,34 +25,33 @@ EMPTY_TRACE = struct.pack("<q", 0)  # The number of the first event, and no even
 
 _LOG = logging.getLogger("aiomlc")
 _FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
-# One record: id, prompt tokens, completion tokens, cached tokens, number of token ids, bytes of
-# logprobs, of the prompt's logprobs, of text and of error, finish reason. The token ids and those
-# bytes follow each record, and the times of its life where there is a finish reason.
+# The header of a record: id; prompt, completion and cached tokens; number of token ids; bytes of
+# logprobs, prompt logprobs, text and error; finish reason. It is followed by the token ids, by
+# those bytes and, if there is a finish reason, by the timing.
 _RECORD = struct.Struct("<qqqqIIIIII")
-_ONE_ID = struct.Struct("<i")  # By far the most frequent number.
+_ONE_ID = struct.Struct("<i")  # The most frequent number.
 _TIMING = struct.Struct("<dddq")
-# A token's id, its logprob and the number of alternatives that follow it; one of these.
+# A token's id, its logprob and the number of alternatives that follow it; an alternative.
 _LOGPROB = struct.Struct("<ifI")
 _ALTERNATIVE = struct.Struct("<if")
 # An event: sequence id, start and duration in nanoseconds, kind, six values.
 _EVENT = struct.Struct("<qqq7i")
 _EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 _HISTOGRAMS = (
-    "queue_seconds",
-    "first_token_seconds",
-    "inter_token_seconds",
-    "request_seconds",
-    "request_prompt_tokens",
-    "request_completion_tokens",
-    "batch_size",
+    *("queue_seconds", "first_token_seconds", "inter_token_seconds", "request_seconds"),
+    *("request_prompt_tokens", "request_completion_tokens", "batch_size"),
+)
+_STEPS = ("decode_steps", "verify_steps", "draft_steps")
+_CONVERTED = ("finished", "draft_positions", "speculation_failure", "last_finished")
+_COUNTERS = tuple(
+    field.name
+    for field in fields(CoreStatistics)
+    if field.name not in (*_HISTOGRAMS, *_STEPS, *_CONVERTED)
 )
 
 
 def unpack_records(packed: bytes) -> list[Record]:
-    """Read what `core_drain` wrote: a fixed header per record, then its variable parts.
-
-    What the core says of itself, as sequence -1, goes to the log.
-    """
+    """Decode the result of `core_drain`, and log its notices."""
     records: list[Record] = []
     offset = 0
     while offset < len(packed):
@@ -70,7 +70,7 @@ def unpack_records(packed: bytes) -> list[Record]:
         ids_at = offset + _RECORD.size
         logprobs_at = ids_at + 4 * num_ids
         if num_ids == 1 and not (logprobs_size or prompt_size or error_size or finish_reason):
-            # Nearly every record is one of these.
+            # The fast path of nearly every record.
             offset = logprobs_at + text_size
             records.append(
                 Record(
@@ -116,7 +116,7 @@ def unpack_records(packed: bytes) -> list[Record]:
 def _warn(notice: str) -> None:
     try:
         _LOG.warning("%s", notice)
-    except Exception:  # noqa: BLE001 - the program's own filter, and the records must arrive.
+    except Exception:  # noqa: BLE001 - of a filter or handler; the records must arrive.
         traceback.print_exc()
 
 
@@ -129,39 +129,40 @@ def _timing(queue: float, first_token: float, total: float, forced_tokens: int) 
     )
 
 
-def read_statistics(values: dict[str, Any]) -> CoreStatistics:
-    """What `core_statistics` told, as our record."""
+def read_statistics(native: Any) -> CoreStatistics:  # noqa: ANN401 - a reflected record.
+    """Convert the result of `core_statistics`."""
+    values = {name: getattr(native, name) for name in _COUNTERS}
     for name in _HISTOGRAMS:
-        given = values[name]
-        values[name] = Histogram(tuple(given["bounds"]), tuple(given["counts"]), given["sum"])
+        histogram = getattr(native, name)()
+        values[name] = Histogram(tuple(histogram.bounds), tuple(histogram.counts), histogram.sum)
 
-    reasons = zip(_FINISH_REASONS, values.pop("ended"), strict=True)
-    values["finished"] = {reason: count for reason, count in reasons if reason is not None}
-    for name in ("decode_steps", "verify_steps", "draft_steps"):
-        flat = tuple(values[name])
-        columns = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        values[name] = {size: DecodeSteps(count, seconds) for size, count, seconds in columns}
+    for name in _STEPS:
+        rows = getattr(native, name)()
+        values[name] = {int(size): DecodeSteps(int(num), seconds) for size, num, seconds in rows}
 
-    places = tuple(values["draft_positions"])
-    values["draft_positions"] = tuple(map(DraftPosition, places[::2], places[1::2]))
-    values["speculation_failure"] = str(values["speculation_failure"]) or None
-    values["last_finished"] = _last_finished(values["last_finished"])
-    return CoreStatistics(**values)
+    reasons = zip(_FINISH_REASONS, native.ended, strict=True)
+    return CoreStatistics(
+        **values,
+        finished={reason: count for reason, count in reasons if reason is not None},
+        draft_positions=tuple(DraftPosition(*counts) for counts in native.draft_positions()),
+        speculation_failure=str(native.speculation_failure) or None,
+        last_finished=_last_finished(native.last_finished()),
+    )
 
 
-def _last_finished(values: Mapping[str, Any]) -> FinishedRequest | None:
-    if values["total_seconds"] < 0:
+def _last_finished(native: Any) -> FinishedRequest | None:  # noqa: ANN401 - a reflected record.
+    if native.total_seconds < 0:
         return None
 
     return FinishedRequest(
-        values["prompt_tokens"],
-        values["completion_tokens"],
-        values["cached_tokens"],
+        native.prompt_tokens,
+        native.completion_tokens,
+        native.cached_tokens,
         _timing(
-            values["queue_seconds"],
-            values["first_token_seconds"],
-            values["total_seconds"],
-            values["forced_tokens"],
+            native.queue_seconds,
+            native.first_token_seconds,
+            native.total_seconds,
+            native.forced_tokens,
         ),
     )
 
@@ -176,7 +177,7 @@ def _logprobs(packed: bytes, offset: int, end: int) -> Iterator[TokenLogprob]:
 
 
 def unpack_trace(packed: bytes) -> tuple[int, list[TraceEvent]]:
-    """Read what `core_read_trace` wrote: the number of the first event, and the events."""
+    """Decode the result of `core_read_trace`: the number of the first event, and the events."""
     (first,) = struct.unpack_from("<q", packed)
     events = [
         TraceEvent(_EVENT_KINDS[kind], sequence_id, start_ns, duration_ns, tuple(values))

@@ -23,8 +23,7 @@ void RequireWithin(double min, double max, const char* name, double value, const
 void ValidateSampling(const SamplingOptions& options) {
   RequireOption(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
                 std::to_string(options.temperature), ">= 0");
-  RequireOption(options.top_p > 0 && options.top_p <= 1, "top_p", std::to_string(options.top_p),
-                "> 0 and <= 1");
+  RequireWithin(0, 1, "top_p", options.top_p, "between 0 and 1");
   RequireOption(options.top_k >= 0, "top_k", std::to_string(options.top_k), ">= 0");
   RequireWithin(0, 1, "min_p", options.min_p, "between 0 and 1");
 }

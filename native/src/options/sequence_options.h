@@ -23,7 +23,7 @@ inline constexpr int64_t kMaxTopLogprobs = 20;
 struct SamplingOptions {
   /*! \brief At least 0; values below 1e-5 mean greedy decoding. */
   double temperature = 1.0;
-  /*! \brief In (0, 1]. */
+  /*! \brief In [0, 1]; 1 disables it. */
   double top_p = 1.0;
   /*! \brief At least 0; 0 disables it. */
   int64_t top_k = 0;

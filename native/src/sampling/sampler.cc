@@ -136,7 +136,7 @@ void Sampler::KeepTopP(double top_p) {
     }
   }
   std::sort(at(low), at(high), ComesBefore);
-  while (low < high && sum < target) sum += candidates_[low++].value;
+  while (low < high && (low == 0 || sum < target)) sum += candidates_[low++].value;
   candidates_.resize(low);
 }
 

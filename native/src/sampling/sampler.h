@@ -32,7 +32,7 @@ double UniformDraw(uint64_t seed, uint64_t token_index);
  * 1. logits are divided by the temperature;
  * 2. top_k keeps the k largest logits;
  * 3. top_p keeps the smallest set of most likely tokens whose fraction of the remaining probability
- *    is at least top_p;
+ *    is at least top_p, and at least one;
  * 4. min_p keeps the tokens that are at least min_p times as likely as the most likely token.
  * Among equally likely tokens the lowest id comes first, also in greedy decoding.
  *

@@ -262,7 +262,7 @@ TEST_F(EngineTest, WhatCanNeverBeServedIsRefusedAtOnce) {
                    o.sampling.temperature = std::numeric_limits<double>::quiet_NaN();
                  })),
             "BadRequestError");
-  EXPECT_EQ(kind({1}, with([](auto& o) { o.sampling.top_p = 0; })), "BadRequestError");
+  EXPECT_EQ(kind({1}, with([](auto& o) { o.sampling.top_p = -0.1; })), "BadRequestError");
   EXPECT_EQ(kind({1}, with([](auto& o) { o.sampling.top_p = 1.1; })), "BadRequestError");
   EXPECT_EQ(kind({1}, with([](auto& o) { o.sampling.top_k = -1; })), "BadRequestError");
   EXPECT_EQ(kind({1}, with([](auto& o) { o.sampling.min_p = 1.5; })), "BadRequestError");

@@ -34,7 +34,7 @@ std::vector<double> Distribution(const std::vector<float>& logits, const Samplin
   double sum = 0;
   double kept = 0;
   for (size_t token : order) {
-    const bool in_top_p = options.top_p >= 1 || sum < options.top_p * total;
+    const bool in_top_p = kept == 0 || options.top_p >= 1 || sum < options.top_p * total;
     sum += weights[token];
     if (!in_top_p || weights[token] < options.min_p) weights[token] = 0;
     kept += weights[token];
@@ -108,7 +108,7 @@ TEST(Sampler, DrawsFollowTheDistributionOfEveryFilter) {
       {.top_k = 5},
       {.min_p = 0.1},
       {.temperature = 1.3, .top_p = 0.8, .top_k = 12, .min_p = 0.05},
-      {.top_p = 1e-9},
+      {.top_p = 0},
       {.top_k = 1},
       {.top_k = 1000},
   };

@@ -1,4 +1,4 @@
-"""A real engine in which something goes wrong: who is told what, and what is left."""
+"""Injected faults in a real engine: the errors of its readers, and the resources after them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from aiomlc import (
 from aiomlc.api.session.loader import Loader
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
-from aiomlc.runtime.native.core import NativeCore
+from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import DEAD_END, Faults, faulty_loader
-from tests.model.engine.test_serving import has_native_threads, native_threads
+from tests.model.engine.native_threads import has_native_threads, native_threads
 
 Directory = Callable[[str], Path]
 MakeEngine = Callable[..., AsyncMLCEngine]
@@ -37,7 +37,7 @@ NUM_READERS = 8
 
 @pytest.fixture
 def make_engine(model_cache: Path, tiny_directory: Directory) -> MakeEngine:
-    """Engines of a tiny model, with the faults of each opening."""
+    """Return a function that makes engines of a tiny model; it takes the faults of each load."""
     directory = tiny_directory("llama")
 
     def make(*faults: Faults | None, **fields: Any) -> AsyncMLCEngine:  # noqa: ANN401
@@ -47,9 +47,10 @@ def make_engine(model_cache: Path, tiny_directory: Directory) -> MakeEngine:
     return make
 
 
-async def ask(engine: AsyncMLCEngine, seed: int) -> str | AiomlcError:
+async def complete(engine: AsyncMLCEngine, seed: int) -> str | AiomlcError:
+    """Return the text of a completion, or the error of the request."""
     try:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=[{"role": "user", "content": f"Number {seed}, say something."}],
             max_tokens=20,
             ignore_eos=True,
@@ -58,15 +59,15 @@ async def ask(engine: AsyncMLCEngine, seed: int) -> str | AiomlcError:
     except AiomlcError as error:
         return error
 
-    return answer.choices[0].message.content or ""
+    return completion.choices[0].message.content or ""
 
 
-async def ask_all(engine: AsyncMLCEngine) -> list[str | AiomlcError]:
-    """What each of some readers at once was told."""
+async def complete_all(engine: AsyncMLCEngine) -> list[str | AiomlcError]:
+    """Return the results of `NUM_READERS` concurrent requests."""
     outcomes: dict[int, str | AiomlcError] = {}
 
     async def read(seed: int) -> None:
-        outcomes[seed] = await ask(engine, seed)
+        outcomes[seed] = await complete(engine, seed)
 
     with fail_after(60):
         async with create_task_group() as tasks:
@@ -74,6 +75,11 @@ async def ask_all(engine: AsyncMLCEngine) -> list[str | AiomlcError]:
                 tasks.start_soon(read, seed)
 
     return [outcomes[seed] for seed in range(NUM_READERS)]
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages of the logged warnings."""
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize(
@@ -84,18 +90,18 @@ async def ask_all(engine: AsyncMLCEngine) -> list[str | AiomlcError]:
         (Faults(allocation_fails_at_step=5), "bad_alloc"),
     ],
 )
-async def test_a_model_that_fails_tells_every_reader_and_serves_when_reloaded(
+async def test_model_failure_is_raised_to_every_reader_and_reload_recovers(
     make_engine: MakeEngine, faults: Faults, cause: str
 ) -> None:
     before = native_threads()
     engine = make_engine(faults)
 
-    outcomes = await ask_all(engine)
+    outcomes = await complete_all(engine)
     dead = engine.statistics()
-    afterwards = await ask(engine, 1)
+    afterwards = await complete(engine, 1)
     with fail_after(60):
         await engine.reload()
-    healthy = await ask_all(engine)
+    healthy = await complete_all(engine)
     await engine.unload()
 
     for outcome in [*outcomes, afterwards]:
@@ -107,12 +113,12 @@ async def test_a_model_that_fails_tells_every_reader_and_serves_when_reloaded(
     assert has_native_threads(before)
 
 
-async def test_a_model_that_fails_ends_the_scope_with_its_error(make_engine: MakeEngine) -> None:
+async def test_model_failure_is_raised_from_the_scope(make_engine: MakeEngine) -> None:
     before = native_threads()
 
     async def serve() -> None:
         async with make_engine(Faults(fail_at_step=3)) as engine:
-            assert isinstance(await ask(engine, 1), EngineDeadError)
+            assert isinstance(await complete(engine, 1), EngineDeadError)
 
     with pytest.raises(EngineDeadError, match="injected fault"):
         await serve()
@@ -122,16 +128,16 @@ async def test_a_model_that_fails_ends_the_scope_with_its_error(make_engine: Mak
 
 @pytest.mark.parametrize("mode", ["disable", "prompt_lookup"])
 @pytest.mark.parametrize("step", [1, 2, 7, 15])
-async def test_nan_ends_the_request_whose_row_it_is_and_changes_no_other(
+async def test_nan_fails_only_the_request_of_its_row(
     make_engine: MakeEngine, step: int, mode: str
 ) -> None:
     async with make_engine(speculative_mode=mode) as engine:
-        expected = await ask_all(engine)
+        expected = await complete_all(engine)
 
     async with make_engine(Faults(nan_at_step=step), speculative_mode=mode) as engine:
-        outcomes = await ask_all(engine)
+        outcomes = await complete_all(engine)
         statistics = engine.statistics()
-        again = await ask_all(engine)
+        again = await complete_all(engine)
 
     failed = [i for i, outcome in enumerate(outcomes) if isinstance(outcome, AiomlcError)]
     assert len(failed) == 1
@@ -147,7 +153,7 @@ async def test_nan_ends_the_request_whose_row_it_is_and_changes_no_other(
 
 @pytest.fixture
 def small_draft(tiny_directory: Directory) -> dict[str, Any]:
-    """Two tokens of a guess in every step, however many sequences there are."""
+    """Return config fields for two draft tokens in every step, whatever the batch size."""
     return {
         "speculative_mode": "small_draft",
         "additional_models": (str(tiny_directory("llama")),),
@@ -163,7 +169,7 @@ def small_draft(tiny_directory: Directory) -> dict[str, Any]:
         (Faults(allocation_fails_at_step=5), "bad_alloc"),
     ],
 )
-async def test_a_draft_that_fails_ends_the_guessing_and_no_request(
+async def test_draft_model_failure_disables_speculation_and_fails_no_request(
     make_engine: MakeEngine,
     small_draft: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
@@ -171,15 +177,15 @@ async def test_a_draft_that_fails_ends_the_guessing_and_no_request(
     cause: str,
 ) -> None:
     async with make_engine() as engine:
-        expected = await ask_all(engine)
+        expected = await complete_all(engine)
 
     engine = make_engine(Faults(draft=faults), enable_tracing=True, **small_draft)
     async with engine:
-        outcomes = await ask_all(engine)
-        again = await ask_all(engine)
+        outcomes = await complete_all(engine)
+        again = await complete_all(engine)
         statistics, metrics, trace = engine.statistics(), await engine.metrics(), engine.trace()
         await engine.reload()
-        healthy = await ask_all(engine)
+        healthy = await complete_all(engine)
         reloaded = engine.statistics()
 
     assert outcomes == again == healthy == expected
@@ -188,37 +194,36 @@ async def test_a_draft_that_fails_ends_the_guessing_and_no_request(
     assert statistics.free_pages == statistics.total_pages
     failures = [event for event in trace["traceEvents"] if event["name"] == "draft failed"]
     assert [event["tid"] for event in failures] == [0]
-    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    (warning,) = warnings_in(caplog)
     assert "speculative decoding is disabled" in warning
     assert cause in warning
     assert reloaded.speculation_failure is None
     assert reloaded.verified_drafts > 0
 
 
-async def test_a_draft_that_is_nan_ends_the_guesses_of_one_sequence(
+async def test_nan_of_the_draft_model_stops_drafting_for_one_sequence(
     make_engine: MakeEngine, small_draft: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with make_engine() as engine:
-        expected = await ask_all(engine)
+        expected = await complete_all(engine)
 
     async with make_engine(Faults(draft=Faults(nan_at_step=3)), **small_draft) as engine:
-        outcomes = await ask_all(engine)
+        outcomes_once = await complete_all(engine)
         once = engine.statistics()
 
     async with make_engine(Faults(draft=Faults(nan_every=1)), **small_draft) as engine:
-        outcomes_too = await ask_all(engine)
+        outcomes_often = await complete_all(engine)
         often = engine.statistics()
 
-    assert outcomes == outcomes_too == expected
+    assert outcomes_once == outcomes_often == expected
     assert (once.draft_failures, once.speculation_failure) == (1, None)
     assert once.verified_drafts > often.verified_drafts
     assert 0 < often.draft_failures <= NUM_READERS
-    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert len(warnings) == 2, "one of each engine"
+    assert len(warnings_in(caplog)) == 2, "one per engine"
 
 
 @pytest.mark.parametrize("faults", [Faults(fail_at_step=4), Faults(nan_every=1)])
-def test_a_draft_that_fails_gives_its_pages_back(
+def test_failed_draft_model_frees_its_pages(
     model_cache: Path, tiny_directory: Directory, small_draft: dict[str, Any], faults: Faults
 ) -> None:
     config = EngineConfig(quantization="q4f16_1", num_threads=2, **small_draft)
@@ -233,19 +238,14 @@ def test_a_draft_that_fails_gives_its_pages_back(
     )
     assert opened.draft is not None
     before = opened.draft.free_pages()
-    options = {
-        "step_token_budget": 64,
-        "max_recycling_sequences": 0,
-        "max_queue_size": 8,
-        "separate_prefill": 0,
-        "speculative_mode": 2,  # small_draft.
-        "draft_length": 2,
-    }
+    options = EngineOptions(
+        step_token_budget=64, max_queue_size=8, speculative_mode="small_draft", draft_length=2
+    )
     core = NativeCore(opened.native, [b"."] * opened.vocab_size, options, draft=opened.draft)
     for first in range(3):
         core.submit([first] * 20, SequenceOptions(max_tokens=20))
     while core.statistics().draft_failures == 0:
-        assert core.step(), "nothing failed"
+        assert core.step(), "the draft model never failed"
     while core.step():
         pass
     free_pages = opened.draft.free_pages()
@@ -255,7 +255,7 @@ def test_a_draft_that_fails_gives_its_pages_back(
     assert free_pages == before
 
 
-async def test_readers_that_fail_and_never_read_leave_nothing(make_engine: MakeEngine) -> None:
+async def test_unread_failed_requests_leak_nothing(make_engine: MakeEngine) -> None:
     async with make_engine(Faults(nan_every=2), max_unread_tokens=4) as engine:
         streams = [
             await engine.chat.completions.create(
@@ -282,16 +282,18 @@ async def test_readers_that_fail_and_never_read_leave_nothing(make_engine: MakeE
     assert statistics.finished["error"] > 0
 
 
-async def test_a_grammar_that_cannot_continue_fails_alone(make_engine: MakeEngine) -> None:
+async def test_grammar_without_a_continuation_fails_only_its_request(
+    make_engine: MakeEngine,
+) -> None:
     async with make_engine() as engine:
-        expected = await ask_all(engine)
+        expected = await complete_all(engine)
         outcomes: list[str | AiomlcError] = []
 
-        async def ask_beside() -> None:
-            outcomes.extend(await ask_all(engine))
+        async def complete_others() -> None:
+            outcomes.extend(await complete_all(engine))
 
         async with create_task_group() as tasks:
-            tasks.start_soon(ask_beside)
+            tasks.start_soon(complete_others)
             with pytest.raises(RequestFailedError, match="the grammar cannot continue"):
                 await engine.chat.completions.create(
                     messages=[{"role": "user", "content": "Hello"}],
@@ -301,7 +303,7 @@ async def test_a_grammar_that_cannot_continue_fails_alone(make_engine: MakeEngin
     assert outcomes == expected
 
 
-async def test_a_cache_that_cannot_be_had_is_said_while_opening(make_engine: MakeEngine) -> None:
+async def test_kv_cache_allocation_failure_is_raised_while_loading(make_engine: MakeEngine) -> None:
     before = native_threads()
     engine = make_engine(Faults(allocation_fails_at_load=True))
 
@@ -311,26 +313,24 @@ async def test_a_cache_that_cannot_be_had_is_said_while_opening(make_engine: Mak
     assert isinstance(caught.value, ModelLoadError)
     assert str(caught.value.plan) in str(caught.value)
     assert has_native_threads(before)
-    assert isinstance(await ask(engine, 1), str)  # The next try finds room.
+    assert isinstance(await complete(engine, 1), str)  # The next load succeeds.
     await engine.unload()
 
 
-def test_the_blocking_engine_has_the_same_faults(
-    model_cache: Path, tiny_directory: Directory
-) -> None:
+def test_faults_apply_to_the_sync_engine(model_cache: Path, tiny_directory: Directory) -> None:
     loader: Loader = faulty_loader(None, Faults(fail_at_step=2))
-    question: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
+    request: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
     engine = MLCEngine(tiny_directory("llama"), loader=loader)
-    engine.chat.completions.create(**question, max_tokens=3)
+    engine.chat.completions.create(**request, max_tokens=3)
     engine.reload()
 
     with pytest.raises(EngineDeadError, match="injected fault"):
-        engine.chat.completions.create(**question)
+        engine.chat.completions.create(**request)
 
     engine.terminate()
 
 
-async def test_a_draft_without_room_is_said_while_opening(
+async def test_draft_model_allocation_failure_is_raised_while_loading(
     make_engine: MakeEngine, small_draft: dict[str, Any]
 ) -> None:
     before = native_threads()
@@ -342,8 +342,8 @@ async def test_a_draft_without_room_is_said_while_opening(
     assert has_native_threads(before)
 
 
-# Opens a model with more tokens than the process may have address space for.
-_LIMITED = """
+# Opens a model with a KV cache that exceeds the address space of the process.
+_LIMITED_PROGRAM = """
 import resource, sys
 from pathlib import Path
 from aiomlc import EngineConfig, InsufficientMemoryError, MLCEngine
@@ -362,11 +362,11 @@ MLCEngine(directory, engine_config=EngineConfig(max_total_sequence_length=16)).t
 """
 
 
-def test_memory_that_is_promised_and_then_refused_is_the_same_error(
+def test_allocation_failure_despite_a_fitting_plan_is_the_same_error(
     tiny_directory: Directory,
 ) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", _LIMITED, tiny_directory("qwen3"), str(2**22)],
+        [sys.executable, "-c", _LIMITED_PROGRAM, tiny_directory("qwen3"), str(2**22)],
         capture_output=True,
         text=True,
         timeout=100,

@@ -1,4 +1,4 @@
-"""Plans against what loading really takes."""
+"""Memory plans compared with the memory that loading takes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.model.tiny_models import TINY_CONFIGS
 Directory = Callable[[str], Path]
 
 _PLAIN_MALLOC = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "1000000"}
-# Opens a model for two numbers of tokens; tells what each took of the address space, and the plan.
-_MEASURE = """
+# Opens a model for several cache sizes; prints the address space and the planned bytes of each.
+_MEASURE_PROGRAM = """
 import json, sys
 from pathlib import Path
 import anyio
@@ -64,7 +64,7 @@ for tokens in map(int, sys.argv[4:]):
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0bf16", "q0f32"])
-def test_weights_take_what_was_planned(
+def test_weights_have_the_planned_size(
     tiny_directory: Directory, architecture: str, quantization: str
 ) -> None:
     directory = find_model(tiny_directory(architecture))
@@ -80,7 +80,7 @@ def test_weights_take_what_was_planned(
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
-def test_the_cache_has_the_pages_of_the_plan(
+def test_kv_cache_has_the_planned_pages(
     tiny_directory: Directory, open_tiny: OpenTiny, architecture: str
 ) -> None:
     config = EngineConfig(quantization="q4f16_1")
@@ -93,13 +93,13 @@ def test_the_cache_has_the_pages_of_the_plan(
     ("quantization", "kv_cache_dtype"),
     [("q4f16_1", "auto"), ("q0f32", "auto"), ("q4f16_1", "int8"), ("q0f32", "float16")],
 )
-def test_the_cache_takes_the_bytes_of_the_plan(
+def test_kv_cache_has_the_planned_size(
     tiny_directory: Directory, quantization: str, kv_cache_dtype: str
 ) -> None:
-    tokens = [16, 2**18, 2**23]  # The first also loads the libraries.
+    tokens = [16, 2**18, 2**23]  # The first load includes the libraries.
     result = subprocess.run(
         [
-            *(sys.executable, "-c", _MEASURE, tiny_directory("qwen3"), quantization),
+            *(sys.executable, "-c", _MEASURE_PROGRAM, tiny_directory("qwen3"), quantization),
             *(kv_cache_dtype, *map(str, tokens)),
         ],
         env={**os.environ, **_PLAIN_MALLOC},
@@ -108,16 +108,16 @@ def test_the_cache_takes_the_bytes_of_the_plan(
         timeout=100,
         check=True,
     )
-    _, one, other = [json.loads(line) for line in result.stdout.splitlines()]
+    _, small, large = [json.loads(line) for line in result.stdout.splitlines()]
 
-    # What else is opened does not depend on the tokens, but for the tables of the pages; threads
-    # come and go with their stacks.
+    # Other allocations hardly depend on the number of tokens; thread stacks come and go.
     stacks = 4 * 2**23
-    assert other[0] - one[0] == pytest.approx(other[1] - one[1], rel=0.02, abs=stacks)
-    assert other[1] - one[1] > 50 * stacks  # So that they are a fiftieth of it, too.
+    planned = large[1] - small[1]
+    assert large[0] - small[0] == pytest.approx(planned, rel=0.02, abs=stacks)
+    assert planned > 50 * stacks  # The stacks are at most 2 % as well.
 
 
-async def test_the_engine_keeps_the_plan_it_was_opened_with(tiny_directory: Directory) -> None:
+async def test_engine_has_the_plan_of_its_load(tiny_directory: Directory) -> None:
     directory = tiny_directory("llama")
     config = EngineConfig(quantization="q0f32", max_num_sequence=3, gpu_memory_utilization=0.25)
     planned = plan_engine(directory, mode="server", engine_config=config)
@@ -131,7 +131,7 @@ async def test_the_engine_keeps_the_plan_it_was_opened_with(tiny_directory: Dire
     assert pages == plan.num_pages
 
 
-def test_what_does_not_fit_is_told_before_anything_is_compiled(
+def test_insufficient_memory_is_raised_before_compilation(
     tiny_directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tiny_directory("llama")
@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_told_before_anything_is_compiled(
 
 
 @pytest.mark.parametrize(("verbose", "level"), [(True, logging.INFO), (False, logging.DEBUG)])
-def test_the_plan_is_logged_and_every_engine_has_it(
+def test_plan_is_logged_and_available_in_every_engine(
     tiny_directory: Directory,
     caplog: pytest.LogCaptureFixture,
     verbose: bool,
@@ -164,7 +164,7 @@ def test_the_plan_is_logged_and_every_engine_has_it(
         assert logged == [(level, f"memory plan\n{plan}")]
 
 
-def test_planning_compiles_and_converts_nothing(
+def test_planning_does_not_compile_or_convert(
     tiny_directory: Directory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tiny_directory("llama")
@@ -175,6 +175,6 @@ def test_planning_compiles_and_converts_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_encoder_has_no_cache_to_plan(tmp_path: Path) -> None:
+def test_plan_of_an_encoder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadRequestError, match="is an encoder"):
         plan_engine(write_encoder(tmp_path / "encoder"))

@@ -293,8 +293,8 @@ def test_plan_shows_that_an_int8_cache_holds_more_tokens() -> None:
     ("arguments", "code", "message"),
     [
         (["--max-total-sequence-length", f"{2**40}"], 1, "MORE THAN THE BUDGET"),
-        (["--mode", "tiny"], 2, "mode is 'tiny'"),
-        (["--kv-cache-dtype", "int4"], 2, "kv_cache_dtype is 'int4'"),
+        (["--mode", "tiny"], 2, "got 'tiny'"),
+        (["--kv-cache-dtype", "int4"], 2, "got 'int4'"),
     ],
 )
 def test_an_impossible_plan_is_an_error(arguments: list[str], code: int, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from aiomlc import AsyncMLCEngine
 from aiomlc.errors import BadRequestError, PromptTooLongError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.sampling_params import SamplingDefaults, SequenceOptions
+from aiomlc.sampling_params import SamplingParams, SequenceOptions
 from aiomlc.testing import FakeCore, fake_model
 from tests.unit.api.chat.serving import HELLO, serve
 
@@ -71,7 +71,15 @@ async def test_unset_options_default_to_those_of_the_model() -> None:
     async def load(model: object, **_: object) -> LoadedModel:
         return dataclasses.replace(
             fake_model(core),
-            default_options=SamplingDefaults(0.3, 0.8, 9, 0.1, 0.5, -0.5, 1.5),
+            default_options=SamplingParams(
+                temperature=0.3,
+                top_p=0.8,
+                top_k=9,
+                min_p=0.1,
+                presence_penalty=0.5,
+                frequency_penalty=-0.5,
+                repetition_penalty=1.5,
+            ),
             stop_token_ids=(5, 6),
         )
 
@@ -90,15 +98,7 @@ async def test_unset_options_default_to_those_of_the_model() -> None:
         repetition_penalty=1.5,
         stop_token_ids=(5, 6),
     )
-    assert core.options[1] == dataclasses.replace(options, stop_token_ids=())
-
-
-async def test_a_top_p_of_zero_becomes_a_tiny_positive_value() -> None:
-    core = FakeCore()
-    async with serve(core) as engine:
-        await engine.chat.completions.create(messages=HELLO, top_p=0)
-
-    assert 0 < core.options[0].top_p < 1e-6
+    assert core.options[1] == dataclasses.replace(options, ignore_eos=True, stop_token_ids=())
 
 
 async def test_a_request_can_add_stop_tokens_or_ignore_those_of_the_model() -> None:

@@ -98,7 +98,9 @@ async def test_text_that_is_held_back_holds_back_no_entry() -> None:
 
 async def test_a_bias_beyond_the_vocabulary_is_refused() -> None:
     async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
-        with pytest.raises(BadRequestError, match="logit_bias has token 256") as caught:
+        with pytest.raises(
+            BadRequestError, match=r"logit_bias: must have token ids in \[0, 256\), got 256"
+        ) as caught:
             await engine.chat.completions.create(**ASKING, logit_bias={"256": 1})
 
     assert caught.value.param == "logit_bias"

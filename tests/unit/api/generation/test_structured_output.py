@@ -105,13 +105,13 @@ def test_a_wrong_format_is_refused_by_its_field(
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"tool_choice": "required"}, "there are no tools"),
+        ({"tool_choice": "required"}, "tools is empty"),
         ({"tool_choice": {"type": "f"}}, "^tool_choice: "),
         ({"tool_choice": {"type": "function"}}, "^tool_choice.function: "),
         ({"tool_choice": "any"}, "^tool_choice: "),
         (
             {"tools": [ADD], "tool_choice": {"type": "function", "function": {"name": "f"}}},
-            "no tool 'f'",
+            "names 'f', which is not in tools",
         ),
         (
             {

@@ -77,7 +77,6 @@ def test_values_without_effect_are_accepted(name: str, value: object) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content"),
         ({"temprature": 1}, "temprature"),
         ({"temperature": -0.1}, "temperature"),
-        ({"temperature": 2.1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
         ({"temperature": True}, "temperature"),
         ({"temperature": float("nan")}, "temperature"),

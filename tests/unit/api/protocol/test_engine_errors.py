@@ -163,15 +163,15 @@ ERRORS = [
     ),
     rejected(
         "speculative_mode",
-        partial(construct_config, speculative_mode="guess"),
+        partial(construct_config, speculative_mode="lookahead"),
         "speculative_mode",
-        "speculative_mode is 'guess', not one of",
+        "speculative_mode must be one of 'disable', 'prompt_lookup', 'small_draft'",
     ),
     rejected(
         "prefix_cache_mode",
         partial(construct_config, prefix_cache_mode="tree"),
         "prefix_cache_mode",
-        "prefix_cache_mode is 'tree', not one of",
+        "prefix_cache_mode must be one of 'radix', 'disable', got 'tree'",
     ),
     # Loading.
     ErrorCase(

@@ -78,7 +78,7 @@ INVALID_REQUESTS = {
     "tool_choice that is not among the tools": InvalidRequest(
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
         "tool_choice",
-        "there is no tool 'g' among the tools",
+        "names 'g', which is not in tools",
     ),
     "unknown type of tool": InvalidRequest(
         {"tools": [{"type": "custom", "function": {"name": "f"}}]}, "tools[0].type", "'function'"

@@ -96,22 +96,28 @@ ERRORS = [
         "logit_bias",
         partial(construct_generation_config, logit_bias={7: 101}),
         "logit_bias",
-        '"logit_bias" should be in range [-100, 100], not 101 for token 7',
+        '"logit_bias[7]" should be in range [-100, 100], got 101',
     ),
     rejected(
         "empty stop string",
         partial(construct_generation_config, stop_strs=["a", ""]),
         "stop_strs",
-        "stop string cannot be empty",
+        '"stop_strs[1]" cannot be empty',
     ),
     *(
         rejected(
             f"{name} of type str",
             partial(construct_generation_config, **{name: "2"}),
             name,
-            f'"{name}" should be a number',
+            f'"{name}" must be {expected}, got str',
         )
-        for name in ("n", "temperature", "top_p", "max_tokens", "frequency_penalty")
+        for name, expected in (
+            ("n", "an integer"),
+            ("temperature", "a number"),
+            ("top_p", "a number"),
+            ("max_tokens", "an integer"),
+            ("frequency_penalty", "a number"),
+        )
     ),
     rejected(
         "debug_config",

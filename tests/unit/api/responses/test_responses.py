@@ -162,7 +162,7 @@ async def test_output_items_can_be_sent_back_as_input() -> None:
         ({"include": ["reasoning.encrypted_content"]}, "include"),
         ({"colour": 1}, "colour"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"temperature": 3.0}, "temperature"),
+        ({"temperature": -1}, "temperature"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
         ({"input_": []}, "input"),

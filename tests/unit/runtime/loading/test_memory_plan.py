@@ -195,7 +195,7 @@ def test_the_budget_is_the_smaller_of_system_and_control_group(
 
 @pytest.mark.parametrize("value", [0, -0.5, 1.01, True, "all"])
 def test_a_share_of_the_memory_is_above_0_and_up_to_1(value: Any) -> None:  # noqa: ANN401
-    with pytest.raises(BadRequestError, match="gpu_memory_utilization is") as caught:
+    with pytest.raises(BadRequestError, match="gpu_memory_utilization must be") as caught:
         EngineConfig(gpu_memory_utilization=value)
 
     assert caught.value.param == "gpu_memory_utilization"

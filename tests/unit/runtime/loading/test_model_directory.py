@@ -9,7 +9,7 @@ import pytest
 
 from aiomlc import ModelLoadError
 from aiomlc.runtime.loading.model_directory import ModelDirectory
-from aiomlc.sampling_params import SamplingDefaults
+from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
 
 
 def directory(path: Path, **files: object) -> ModelDirectory:
@@ -18,13 +18,12 @@ def directory(path: Path, **files: object) -> ModelDirectory:
     return ModelDirectory(path)
 
 
-def test_a_model_without_wishes_is_sampled_as_it_is(tmp_path: Path) -> None:
-    assert directory(tmp_path, generation_config={}).sampling_defaults() == SamplingDefaults()
-    assert SamplingDefaults() == SamplingDefaults(1.0, 1.0, 0, 0.0, 0.0, 0.0, 1.0)
+def test_a_model_without_defaults_has_none(tmp_path: Path) -> None:
+    assert directory(tmp_path, generation_config={}).sampling_defaults() == SamplingParams()
 
 
-def test_everything_that_generation_config_says_is_the_default(tmp_path: Path) -> None:
-    wishes = {
+def test_every_parameter_of_generation_config_is_a_default(tmp_path: Path) -> None:
+    parameters = {
         "do_sample": True,
         "temperature": 0.6,
         "top_p": 0.95,
@@ -35,9 +34,11 @@ def test_everything_that_generation_config_says_is_the_default(tmp_path: Path) -
         "repetition_penalty": 1.05,
     }
 
-    defaults = directory(tmp_path, generation_config=wishes).sampling_defaults()
+    defaults = directory(tmp_path, generation_config=parameters).sampling_defaults()
 
-    assert defaults == SamplingDefaults(0.6, 0.95, 20, 0.05, 0.25, -0.5, 1.05)
+    assert {name: getattr(defaults, name) for name in MODEL_DEFAULTS} == {
+        name: parameters[name] for name in MODEL_DEFAULTS
+    }
 
 
 def test_mlcs_file_goes_before_hugging_faces(tmp_path: Path) -> None:
@@ -46,13 +47,13 @@ def test_mlcs_file_goes_before_hugging_faces(tmp_path: Path) -> None:
 
     defaults = directory(tmp_path, mlc=mlc, generation_config=hugging_face).sampling_defaults()
 
-    assert defaults == SamplingDefaults(temperature=0.3, presence_penalty=1.0, top_k=5)
+    assert defaults == SamplingParams(temperature=0.3, presence_penalty=1.0, top_k=5)
 
 
 def test_greedy_means_temperature_0_and_minus_one_means_all_tokens(tmp_path: Path) -> None:
-    wishes = {"do_sample": False, "temperature": 0.9, "top_k": -1}
+    parameters = {"do_sample": False, "temperature": 0.9, "top_k": -1}
 
-    defaults = directory(tmp_path, generation_config=wishes).sampling_defaults()
+    defaults = directory(tmp_path, generation_config=parameters).sampling_defaults()
 
     assert (defaults.temperature, defaults.top_k) == (0.0, 0)
 
@@ -60,23 +61,23 @@ def test_greedy_means_temperature_0_and_minus_one_means_all_tokens(tmp_path: Pat
 @pytest.mark.parametrize(
     ("field", "value", "rule"),
     [
-        ("temperature", -0.1, r"in \[0, 2\]"),
-        ("top_p", 1.5, r"in \[0, 1\]"),
-        ("min_p", True, r"in \[0, 1\]"),
-        ("top_k", 2.5, "an integer from 0"),
-        ("top_k", -2, "an integer from 0"),
-        ("presence_penalty", "1", r"in \[-2, 2\]"),
-        ("frequency_penalty", 3, r"in \[-2, 2\]"),
-        ("repetition_penalty", 0, "above 0"),
+        ("temperature", -0.1, "should be non-negative, got -0.1"),
+        ("top_p", 1.5, r"should be in range \[0, 1\], got 1.5"),
+        ("min_p", True, "must be a number, got bool"),
+        ("top_k", 2.5, "must be an integer, got float"),
+        ("top_k", -2, "should be non-negative, got -2"),
+        ("presence_penalty", "1", "must be a number, got str"),
+        ("frequency_penalty", 3, r"should be in range \[-2, 2\], got 3"),
+        ("repetition_penalty", 0, "should be positive, got 0"),
     ],
 )
-def test_a_wish_that_makes_no_sense_names_file_and_field(
+def test_an_invalid_default_is_reported_with_file_and_field(
     tmp_path: Path, field: str, value: object, rule: str
 ) -> None:
     model = directory(tmp_path, generation_config={field: value})
 
     with pytest.raises(
-        ModelLoadError, match=rf"generation_config\.json: {field} is .*, not {rule}"
+        ModelLoadError, match=rf"generation_config\.json: {field} {rule}$"
     ) as caught:
         model.sampling_defaults()
 

@@ -1,0 +1,108 @@
+"""The sampling parameters of `SyncMLCEngine`, with upstream's field names."""
+
+from __future__ import annotations
+
+__all__ = ("GenerationConfig",)
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, GetPydanticSchema, StrictInt
+
+from aiomlc.api.protocol.base import NONE_IS_EMPTY
+from aiomlc.api.protocol.request import Bias, Int64, StopStrings
+from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
+from aiomlc.errors import BadRequestError
+from aiomlc.sampling_params import SamplingParams
+from aiomlc.validation.error_messages import describe_error
+from aiomlc.validation.parameter import Flag, Integer
+from aiomlc.validation.records import validate_fields
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from aiomlc.runtime.engine.logits_processors import LogitsProcessor
+else:
+    LogitsProcessor = Callable[..., object]  # Its own annotations need NumPy.
+
+
+def _validated_as(wire_type: object) -> GetPydanticSchema:
+    return GetPydanticSchema(lambda _, handler: handler(wire_type))
+
+
+_TokenIds = Annotated[tuple[Int64, ...], NONE_IS_EMPTY]
+_Functions = Annotated[tuple[LogitsProcessor, ...], NONE_IS_EMPTY]
+_LogitBias = dict[Annotated[StrictInt, Field(ge=0)], Bias] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig(SamplingParams):
+    """How a request is sampled, and when it ends; None leaves a parameter to the model.
+
+    Raises:
+        BadRequestError: If a field is invalid or not supported; `param` names it.
+    """
+
+    n: Annotated[int, Integer(ge=1)] = 1  #: Choices.
+    max_tokens: Annotated[int | None, Integer(ge=-1)] = -1  #: -1 means no limit.
+    logprobs: Annotated[bool, Flag()] = False
+    #: Alternatives to report per token, which needs `logprobs`.
+    top_logprobs: Annotated[int, Integer(ge=0, le=20)] = 0
+    logit_bias: Annotated[Mapping[int, float] | None, _validated_as(_LogitBias)] = None
+    stop_strs: Annotated[Sequence[str] | str | None, _validated_as(StopStrings)] = None
+    stop_token_ids: Annotated[Sequence[int] | None, _validated_as(_TokenIds)] = None
+    response_format: Mapping[str, Any] | None = None
+    debug_config: object = None  #: Rejected unless None.
+    #: Functions that change the logits before each token is sampled.
+    logits_processors: Annotated[Sequence[LogitsProcessor] | None, _validated_as(_Functions)] = None
+
+    def __post_init__(self) -> None:
+        validate_fields(self, _describe)
+        if self.max_tokens == 0:
+            raise BadRequestError(
+                '"max_tokens" should be -1 or positive, got 0', param="max_tokens"
+            )
+
+        if self.top_logprobs and not self.logprobs:
+            raise BadRequestError(
+                '"logprobs" must be True to support "top_logprobs"', param="logprobs"
+            )
+
+        if self.debug_config is not None:
+            raise BadRequestError("debug_config is not supported yet", param="debug_config")
+
+        _ = self.format
+
+    @property
+    def stop(self) -> Sequence[str]:
+        """The stop strings."""
+        return self.stop_strs or ()
+
+    @property
+    def format(self) -> ResponseFormat | None:
+        """The response format; None means any text.
+
+        Raises:
+            BadRequestError: If it is invalid.
+        """
+        return None if self.response_format is None else parse_response_format(self.response_format)
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """The number of alternatives per token; None disables log-probabilities."""
+        return self.top_logprobs if self.logprobs else None
+
+    @property
+    def num_prompt_logprobs(self) -> int | None:
+        """The number of alternatives per prompt token; None disables log-probabilities."""
+        return self.prompt_logprobs
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Completion tokens at most; None is no limit but the context window."""
+        return None if self.max_tokens == -1 else self.max_tokens
+
+
+def _describe(name: str, error: ErrorDetails) -> str:
+    return f'"{name}" {describe_error(error)}'

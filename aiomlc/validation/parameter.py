@@ -1,0 +1,105 @@
+"""The range of a parameter, as metadata of a field's annotation.
+
+Pydantic is imported by the first validation.
+"""
+
+from __future__ import annotations
+
+__all__ = ("OUT_OF_RANGE", "Flag", "Integer", "Number")
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+OUT_OF_RANGE = "out_of_range"  #: Pydantic's error type of a number with two bounds.
+_INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number; its bounds, and the value that stands for None."""
+
+    default: float | None = None
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+
+    def schema(self) -> Any:  # noqa: ANN401 - pydantic's, which is imported here.
+        """Return pydantic's schema of the number itself."""
+        from pydantic_core import core_schema
+
+        if self.ge is not None and self.le is not None:
+            check = _within(self.ge, self.le)
+            number = core_schema.float_schema(strict=True, allow_inf_nan=False)
+            return core_schema.no_info_after_validator_function(check, number)
+
+        return core_schema.float_schema(
+            strict=True, allow_inf_nan=False, **_bounds(ge=self.ge, gt=self.gt, le=self.le)
+        )
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
+        return _nullable(source, self.schema())
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A 64-bit integer; its bounds, and the value that stands for None."""
+
+    default: int | None = None
+    ge: int | None = None
+    le: int | None = None
+
+    def schema(self) -> Any:  # noqa: ANN401 - as Number's.
+        """Return pydantic's schema of the integer itself."""
+        from pydantic_core import core_schema
+
+        if self.ge is not None and self.le is not None:
+            check = _within(self.ge, self.le)
+            return core_schema.no_info_after_validator_function(
+                check, core_schema.int_schema(strict=True)
+            )
+
+        lowest = -_INT64 if self.ge is None else self.ge
+        return core_schema.int_schema(strict=True, ge=lowest, lt=_INT64)
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
+        return _nullable(source, self.schema())
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A boolean, and the value that stands for None."""
+
+    default: bool = False
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
+        from pydantic_core import core_schema
+
+        return _nullable(source, core_schema.bool_schema(strict=True))
+
+
+def _nullable(annotated: object, schema: Any) -> Any:  # noqa: ANN401
+    """Return the schema of a field, which may be None if its annotation says so."""
+    from pydantic_core import core_schema
+
+    return core_schema.nullable_schema(schema) if type(None) in get_args(annotated) else schema
+
+
+def _bounds(**bounds: float | None) -> dict[str, Any]:
+    return {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def _within(low: float, high: float) -> Callable[[Any], Any]:
+    """Return a check of both bounds, whose error gives both, whichever was violated."""
+
+    def check(number: Any) -> Any:  # noqa: ANN401 - a number of either type.
+        from pydantic_core import PydanticCustomError
+
+        if low <= number <= high:
+            return number
+
+        raise PydanticCustomError(
+            OUT_OF_RANGE, "should be in range [{low}, {high}]", {"low": low, "high": high}
+        )
+
+    return check

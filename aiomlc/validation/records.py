@@ -1,0 +1,56 @@
+"""Validation of dataclasses by the annotations of their fields, with pydantic."""
+
+from __future__ import annotations
+
+__all__ = ("validate_fields",)
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from aiomlc.errors import BadRequestError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+
+def validate_fields(record: Any, describe: Callable[[str, ErrorDetails], str]) -> None:  # noqa: ANN401
+    """Validate the fields of a frozen dataclass, and replace them by what pydantic made of them.
+
+    Args:
+        record: An instance that is being constructed.
+        describe: Makes the message from a field, such as `stop[1]`, and its error.
+
+    Raises:
+        BadRequestError: If a field is invalid; `param` names it.
+    """
+    from pydantic import ValidationError
+
+    names = [field.name for field in fields(record)]
+    try:
+        valid = _model(record.__class__).model_validate(
+            {name: getattr(record, name) for name in names}
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name, *steps = first["loc"]
+        path = f"{name}{''.join(f'[{step}]' for step in steps if isinstance(step, int))}"
+        raise BadRequestError(describe(path, first), param=str(name)) from None
+
+    for name in names:
+        object.__setattr__(record, name, getattr(valid, name))
+
+
+@functools.cache
+def _model(record_type: Any) -> type[BaseModel]:  # noqa: ANN401 - a class, which mypy cannot hash.
+    """Return a model with the fields of a dataclass."""
+    from pydantic import ConfigDict, create_model
+
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, protected_namespaces=())
+    hints = get_type_hints(record_type, include_extras=True)
+    required: dict[str, Any] = {
+        field.name: (hints[field.name], ...) for field in fields(record_type)
+    }
+    return create_model(record_type.__name__, __config__=config, **required)

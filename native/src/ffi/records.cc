@@ -1,0 +1,210 @@
+#include "ffi/records.h"
+
+#include <tvm/ffi/reflection/registry.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "options/engine_error.h"
+
+namespace aiomlc {
+
+namespace {
+
+namespace ffi = tvm::ffi;
+namespace refl = tvm::ffi::reflection;
+
+LogitsProcessor ToLogitsProcessor(const ffi::Function& call, const ffi::Tensor& buffer) {
+  return [call, buffer, num_passed = size_t{0}](std::span<const int32_t> token_ids,
+                                                std::span<float> logits) mutable {
+    float* buffer_logits = static_cast<float*>(buffer.data_ptr());
+    std::copy(logits.begin(), logits.end(), buffer_logits);
+    const std::span<const int32_t> new_ids = token_ids.subspan(num_passed);
+    num_passed = token_ids.size();
+    try {
+      if (!call(ffi::Shape(new_ids.begin(), new_ids.end())).cast<bool>()) {
+        throw LogitsProcessorError("a logits processor failed");
+      }
+    } catch (const ffi::Error& error) {
+      throw LogitsProcessorError(error.what());
+    }
+    std::copy_n(buffer_logits, logits.size(), logits.begin());
+  };
+}
+
+SpeculativeMode SpeculativeModeNamed(const std::string& name) {
+  if (name == "disable") return SpeculativeMode::kDisable;
+  if (name == "prompt_lookup") return SpeculativeMode::kPromptLookup;
+  if (name == "small_draft") return SpeculativeMode::kSmallDraft;
+  throw EngineError(ErrorKind::kBadRequest,
+                    "speculative_mode must be disable, prompt_lookup or small_draft, got " + name);
+}
+
+/*! \return [size, count, seconds] of each size that occurred. */
+std::vector<std::vector<double>> ToRows(const StepsBySize& steps) {
+  std::vector<std::vector<double>> rows;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].count == 0) continue;
+    rows.push_back(
+        {static_cast<double>(i + 1), static_cast<double>(steps[i].count), steps[i].seconds});
+  }
+  return rows;
+}
+
+/*! \return [proposed, accepted] of each draft position that occurred. */
+std::vector<std::vector<int64_t>> ToRows(const std::array<DraftPositionCounts, 32>& positions) {
+  std::vector<std::vector<int64_t>> rows;
+  for (const DraftPositionCounts& counts : positions) {
+    if (counts.proposed == 0) break;
+    rows.push_back({counts.proposed, counts.accepted});
+  }
+  return rows;
+}
+
+using Record = RecordRef<HistogramObj>;
+
+/*! \brief Define a method that returns a histogram. */
+void DefineHistogram(refl::ObjectDef<StatisticsObj>* def, const char* name,
+                     Histogram Statistics::* member) {
+  def->def(name, [member](const StatisticsObj* self) {
+    return Record(ffi::make_object<HistogramObj>(self->*member));
+  });
+}
+
+}  // namespace
+
+SequenceOptions SequenceOptionsObj::ToNative() const {
+  SequenceOptions options;
+  options.sampling = *this;
+  options.logits = *this;
+  for (const auto& [token_id, bias] : logit_bias) {
+    options.logits.logit_bias.push_back({token_id, bias});
+  }
+  options.time_limits = *this;
+  options.max_tokens = max_tokens;
+  options.min_tokens = min_tokens;
+  if (seed.has_value()) options.seed = static_cast<uint64_t>(*seed);
+  options.stop = stop;
+  options.stop_token_ids = stop_token_ids;
+  options.top_logprobs = top_logprobs;
+  options.prompt_logprobs = prompt_logprobs;
+  options.priority = priority;
+  options.is_pinned = is_pinned;
+  if (grammar.has_value()) options.grammar = grammar.value()->matcher;
+  if (logits_processor.has_value()) {
+    options.logits_processor = ToLogitsProcessor(logits_processor.value(), logits_buffer.value());
+  }
+  return options;
+}
+
+EngineOptions EngineOptionsObj::ToNative() const {
+  EngineOptions options = *this;
+  options.speculative_mode = SpeculativeModeNamed(speculative_mode_name);
+  return options;
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  refl::ObjectDef<SequenceOptionsObj>()
+      .def(refl::init<>())
+      .def_rw("temperature", &SamplingOptions::temperature)
+      .def_rw("top_p", &SamplingOptions::top_p)
+      .def_rw("top_k", &SamplingOptions::top_k)
+      .def_rw("min_p", &SamplingOptions::min_p)
+      .def_rw("presence_penalty", &LogitOptions::presence_penalty)
+      .def_rw("frequency_penalty", &LogitOptions::frequency_penalty)
+      .def_rw("repetition_penalty", &LogitOptions::repetition_penalty)
+      .def_rw("logit_bias", &SequenceOptionsObj::logit_bias)
+      .def_rw("max_tokens", &SequenceOptionsObj::max_tokens)
+      .def_rw("min_tokens", &SequenceOptionsObj::min_tokens)
+      .def_rw("seed", &SequenceOptionsObj::seed)
+      .def_rw("stop", &SequenceOptionsObj::stop)
+      .def_rw("stop_token_ids", &SequenceOptionsObj::stop_token_ids)
+      .def_rw("top_logprobs", &SequenceOptionsObj::top_logprobs)
+      .def_rw("prompt_logprobs", &SequenceOptionsObj::prompt_logprobs)
+      .def_rw("priority", &SequenceOptionsObj::priority)
+      .def_rw("timeout", &TimeLimits::timeout)
+      .def_rw("first_token_timeout", &TimeLimits::first_token_timeout)
+      .def_rw("inter_token_timeout", &TimeLimits::inter_token_timeout)
+      .def_rw("is_pinned", &SequenceOptionsObj::is_pinned)
+      .def_rw("grammar", &SequenceOptionsObj::grammar)
+      .def_rw("logits_processor", &SequenceOptionsObj::logits_processor)
+      .def_rw("logits_buffer", &SequenceOptionsObj::logits_buffer);
+  refl::ObjectDef<EngineOptionsObj>()
+      .def(refl::init<>())
+      .def_rw("step_token_budget", &EngineOptions::step_token_budget)
+      .def_rw("max_recycling_sequences", &EngineOptions::max_recycling_sequences)
+      .def_rw("max_queue_size", &EngineOptions::max_queue_size)
+      .def_rw("separate_prefill", &EngineOptions::separate_prefill)
+      .def_rw("speculative_mode", &EngineOptionsObj::speculative_mode_name)
+      .def_rw("draft_length", &EngineOptions::draft_length);
+  refl::ObjectDef<ModelShapeObj>()
+      .def(refl::init<>())
+      .def_rw("vocab_size", &ModelShape::vocab_size)
+      .def_rw("context_window", &ModelShape::context_window)
+      .def_rw("max_batch_size", &ModelShape::max_batch_size)
+      .def_rw("prefill_chunk_size", &ModelShape::prefill_chunk_size)
+      .def_rw("max_total_tokens", &ModelShape::max_total_tokens);
+  refl::ObjectDef<FaultsObj>()
+      .def(refl::init<>())
+      .def_rw("fail_at_step", &Faults::fail_at_step)
+      .def_rw("allocation_fails_at_load", &FaultsObj::allocation_fails_at_load)
+      .def_rw("allocation_fails_at_step", &Faults::allocation_fails_at_step)
+      .def_rw("nan_at_step", &Faults::nan_at_step)
+      .def_rw("nan_every", &Faults::nan_every);
+  refl::ObjectDef<HistogramObj>(refl::init(false))
+      .def_ro("bounds", &HistogramObj::bounds)
+      .def_ro("counts", &HistogramObj::counts)
+      .def_ro("sum", &HistogramObj::sum);
+  refl::ObjectDef<LastFinishedObj>(refl::init(false))
+      .def_ro("prompt_tokens", &LastFinished::prompt_tokens)
+      .def_ro("completion_tokens", &LastFinished::completion_tokens)
+      .def_ro("cached_tokens", &LastFinished::cached_tokens)
+      .def_ro("queue_seconds", &RequestTiming::queue_seconds)
+      .def_ro("first_token_seconds", &RequestTiming::first_token_seconds)
+      .def_ro("total_seconds", &RequestTiming::total_seconds)
+      .def_ro("forced_tokens", &RequestTiming::forced_tokens);
+  refl::ObjectDef<StatisticsObj> statistics(refl::init(false));
+  statistics.def_ro("num_running", &Statistics::num_running)
+      .def_ro("num_waiting", &Statistics::num_waiting)
+      .def_ro("num_paused", &Statistics::num_paused)
+      .def_ro("total_pages", &Statistics::total_pages)
+      .def_ro("free_pages", &Statistics::free_pages)
+      .def_ro("num_recycling", &Statistics::num_recycling)
+      .def_ro("num_pinned", &Statistics::num_pinned)
+      .def_ro("prompt_tokens", &Statistics::prompt_tokens)
+      .def_ro("completion_tokens", &Statistics::completion_tokens)
+      .def_ro("steps", &Statistics::steps)
+      .def_ro("prefix_cache_hits", &Statistics::prefix_cache_hits)
+      .def_ro("cached_tokens", &Statistics::cached_tokens)
+      .def_ro("prefill_tokens", &Statistics::prefill_tokens)
+      .def_ro("decode_tokens", &Statistics::decode_tokens)
+      .def_ro("draft_tokens", &Statistics::draft_tokens)
+      .def_ro("accepted_tokens", &Statistics::accepted_tokens)
+      .def_ro("forced_tokens", &Statistics::forced_tokens)
+      .def_ro("prefill_seconds", &Statistics::prefill_seconds)
+      .def_ro("decode_seconds", &Statistics::decode_seconds)
+      .def_ro("forced_seconds", &Statistics::forced_seconds)
+      .def_ro("preemptions", &Statistics::preemptions)
+      .def_ro("verified_drafts", &Statistics::verified_drafts)
+      .def_ro("draft_failures", &Statistics::draft_failures)
+      .def_ro("speculation_failure", &Statistics::speculation_failure)
+      .def_ro("ended", &Statistics::ended)
+      .def("decode_steps", [](const StatisticsObj* self) { return ToRows(self->decode_steps); })
+      .def("verify_steps", [](const StatisticsObj* self) { return ToRows(self->verify_steps); })
+      .def("draft_steps", [](const StatisticsObj* self) { return ToRows(self->draft_steps); })
+      .def("draft_positions",
+           [](const StatisticsObj* self) { return ToRows(self->draft_positions); })
+      .def("last_finished", [](const StatisticsObj* self) {
+        return RecordRef<LastFinishedObj>(ffi::make_object<LastFinishedObj>(self->last_finished));
+      });
+  DefineHistogram(&statistics, "queue_seconds", &Statistics::queue_seconds);
+  DefineHistogram(&statistics, "first_token_seconds", &Statistics::first_token_seconds);
+  DefineHistogram(&statistics, "inter_token_seconds", &Statistics::inter_token_seconds);
+  DefineHistogram(&statistics, "request_seconds", &Statistics::request_seconds);
+  DefineHistogram(&statistics, "request_prompt_tokens", &Statistics::request_prompt_tokens);
+  DefineHistogram(&statistics, "request_completion_tokens", &Statistics::request_completion_tokens);
+  DefineHistogram(&statistics, "batch_size", &Statistics::batch_size);
+}
+
+}  // namespace aiomlc
