@@ -1,4 +1,4 @@
-"""Every async test runs on both backends."""
+"""Fixtures of all tests; every async test runs on asyncio and trio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def interruptible() -> Iterator[None]:
-    """Ctrl-C works, also where the tests are a background job that began with SIGINT ignored."""
+    """Make Ctrl-C work even if the tests run as a background job, which ignores SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

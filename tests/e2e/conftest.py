@@ -12,9 +12,9 @@ BUNDLED = Path(aiomlc.__file__).parent / "bundled" / "pebble"
 
 @pytest.fixture(autouse=True, scope="session")
 def bundled_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The bundled model, with a cache that nothing but this run has written."""
+    """Use a temporary cache directory, and return the directory of the bundled model."""
     if not (BUNDLED / "mlc-chat-config.json").is_file():
-        pytest.skip("the bundled model has not been trained")
+        pytest.skip("the bundled model is missing")
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AIOMLC_HOME", str(tmp_path_factory.mktemp("home")))

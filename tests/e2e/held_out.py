@@ -1,7 +1,8 @@
-"""The skills of the bundled model on prompts that its training never saw.
+"""Accuracy of the bundled model on held-out prompts.
 
-`python -m tests.e2e.held_out [CASES]` prints the share of exact answers per skill, in the shipped
-quantisation and at temperature 0. A story counts when it ends by itself and names its characters.
+`python -m tests.e2e.held_out [CASES]` prints the fraction of exact answers per skill, with the
+shipped quantization and at temperature 0. A story is correct if it ends by itself and names its
+characters.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MAX_TOKENS = 480
 
 
 def read_cases(per_skill: int) -> dict[str, list[Case]]:
-    """The first cases of every skill."""
+    """Return the first `per_skill` cases of every skill."""
     cases: dict[str, list[Case]] = defaultdict(list)
     for line in gzip.decompress(_FILE.read_bytes()).decode().splitlines():
         case = json.loads(line)
@@ -44,7 +45,7 @@ def read_cases(per_skill: int) -> dict[str, list[Case]]:
 async def score(
     cases: Mapping[str, Sequence[Case]], config: EngineConfig | None = None
 ) -> dict[str, float]:
-    """The share of right answers per skill, 0 to 1."""
+    """Return the fraction of correct answers per skill, from 0 to 1."""
     model = await load_model(
         None,
         device="auto",
@@ -52,23 +53,23 @@ async def score(
         engine_config=config or EngineConfig(),
         on_progress=None,
     )
-    right: dict[str, int] = dict.fromkeys(cases, 0)
+    num_correct: dict[str, int] = dict.fromkeys(cases, 0)
     limiter = CapacityLimiter(64)
 
-    async def ask(engine: Engine, skill: str, case: Case) -> None:
+    async def run_case(engine: Engine, skill: str, case: Case) -> None:
         async with limiter:
-            text, finish_reason = await _answer(engine, model, case)
-        right[skill] += _is_right(case, text, finish_reason)
+            text, finish_reason = await _complete(engine, model, case)
+        num_correct[skill] += _is_correct(case, text, finish_reason)
 
     async with Engine(model.core) as engine, create_task_group() as tasks:
-        for skill, row in cases.items():
-            for case in row:
-                tasks.start_soon(ask, engine, skill, case)
-    return {skill: right[skill] / len(row) for skill, row in cases.items()}
+        for skill, skill_cases in cases.items():
+            for case in skill_cases:
+                tasks.start_soon(run_case, engine, skill, case)
+    return {skill: num_correct[skill] / len(skill_cases) for skill, skill_cases in cases.items()}
 
 
-async def _answer(engine: Engine, model: LoadedModel, case: Case) -> tuple[str, str | None]:
-    # Below the chat API, which takes calls of tools out of the text.
+async def _complete(engine: Engine, model: LoadedModel, case: Case) -> tuple[str, str | None]:
+    # Bypass the chat API, which parses tool calls out of the text.
     assert model.chat_template is not None
     prompt = model.chat_template.render(case["messages"], tools=case.get("tools"))
     options = SequenceOptions(
@@ -83,7 +84,7 @@ async def _answer(engine: Engine, model: LoadedModel, case: Case) -> tuple[str, 
     return text, finish_reason
 
 
-def _is_right(case: Case, text: str, finish_reason: str | None) -> bool:
+def _is_correct(case: Case, text: str, finish_reason: str | None) -> bool:
     if finish_reason != "stop":
         return False
 
@@ -94,10 +95,9 @@ def _is_right(case: Case, text: str, finish_reason: str | None) -> bool:
 
 
 def main() -> None:
-    """Print the scores."""
     cases = read_cases(int(sys.argv[1]) if len(sys.argv) > 1 else 100)
-    for skill, share in sorted(anyio.run(score, cases).items()):
-        sys.stdout.write(f"{skill:12s} {100 * share:5.1f} %\n")
+    for skill, fraction in sorted(anyio.run(score, cases).items()):
+        sys.stdout.write(f"{skill:12s} {100 * fraction:5.1f} %\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs programs as a user would: in their own process, with warnings as errors."""
+"""Run programs as a user would: in a subprocess, here with warnings as errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_program(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments at the top of the repository."""
+    """Run Python with these arguments in the root directory of the repository."""
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Random JSON schemas of the supported kind, whose documents have some hundred tokens at most."""
+"""Random supported JSON schemas, whose documents have at most a few hundred tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PATTERNS = ("[a-z]{1,8}", "[A-Z]{3}-[0-9]{2,4}", "(yes|no|maybe)", "\\d{4}-\\d{
 
 
 def random_schema(seed: int) -> dict[str, Any]:
-    """An object with one to four properties, nested at most twice."""
+    """Return the schema of an object with one to four properties, nested at most twice."""
     return _object(Random(seed), depth=2)
 
 
@@ -41,7 +41,7 @@ def _integer(random: Random, _: int) -> dict[str, Any]:
 
 
 def _number(random: Random, _: int) -> dict[str, Any]:
-    # Without a step the fraction of a number has no end, and this model would not find one.
+    # Without `multipleOf`, the model would generate endless fractional digits.
     return {"type": "number", "minimum": 0, "maximum": random.randint(1, 100), "multipleOf": 0.25}
 
 

@@ -1,4 +1,4 @@
-"""The command line in a process of its own, at a terminal of its own where that matters."""
+"""The command line, run in a subprocess; conversations run at a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.e2e.programs import ROOT, run_program
 
 
 class Conversation:
-    """A process behind a pseudo-terminal; reading waits for what it is told to wait for."""
+    """A process at a pseudo-terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
         self.process = process
@@ -28,36 +28,36 @@ class Conversation:
         os.write(self._terminal, text.encode())
 
     def read_until(self, expected: str) -> str:
-        """Everything up to and with `expected`; the test's own time limit is the only one."""
+        """Read up to and including `expected`; only the test's time limit applies."""
         while (end := self._unread.find(expected.encode())) < 0:
             self._unread += os.read(self._terminal, 4096)
         end += len(expected.encode())
-        seen, self._unread = self._unread[:end], self._unread[end:]
-        return seen.decode()
+        text, self._unread = self._unread[:end], self._unread[end:]
+        return text.decode()
 
 
 @contextmanager
 def conversation(*arguments: str) -> Iterator[Conversation]:
-    """`aiomlc chat` at a terminal, whose Ctrl-C reaches it as a terminal's does."""
-    ours, theirs = pty.openpty()
+    """Run `aiomlc chat` at a pseudo-terminal."""
+    terminal, process_end = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "aiomlc", "chat", *arguments],
         cwd=ROOT,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=process_end,
+        stdout=process_end,
+        stderr=process_end,
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(process_end)
     try:
-        yield Conversation(process, ours)
+        yield Conversation(process, terminal)
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(terminal)
 
 
-def test_one_question_is_answered_on_stdout_and_its_speed_told_on_stderr() -> None:
+def test_answer_is_printed_to_stdout_and_the_speed_to_stderr() -> None:
     result = run_program(["-m", "aiomlc", "chat", "Who are you?", "--temperature", "0"])
 
     assert result.returncode == 0
@@ -66,7 +66,7 @@ def test_one_question_is_answered_on_stdout_and_its_speed_told_on_stderr() -> No
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_model_that_is_not_there_is_one_line_and_no_traceback(tmp_path: Path) -> None:
+def test_missing_model_prints_one_line_without_traceback(tmp_path: Path) -> None:
     result = run_program(["-m", "aiomlc", "chat", "hi", "--model", str(tmp_path / "missing")])
 
     assert result.returncode == 1
@@ -74,7 +74,7 @@ def test_a_model_that_is_not_there_is_one_line_and_no_traceback(tmp_path: Path) 
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_bad_option_is_the_callers_mistake() -> None:
+def test_invalid_option_exits_with_status_2() -> None:
     result = run_program(["-m", "aiomlc", "chat", "hi", "--temperature", "-3"])
 
     assert result.returncode == 2
@@ -82,29 +82,29 @@ def test_a_bad_option_is_the_callers_mistake() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_ctrl_c_at_the_prompt_goes_on_and_ctrl_d_leaves() -> None:
-    with conversation("--temperature", "0") as talk:
-        talk.read_until("> ")
-        talk.process.send_signal(signal.SIGINT)
-        # Where the signal came before readline began to wait, it is noticed with the next line.
-        talk.type("\n")
-        talk.type("What is 12 plus 30?\n")
-        assert "42" in talk.read_until("tokens/s")
+def test_ctrl_c_at_the_prompt_continues_and_ctrl_d_exits() -> None:
+    with conversation("--temperature", "0") as chat:
+        chat.read_until("> ")
+        chat.process.send_signal(signal.SIGINT)
+        # If the signal arrives before readline waits, it is handled with the next line.
+        chat.type("\n")
+        chat.type("What is 12 plus 30?\n")
+        assert "42" in chat.read_until("tokens/s")
 
-        talk.read_until("> ")
-        talk.type("\x04")
-        assert talk.process.wait(timeout=60) == 0
+        chat.read_until("> ")
+        chat.type("\x04")
+        assert chat.process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("leave", ["/exit\n", "\x04"])
-def test_commands_answer_without_the_model(leave: str) -> None:
-    with conversation() as talk:
-        talk.read_until("> ")
-        talk.type("/help\n")
-        talk.read_until("Press Ctrl-C to stop a response.")
-        talk.read_until("> ")
-        talk.type("/nonsense\n")
-        talk.read_until("unknown command")
-        talk.read_until("> ")
-        talk.type(leave)
-        assert talk.process.wait(timeout=60) == 0
+def test_commands_do_not_need_the_model(leave: str) -> None:
+    with conversation() as chat:
+        chat.read_until("> ")
+        chat.type("/help\n")
+        chat.read_until("Press Ctrl-C to stop a response.")
+        chat.read_until("> ")
+        chat.type("/nonsense\n")
+        chat.read_until("unknown command")
+        chat.read_until("> ")
+        chat.type(leave)
+        assert chat.process.wait(timeout=60) == 0

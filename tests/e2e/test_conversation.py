@@ -1,4 +1,4 @@
-"""The bundled model without its Jinja template, but with a `conv_template` that says the same."""
+"""The bundled model with an equivalent `conv_template` instead of its Jinja template."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CHATML: dict[str, Any] = {
     "role_empty_sep": "\n",
     "stop_str": ["<|im_end|>"],
 }
-# The bundled model's words for tools, which it was trained on.
-TOOLS = (
+# The tool prompt that the bundled model was trained on.
+TOOL_SYSTEM_TEMPLATE = (
     "<|im_start|>system\n{system_message}\n\nYou can call these functions:\n<tools>\n"
     "{function_string}\n</tools>\nTo call one, answer with its name and its arguments as JSON "
     "between <tool_call> and </tool_call>.<|im_end|>\n"
@@ -44,10 +44,13 @@ WEATHER = {
 
 
 def copy_model(source: Path, target: Path, **fields: Any) -> Path:  # noqa: ANN401
-    """The model in a folder of its own, without its Jinja template."""
+    """Copy the model without its Jinja template, with changed config fields."""
     shutil.copytree(source, target)
-    changed = {"tokenizer_config.json": {"chat_template": None}, "mlc-chat-config.json": fields}
-    for name, changes in changed.items():
+    changes_by_file = {
+        "tokenizer_config.json": {"chat_template": None},
+        "mlc-chat-config.json": fields,
+    }
+    for name, changes in changes_by_file.items():
         config = json.loads((target / name).read_text())
         (target / name).write_text(json.dumps({**config, **changes}))
 
@@ -62,7 +65,8 @@ def conversation() -> list[dict[str, str]]:
     ]
 
 
-async def answer(engine: AsyncMLCEngine, messages: list[dict[str, str]]) -> tuple[str, str, int]:
+async def complete(engine: AsyncMLCEngine, messages: list[dict[str, str]]) -> tuple[str, str, int]:
+    """Return the text, the finish reason and the prompt tokens of a completion."""
     completion = await engine.chat.completions.create(messages=messages, temperature=0)
     choice = completion.choices[0]
     assert completion.usage is not None
@@ -70,7 +74,7 @@ async def answer(engine: AsyncMLCEngine, messages: list[dict[str, str]]) -> tupl
 
 
 @pytest.mark.parametrize("system_template", [HEADER, ""])
-async def test_an_equivalent_conv_template_gives_the_same_answers(
+async def test_equivalent_conv_template_gives_the_same_output(
     bundled_model: Path, tmp_path: Path, system_template: str
 ) -> None:
     conv_template = {**CHATML, "system_template": system_template}
@@ -82,35 +86,35 @@ async def test_an_equivalent_conv_template_gives_the_same_answers(
         [*system, {"role": "user", "content": "What is 12 plus 30?"}],
     ]
 
-    async def all_answers(engine: AsyncMLCEngine) -> list[object]:
-        answers: list[object] = [None] * len(chats)
+    async def complete_all(engine: AsyncMLCEngine) -> list[object]:
+        results: list[object] = [None] * len(chats)
 
-        async def ask(number: int) -> None:
-            answers[number] = await answer(engine, chats[number])
+        async def run(number: int) -> None:
+            results[number] = await complete(engine, chats[number])
 
         async with create_task_group() as tasks:
             for number in range(len(chats)):
-                tasks.start_soon(ask, number)
+                tasks.start_soon(run, number)
 
-        return answers
+        return results
 
     async with AsyncMLCEngine() as engine:
         assert engine.conv_template is None
-        with_jinja = await all_answers(engine)
+        with_jinja = await complete_all(engine)
 
     async with AsyncMLCEngine(directory) as engine:
         template = engine.conv_template
         assert template is not None
         assert template.name == "pebble"
-        assert await all_answers(engine) == with_jinja
+        assert await complete_all(engine) == with_jinja
 
-    assert len({str(one) for one in with_jinja}) == len(chats)
+    assert len({str(result) for result in with_jinja}) == len(chats)
 
 
-async def test_its_stop_string_ends_an_answer_that_nothing_else_would(
+async def test_stop_string_of_the_conv_template_ends_the_output_without_eos(
     bundled_model: Path, tmp_path: Path
 ) -> None:
-    ask: dict[str, Any] = {
+    request: dict[str, Any] = {
         "messages": [{"role": "user", "content": "Who are you?"}],
         "temperature": 0,
         "max_tokens": 200,
@@ -125,14 +129,14 @@ async def test_its_stop_string_ends_an_answer_that_nothing_else_would(
     tokenizer_config.write_text(json.dumps({"eos_token": None}))
 
     async with AsyncMLCEngine() as engine:
-        expected = (await engine.chat.completions.create(**ask)).choices[0]
+        expected = (await engine.chat.completions.create(**request)).choices[0]
     async with AsyncMLCEngine(directory) as engine:
-        stopped = (await engine.chat.completions.create(**ask)).choices[0]
-        matching = {"type": "grammar", "syntax": "regex", "definition": r"(.|\n)*"}
+        stopped = (await engine.chat.completions.create(**request)).choices[0]
+        any_text = {"type": "grammar", "syntax": "regex", "definition": r"(.|\n)*"}
         constrained = (
-            await engine.chat.completions.create(**ask, response_format=matching)
+            await engine.chat.completions.create(**request, response_format=any_text)
         ).choices[0]
-        endless = (await engine.chat.completions.create(**ask, ignore_eos=True)).choices[0]
+        endless = (await engine.chat.completions.create(**request, ignore_eos=True)).choices[0]
 
     assert (stopped.finish_reason, stopped.message.content) == (
         "stop",
@@ -142,12 +146,14 @@ async def test_its_stop_string_ends_an_answer_that_nothing_else_would(
     assert endless.finish_reason == "length"
 
 
-async def test_a_prefix_is_part_of_the_prompt(bundled_model: Path, tmp_path: Path) -> None:
+async def test_system_prefix_token_ids_are_part_of_the_prompt(
+    bundled_model: Path, tmp_path: Path
+) -> None:
     question = [{"role": "user", "content": "Who are you?"}]
     fields = {**CHATML, "system_template": ""}
-    spelled = copy_model(
+    as_text = copy_model(
         bundled_model,
-        tmp_path / "spelled",
+        tmp_path / "as_text",
         conv_template={**fields, "system_template": "<|endoftext|>"},
     )
     as_token = copy_model(
@@ -156,21 +162,21 @@ async def test_a_prefix_is_part_of_the_prompt(bundled_model: Path, tmp_path: Pat
         conv_template={**fields, "system_prefix_token_ids": [0]},
     )
 
-    answers = []
-    for directory in (spelled, as_token):
+    results = []
+    for directory in (as_text, as_token):
         async with AsyncMLCEngine(directory) as engine:
-            answers.append(await answer(engine, question))
+            results.append(await complete(engine, question))
 
-    assert answers[0] == answers[1]
+    assert results[0] == results[1]
 
 
-def test_a_tool_is_called_through_a_conv_template(bundled_model: Path, tmp_path: Path) -> None:
+def test_tool_is_called_with_a_conv_template(bundled_model: Path, tmp_path: Path) -> None:
     directory = copy_model(
         bundled_model,
         tmp_path / "pebble",
         conv_template={
             **CHATML,
-            "system_template": TOOLS,
+            "system_template": TOOL_SYSTEM_TEMPLATE,
             "system_message": "You are a helpful assistant.",
         },
     )
@@ -187,12 +193,12 @@ def test_a_tool_is_called_through_a_conv_template(bundled_model: Path, tmp_path:
     assert json.loads(calls[0].function.arguments) == {"city": "Rome"}
 
 
-async def test_an_unknown_name_says_which_field_and_what_is_near(
+async def test_unknown_conv_template_name_is_rejected_with_similar_names(
     bundled_model: Path, tmp_path: Path
 ) -> None:
     directory = copy_model(bundled_model, tmp_path / "pebble", conv_template="chat_ml")
 
-    with pytest.raises(ModelLoadError, match=r"near it: chatml") as caught:
+    with pytest.raises(ModelLoadError, match=r"similar: chatml") as caught:
         async with AsyncMLCEngine(directory):
             pass
 

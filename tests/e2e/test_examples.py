@@ -10,7 +10,7 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_answers_and_prints_no_warning(path: Path) -> None:
+def test_example_prints_an_answer_and_no_warning(path: Path) -> None:
     result = run_program([str(path)])
 
     assert (result.returncode, result.stderr) == (0, "")

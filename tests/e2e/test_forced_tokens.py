@@ -1,4 +1,4 @@
-"""Forced text is cut into the tokens that the model's own tokenizer would give."""
+"""Forced text is tokenized as by the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from aiomlc.runtime.native.grammar_compiler import encode_by_pairs
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from tests.e2e.conftest import BUNDLED
 from tests.e2e.random_schemas import random_schema
-from tests.unit.runtime.tokenization import test_tokenizer as kinds
+from tests.unit.runtime.tokenization import test_tokenizer
 
 
-def bundled() -> Tokenizer:
+def bundled_tokenizer() -> Tokenizer:
     return Tokenizer.from_file(Path(BUNDLED) / "tokenizer.json")
 
 
-def test_json_is_cut_as_the_tokenizer_cuts_it() -> None:
-    tokenizer = bundled()
+def test_forced_json_has_the_tokens_of_the_tokenizer() -> None:
+    tokenizer = bundled_tokenizer()
     pairs = tokenizer.byte_pairs()
     assert pairs is not None
 
@@ -33,8 +33,8 @@ def test_json_is_cut_as_the_tokenizer_cuts_it() -> None:
 
 @settings(deadline=None)
 @given(st.text())
-def test_no_text_is_lost(text: str) -> None:
-    tokenizer = bundled()
+def test_byte_level_tokens_decode_to_the_text(text: str) -> None:
+    tokenizer = bundled_tokenizer()
     pairs = tokenizer.byte_pairs()
     assert pairs is not None
     vocabulary = tokenizer.vocab_bytes
@@ -45,8 +45,8 @@ def test_no_text_is_lost(text: str) -> None:
 
 
 @given(st.text())
-def test_no_text_is_lost_with_pieces_of_words(text: str) -> None:
-    tokenizer = Tokenizer(kinds.sentence_piece())
+def test_sentence_piece_tokens_decode_to_the_text(text: str) -> None:
+    tokenizer = Tokenizer(test_tokenizer.sentence_piece())
     pairs = tokenizer.byte_pairs()
     assert pairs is not None
     vocabulary = tokenizer.vocab_bytes
@@ -56,7 +56,7 @@ def test_no_text_is_lost_with_pieces_of_words(text: str) -> None:
     assert b"".join(vocabulary[token] for token in tokens) == text.encode()
 
 
-def test_other_tokenizers_have_no_pairs() -> None:
+def test_unigram_tokenizers_have_no_byte_pairs() -> None:
     unigram = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0))
     unigram.decoder = decoders.Metaspace()
 

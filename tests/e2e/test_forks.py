@@ -1,4 +1,4 @@
-"""A process that is forked while an engine runs has no part in it, and may open its own."""
+"""A process that is forked while an engine runs cannot use that engine, but can open another."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 pytestmark = pytest.mark.timeout(60)
 
-# The child is forked in the middle of an answer, while the native threads are at work.
+# The child is forked during a generation, while the native threads are running.
 PROGRAM = """
 import os, sys
 from aiomlc import EngineClosedError, MLCEngine
 
-SUM = [{"role": "user", "content": "What is 3 plus 5?"}]
+QUESTION = [{"role": "user", "content": "What is 3 plus 5?"}]
 
-def ask(engine):
-    answer = engine.chat.completions.create(messages=SUM, temperature=0)
-    return answer.choices[0].message.content
+def complete(engine):
+    completion = engine.chat.completions.create(messages=QUESTION, temperature=0)
+    return completion.choices[0].message.content
 
 engine = MLCEngine()
 stream = engine.generate("Once", max_tokens=2000, ignore_eos=True)
@@ -30,7 +30,7 @@ if child == 0:
 
 assert os.waitpid(child, 0)[1] == 0
 stream.close()
-assert ask(engine) == "3 + 5 = 8."
+assert complete(engine) == "3 + 5 = 8."
 engine.terminate()
 """
 
@@ -41,23 +41,23 @@ engine.terminate()
         "pass",
         "del engine, stream",
         "stream.close(); engine.terminate()",
-        "assert ask(MLCEngine()) == '3 + 5 = 8.'",
+        "assert complete(MLCEngine()) == '3 + 5 = 8.'",
         """
-    for use in (lambda: ask(engine), lambda: next(stream), engine.statistics):
+    for use in (lambda: complete(engine), lambda: next(stream), engine.statistics):
         try:
             use()
         except EngineClosedError as error:
             assert "parent" in str(error)
         else:
-            sys.exit("it was used")
+            sys.exit("the engine was usable")
     """,
     ],
-    ids=["ends", "drops", "terminates", "opens", "uses"],
+    ids=["exit", "drop", "terminate", "open", "use"],
 )
-def test_a_child_process_neither_waits_for_its_parents_engine_nor_ends_it(child: str) -> None:
+def test_forked_child_neither_hangs_nor_ends_the_engine_of_its_parent(child: str) -> None:
     program = PROGRAM.replace("CHILD", child.strip())
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
     )
 
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")

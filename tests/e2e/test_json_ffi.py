@@ -5,7 +5,7 @@ import json
 from aiomlc import JSONFFIEngine
 
 
-def test_json_text_gets_the_bundled_models_answer_and_its_usage() -> None:
+def test_json_request_gets_the_completion_and_its_usage() -> None:
     request = {"messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0}
     with JSONFFIEngine() as engine:
         batches = [json.loads(text) for text in engine.chat_completion(json.dumps(request))]

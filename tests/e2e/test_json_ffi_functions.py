@@ -1,4 +1,4 @@
-"""A chat with the bundled model through nothing but functions that the FFI finds by name."""
+"""Chat with the bundled model through the JSON functions, found by name in the FFI registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import tvm_ffi
 import tvm_ffi.cpp
 
-import aiomlc.api.json_ffi.functions  # noqa: F401 - registers them.
+import aiomlc.api.json_ffi.functions  # noqa: F401 - registers the functions.
 from tests.json_answers import JSONAnswers
 
 SUM = {"messages": [{"role": "user", "content": "What is 12 plus 30?"}], "temperature": 0}
@@ -45,7 +45,7 @@ def functions(answers: JSONAnswers) -> Iterator[Any]:
             loop.result()
 
 
-def test_a_chat(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
+def test_chat_completion(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
     assert functions["chat_completion"](json.dumps(SUM), "sum") is True
     assert functions["chat_completion"]('{"messages": ', "malformed") is False
     answers.wait("sum", seconds=60)
@@ -57,7 +57,7 @@ def test_a_chat(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
     assert answers.reason("malformed") == "error"
 
 
-def test_an_aborted_request_ends_and_the_others_do_not_notice(
+def test_abort_ends_one_request(
     functions: Any,  # noqa: ANN401
     answers: JSONAnswers,
 ) -> None:
@@ -71,7 +71,7 @@ def test_an_aborted_request_ends_and_the_others_do_not_notice(
     assert "42" in answers.text("sum")
 
 
-def test_unloading_and_loading_again(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
+def test_reload_after_unload_serves_again(functions: Any, answers: JSONAnswers) -> None:  # noqa: ANN401
     functions["unload"]()
     assert functions["chat_completion"](json.dumps(SUM), "early") is False
     assert "no model is loaded" in answers.text("early")
@@ -82,10 +82,10 @@ def test_unloading_and_loading_again(functions: Any, answers: JSONAnswers) -> No
     assert "42" in answers.text("late")
 
 
-def test_a_chat_from_cpp(
+def test_chat_from_cpp(
     answers: JSONAnswers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools = str(Path(sys.executable).parent)  # Ninja is in the environment.
+    tools = str(Path(sys.executable).parent)  # The directory of ninja.
     monkeypatch.setenv("PATH", os.pathsep.join((tools, os.environ["PATH"])))
     module: Any = tvm_ffi.cpp.load_inline(
         "json_chat",
@@ -96,4 +96,4 @@ def test_a_chat_from_cpp(
     for line in module.chat(json.dumps(SUM)).splitlines():
         answers(line)
 
-    assert "42" in answers.text("mine")
+    assert "42" in answers.text("request")

@@ -1,4 +1,4 @@
-"""The bundled model drained, reset, unloaded and loaded again under load."""
+"""Draining, resetting, unloading and reloading the bundled model under load."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ QUESTION: dict[str, Any] = {
 ENDLESS: dict[str, Any] = {**QUESTION, "ignore_eos": True, "temperature": 1.0}
 
 
-async def test_requests_in_flight_end_and_the_model_answers_again() -> None:
+async def test_unload_ends_requests_in_flight_and_reload_serves_again() -> None:
     outcomes: list[type[AiomlcError]] = []
 
-    async def ask(engine: AsyncMLCEngine, seed: int) -> None:
+    async def complete(engine: AsyncMLCEngine, seed: int) -> None:
         try:
             await engine.chat.completions.create(**ENDLESS, seed=seed)
         except AiomlcError as error:
@@ -41,7 +41,7 @@ async def test_requests_in_flight_end_and_the_model_answers_again() -> None:
             before = await engine.chat.completions.create(**QUESTION)
             async with create_task_group() as tasks:
                 for seed in range(40):
-                    tasks.start_soon(ask, engine, seed)
+                    tasks.start_soon(complete, engine, seed)
 
                 await engine.chat.completions.create(**QUESTION, max_tokens=1)
                 await engine.unload()
@@ -62,7 +62,7 @@ async def test_requests_in_flight_end_and_the_model_answers_again() -> None:
     assert statistics.num_running == statistics.num_waiting == 0
 
 
-def test_a_reset_by_hand_sets_the_counters_to_zero() -> None:
+def test_reset_of_the_step_engine_sets_the_counters_to_zero() -> None:
     with SyncMLCEngine(request_stream_callback=lambda outputs: None) as engine:
         engine.generate("One two three", GenerationConfig(max_tokens=5))
         request = engine.create_request("x", TextData("One two"), GenerationConfig(max_tokens=50))
@@ -75,7 +75,7 @@ def test_a_reset_by_hand_sets_the_counters_to_zero() -> None:
     assert statistics.free_pages == statistics.total_pages
 
 
-async def test_the_configuration_is_completed_while_the_model_is_open() -> None:
+async def test_engine_config_is_completed_while_the_model_is_loaded() -> None:
     given = EngineConfig(max_num_sequence=3)
     async with AsyncMLCEngine(engine_config=given) as engine:
         plan, config = engine.memory_plan, engine.engine_config
@@ -97,9 +97,9 @@ async def test_the_configuration_is_completed_while_the_model_is_open() -> None:
     assert plan.given == reloaded.given == {"max_num_sequence"}
 
 
-def test_every_engine_completes_its_configuration() -> None:
-    with MLCEngine() as blocking, JSONFFIEngine() as json, SyncMLCEngine() as steps:
-        configs = [engine.engine_config for engine in (blocking, json, steps)]
+def test_every_engine_completes_its_config() -> None:
+    with MLCEngine() as sync, JSONFFIEngine() as json, SyncMLCEngine() as steps:
+        configs = [engine.engine_config for engine in (sync, json, steps)]
 
     assert configs[0] == configs[1] == configs[2]
     assert configs[0].max_num_sequence == 32

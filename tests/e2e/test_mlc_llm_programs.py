@@ -1,4 +1,4 @@
-"""Programs in the form that those for MLC LLM have, with another import and another path alone."""
+"""Programs written for MLC LLM, of which only the import and the model path are changed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from tests.e2e.programs import run_program
 
-# Whatever a chunk has is printed, or added up, without a look at what it is.
+# The programs print or concatenate the contents of chunks without checking for None.
 PROGRAMS = {
-    "a stream": """
+    "stream": """
         from aiomlc import MLCEngine
 
         engine = MLCEngine(MODEL)
@@ -23,7 +23,7 @@ PROGRAMS = {
         print("\\n")
         engine.terminate()
     """,
-    "a whole answer": """
+    "completion object": """
         from aiomlc import MLCEngine
 
         engine = MLCEngine(model=MODEL, mode="interactive")
@@ -34,7 +34,7 @@ PROGRAMS = {
         print(response.choices[0].message.content)
         engine.terminate()
     """,
-    "several at once": """
+    "concurrent requests": """
         import asyncio
         from typing import Dict
         from aiomlc import AsyncMLCEngine
@@ -58,7 +58,7 @@ PROGRAMS = {
 
         asyncio.run(main())
     """,
-    "steps": """
+    "step engine": """
         from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TextStreamer
 
         texts = {}
@@ -67,11 +67,11 @@ PROGRAMS = {
         def callback(outputs):
             for output in outputs:
                 request_id, stream_outputs = output.unpack()
-                for one in stream_outputs:
-                    if one.request_final_usage_json_str is not None:
+                for stream_output in stream_outputs:
+                    if stream_output.request_final_usage_json_str is not None:
                         continue
-                    texts[request_id] += streamers[request_id].put(one.delta_token_ids)
-                    if one.finish_reason is not None:
+                    texts[request_id] += streamers[request_id].put(stream_output.delta_token_ids)
+                    if stream_output.finish_reason is not None:
                         texts[request_id] += streamers[request_id].finish()
 
         engine = SyncMLCEngine(MODEL, request_stream_callback=callback)
@@ -87,7 +87,7 @@ PROGRAMS = {
             pass
         print(*texts.values())
     """,
-    "json": """
+    "json engine": """
         from aiomlc import JSONFFIEngine
 
         engine = JSONFFIEngine(MODEL)
@@ -99,7 +99,7 @@ PROGRAMS = {
                 print(choice.delta.content, end="", flush=True)
         engine.terminate()
     """,
-    "a completion": """
+    "text completion": """
         from aiomlc import MLCEngine
 
         engine = MLCEngine(MODEL)
@@ -115,7 +115,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_runs_as_it_is(name: str, bundled_model: Path) -> None:
+def test_mlc_llm_program_runs_unchanged(name: str, bundled_model: Path) -> None:
     lines = [line.removeprefix("        ") for line in PROGRAMS[name].splitlines()]
     program = "\n".join([f"MODEL = {str(bundled_model)!r}", *lines])
 

@@ -1,4 +1,4 @@
-"""The notebook, cell after cell as a kernel runs them: in a loop that runs, a task for each."""
+"""The example notebook, whose cells run as in a kernel: one task each in a running event loop."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ async def run_cell(source: str, names: dict[str, Any]) -> None:
     assert isinstance(code, CodeType)
     result: Awaitable[None] | None = eval(code, names)
     if code.co_flags & CO_COROUTINE:
-        assert result is not None, "a cell that awaits is a coroutine"
+        assert result is not None, "a cell with await gives a coroutine"
         await result
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_every_cell_runs_in_the_kernels_loop(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_every_cell_runs_in_the_event_loop_of_a_kernel(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     names: dict[str, Any] = {}
-    printed = []
+    outputs = []
     for source in CODE:
         with fail_after(60):
             async with create_task_group() as tasks:
                 tasks.start_soon(run_cell, source, names)
 
-        printed.append(capsys.readouterr().out)
+        outputs.append(capsys.readouterr().out)
 
-    _, stream, many, end = printed
+    _, stream, many, end = outputs
     assert "Pebble" in stream
     assert sorted(line.split("?")[0] for line in many.splitlines()) == [
         f"What is {number} plus 5" for number in range(8)
@@ -47,7 +49,7 @@ async def test_every_cell_runs_in_the_kernels_loop(capsys: pytest.CaptureFixture
     assert end == ""
 
 
-def test_no_output_is_kept() -> None:
+def test_notebook_contains_no_output() -> None:
     for cell in NOTEBOOK["cells"]:
         assert cell.get("outputs", []) == []
         assert cell.get("execution_count") is None

@@ -17,12 +17,12 @@ def test_every_example_is_listed() -> None:
     assert [name for name in files if f"(examples/{name})" not in README] == ["__init__.py"]
 
 
-def test_every_block_of_python_has_a_title_and_is_run() -> None:
+def test_every_python_block_has_a_title() -> None:
     assert len(BLOCKS) == README.count("```python") == 5
 
 
 @pytest.mark.parametrize("program", [code for _, code in BLOCKS], ids=[name for name, _ in BLOCKS])
-def test_a_program_of_the_readme_answers_and_prints_no_warning(program: str) -> None:
+def test_readme_program_prints_an_answer_and_no_warning(program: str) -> None:
     result = run_program(["-c", program])
 
     assert (result.returncode, result.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Sampling options on the bundled model, through the native core."""
+"""Sampling options with the bundled model, through the native core."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ def tokenizer(bundled_model: Path) -> Tokenizer:
     return Tokenizer.from_file(bundled_model / "tokenizer.json")
 
 
-def asking(prompt: str = STORY, **options: object) -> dict[str, Any]:
+def request_for(prompt: str = STORY, **options: object) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": prompt}], "temperature": 0, **options}
 
 
-def entries(answer: ChatCompletion) -> list[TokenLogprob]:
-    assert answer.choices[0].logprobs is not None
-    return answer.choices[0].logprobs.content
+def entries(completion: ChatCompletion) -> list[TokenLogprob]:
+    assert completion.choices[0].logprobs is not None
+    return completion.choices[0].logprobs.content
 
 
-def text_of(answer: ChatCompletion) -> str:
-    return answer.choices[0].message.content or ""
+def text_of(completion: ChatCompletion) -> str:
+    return completion.choices[0].message.content or ""
 
 
 def joined(tokens: list[TokenLogprob]) -> str:
     return b"".join(bytes(token.bytes or ()) for token in tokens).decode()
 
 
-async def test_a_greedy_token_is_the_most_likely_one() -> None:
+async def test_greedy_token_is_the_most_likely_one() -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
-            **asking(max_tokens=40, logprobs=True, top_logprobs=20)
+        completion = await engine.chat.completions.create(
+            **request_for(max_tokens=40, logprobs=True, top_logprobs=20)
         )
 
-    tokens = entries(answer)
+    tokens = entries(completion)
     assert len(tokens) == 40
-    assert joined(tokens) == text_of(answer)
+    assert joined(tokens) == text_of(completion)
     for token in tokens:
         logprobs = [other.logprob for other in token.top_logprobs]
         assert len(logprobs) == 20
@@ -55,19 +55,19 @@ async def test_a_greedy_token_is_the_most_likely_one() -> None:
         assert sum(map(math.exp, logprobs)) <= 1 + 1e-5
 
 
-async def test_top_p_0_leaves_the_most_likely_token_alone() -> None:
+async def test_top_p_0_keeps_only_the_most_likely_token() -> None:
     async with AsyncMLCEngine() as engine:
         create = engine.chat.completions.create
-        greedy = await create(**asking(max_tokens=20))
-        nucleus = await create(**asking(max_tokens=20, temperature=2, top_p=0, seed=1))
+        greedy = await create(**request_for(max_tokens=20))
+        nucleus = await create(**request_for(max_tokens=20, temperature=2, top_p=0, seed=1))
 
     assert text_of(nucleus) == text_of(greedy)
 
 
-async def test_a_stream_has_the_same_entries_also_when_a_stop_string_cuts_it() -> None:
-    request = asking("Who are you?", logprobs=True, top_logprobs=2)
+async def test_streamed_logprobs_equal_the_non_streamed_ones_up_to_a_stop_string() -> None:
+    request = request_for("Who are you?", logprobs=True, top_logprobs=2)
     async with AsyncMLCEngine() as engine:
-        whole = await engine.chat.completions.create(**request)
+        completion = await engine.chat.completions.create(**request)
         stream = await engine.chat.completions.create(
             **request, stop=["language model"], stream=True
         )
@@ -75,46 +75,48 @@ async def test_a_stream_has_the_same_entries_also_when_a_stop_string_cuts_it() -
 
     streamed = [token for choice in choices if choice.logprobs for token in choice.logprobs.content]
     text = "".join(choice.delta.content or "" for choice in choices)
-    assert streamed == entries(whole)[: len(streamed)]
+    assert streamed == entries(completion)[: len(streamed)]
     assert joined(streamed).startswith(f"{text}language model"), (
-        "with the tokens of the stop string"
+        "the logprobs include the tokens of the stop string"
     )
 
 
-async def test_logprobs_do_not_depend_on_temperature_bias_or_company(tokenizer: Tokenizer) -> None:
-    request = asking(max_tokens=1, logprobs=True, top_logprobs=5)
+async def test_logprobs_do_not_depend_on_temperature_logit_bias_or_batching(
+    tokenizer: Tokenizer,
+) -> None:
+    request = request_for(max_tokens=1, logprobs=True, top_logprobs=5)
     forced = request | {"logit_bias": {tokenizer.encode("7")[0]: 100}, "temperature": 1.5}
-    answers: dict[int, ChatCompletion] = {}
+    completions: dict[int, ChatCompletion] = {}
 
-    async def fetch(engine: AsyncMLCEngine, number: int) -> None:
-        options = forced if number % 2 else asking(max_tokens=20, frequency_penalty=1)
-        answers[number] = await engine.chat.completions.create(**options)
+    async def complete(engine: AsyncMLCEngine, number: int) -> None:
+        options = forced if number % 2 else request_for(max_tokens=20, frequency_penalty=1)
+        completions[number] = await engine.chat.completions.create(**options)
 
     async with AsyncMLCEngine() as engine:
         alone = await engine.chat.completions.create(**request)
         async with create_task_group() as tasks:
             for number in range(8):
-                tasks.start_soon(fetch, engine, number)
+                tasks.start_soon(complete, engine, number)
 
-    assert {text_of(answers[number]) for number in range(1, 8, 2)} == {"7"}
+    assert {text_of(completions[number]) for number in range(1, 8, 2)} == {"7"}
     for number in range(1, 8, 2):
-        assert entries(answers[number])[0].top_logprobs == entries(alone)[0].top_logprobs
-    assert len({text_of(answers[number]) for number in range(0, 8, 2)}) == 1
+        assert entries(completions[number])[0].top_logprobs == entries(alone)[0].top_logprobs
+    assert len({text_of(completions[number]) for number in range(0, 8, 2)}) == 1
 
 
-async def test_a_bias_bans_a_token(tokenizer: Tokenizer) -> None:
+async def test_logit_bias_of_minus_100_bans_a_token(tokenizer: Tokenizer) -> None:
     async with AsyncMLCEngine() as engine:
-        first = await engine.chat.completions.create(**asking(max_tokens=1, logprobs=True))
+        first = await engine.chat.completions.create(**request_for(max_tokens=1, logprobs=True))
         banned = tokenizer.encode(text_of(first))
-        answer = await engine.chat.completions.create(
-            **asking(max_tokens=30, logit_bias=dict.fromkeys(banned, -100))
+        completion = await engine.chat.completions.create(
+            **request_for(max_tokens=30, logit_bias=dict.fromkeys(banned, -100))
         )
         with pytest.raises(BadRequestError, match="logit_bias"):
-            await engine.chat.completions.create(**asking(logit_bias={10**10: 1}))
+            await engine.chat.completions.create(**request_for(logit_bias={10**10: 1}))
 
     assert len(banned) == 1
-    assert not text_of(answer).startswith(text_of(first))
-    assert banned[0] not in tokenizer.encode(text_of(answer))
+    assert not text_of(completion).startswith(text_of(first))
+    assert banned[0] not in tokenizer.encode(text_of(completion))
 
 
 @pytest.mark.parametrize(
@@ -125,20 +127,20 @@ async def test_a_bias_bans_a_token(tokenizer: Tokenizer) -> None:
         ({"repetition_penalty": 2.0}, {"repetition_penalty": 0.5}),
     ],
 )
-async def test_a_penalty_changes_how_much_an_answer_repeats(
+async def test_penalties_change_the_number_of_distinct_tokens(
     less: dict[str, float], more: dict[str, float]
 ) -> None:
-    async def distinct(engine: AsyncMLCEngine, options: dict[str, float]) -> int:
-        request = asking(max_tokens=60, min_tokens=60, logprobs=True) | options
-        answer = await engine.chat.completions.create(**request)
-        return len({token.token for token in entries(answer)})
+    async def count_distinct(engine: AsyncMLCEngine, options: dict[str, float]) -> int:
+        request = request_for(max_tokens=60, min_tokens=60, logprobs=True) | options
+        completion = await engine.chat.completions.create(**request)
+        return len({token.token for token in entries(completion)})
 
     async with AsyncMLCEngine() as engine:
-        assert await distinct(engine, less) > await distinct(engine, more)
+        assert await count_distinct(engine, less) > await count_distinct(engine, more)
 
 
-async def test_an_answer_is_as_long_as_min_tokens_asks_for() -> None:
-    request = asking("What is 2 plus 3?", logprobs=True)
+async def test_min_tokens_prolongs_the_output() -> None:
+    request = request_for("What is 2 plus 3?", logprobs=True)
     async with AsyncMLCEngine() as engine:
         short = await engine.chat.completions.create(**request)
         longer = await engine.chat.completions.create(**request, min_tokens=40)
@@ -149,4 +151,6 @@ async def test_an_answer_is_as_long_as_min_tokens_asks_for() -> None:
     assert text_of(longer).startswith(text_of(short))
     assert endless.usage is not None
     assert endless.usage.completion_tokens == 50
-    assert None in [token.bytes for token in entries(endless)], "the end is a token like others"
+    assert None in [token.bytes for token in entries(endless)], (
+        "the end-of-sequence token has an entry as well"
+    )

@@ -1,4 +1,4 @@
-"""The bundled model with guessed tokens: the same answers, in fewer steps."""
+"""Speculative decoding with the bundled model: the same output in fewer steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REQUESTS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def weaker_model(bundled_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled model without the last layer's feed-forward part: alike, but not the same."""
+    """Return a copy of the bundled model without the feed-forward part of the last layer."""
     directory = tmp_path_factory.mktemp("weaker") / "pebble"
     shutil.copytree(bundled_model, directory)
     shard = json.loads((directory / "tensor-cache.json").read_text())["records"][0]
@@ -58,7 +58,8 @@ def weaker_model(bundled_model: Path, tmp_path_factory: pytest.TempPathFactory) 
     return directory
 
 
-async def ask(engine: AsyncMLCEngine, content: str, **options: Any) -> Any:  # noqa: ANN401
+async def complete(engine: AsyncMLCEngine, content: str, **options: Any) -> Any:  # noqa: ANN401
+    """Return the choices and the token counts of a completion."""
     completion = await engine.chat.completions.create(
         messages=[{"role": "user", "content": content}],
         **({"max_tokens": 80} | options),
@@ -69,25 +70,27 @@ async def ask(engine: AsyncMLCEngine, content: str, **options: Any) -> Any:  # n
     return [choice.model_dump() for choice in completion.choices], counts
 
 
-async def answers(config: EngineConfig) -> tuple[Any, Any, Any]:
-    """What every request is answered alone, what in company, and the counters."""
-    together: list[Any] = [None] * (2 * len(REQUESTS))
+async def complete_all(config: EngineConfig) -> tuple[Any, Any, Any]:
+    """Return the results of sequential and of batched requests, and the statistics."""
+    batched: list[Any] = [None] * (2 * len(REQUESTS))
 
-    async def join(index: int) -> None:
-        together[index] = await ask(engine, **REQUESTS[index % len(REQUESTS)])
+    async def run(index: int) -> None:
+        batched[index] = await complete(engine, **REQUESTS[index % len(REQUESTS)])
 
     async with AsyncMLCEngine(engine_config=config) as engine:
-        alone = [await ask(engine, **request) for request in REQUESTS]
+        sequential = [await complete(engine, **request) for request in REQUESTS]
         async with create_task_group() as tasks:
-            for index in range(len(together)):
-                tasks.start_soon(join, index)
-        return alone, together, engine.statistics()
+            for index in range(len(batched)):
+                tasks.start_soon(run, index)
+        return sequential, batched, engine.statistics()
 
 
 @pytest.mark.parametrize("prefix_cache_mode", ["radix", "disable"])
-async def test_answers_are_the_same_with_guesses_and_without(prefix_cache_mode: Any) -> None:  # noqa: ANN401
-    alone, together, plain = await answers(EngineConfig(prefix_cache_mode=prefix_cache_mode))
-    assert together == alone * 2
+async def test_output_is_the_same_with_and_without_prompt_lookup(prefix_cache_mode: Any) -> None:  # noqa: ANN401
+    sequential, batched, plain = await complete_all(
+        EngineConfig(prefix_cache_mode=prefix_cache_mode)
+    )
+    assert batched == sequential * 2
     assert plain.draft_tokens == 0
     for length in (0, 6):
         config = EngineConfig(
@@ -95,48 +98,50 @@ async def test_answers_are_the_same_with_guesses_and_without(prefix_cache_mode: 
             speculative_mode="prompt_lookup",
             spec_draft_length=length,
         )
-        guessed_alone, guessed_together, statistics = await answers(config)
+        speculative_sequential, speculative_batched, statistics = await complete_all(config)
 
-        assert guessed_alone == alone
-        assert guessed_together == together
+        assert speculative_sequential == sequential
+        assert speculative_batched == batched
         assert 0 < statistics.accepted_tokens < statistics.draft_tokens
         assert statistics.free_pages == statistics.total_pages
 
 
-async def test_answers_are_the_same_whatever_another_model_guesses(
+async def test_output_is_the_same_with_any_draft_model(
     bundled_model: Path, weaker_model: Path
 ) -> None:
-    alone, together, _ = await answers(EngineConfig())
+    sequential, batched, _ = await complete_all(EngineConfig())
     for directory, length in ((weaker_model, 0), (weaker_model, 4), (bundled_model, 0)):
         config = EngineConfig(
             speculative_mode="small_draft",
             additional_models=(str(directory),),
             spec_draft_length=length,
         )
-        guessed_alone, guessed_together, statistics = await answers(config)
+        speculative_sequential, speculative_batched, statistics = await complete_all(config)
 
-        assert guessed_alone == alone
-        assert guessed_together == together
+        assert speculative_sequential == sequential
+        assert speculative_batched == batched
         accepted = statistics.accepted_tokens / statistics.draft_tokens
-        # Guesses know nothing of a grammar, so even the model itself is not always right.
+        # Drafts ignore grammars, so even drafts of the model itself are not always accepted.
         assert accepted > (0.9 if directory == bundled_model else 0.3)
         assert statistics.free_pages == statistics.total_pages
 
 
-async def test_the_bundled_model_has_a_draft_that_guesses_most_of_its_stories() -> None:
+async def test_bundled_draft_model_predicts_most_tokens_of_a_story() -> None:
     request: dict[str, Any] = {"content": "Tell me a story about a fox called Rosa.", "seed": 4}
     config = EngineConfig(speculative_mode="small_draft", spec_draft_length=1)
     async with AsyncMLCEngine() as engine:
-        plain = await ask(engine, **request)
+        plain = await complete(engine, **request)
     async with AsyncMLCEngine(engine_config=config) as engine:
-        guessed = await ask(engine, **request)
+        speculative = await complete(engine, **request)
         statistics = engine.statistics()
 
-    assert guessed == plain
+    assert speculative == plain
     assert statistics.accepted_tokens > 0.7 * statistics.draft_tokens > 20
 
 
-async def test_another_model_needs_a_draft_to_be_named(bundled_model: Path, tmp_path: Path) -> None:
+async def test_small_draft_without_a_draft_model_is_rejected(
+    bundled_model: Path, tmp_path: Path
+) -> None:
     directory = tmp_path / "model"
     shutil.copytree(bundled_model, directory)
 
@@ -149,7 +154,9 @@ async def test_another_model_needs_a_draft_to_be_named(bundled_model: Path, tmp_
     assert caught.value.param == "additional_models"
 
 
-async def test_a_model_of_other_tokens_may_not_guess(weaker_model: Path, tmp_path: Path) -> None:
+async def test_draft_model_with_another_vocabulary_is_rejected(
+    weaker_model: Path, tmp_path: Path
+) -> None:
     directory = tmp_path / "other"
     shutil.copytree(weaker_model, directory)
     tokenizer = json.loads((directory / "tokenizer.json").read_text())
@@ -165,12 +172,12 @@ async def test_a_model_of_other_tokens_may_not_guess(weaker_model: Path, tmp_pat
     assert caught.value.param == "additional_models"
 
 
-async def test_a_copied_answer_takes_fewer_steps() -> None:
+async def test_copied_text_takes_fewer_steps() -> None:
     request: dict[str, Any] = {"content": COPY, "temperature": 0, "min_tokens": 100}
     steps = []
     for config in (EngineConfig(), EngineConfig(speculative_mode="prompt_lookup")):
         async with AsyncMLCEngine(engine_config=config) as engine:
-            await ask(engine, **request, max_tokens=100)
+            await complete(engine, **request, max_tokens=100)
             steps.append(engine.statistics().steps)
 
     assert steps[1] < 0.7 * steps[0]

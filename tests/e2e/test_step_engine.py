@@ -19,7 +19,8 @@ def prompt(question: str) -> str:
     return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def expected() -> list[str | None]:
+def expected_texts() -> list[str | None]:
+    """Return the completions of the sync engine."""
     with MLCEngine() as engine:
         return [
             engine.chat.completions.create(
@@ -31,37 +32,37 @@ def expected() -> list[str | None]:
         ]
 
 
-def test_generate_says_what_the_other_engines_say() -> None:
+def test_generate_has_the_output_of_the_sync_engine() -> None:
     with SyncMLCEngine() as engine:
         texts, _ = engine.generate([prompt(question) for question in QUESTIONS], GREEDY)
         again, _ = engine.generate([engine.tokenizer.encode(prompt(QUESTIONS[0]))], GREEDY)
 
-    assert [text for (text,) in texts] == expected()
+    assert [text for (text,) in texts] == expected_texts()
     assert again == texts[:1]
 
 
-def test_requests_that_arrive_while_others_run_get_the_same_answers() -> None:
+def test_requests_added_while_others_run_have_the_same_output() -> None:
     outputs: dict[str, list[int]] = defaultdict(list)
     finished: dict[str, str] = {}
-    usages: dict[str, str | None] = {}  # The last of each request has it.
+    usages: dict[str, str | None] = {}  # In the last output of each request.
 
     def callback(batch: Sequence[RequestStreamOutput]) -> None:
         for output in batch:
-            request_id, (single,) = output.unpack()
-            usages[request_id] = single.request_final_usage_json_str
-            outputs[request_id] += single.delta_token_ids
-            if single.finish_reason is not None:
-                finished[request_id] = single.finish_reason
+            request_id, (choice,) = output.unpack()
+            usages[request_id] = choice.request_final_usage_json_str
+            outputs[request_id] += choice.delta_token_ids
+            if choice.finish_reason is not None:
+                finished[request_id] = choice.finish_reason
 
     with SyncMLCEngine(request_stream_callback=callback) as engine:
         pages = engine.metrics()["kv_cache_free_pages"]
         for index, question in enumerate(QUESTIONS):
             data = TextData(prompt(question))
             engine.add_request(engine.create_request(str(index), data, GREEDY))
-            engine.add_request(engine.create_request(f"left {index}", data, GREEDY))
+            engine.add_request(engine.create_request(f"aborted {index}", data, GREEDY))
             for _ in range(3):
                 engine.step()
-            engine.abort_request(f"left {index}")
+            engine.abort_request(f"aborted {index}")
         while engine.step():
             pass
         engine.add_request(engine.create_request("reset", TextData("Once"), GREEDY))
@@ -73,53 +74,57 @@ def test_requests_that_arrive_while_others_run_get_the_same_answers() -> None:
             streamer = TextStreamer(engine.tokenizer)
             texts.append(streamer.put(outputs[str(index)]) + streamer.finish())
 
-    assert texts == expected()
+    assert texts == expected_texts()
     assert {finished[str(index)] for index in range(3)} == {"stop"}
-    assert {finished[f"left {index}"] for index in range(3)} == {"abort"}
+    assert {finished[f"aborted {index}"] for index in range(3)} == {"abort"}
     assert finished["reset"] == "abort"
-    told = {request_id: json.loads(text or "") for request_id, text in usages.items()}
-    assert told.keys() == finished.keys()
-    assert [told[str(index)]["completion_tokens"] for index in range(3)] == [
-        len(outputs[str(index)]) + 1  # The token that ends an answer is no part of it.
+    usage_of = {request_id: json.loads(text or "") for request_id, text in usages.items()}
+    assert usage_of.keys() == finished.keys()
+    assert [usage_of[str(index)]["completion_tokens"] for index in range(3)] == [
+        len(outputs[str(index)]) + 1  # The stop token is counted and not returned.
         for index in range(3)
     ]
-    assert told["0"]["extra"]["ttft_s"] > 0
+    assert usage_of["0"]["extra"]["ttft_s"] > 0
 
 
-def test_json_is_enforced_by_hand_too() -> None:
+def test_step_engine_enforces_json() -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
-    wanted = {"type": "json_object", "schema": {**schema, "additionalProperties": False}}
-    config = GenerationConfig(response_format=wanted, temperature=1.0, seed=1, n=2)
+    json_format = {"type": "json_object", "schema": {**schema, "additionalProperties": False}}
+    config = GenerationConfig(response_format=json_format, temperature=1.0, seed=1, n=2)
     with SyncMLCEngine() as engine:
         texts, _ = engine.generate("Say something.", config)
 
     assert {json.loads(text)["a"] for text in texts[0]} <= {1, 2}
 
 
-def test_prompts_are_scored_and_logits_processed_as_on_the_other_engines() -> None:
-    asked = prompt(QUESTIONS[1])
-    with MLCEngine() as other:
-        answer = other.completions.create(
-            prompt=asked, temperature=0, max_tokens=4, prompt_logprobs=2
+def test_prompt_logprobs_and_logits_processors_work_as_in_the_sync_engine() -> None:
+    question = prompt(QUESTIONS[1])
+    with MLCEngine() as sync_engine:
+        completion = sync_engine.completions.create(
+            prompt=question, temperature=0, max_tokens=4, prompt_logprobs=2
         )
 
-    expected = [entry for entry in answer.choices[0].prompt_logprobs or [] if entry is not None]
+    expected = [entry for entry in completion.choices[0].prompt_logprobs or [] if entry is not None]
 
-    def forbid(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
+    def ban_digits(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
         assert token_ids
         logits[digits] = -np.inf
 
     with SyncMLCEngine() as engine:
         describe = engine.tokenizer.describe
         digits = [
-            one for one in range(engine.tokenizer.vocab_size) if describe(one)[0].strip().isdigit()
+            token_id
+            for token_id in range(engine.tokenizer.vocab_size)
+            if describe(token_id)[0].strip().isdigit()
         ]
-        scored = engine.generate(asked, replace(GREEDY, max_tokens=4, prompt_logprobs=2, n=2))
-        plain, _ = engine.generate(asked, GREEDY)
-        changed, _ = engine.generate(asked, replace(GREEDY, logits_processors=[forbid]))
+        scored = engine.generate(question, replace(GREEDY, max_tokens=4, prompt_logprobs=2, n=2))
+        plain, _ = engine.generate(question, GREEDY)
+        changed, _ = engine.generate(question, replace(GREEDY, logits_processors=[ban_digits]))
 
-    (told,) = scored.prompt_logprobs
-    assert told is not None
-    assert [json.loads(text)["logprob"] for text in told] == [entry.logprob for entry in expected]
+    (entries,) = scored.prompt_logprobs
+    assert entries is not None
+    assert [json.loads(text)["logprob"] for text in entries] == [
+        entry.logprob for entry in expected
+    ]
     assert "42" in plain[0][0]
     assert not any(character.isdigit() for character in changed[0][0])

@@ -1,4 +1,4 @@
-"""Answers that must have a form, with the bundled model and llguidance."""
+"""Structured output with the bundled model and llguidance."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Person(BaseModel):
     city: Literal["Rome", "Paris"] | None
 
 
-class Odd(BaseModel):
-    """A type with a check that no schema tells."""
+class NeverValid(BaseModel):
+    """A type whose validation fails although its schema can be satisfied."""
 
     name: Literal["a", "b"]
 
@@ -64,16 +64,16 @@ class Odd(BaseModel):
         raise ValueError("never")
 
 
-async def test_two_hundred_random_schemas_give_valid_documents_at_temperature_1() -> None:
+async def test_random_schemas_give_valid_documents_at_temperature_1() -> None:
     import jsonschema
 
     limiter = CapacityLimiter(32)
-    outcomes: list[str] = []
+    reasons: list[str] = []
 
-    async def ask(engine: AsyncMLCEngine, seed: int) -> None:
+    async def run(engine: AsyncMLCEngine, seed: int) -> None:
         schema = random_schema(seed)
         async with limiter:
-            answer = await engine.chat.completions.create(
+            completion = await engine.chat.completions.create(
                 messages=QUESTION,
                 temperature=1.0,
                 seed=seed,
@@ -82,19 +82,19 @@ async def test_two_hundred_random_schemas_give_valid_documents_at_temperature_1(
                     "json_schema": {"name": "x", "schema": schema},
                 },
             )
-        choice = answer.choices[0]
+        choice = completion.choices[0]
         jsonschema.validate(json.loads(choice.message.content or ""), schema)
-        outcomes.append(choice.finish_reason)
+        reasons.append(choice.finish_reason)
 
     with anyio.fail_after(100):
         async with AsyncMLCEngine() as engine, create_task_group() as tasks:
             for seed in range(200):
-                tasks.start_soon(ask, engine, seed)
+                tasks.start_soon(run, engine, seed)
 
-    assert outcomes == ["stop"] * 200
+    assert reasons == ["stop"] * 200
 
 
-async def test_a_constrained_stream_adds_up_to_the_whole_answer() -> None:
+async def test_constrained_stream_has_the_text_of_the_completion() -> None:
     options: dict[str, Any] = {
         "messages": QUESTION,
         "temperature": 1.0,
@@ -102,92 +102,93 @@ async def test_a_constrained_stream_adds_up_to_the_whole_answer() -> None:
         "response_format": {"type": "json_object", "schema": Person.model_json_schema()},
     }
     async with AsyncMLCEngine() as engine:
-        whole = await engine.chat.completions.create(**options)
+        completion = await engine.chat.completions.create(**options)
         stream = await engine.chat.completions.create(**options, stream=True)
         text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
-    assert text == whole.choices[0].message.content
+    assert text == completion.choices[0].message.content
 
 
-async def test_what_is_constrained_does_not_depend_on_its_neighbours() -> None:
-    async def answers(engine: AsyncMLCEngine, *, at_once: bool) -> list[str | None]:
+async def test_constrained_output_does_not_depend_on_the_batch() -> None:
+    async def complete_all(engine: AsyncMLCEngine, *, batched: bool) -> list[str | None]:
         results: list[str | None] = [None] * 12
 
-        async def ask(seed: int) -> None:
-            constrained = {"type": "json_object", "schema": random_schema(seed)}
-            answer = await engine.chat.completions.create(
+        async def run(seed: int) -> None:
+            json_format = {"type": "json_object", "schema": random_schema(seed)}
+            completion = await engine.chat.completions.create(
                 messages=QUESTION,
                 seed=seed,
                 max_tokens=60,
                 temperature=1.0,
-                response_format=constrained if seed % 2 else None,
+                response_format=json_format if seed % 2 else None,
             )
-            results[seed] = answer.choices[0].message.content
+            results[seed] = completion.choices[0].message.content
 
         async with create_task_group() as tasks:
             for seed in range(12):
-                if at_once:
-                    tasks.start_soon(ask, seed)
+                if batched:
+                    tasks.start_soon(run, seed)
                 else:
-                    await ask(seed)
+                    await run(seed)
 
         return results
 
     async with AsyncMLCEngine() as engine:
-        assert await answers(engine, at_once=True) == await answers(engine, at_once=False)
+        batched = await complete_all(engine, batched=True)
+        assert batched == await complete_all(engine, batched=False)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_an_answer_is_a_value_of_the_type(seed: int) -> None:
+def test_parse_returns_a_value_of_the_type(seed: int) -> None:
     with MLCEngine() as engine:
-        answer = engine.chat.completions.parse(
+        completion = engine.chat.completions.parse(
             messages=QUESTION, response_format=Person, temperature=1.0, seed=seed
         )
 
-    message = answer.choices[0].message
+    message = completion.choices[0].message
     assert message.parsed == Person.model_validate_json(message.content or "")
 
 
-def test_a_value_grows_as_it_is_told() -> None:
+def test_streamed_partial_value_grows_to_the_parsed_value() -> None:
     with (
         MLCEngine() as engine,
         engine.chat.completions.stream(messages=QUESTION, response_format=Person) as events,
     ):
-        told = [event for event in events if event.type == "content.delta"]
+        deltas = [event for event in events if event.type == "content.delta"]
         message = events.get_final_completion().choices[0].message
 
-    assert told[-1].parsed == json.loads(message.content or "")
-    assert message.parsed == Person.model_validate(told[-1].parsed)
-    known = [list(event.parsed) for event in told if isinstance(event.parsed, dict)]
-    assert known[-1] == ["name", "age", "city"]
-    assert known == sorted(known, key=len)
+    assert deltas[-1].parsed == json.loads(message.content or "")
+    assert message.parsed == Person.model_validate(deltas[-1].parsed)
+    keys = [list(event.parsed) for event in deltas if isinstance(event.parsed, dict)]
+    assert keys[-1] == ["name", "age", "city"]
+    assert keys == sorted(keys, key=len)
 
 
-def test_any_type_that_pydantic_knows_will_do() -> None:
+def test_parse_accepts_any_pydantic_type() -> None:
     with MLCEngine() as engine:
-        answer = engine.chat.completions.parse(
+        completion = engine.chat.completions.parse(
             messages=QUESTION, response_format=tuple[Literal["a"], bool], max_tokens=50
         )
 
-    TypeAdapter(tuple[Literal["a"], bool]).validate_python(answer.choices[0].message.parsed)
+    TypeAdapter(tuple[Literal["a"], bool]).validate_python(completion.choices[0].message.parsed)
 
 
-def test_an_answer_that_is_cut_or_refused_is_an_error_with_its_text() -> None:
+def test_incomplete_or_invalid_output_is_an_error_with_its_text() -> None:
     with MLCEngine() as engine:
-        with pytest.raises(IncompleteAnswerError, match="cut off at the token limit") as cut:
+        with pytest.raises(IncompleteAnswerError, match="cut off at the token limit") as incomplete:
             engine.chat.completions.parse(messages=QUESTION, response_format=Person, max_tokens=4)
-        with pytest.raises(IncompleteAnswerError, match="never") as refused:
-            engine.chat.completions.parse(messages=QUESTION, response_format=Odd)
+        with pytest.raises(IncompleteAnswerError, match="never") as invalid:
+            engine.chat.completions.parse(messages=QUESTION, response_format=NeverValid)
 
-    assert cut.value.text.startswith('{"name": "')
-    assert json.loads(refused.value.text)["name"] in {"a", "b"}
+    assert incomplete.value.text.startswith('{"name": "')
+    assert json.loads(invalid.value.text)["name"] in {"a", "b"}
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("parallel", [True, False])
-async def test_a_required_call_is_always_valid(seed: int, parallel: bool) -> None:
+async def test_required_tool_call_is_always_valid(seed: int, parallel: bool) -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=[{"role": "user", "content": "Tell me a story."}],
             tools=[WEATHER, CLOCK],
             tool_choice="required",
@@ -197,8 +198,8 @@ async def test_a_required_call_is_always_valid(seed: int, parallel: bool) -> Non
             max_tokens=300,
         )
 
-    message = answer.choices[0].message
-    assert answer.choices[0].finish_reason == "tool_calls"
+    message = completion.choices[0].message
+    assert completion.choices[0].finish_reason == "tool_calls"
     assert message.content is None
     assert len(message.tool_calls or ()) == 1 or parallel
     for call in message.tool_calls or ():
@@ -209,15 +210,15 @@ async def test_a_required_call_is_always_valid(seed: int, parallel: bool) -> Non
             assert set(arguments) == {"city", "unit"}
 
 
-async def test_a_named_tool_is_the_one_that_is_called() -> None:
+async def test_named_tool_is_called() -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=[{"role": "user", "content": "What is the weather in Rome?"}],
             tools=[WEATHER, CLOCK],
             tool_choice={"type": "function", "function": {"name": "get_time"}},
         )
 
-    calls = answer.choices[0].message.tool_calls or []
+    calls = completion.choices[0].message.tool_calls or []
     assert {call.function.name for call in calls} == {"get_time"}
 
 
@@ -228,20 +229,20 @@ async def test_a_named_tool_is_the_one_that_is_called() -> None:
         ("lark", 'start: "<" /[0-9]{2}/ ">"', r"<[0-9]{2}>"),
     ],
 )
-async def test_a_text_of_a_language(syntax: str, definition: str, pattern: str) -> None:
+async def test_text_matches_the_grammar(syntax: str, definition: str, pattern: str) -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=QUESTION,
             response_format={"type": "grammar", "syntax": syntax, "definition": definition},
         )
 
-    assert re.fullmatch(pattern, answer.choices[0].message.content or "")
+    assert re.fullmatch(pattern, completion.choices[0].message.content or "")
 
 
-async def test_a_structure_is_enforced_from_its_trigger_on() -> None:
+async def test_structural_tag_is_enforced_after_its_trigger() -> None:
     structure = {"begin": "Hello<f=", "schema": {"enum": [7]}, "end": ">"}
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=[{"role": "user", "content": "Hello!"}],
             temperature=0,
             max_tokens=30,
@@ -252,26 +253,26 @@ async def test_a_structure_is_enforced_from_its_trigger_on() -> None:
             },
         )
 
-    assert (answer.choices[0].message.content or "").startswith("Hello<f=7>")
+    assert (completion.choices[0].message.content or "").startswith("Hello<f=7>")
 
 
-async def test_logprobs_come_with_every_token_of_a_constrained_answer() -> None:
+async def test_every_constrained_token_has_logprobs() -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=QUESTION,
             logprobs=True,
             response_format={"type": "json_object", "schema": {"const": {"some": "text"}}},
         )
 
-    choice = answer.choices[0]
-    assert answer.usage is not None
+    choice = completion.choices[0]
+    assert completion.usage is not None
     assert choice.logprobs is not None
-    assert len(choice.logprobs.content) == answer.usage.completion_tokens
+    assert len(choice.logprobs.content) == completion.usage.completion_tokens
     assert "".join(item.token for item in choice.logprobs.content) == choice.message.content
 
 
 @pytest.mark.parametrize(
-    ("response_format", "text"),
+    ("response_format", "message"),
     [
         ({"type": "json_object", "schema": {"not": {}}}, "not"),
         ({"type": "json_object", "schema": {"enum": []}}, "Unsatisfiable"),
@@ -280,37 +281,37 @@ async def test_logprobs_come_with_every_token_of_a_constrained_answer() -> None:
         ({"type": "grammar", "syntax": "regex", "definition": "\0"}, "NUL"),
     ],
 )
-async def test_a_grammar_that_is_none_is_refused_and_nobody_else_notices(
-    response_format: dict[str, Any], text: str
+async def test_invalid_grammar_is_rejected_and_affects_no_other_request(
+    response_format: dict[str, Any], message: str
 ) -> None:
     async with AsyncMLCEngine() as engine:
-        with pytest.raises(GrammarError, match=text) as caught:
+        with pytest.raises(GrammarError, match=message) as caught:
             await engine.chat.completions.create(messages=QUESTION, response_format=response_format)
 
-        answer = await engine.chat.completions.create(messages=QUESTION, max_tokens=3)
+        completion = await engine.chat.completions.create(messages=QUESTION, max_tokens=3)
 
     assert isinstance(caught.value, BadRequestError)
     assert caught.value.param == "response_format"
-    assert answer.usage is not None
+    assert completion.usage is not None
 
 
-async def load_thinking(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
-    """The bundled model, whose prompts open thoughts that the end of a sentence closes."""
+async def load_reasoning_model(model: Any, **options: Any) -> LoadedModel:  # noqa: ANN401
+    """Load the bundled model with prompts that start reasoning, which ends at the first period."""
     loaded = await open_model(model, **options)
     assert isinstance(loaded, LoadedModel)
     assert loaded.chat_template is not None
-    opening = "{% if add_generation_prompt %}<think>{% endif %}"
+    suffix = "{% if add_generation_prompt %}<think>{% endif %}"
     return replace(
         loaded,
-        chat_template=ChatTemplate(loaded.chat_template.source + opening),
+        chat_template=ChatTemplate(loaded.chat_template.source + suffix),
         reasoning_format=ReasoningFormat("<think>", "."),
     )
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_what_follows_thoughts_has_its_form(seed: int) -> None:
+async def test_constraints_apply_after_the_reasoning(seed: int) -> None:
     options: dict[str, Any] = {"messages": QUESTION, "temperature": 1.0, "seed": seed}
-    async with AsyncMLCEngine(loader=load_thinking) as engine:
+    async with AsyncMLCEngine(loader=load_reasoning_model) as engine:
         person = await engine.chat.completions.parse(**options, response_format=Person)
         call = await engine.chat.completions.create(
             **options, tools=[CLOCK], tool_choice="required"
@@ -325,9 +326,11 @@ async def test_what_follows_thoughts_has_its_form(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("question", ["What is the weather in Rome?", "Tell me a story."])
-async def test_tools_beside_a_form_are_called_or_the_form_is_kept(seed: int, question: str) -> None:
+async def test_tools_with_a_response_format_give_a_call_or_a_parsed_value(
+    seed: int, question: str
+) -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.parse(
+        completion = await engine.chat.completions.parse(
             messages=[{"role": "user", "content": question}],
             tools=[WEATHER],
             response_format=Person,
@@ -336,34 +339,35 @@ async def test_tools_beside_a_form_are_called_or_the_form_is_kept(seed: int, que
             max_tokens=300,
         )
 
-    message = answer.choices[0].message
+    message = completion.choices[0].message
     assert (message.parsed is None) == (message.content is None) == bool(message.tool_calls)
 
 
-async def test_a_plain_completion_has_the_form_that_is_asked_for() -> None:
+async def test_text_completion_matches_the_response_format() -> None:
     schema = {**Person.model_json_schema(), "additionalProperties": False}
     options: dict[str, Any] = {"response_format": {"type": "json_object", "schema": schema}}
     async with AsyncMLCEngine() as engine:
-        whole = await engine.completions.create(prompt="Mia is", n=2, **options)
+        completion = await engine.completions.create(prompt="Mia is", n=2, **options)
         stream = await engine.generate("Mia is", **options)
         text = "".join([delta.text async for delta in stream])
 
-    for told in (*(choice.text for choice in whole.choices), text):
-        Person.model_validate_json(told)
+    texts = [*(choice.text for choice in completion.choices), text]
+    names = {Person.model_validate_json(text).name for text in texts}
+    assert all(len(name) <= 20 for name in names)
 
 
-async def test_the_tokens_that_a_grammar_forced_are_told() -> None:
+async def test_forced_tokens_are_counted() -> None:
     async with AsyncMLCEngine() as engine:
-        answer = await engine.chat.completions.create(
+        completion = await engine.chat.completions.create(
             messages=QUESTION,
             n=2,
             response_format={"type": "json_object", "schema": Person.model_json_schema()},
         )
         statistics, metrics = engine.statistics(), await engine.metrics()
 
-    assert answer.usage is not None
-    assert answer.usage.extra is not None
-    forced = answer.usage.extra["jump_forward_tokens"]
-    assert 0 < forced < answer.usage.completion_tokens
+    assert completion.usage is not None
+    assert completion.usage.extra is not None
+    forced = completion.usage.extra["jump_forward_tokens"]
+    assert 0 < forced < completion.usage.completion_tokens
     assert forced == statistics.forced_tokens == metrics["jump_forward_tokens_sum"]
     assert metrics["engine_jump_forward_time_sum"] == statistics.forced_seconds > 0

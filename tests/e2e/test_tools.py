@@ -1,4 +1,4 @@
-"""The whole loop: the bundled model calls a tool, is told the result and answers with it."""
+"""The tool-calling loop: the bundled model calls a tool and answers with its result."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ WEATHER = {
 QUESTION = {"role": "user", "content": "What is the weather in Rome?"}
 
 
-def ask(engine: MLCEngine, messages: Sequence[MessageLike]) -> Choice:
+def complete(engine: MLCEngine, messages: Sequence[MessageLike]) -> Choice:
     return engine.chat.completions.create(
         messages=messages, tools=[WEATHER], temperature=0
     ).choices[0]
 
 
-def test_the_loop_ends_with_an_answer_that_knows_the_result() -> None:
+def test_answer_after_a_tool_call_uses_its_result() -> None:
     with MLCEngine() as engine:
-        choice = ask(engine, [QUESTION])
+        choice = complete(engine, [QUESTION])
         message = choice.message
         assert message.tool_calls is not None
         call = message.tool_calls[0]
         result = {"role": "tool", "tool_call_id": call.id, "content": '{"weather": "sunny"}'}
-        answer = ask(engine, [QUESTION, message, result])
+        answer = complete(engine, [QUESTION, message, result])
 
     assert (message.content, choice.finish_reason) == (None, "tool_calls")
     assert call.function.name == "get_weather"
@@ -52,7 +52,7 @@ def test_the_loop_ends_with_an_answer_that_knows_the_result() -> None:
     assert "sunny" in (answer.message.content or "")
 
 
-async def test_a_streamed_call_is_the_whole_call() -> None:
+async def test_streamed_deltas_form_the_complete_tool_call() -> None:
     async with AsyncMLCEngine() as engine:
         stream = await engine.chat.completions.create(
             messages=[QUESTION], tools=[WEATHER], temperature=0, stream=True
@@ -67,8 +67,8 @@ async def test_a_streamed_call_is_the_whole_call() -> None:
     assert choices[-1].finish_reason == "tool_calls"
 
 
-def for_openai(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of the training's form in OpenAI's: ids, and arguments as text."""
+def to_openai(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Convert messages of the training data to OpenAI's: add ids, serialize arguments."""
     result = []
     for message in messages:
         fields = {**message, "tool_calls": [dict(call) for call in message.get("tool_calls", ())]}
@@ -85,51 +85,54 @@ def for_openai(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def strict(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool with `strict` set and without additional properties."""
     function = tool["function"]
     parameters = {**function["parameters"], "additionalProperties": False}
     return {**tool, "function": {**function, "parameters": parameters, "strict": True}}
 
 
-async def whole_message(engine: AsyncMLCEngine, **options: Any) -> ChatCompletionMessage:  # noqa: ANN401
-    answer: ChatCompletion = await engine.chat.completions.create(**options)
-    return answer.choices[0].message
+async def complete_message(engine: AsyncMLCEngine, **options: Any) -> ChatCompletionMessage:  # noqa: ANN401
+    completion: ChatCompletion = await engine.chat.completions.create(**options)
+    return completion.choices[0].message
 
 
 async def streamed_message(engine: AsyncMLCEngine, **options: Any) -> ChatCompletionMessage:  # noqa: ANN401
     async with engine.chat.completions.stream(**options) as events:
-        whole: ChatCompletion = await events.get_final_completion()
-    return whole.choices[0].message
+        completion: ChatCompletion = await events.get_final_completion()
+    return completion.choices[0].message
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("ask", [whole_message, streamed_message])
-async def test_nine_of_ten_held_out_turns_of_the_loop_are_right(
-    ask: Callable[..., Awaitable[ChatCompletionMessage]],
+@pytest.mark.parametrize("get_message", [complete_message, streamed_message])
+async def test_90_percent_of_held_out_tool_turns_are_exact(
+    get_message: Callable[..., Awaitable[ChatCompletionMessage]],
 ) -> None:
     cases = read_cases(100)["tools"]
     outcomes: dict[bool, list[bool]] = {True: [], False: []}
     limiter = CapacityLimiter(32)
 
-    async def take_turn(engine: AsyncMLCEngine, case: Case) -> None:
+    async def run_case(engine: AsyncMLCEngine, case: Case) -> None:
         async with limiter:
-            message = await ask(
+            message = await get_message(
                 engine,
-                messages=for_openai(case["messages"]),
+                messages=to_openai(case["messages"]),
                 tools=[strict(tool) for tool in case["tools"]],
                 temperature=0,
             )
-        made = [
+        actual = [
             {"name": call.function.name, "arguments": json.loads(call.function.arguments)}
             for call in message.tool_calls or ()
         ]
-        calls = "tool_calls" in case
-        is_right = made == case["tool_calls"] if calls else message.content in case["accept"]
-        outcomes[calls].append(is_right)
+        has_calls = "tool_calls" in case
+        if has_calls:
+            outcomes[True].append(actual == case["tool_calls"])
+        else:
+            outcomes[False].append(message.content in case["accept"])
 
     with anyio.fail_after(100):
         async with AsyncMLCEngine() as engine, create_task_group() as tasks:
             for case in cases:
-                tasks.start_soon(take_turn, engine, case)
+                tasks.start_soon(run_case, engine, case)
 
     for turns in outcomes.values():
         assert len(turns) >= 40

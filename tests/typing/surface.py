@@ -1,4 +1,4 @@
-"""What a type checker says of the public surface: checked by mypy and pyright, never run."""
+"""Types of the public API, checked by mypy and pyright and never run."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Person(BaseModel):
     mood: Literal["happy", "sad"]
 
 
-def favour(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
+def favor_last_token(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
     logits[token_ids[-1]] += 1
 
 
-def planned() -> MemoryPlan:
+def plan() -> MemoryPlan:
     try:
         return plan_memory(mode="server", engine_config=EngineConfig(max_num_sequence=2))
     except InsufficientMemoryError as error:
@@ -83,7 +83,7 @@ async def asynchronous(stream: bool) -> None:
 
         assert_type(await engine.completions.create(prompt="a"), Completion)
         assert_type(await engine.completions.create(prompt="a", stream=True), CompletionStream)
-        await create(messages=HELLO, prompt_logprobs=1, logits_processors=[favour])
+        await create(messages=HELLO, prompt_logprobs=1, logits_processors=[favor_last_token])
         stream_of_chunks: AsyncIterator[ChatCompletionChunk] = await create(
             messages=HELLO, stream=True
         )
@@ -100,8 +100,8 @@ def blocking() -> None:
         parsed = engine.chat.completions.parse(messages=HELLO, response_format=Person)
         assert_type(parsed.choices[0].message.parsed, Person | None)
         assert_type(engine.completions.create(prompt=[1, 2]), Completion)
-        json_form = {"type": "json_object"}
-        with engine.chat.completions.stream(messages=HELLO, response_format=json_form) as events:
+        json_format = {"type": "json_object"}
+        with engine.chat.completions.stream(messages=HELLO, response_format=json_format) as events:
             assert_type(next(events), ChatEvent)
             assert_type(events.get_final_completion(), ChatCompletion)
 

@@ -1,4 +1,4 @@
-"""Configuration: what is refused, how it round-trips, and what an engine reserves."""
+"""Engine configuration: validation, JSON round trip, and the serving limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GIB = 2**30
         ("spec_tree_width", 2),
     ],
 )
-def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any) -> None:  # noqa: ANN401
+def test_unsupported_field_is_rejected_by_name(name: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match=f"engine_config.{name} = .* not supported") as caught:
         EngineConfig(**{name: value})
 
@@ -40,7 +40,7 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any)
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("speculative_mode", {"speculative_mode": "guess"}),
+        ("speculative_mode", {"speculative_mode": "unknown"}),
         ("spec_draft_length", {"spec_draft_length": 3}),
         (
             "additional_models",
@@ -55,7 +55,7 @@ def test_a_field_that_is_not_supported_is_refused_by_name(name: str, value: Any)
         ("spec_draft_length", {"speculative_mode": "prompt_lookup", "spec_draft_length": 1.5}),
     ],
 )
-def test_a_contradiction_about_speculation_is_refused_by_name(
+def test_contradictory_speculation_fields_are_rejected_by_name(
     name: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(BadRequestError, match=name) as caught:
@@ -68,7 +68,7 @@ def test_a_contradiction_about_speculation_is_refused_by_name(
     ("name", "value"),
     [("tensor_parallel_shards", 1), ("max_history_size", 0), ("kv_state_kind", "kv_cache")],
 )
-def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: Any) -> None:  # noqa: ANN401
+def test_neutral_value_of_an_unsupported_field_is_accepted(name: str, value: Any) -> None:  # noqa: ANN401
     assert getattr(EngineConfig(**{name: value}), name) == value
 
 
@@ -84,7 +84,7 @@ def test_a_value_that_asks_for_nothing_is_accepted(name: str, value: Any) -> Non
     ],
 )
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3"])
-def test_a_count_is_a_positive_integer(name: str, value: Any) -> None:  # noqa: ANN401
+def test_count_must_be_a_positive_integer(name: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match=f"engine_config.{name}") as caught:
         EngineConfig(**{name: value})
 
@@ -92,7 +92,7 @@ def test_a_count_is_a_positive_integer(name: str, value: Any) -> None:  # noqa: 
 
 
 @pytest.mark.parametrize("value", ["int4", "fp8", "", None, 8])
-def test_another_type_of_cache_is_refused_by_name(value: Any) -> None:  # noqa: ANN401
+def test_unknown_kv_cache_dtype_is_rejected(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(
         BadRequestError, match="must be one of 'auto', 'float16', 'float32', 'int8', got"
     ) as caught:
@@ -103,14 +103,14 @@ def test_another_type_of_cache_is_refused_by_name(value: Any) -> None:  # noqa: 
 
 @pytest.mark.parametrize("name", ["sliding_window_size", "attention_sink_size"])
 @pytest.mark.parametrize("value", [-2, 1.5, True, "3"])
-def test_a_window_is_an_integer_from_minus_one(name: str, value: Any) -> None:  # noqa: ANN401
+def test_window_must_be_an_integer_of_at_least_minus_one(name: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match=f"engine_config.{name} must be") as caught:
         EngineConfig(**{name: value})
 
     assert caught.value.param == name
 
 
-def test_another_page_size_is_refused_in_upstreams_words() -> None:
+def test_other_page_size_is_rejected_with_the_message_of_mlc_llm() -> None:
     with pytest.raises(ValueError, match="page size") as caught:
         EngineConfig(kv_cache_page_size=32)
 
@@ -129,7 +129,7 @@ def test_json_round_trips() -> None:
 @pytest.mark.parametrize(
     ("text", "param"), [("{", None), ("[]", None), ('{"thraeds": 1}', "thraeds")]
 )
-def test_json_that_is_no_configuration_is_refused(text: str, param: str | None) -> None:
+def test_invalid_json_config_is_rejected(text: str, param: str | None) -> None:
     with pytest.raises(BadRequestError) as caught:
         EngineConfig.from_json(text)
 
@@ -140,7 +140,7 @@ def test_json_that_is_no_configuration_is_refused(text: str, param: str | None) 
     ("mode", "rows", "tokens"),
     [("local", 32, 16384), ("interactive", 1, 2048), ("server", 128, 128 * 2048)],
 )
-def test_the_mode_decides_rows_and_tokens(mode: Mode, rows: int, tokens: int) -> None:
+def test_mode_determines_rows_and_tokens(mode: Mode, rows: int, tokens: int) -> None:
     limits = serving_limits(
         EngineConfig(),
         mode=mode,
@@ -153,7 +153,7 @@ def test_the_mode_decides_rows_and_tokens(mode: Mode, rows: int, tokens: int) ->
     assert limits.context_window == 2048
 
 
-def test_the_configuration_comes_first() -> None:
+def test_config_overrides_the_mode() -> None:
     config = EngineConfig(
         max_num_sequence=3,
         max_total_sequence_length=1000,
@@ -172,7 +172,7 @@ def test_the_configuration_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "kept"),
+    ("config", "max_recycling"),
     [
         (EngineConfig(), 32),
         (EngineConfig(max_num_sequence=3), 3),
@@ -181,14 +181,14 @@ def test_the_configuration_comes_first() -> None:
         (EngineConfig(prefix_cache_mode="disable", prefix_cache_max_num_recycling_seqs=9), 0),
     ],
 )
-def test_the_prefix_cache_keeps_as_many_sequences_as_can_run(
-    config: EngineConfig, kept: int
+def test_prefix_cache_keeps_max_num_sequence_sequences_by_default(
+    config: EngineConfig, max_recycling: int
 ) -> None:
     limits = serving_limits(
         config, mode="local", context_window=2048, kv_bytes_per_token=1000, memory_bytes=GIB
     )
 
-    assert limits.max_recycling_sequences == kept
+    assert limits.max_recycling_sequences == max_recycling
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_the_prefix_cache_keeps_as_many_sequences_as_can_run(
         ("prefix_cache_max_num_recycling_seqs", True),
     ],
 )
-def test_a_prefix_cache_that_cannot_be_is_refused(name: str, value: Any) -> None:  # noqa: ANN401
+def test_invalid_prefix_cache_field_is_rejected(name: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match=f"{name} must be .*, got {value!r}") as caught:
         EngineConfig(**{name: value})
 
     assert caught.value.param == name
 
 
-def test_memory_bounds_the_tokens_and_with_them_the_context() -> None:
+def test_memory_limits_the_tokens_and_the_context() -> None:
     limits = serving_limits(
         EngineConfig(),
         mode="local",
@@ -221,14 +221,14 @@ def test_memory_bounds_the_tokens_and_with_them_the_context() -> None:
 @pytest.mark.parametrize(
     ("config", "memory"), [(EngineConfig(), 100), (EngineConfig(max_total_sequence_length=64), 600)]
 )
-def test_too_little_memory_is_said_at_once(config: EngineConfig, memory: int) -> None:
+def test_insufficient_memory_is_rejected(config: EngineConfig, memory: int) -> None:
     with pytest.raises(ModelLoadError, match="the KV cache needs"):
         serving_limits(
             config, mode="local", context_window=2048, kv_bytes_per_token=10, memory_bytes=memory
         )
 
 
-def test_a_forward_pass_holds_a_token_of_every_row() -> None:
+def test_prefill_chunk_must_hold_a_token_of_every_row() -> None:
     with pytest.raises(BadRequestError, match="prefill_chunk_size is 8"):
         serving_limits(
             EngineConfig(prefill_chunk_size=8),

@@ -1,4 +1,4 @@
-"""What `import aiomlc` costs."""
+"""Modules that `import aiomlc` loads, and the names that it exports."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ ALIASES = {"FunctionForm": "ToolPromptFormat"}
 
 
 def run(program: str) -> str:
+    """Run a program with warnings as errors, and return its output."""
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
@@ -25,26 +26,26 @@ def run(program: str) -> str:
 
 
 @pytest.mark.parametrize("names", ["", "; aiomlc.AsyncMLCEngine; aiomlc.MLCEngine"])
-def test_importing_loads_no_heavy_package(names: str) -> None:
+def test_import_loads_no_heavy_package(names: str) -> None:
     loaded = run(f"import sys, aiomlc{names}; print(*sorted(sys.modules))").split()
 
     assert {"tvm", "tvm_ffi", "torch", "transformers", "numpy"}.isdisjoint(loaded)
 
 
-def test_importing_alone_leaves_the_engine_for_its_first_use() -> None:
+def test_import_does_not_load_the_engine() -> None:
     loaded = run("import sys, aiomlc; print(*sorted(sys.modules))").split()
 
     assert {"pydantic", "tokenizers", "jinja2", "anyio"}.isdisjoint(loaded)
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in set(dir(aiomlc)) - {"__version__"}:
         assert getattr(aiomlc, name).__name__ == ALIASES.get(name, name)
 
-    missing = "Nothing"
-    with pytest.raises(AttributeError, match="No aiomlc attribute Nothing"):
+    missing = "Missing"
+    with pytest.raises(AttributeError, match="No aiomlc attribute Missing"):
         getattr(aiomlc, missing)
 
 
-def test_the_version_is_the_distributions() -> None:
+def test_version_equals_that_of_the_distribution() -> None:
     assert aiomlc.__version__ == version("aiomlc")

@@ -1,4 +1,4 @@
-"""The doubles keep the contract of what they stand for."""
+"""The test doubles have the contract of the classes that they replace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_readable(core: FakeCore) -> bool:
     return bool(select.select([core.wake_fd], [], [], 0)[0])
 
 
-def test_the_descriptor_is_readable_while_records_wait() -> None:
+def test_descriptor_is_readable_while_records_wait() -> None:
     core = FakeCore(["abc"])
     core.submit([1], SequenceOptions())
     before = is_readable(core)
@@ -30,7 +30,7 @@ def test_the_descriptor_is_readable_while_records_wait() -> None:
     assert core.drain() == []
 
 
-def test_a_sequence_ends_once_with_its_counts() -> None:
+def test_last_record_has_the_token_counts() -> None:
     core = FakeCore(["ab"])
     core.submit([1, 2, 3], SequenceOptions())
     while core.step():
@@ -41,20 +41,20 @@ def test_a_sequence_ends_once_with_its_counts() -> None:
     assert (last.finish_reason, last.prompt_tokens, last.completion_tokens) == ("stop", 3, 2)
 
 
-def test_logprobs_are_made_up_only_where_they_are_asked_for() -> None:
+def test_logprobs_are_generated_only_if_requested() -> None:
     core = FakeCore(["a"])
     core.submit([1], SequenceOptions())
     core.submit([1], SequenceOptions(top_logprobs=3))
     core.step()
 
-    without, asked = core.drain()
+    plain, scored = core.drain()
 
-    assert without.logprobs == ()
-    assert [token.token_id for token in asked.logprobs] == list(asked.token_ids)
-    assert [token_id for token_id, _ in asked.logprobs[0].top] == [97, 98, 99]
+    assert plain.logprobs == ()
+    assert [token.token_id for token in scored.logprobs] == list(scored.token_ids)
+    assert [token_id for token_id, _ in scored.logprobs[0].top] == [97, 98, 99]
 
 
-def test_a_cancelled_sequence_ends_with_abort_and_others_go_on() -> None:
+def test_cancelled_sequence_ends_with_abort_and_others_continue() -> None:
     core = FakeCore(["abc"])
     core.submit([1], SequenceOptions())
     core.submit([1], SequenceOptions())
@@ -66,7 +66,7 @@ def test_a_cancelled_sequence_ends_with_abort_and_others_go_on() -> None:
     assert core.statistics().free_pages == core.statistics().total_pages - 1
 
 
-def test_it_fails_where_the_script_says() -> None:
+def test_scripted_failures_occur_at_their_step() -> None:
     core = FakeCore(["abc"], failures={2: "no"}, dies_at_step=2)
     core.submit([1], SequenceOptions())
     core.submit([1], SequenceOptions())
@@ -77,7 +77,7 @@ def test_it_fails_where_the_script_says() -> None:
         core.step()
 
 
-def test_stop_is_remembered_until_run() -> None:
+def test_stop_before_run_ends_run_immediately() -> None:
     core = FakeCore(["abc"])
     core.submit([1], SequenceOptions())
     core.stop()
@@ -86,7 +86,7 @@ def test_stop_is_remembered_until_run() -> None:
     assert core.statistics().steps == 0
 
 
-def test_a_closed_core_refuses_prompts() -> None:
+def test_closed_core_rejects_prompts() -> None:
     core = FakeCore()
     core.close()
 
@@ -94,8 +94,8 @@ def test_a_closed_core_refuses_prompts() -> None:
         core.submit([1], SequenceOptions())
 
 
-async def test_a_reader_that_never_reads_leaves_its_answer_open_until_its_scope_ends() -> None:
-    core = FakeCore(["an answer"], hand_stepped=True)
+async def test_unread_keeps_its_request_open_until_the_scope_ends() -> None:
+    core = FakeCore(["a reply"], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         async with unread(engine, [{"role": "user", "content": "Hello"}], max_tokens=5):
             assert engine.statistics().num_running == 1

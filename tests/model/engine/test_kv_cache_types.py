@@ -1,4 +1,4 @@
-"""Caches of 8, 16 and 32 bits: what they cost in accuracy, and that nothing else shows."""
+"""KV caches in int8, float16 and float32: their error, size and equal output in batches."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Logits = NDArray[np.float32]
 TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
 
 
-def _last(model: NativeModel, pieces: Sequence[int]) -> Logits:
-    """The logits after all of TOKENS, which are given in pieces."""
+def _last_logits(model: NativeModel, chunk_sizes: Sequence[int]) -> Logits:
+    """Return the logits after all of TOKENS, prefilled in chunks."""
     model.add_sequence(0)
-    begin = 0
-    for size in pieces:
-        logits: Logits = model.forward([(0, TOKENS[begin : begin + size])])[0]
-        begin += size
+    start = 0
+    for size in chunk_sizes:
+        logits: Logits = model.forward([(0, TOKENS[start : start + size])])[0]
+        start += size
     model.remove_sequence(0)
     return logits
 
 
-# Activations of q4f16_1 are rounded to 8 bits, so that a small difference can become a step.
+# q4f16_1 rounds activations to 8 bits, where a small difference can become a whole level.
 @pytest.mark.parametrize(
     ("architecture", "quantization", "kv_cache_dtype", "limit"),
     [
@@ -47,38 +47,38 @@ def _last(model: NativeModel, pieces: Sequence[int]) -> Logits:
         *((architecture, "q4f16_1", "int8", 4e-2) for architecture in TINY_CONFIGS),
     ],
 )
-def test_logits_are_near_those_of_the_models_own_cache(
+def test_logits_are_close_to_those_of_the_default_cache(
     open_tiny: OpenTiny,
     architecture: str,
     quantization: str,
     kv_cache_dtype: KVCacheType,
     limit: float,
 ) -> None:
-    own = _last(open_tiny(architecture, quantization), [80])
+    reference = _last_logits(open_tiny(architecture, quantization), [80])
 
-    other = _last(open_tiny(architecture, quantization, kv_cache_dtype), [80])
+    logits = _last_logits(open_tiny(architecture, quantization, kv_cache_dtype), [80])
 
-    difference = np.linalg.norm(other - own) / np.linalg.norm(own)
+    difference = np.linalg.norm(logits - reference) / np.linalg.norm(reference)
     assert difference <= limit
     assert (difference > 0) == (limit > 0)
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
-def test_pieces_and_forks_have_the_bits_of_the_whole_in_eight_bits(
+def test_int8_cache_chunks_and_forks_are_bit_identical_to_one_prefill(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
     model = open_tiny(architecture, quantization, "int8")
     free = model.free_pages()
-    whole = _last(model, [80])
+    expected = _last_logits(model, [80])
 
-    for pieces in ([1] * 80, [79, 1], [1, 79], [16, 16, 48], [13, 37, 1, 29]):
-        np.testing.assert_array_equal(_last(model, pieces), whole)
+    for chunk_sizes in ([1] * 80, [79, 1], [1, 79], [16, 16, 48], [13, 37, 1, 29]):
+        np.testing.assert_array_equal(_last_logits(model, chunk_sizes), expected)
     model.add_sequence(1)
     model.forward([(1, TOKENS[:50])])
     for position in (1, 15, 16, 17, 32, 49, 50):
         model.fork_sequence(1, 2, position)
-        np.testing.assert_array_equal(model.forward([(2, TOKENS[position:])])[0], whole)
+        np.testing.assert_array_equal(model.forward([(2, TOKENS[position:])])[0], expected)
         model.remove_sequence(2)
     model.remove_sequence(1)
 
@@ -86,7 +86,7 @@ def test_pieces_and_forks_have_the_bits_of_the_whole_in_eight_bits(
 
 
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0f32"])
-def test_eight_bits_hold_more_tokens_in_the_same_memory(
+def test_bytes_per_token_depend_on_the_cache_dtype(
     tiny_directory: Directory, quantization: str
 ) -> None:
     def bytes_per_token(kv_cache_dtype: KVCacheType) -> int:
@@ -104,7 +104,7 @@ def test_eight_bits_hold_more_tokens_in_the_same_memory(
     )
 
 
-def test_an_encoder_has_no_cache_to_choose(model_cache: Path, tmp_path: Path) -> None:
+def test_kv_cache_dtype_of_an_encoder_is_rejected(model_cache: Path, tmp_path: Path) -> None:
     encoder = write_encoder(tmp_path / "encoder")
 
     with (
@@ -118,7 +118,7 @@ def test_an_encoder_has_no_cache_to_choose(model_cache: Path, tmp_path: Path) ->
 
 # ---- The engine ----
 
-# Prompts of 30 to 130 tokens that begin alike, and repeat themselves so that guesses come true.
+# Prompts of 30 to 130 tokens with a common prefix, whose repetitions let prompt lookup succeed.
 PROMPTS = [("The fox and the crow. " * 6)[: 20 * i] for i in range(1, 7)]
 
 
@@ -142,28 +142,30 @@ def _requests() -> list[dict[str, Any]]:
         {"speculative_mode": "prompt_lookup", "spec_draft_length": 9},
     ],
 )
-async def test_nothing_of_the_engine_changes_what_a_model_says_in_eight_bits(
+async def test_int8_cache_output_does_not_depend_on_batching_or_scheduling(
     model_cache: Path, tiny_directory: Directory, architecture: str, options: dict[str, Any]
 ) -> None:
     requests = _requests()
-    together: list[str | None] = [None] * len(requests)
+    batched: list[str | None] = [None] * len(requests)
 
-    def open_engine(**more: Any) -> AsyncMLCEngine:  # noqa: ANN401
-        config = EngineConfig(quantization="q4f16_1", kv_cache_dtype="int8", num_threads=2, **more)
+    def open_engine(**fields: Any) -> AsyncMLCEngine:  # noqa: ANN401
+        config = EngineConfig(
+            quantization="q4f16_1", kv_cache_dtype="int8", num_threads=2, **fields
+        )
         return AsyncMLCEngine(tiny_directory(architecture), engine_config=config)
 
-    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
-        answer = await engine.chat.completions.create(**requests[index])
-        together[index] = answer.choices[0].message.content
+    async def complete(engine: AsyncMLCEngine, index: int) -> None:
+        completion = await engine.chat.completions.create(**requests[index])
+        batched[index] = completion.choices[0].message.content
 
     async with open_engine(prefix_cache_mode="disable", max_num_sequence=1) as engine:
-        answers = [await engine.chat.completions.create(**request) for request in requests]
+        expected = [await engine.chat.completions.create(**request) for request in requests]
     async with open_engine(**options) as engine:
         async with create_task_group() as tasks:
             for index in range(len(requests)):
-                tasks.start_soon(fetch, engine, index)
+                tasks.start_soon(complete, engine, index)
         statistics = engine.statistics()
 
-    assert together == [answer.choices[0].message.content for answer in answers]
+    assert batched == [completion.choices[0].message.content for completion in expected]
     assert statistics.prefix_cache_hits > 0
     assert statistics.free_pages == statistics.total_pages

@@ -1,4 +1,4 @@
-"""What a real engine tells of its requests and steps."""
+"""Statistics and traces of a real engine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Directory = Callable[[str], Path]
 MESSAGES = [{"role": "user", "content": "Say something."}]
 
 
-async def test_the_statistics_of_two_requests_agree_with_their_usage(
+async def test_statistics_of_two_requests_match_their_usage(
     model_cache: Path, tiny_directory: Directory
 ) -> None:
     config = EngineConfig(quantization="q4f16_1", num_threads=2)
     async with AsyncMLCEngine(tiny_directory("llama"), engine_config=config) as engine:
         for tokens in (5, 3):
-            answer = await engine.chat.completions.create(
+            completion = await engine.chat.completions.create(
                 messages=MESSAGES, max_tokens=tokens, extra_body={"ignore_eos": True}
             )
 
@@ -36,18 +36,18 @@ async def test_the_statistics_of_two_requests_agree_with_their_usage(
     assert set(statistics.decode_steps) == {1}
     assert statistics.decode_steps[1].num_steps == 6
     last = metrics["last_finished_request"]
-    assert answer.usage is not None
-    assert answer.usage.extra == last
+    assert completion.usage is not None
+    assert completion.usage.extra == last
     assert last["completion_tokens"] == 3
     assert 0 < last["ttft_s"] < last["end_to_end_latency_s"]
     assert last["prefill_tokens"] < last["prompt_tokens"]
 
 
-async def test_chunked_prefills_have_steps_of_their_own_and_change_no_answer(
+async def test_chunked_prefill_mode_separates_prefill_steps_and_keeps_the_output(
     model_cache: Path, tiny_directory: Directory
 ) -> None:
-    answers: dict[str, list[str]] = {}
-    mixed: dict[str, bool] = {}
+    texts_of: dict[str, list[str]] = {}
+    has_mixed_steps: dict[str, bool] = {}
 
     async def serve(mode: Literal["hybrid", "chunked"]) -> None:
         config = EngineConfig(
@@ -60,14 +60,14 @@ async def test_chunked_prefills_have_steps_of_their_own_and_change_no_answer(
         )
         texts = [""] * 8
 
-        async def ask(index: int) -> None:
-            answer = await engine.chat.completions.create(
+        async def complete(index: int) -> None:
+            completion = await engine.chat.completions.create(
                 messages=[{"role": "user", "content": f"Say {index}." * index}],
                 max_tokens=5 + index,
                 seed=index,
                 ignore_eos=True,
             )
-            texts[index] = answer.choices[0].message.content or ""
+            texts[index] = completion.choices[0].message.content or ""
 
         model = tiny_directory("llama")
         async with (
@@ -75,21 +75,23 @@ async def test_chunked_prefills_have_steps_of_their_own_and_change_no_answer(
             create_task_group() as tasks,
         ):
             for index in range(8):
-                tasks.start_soon(ask, index)
+                tasks.start_soon(complete, index)
 
         events = engine.trace()["traceEvents"]
         steps = [event["args"] for event in events if event["name"] == "step"]
-        mixed[mode] = any(step["prefill_tokens"] and step["decode_tokens"] for step in steps)
-        answers[mode] = texts
+        has_mixed_steps[mode] = any(
+            step["prefill_tokens"] and step["decode_tokens"] for step in steps
+        )
+        texts_of[mode] = texts
 
     await serve("hybrid")
     await serve("chunked")
 
-    assert answers["chunked"] == answers["hybrid"]
-    assert mixed == {"hybrid": True, "chunked": False}
+    assert texts_of["chunked"] == texts_of["hybrid"]
+    assert has_mixed_steps == {"hybrid": True, "chunked": False}
 
 
-async def test_a_trace_nests_the_steps_of_a_sequence_in_its_life(
+async def test_trace_nests_the_steps_of_a_sequence_in_its_slice(
     model_cache: Path, tiny_directory: Directory
 ) -> None:
     config = EngineConfig(quantization="q4f16_1", num_threads=2, enable_tracing=True)
@@ -99,11 +101,11 @@ async def test_a_trace_nests_the_steps_of_a_sequence_in_its_life(
         )
 
     events = [event for event in engine.trace()["traceEvents"] if event["tid"] == 1]
-    (begin,) = [event["ts"] for event in events if event["ph"] == "B"]
+    (start,) = [event["ts"] for event in events if event["ph"] == "B"]
     (end,) = [event["ts"] for event in events if event["ph"] == "E"]
     spans = [event for event in events if event["ph"] == "X"]
     assert [span["name"] for span in spans] == ["prefill"] + 4 * ["decode"]
-    assert begin <= spans[0]["ts"]
+    assert start <= spans[0]["ts"]
     for span, following in itertools.pairwise(spans):
         assert span["ts"] + span["dur"] <= following["ts"]
     assert spans[-1]["ts"] + spans[-1]["dur"] <= end

@@ -1,4 +1,4 @@
-"""Sequences that share pages of TVM's cache say what each says alone, and give every page back."""
+"""Sequences that share KV cache pages have the output of a solo run, and free every page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Logits = NDArray[np.float32]
 TOKENS = [(7 * i * i + 3 * i) % 256 for i in range(80)]
 
 
-def _alone(model: NativeModel, tokens: Sequence[int]) -> Logits:
+def _solo_logits(model: NativeModel, tokens: Sequence[int]) -> Logits:
+    """Return the last logits of a sequence that is prefilled alone."""
     model.add_sequence(1000)
     logits = model.forward([(1000, tokens)])
     model.remove_sequence(1000)
@@ -32,49 +33,49 @@ def _alone(model: NativeModel, tokens: Sequence[int]) -> Logits:
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
-def test_a_fork_at_any_position_has_the_bits_of_the_whole(
+def test_fork_at_any_position_is_bit_identical_to_a_solo_run(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
     model = open_tiny(architecture, quantization)
     free = model.free_pages()
-    alone = _alone(model, TOKENS)
+    expected = _solo_logits(model, TOKENS)
     model.add_sequence(0)
     model.forward([(0, TOKENS[:50])])
 
     for position in (1, 15, 16, 17, 32, 49, 50):
         model.fork_sequence(0, 1, position)
-        np.testing.assert_array_equal(model.forward([(1, TOKENS[position:])])[0], alone)
+        np.testing.assert_array_equal(model.forward([(1, TOKENS[position:])])[0], expected)
         model.remove_sequence(1)
     last = model.forward([(0, TOKENS[50:])])[0]
     model.remove_sequence(0)
 
-    np.testing.assert_array_equal(last, alone)
+    np.testing.assert_array_equal(last, expected)
     assert model.free_pages() == free
 
 
-def test_a_fork_takes_a_page_only_for_one_that_is_begun(open_tiny: OpenTiny) -> None:
+def test_fork_copies_a_page_only_if_it_is_partial(open_tiny: OpenTiny) -> None:
     model = open_tiny("llama", "q0f32")
     model.add_sequence(0)
     model.forward([(0, TOKENS[:50])])
     free = model.free_pages()
 
     model.fork_sequence(0, 1, 48)
-    at_the_end_of_a_page = model.free_pages()
+    after_fork_at_page_boundary = model.free_pages()
     model.fork_sequence(0, 2, 49)
-    in_a_page = model.free_pages()
+    after_fork_inside_a_page = model.free_pages()
     model.remove_sequence(0)
-    without_the_source = model.free_pages()
+    after_removing_the_source = model.free_pages()
     model.remove_sequence(1)
     model.remove_sequence(2)
 
-    assert at_the_end_of_a_page == free
-    assert in_a_page == free - 1
-    assert without_the_source == free  # Its own last page; the other three are shared.
+    assert after_fork_at_page_boundary == free
+    assert after_fork_inside_a_page == free - 1
+    assert after_removing_the_source == free  # Only its last page is not shared.
     assert model.free_pages() == free + 4
 
 
 class _Family:
-    """Sequences that fork from each other, and what each should say."""
+    """Sequences that fork from each other, with the tokens of each."""
 
     def __init__(self, model: NativeModel, seed: int) -> None:
         self.model = model
@@ -99,15 +100,15 @@ class _Family:
         self.tokens[child] = self.tokens[parent][:position]
 
     def remove(self) -> None:
-        gone = self.random.choice(list(self.tokens))
-        self.model.remove_sequence(gone)
-        del self.tokens[gone]
+        removed = self.random.choice(list(self.tokens))
+        self.model.remove_sequence(removed)
+        del self.tokens[removed]
 
     def append(self) -> tuple[list[int], Logits]:
         ids = self.random.sample(list(self.tokens), self.random.randint(1, len(self.tokens)))
-        most = self.random.choice([1, 1, 20])
+        max_count = self.random.choice([1, 1, 20])
         rows = [
-            (i, [self.random.randrange(256) for _ in range(self.random.randint(1, most))])
+            (i, [self.random.randrange(256) for _ in range(self.random.randint(1, max_count))])
             for i in sorted(ids)
         ]
         logits = self.model.forward(rows)
@@ -117,7 +118,7 @@ class _Family:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_family_of_forks_says_what_each_says_alone(open_tiny: OpenTiny, seed: int) -> None:
+def test_random_forks_are_bit_identical_to_solo_runs(open_tiny: OpenTiny, seed: int) -> None:
     model = open_tiny("qwen3", "q4f16_1")
     free = model.free_pages()
     family = _Family(model, seed)
@@ -128,7 +129,7 @@ def test_any_family_of_forks_says_what_each_says_alone(open_tiny: OpenTiny, seed
             family.remove()
         ids, logits = family.append()
         checked = family.random.randrange(len(ids))
-        expected = _alone(model, family.tokens[ids[checked]])
+        expected = _solo_logits(model, family.tokens[ids[checked]])
         np.testing.assert_array_equal(logits[checked], expected)
 
     while family.tokens:
@@ -139,19 +140,20 @@ def test_any_family_of_forks_says_what_each_says_alone(open_tiny: OpenTiny, seed
 # ---- The engine ----
 
 
-def _asking(words: str, **options: object) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": words}], "max_tokens": 12, **options}
+def _request(content: str, **options: object) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], "max_tokens": 12, **options}
 
 
 def _requests() -> list[dict[str, Any]]:
-    """Requests that begin alike, greedy and seeded; each of them twice."""
-    words = [("Tell me about the sea. " * 6)[: 20 * i] for i in range(1, 7)]
-    greedy = [_asking(text, temperature=0) for text in words]
-    seeded = [_asking(text, temperature=1.1, seed=i) for i, text in enumerate(words)]
+    """Return requests with a common prefix, greedy and seeded, each of them twice."""
+    contents = [("Tell me about the sea. " * 6)[: 20 * i] for i in range(1, 7)]
+    greedy = [_request(text, temperature=0) for text in contents]
+    seeded = [_request(text, temperature=1.1, seed=i) for i, text in enumerate(contents)]
     return [*greedy, *seeded, *greedy, *seeded]
 
 
-async def _answer(engine: AsyncMLCEngine, request: dict[str, Any]) -> tuple[str, int]:
+async def _complete(engine: AsyncMLCEngine, request: dict[str, Any]) -> tuple[str, int]:
+    """Return the text and the cached prompt tokens of a completion."""
     completion = await engine.chat.completions.create(**request)
     assert completion.usage is not None
     cached = completion.usage.prompt_tokens_details.cached_tokens
@@ -171,48 +173,51 @@ def open_engine(
 OpenEngine = Callable[..., AsyncMLCEngine]
 
 
-async def test_answers_are_the_same_with_the_cache_and_without(open_engine: OpenEngine) -> None:
+async def test_output_is_the_same_with_and_without_the_prefix_cache(
+    open_engine: OpenEngine,
+) -> None:
     requests = _requests()
-    together = [("", 0)] * len(requests)
+    batched = [("", 0)] * len(requests)
 
-    async def fetch(engine: AsyncMLCEngine, index: int) -> None:
-        together[index] = await _answer(engine, requests[index])
+    async def complete(engine: AsyncMLCEngine, index: int) -> None:
+        batched[index] = await _complete(engine, requests[index])
 
     async with open_engine(prefix_cache_mode="disable") as engine:
-        without = [await _answer(engine, request) for request in requests]
-    # Few pages and few entries: some are evicted, some are forked from before they are.
+        without = [await _complete(engine, request) for request in requests]
+    # With few pages and entries, some entries are evicted, some of them after a fork.
     small = open_engine(max_total_sequence_length=640, prefix_cache_max_num_recycling_seqs=5)
     async with small as engine:
-        alone = [await _answer(engine, request) for request in requests]
+        sequential = [await _complete(engine, request) for request in requests]
         async with create_task_group() as tasks:
             for index in range(len(requests)):
-                tasks.start_soon(fetch, engine, index)
+                tasks.start_soon(complete, engine, index)
         statistics = engine.statistics()
 
     texts = [text for text, _ in without]
-    assert [text for text, _ in alone] == texts
-    assert [text for text, _ in together] == texts
+    assert [text for text, _ in sequential] == texts
+    assert [text for text, _ in batched] == texts
     assert all(cached == 0 for _, cached in without)
-    assert sum(cached for _, cached in alone) > 500
+    assert sum(cached for _, cached in sequential) > 500
     assert statistics.free_pages == statistics.total_pages
     assert 0 < statistics.num_recycling <= 5
     assert statistics.prefix_cache_hits > 40
 
 
-async def test_the_second_time_one_token_of_the_prompt_is_computed(
+async def test_repeated_prompt_computes_a_single_prompt_token(
     open_engine: OpenEngine,
 ) -> None:
     async with open_engine() as engine:
-        whole = [
-            await engine.chat.completions.create(**_asking("What is it?", temperature=0))
+        completions = [
+            await engine.chat.completions.create(**_request("What is it?", temperature=0))
             for _ in range(2)
         ]
         stream = await engine.chat.completions.create(
-            **_asking("What is it?", temperature=0),
+            **_request("What is it?", temperature=0),
             stream=True,
             stream_options={"include_usage": True},
         )
-        usages = [answer.usage for answer in whole] + [chunk.usage async for chunk in stream][-1:]
+        usages = [completion.usage for completion in completions]
+        usages += [chunk.usage async for chunk in stream][-1:]
 
     cached = [usage.prompt_tokens_details.cached_tokens for usage in usages if usage is not None]
     assert usages[0] is not None

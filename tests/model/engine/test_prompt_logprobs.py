@@ -1,4 +1,4 @@
-"""A prompt's log-probabilities are transformers', and those of the same text as an answer."""
+"""Prompt logprobs equal those of transformers, and those of the same tokens as a completion."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def open_engine(directory: Path, quantization: str, **config: Any) -> MLCEngine:
 
 
 def score(engine: MLCEngine, ids: Sequence[int], num_top: int) -> list[TokenLogprob]:
-    """The prompt's entries, the first one's None left out."""
-    answer: Completion = engine.completions.create(
+    """Return the prompt logprobs without the first entry, which is None."""
+    completion: Completion = engine.completions.create(
         prompt=ids, prompt_logprobs=num_top, max_tokens=1
     )
-    told = answer.choices[0].prompt_logprobs or []
-    assert told[0] is None
-    assert len(told) == len(ids)
-    return [entry for entry in told if entry is not None]
+    entries = completion.choices[0].prompt_logprobs or []
+    assert entries[0] is None
+    assert len(entries) == len(ids)
+    return [entry for entry in entries if entry is not None]
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -44,29 +44,31 @@ def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return rows
 
 
-def chosen(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
-    picked: NDArray[np.float64] = log_softmax(logits)[np.arange(len(tokens)), np.array(tokens)]
-    return picked
+def logprobs_of_tokens(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float64]:
+    rows = log_softmax(logits)
+    logprobs: NDArray[np.float64] = rows[np.arange(len(tokens)), np.array(tokens)]
+    return logprobs
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
-def test_they_are_those_of_transformers(tiny_directory: Directory, architecture: str) -> None:
+def test_prompt_logprobs_equal_those_of_transformers(
+    tiny_directory: Directory, architecture: str
+) -> None:
     with np.load(REFERENCE / f"{architecture}_q0f32.npz") as stored:
         tokens, logits = stored["tokens"].tolist(), stored["logits"]
 
     with open_engine(tiny_directory(architecture), "q0f32") as engine:
-        told = score(engine, [*PROMPT, *tokens], 3)
+        entries = score(engine, [*PROMPT, *tokens], 3)[len(PROMPT) - 1 :]
 
-    answer = told[len(PROMPT) - 1 :]
-    ours = np.array([entry.logprob for entry in answer])
-    assert np.abs(ours - chosen(logits, tokens)).max() <= 4e-4
-    for row, entry in zip(log_softmax(logits), answer, strict=True):
+    logprobs = np.array([entry.logprob for entry in entries])
+    assert np.abs(logprobs - logprobs_of_tokens(logits, tokens)).max() <= 4e-4
+    for row, entry in zip(log_softmax(logits), entries, strict=True):
         best = np.array([other.logprob for other in entry.top_logprobs])
         assert np.abs(best - np.sort(row)[:-4:-1]).max() <= 4e-4
 
 
 @pytest.mark.parametrize("quantization", ["q0f32", "q4f16_1"])
-def test_they_are_those_of_the_model_fed_token_by_token(
+def test_prompt_logprobs_equal_those_of_single_token_forward_passes(
     open_tiny: OpenTiny, tiny_directory: Directory, quantization: str
 ) -> None:
     model = open_tiny("qwen3", quantization)
@@ -74,18 +76,18 @@ def test_they_are_those_of_the_model_fed_token_by_token(
     model.add_sequence(0)
     rows = np.stack([model.forward([(0, [token])])[0] for token in tokens[:-1]])
     model.remove_sequence(0)
-    expected = chosen(rows, tokens[1:]).astype(np.float32)
+    expected = logprobs_of_tokens(rows, tokens[1:]).astype(np.float32)
 
     for budget in (7, 512):
         directory = tiny_directory("qwen3")
         with open_engine(directory, quantization, step_token_budget=budget) as engine:
-            told = score(engine, tokens, 0)
-        # Beyond the logits only the order of a float64 sum differs.
-        ours = np.array([entry.logprob for entry in told], np.float32)
-        np.testing.assert_allclose(ours, expected, rtol=2e-7, atol=0)
+            entries = score(engine, tokens, 0)
+        # The logits are equal; only the order of a float64 sum differs.
+        logprobs = np.array([entry.logprob for entry in entries], np.float32)
+        np.testing.assert_allclose(logprobs, expected, rtol=2e-7, atol=0)
 
 
-def test_an_answer_has_the_same_bits_when_it_is_a_prompt(
+def test_completion_logprobs_equal_prompt_logprobs_bit_for_bit(
     open_tiny: OpenTiny, tiny_directory: Directory
 ) -> None:
     model = open_tiny("llama", "q4f16_1")
@@ -97,20 +99,20 @@ def test_an_answer_has_the_same_bits_when_it_is_a_prompt(
 
     options: dict[str, Any] = {"temperature": 0, "logprobs": 2, "ignore_eos": True}
     with open_engine(tiny_directory("llama"), "q4f16_1", step_token_budget=16) as engine:
-        answer = engine.completions.create(prompt=PROMPT, max_tokens=60, **options)
-        told = score(engine, [*PROMPT, *ids], 2)
+        completion = engine.completions.create(prompt=PROMPT, max_tokens=60, **options)
+        entries = score(engine, [*PROMPT, *ids], 2)
         echoed = engine.completions.create(
             prompt=[*PROMPT, *ids], max_tokens=1, echo=True, **options
         )
 
-    generated = logprobs_of(answer)
+    generated = logprobs_of(completion)
     assert len(generated) == 60
-    assert [entry.logprob for entry in told[len(PROMPT) - 1 :]] == generated
+    assert [entry.logprob for entry in entries[len(PROMPT) - 1 :]] == generated
     assert logprobs_of(echoed)[0] is None
     assert logprobs_of(echoed)[len(PROMPT) : -1] == generated
 
 
-def logprobs_of(answer: Completion) -> list[float | None]:
-    logprobs = answer.choices[0].logprobs
+def logprobs_of(completion: Completion) -> list[float | None]:
+    logprobs = completion.choices[0].logprobs
     assert logprobs is not None
     return logprobs.token_logprobs

@@ -1,4 +1,4 @@
-"""A real engine over a tiny model: what it leaves behind, whichever way it ends."""
+"""Threads and pages of a real engine with a tiny model, after each way to end it."""
 
 from __future__ import annotations
 
@@ -13,46 +13,28 @@ import pytest
 from anyio import fail_after, lowlevel
 
 from aiomlc import AsyncMLCEngine, EngineClosedError, EngineConfig, MLCEngine, RequestAbortedError
+from tests.model.engine.native_threads import (
+    has_native_threads,
+    native_threads,
+    settled_native_threads,
+)
 
 Directory = Callable[[str], Path]
 MESSAGES = [{"role": "user", "content": "Say something long."}]
 
 
-def take_time(_tokens: Sequence[int], _logits: object) -> None:
-    """Without it the tiny model has said all before a slow test goes on."""
+def slow_down(_tokens: Sequence[int], _logits: object) -> None:
+    """Slow down each token, so that the tiny model does not finish while the test runs."""
     time.sleep(0.002)
 
 
-LONG: dict[str, Any] = {
+LONG_REQUEST: dict[str, Any] = {
     "messages": MESSAGES,
     "max_tokens": 400,
     "temperature": 0,
     "stream": True,
-    "logits_processors": [take_time],
+    "logits_processors": [slow_down],
 }
-
-
-def native_threads() -> int:
-    """Threads of this process that Python did not start: the kernels' workers."""
-    tasks = len(list(Path("/proc/self/task").iterdir()))
-    return tasks - len(threading.enumerate())
-
-
-def native_threads_at_rest() -> int:
-    """Their number without those of an earlier test that are about to end."""
-    counts = []
-    for _ in range(20):
-        counts.append(native_threads())
-        time.sleep(0.001)
-    return min(counts)
-
-
-def has_native_threads(count: int) -> bool:
-    """Whether so many remain. One that has ended stays in the system's list for a moment."""
-    deadline = time.monotonic() + 5
-    while native_threads() != count and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return native_threads() == count
 
 
 @pytest.fixture
@@ -65,14 +47,14 @@ def make_engine(model_cache: Path, tiny_directory: Directory) -> Callable[[], As
 MakeEngine = Callable[[], AsyncMLCEngine]
 
 
-async def test_leaving_the_scope_ends_the_requests_and_the_kernels_threads(
+async def test_leaving_the_scope_ends_requests_and_kernel_threads(
     make_engine: MakeEngine,
 ) -> None:
-    before = native_threads_at_rest()
+    before = settled_native_threads()
 
     async with make_engine() as engine:
-        during = native_threads_at_rest()
-        stream = await engine.chat.completions.create(**LONG)
+        during = settled_native_threads()
+        stream = await engine.chat.completions.create(**LONG_REQUEST)
         await anext(stream)
 
     with fail_after(1), pytest.raises(EngineClosedError):
@@ -84,31 +66,31 @@ async def test_leaving_the_scope_ends_the_requests_and_the_kernels_threads(
     assert engine.statistics().free_pages == engine.statistics().total_pages
 
 
-async def test_an_exception_in_the_scope_comes_out_alone_and_leaves_nothing(
+async def test_exception_in_the_scope_is_raised_unchanged_and_leaks_nothing(
     make_engine: MakeEngine,
 ) -> None:
-    before = native_threads_at_rest()
+    before = settled_native_threads()
 
     async def fail() -> None:
         async with engine:
-            stream = await engine.chat.completions.create(**LONG)
+            stream = await engine.chat.completions.create(**LONG_REQUEST)
             await anext(stream)
-            raise LookupError("mine")
+            raise LookupError("deliberate")
 
     engine = make_engine()
-    with pytest.raises(LookupError, match="mine"):
+    with pytest.raises(LookupError, match="deliberate"):
         await fail()
 
     assert has_native_threads(before)
     assert engine.statistics().free_pages == engine.statistics().total_pages
 
 
-async def test_terminate_ends_the_waiting_reader_and_the_kernels_threads(
+async def test_terminate_ends_waiting_readers_and_kernel_threads(
     make_engine: MakeEngine,
 ) -> None:
-    before = native_threads_at_rest()
+    before = settled_native_threads()
     engine = make_engine()
-    stream = await engine.chat.completions.create(**LONG)
+    stream = await engine.chat.completions.create(**LONG_REQUEST)
     await anext(stream)
 
     engine.terminate()
@@ -117,7 +99,7 @@ async def test_terminate_ends_the_waiting_reader_and_the_kernels_threads(
         with pytest.raises(EngineClosedError):
             async for _ in stream:
                 pass
-    with fail_after(10):  # The engine's own task ends on the loop.
+    with fail_after(10):  # The engine's task ends in the event loop.
         while native_threads() > before:
             await lowlevel.checkpoint()
     assert has_native_threads(before)
@@ -125,9 +107,9 @@ async def test_terminate_ends_the_waiting_reader_and_the_kernels_threads(
         await engine.chat.completions.create(messages=MESSAGES)
 
 
-async def test_an_abandoned_stream_frees_its_pages(make_engine: MakeEngine) -> None:
+async def test_garbage_collected_stream_frees_its_pages(make_engine: MakeEngine) -> None:
     async with make_engine() as engine:
-        stream = await engine.chat.completions.create(**LONG)
+        stream = await engine.chat.completions.create(**LONG_REQUEST)
         await anext(stream)
 
         del stream
@@ -139,12 +121,12 @@ async def test_an_abandoned_stream_frees_its_pages(make_engine: MakeEngine) -> N
         assert engine.statistics().completion_tokens < 400
 
 
-async def test_abort_ends_one_request_for_its_reader(make_engine: MakeEngine) -> None:
+async def test_abort_ends_one_request(make_engine: MakeEngine) -> None:
     async with make_engine() as engine:
-        stream = await engine.chat.completions.create(**LONG, request_id="mine")
-        other = await engine.chat.completions.create(**LONG, request_id="other")
+        stream = await engine.chat.completions.create(**LONG_REQUEST, request_id="aborted")
+        other = await engine.chat.completions.create(**LONG_REQUEST, request_id="other")
 
-        await engine.abort("mine")
+        await engine.abort("aborted")
 
         with pytest.raises(RequestAbortedError):
             async for _ in stream:
@@ -152,30 +134,30 @@ async def test_abort_ends_one_request_for_its_reader(make_engine: MakeEngine) ->
         assert (await anext(other)).id == "other"
 
 
-def test_the_blocking_engine_leaves_no_thread(model_cache: Path, tiny_directory: Directory) -> None:
+def test_sync_engine_leaves_no_thread(model_cache: Path, tiny_directory: Directory) -> None:
     gc.collect()
-    before, native_before = set(threading.enumerate()), native_threads_at_rest()
+    before, native_before = set(threading.enumerate()), settled_native_threads()
 
     with MLCEngine(
         tiny_directory("llama"), engine_config=EngineConfig(quantization="q4f16_1", num_threads=2)
     ) as engine:
-        stream = engine.chat.completions.create(**LONG)
+        stream = engine.chat.completions.create(**LONG_REQUEST)
         next(stream)
 
-    # Told to end by then: a worker that anyio lent takes a moment to do so.
+    # The threads were stopped; a worker thread of anyio takes a moment to end.
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
     assert set(threading.enumerate()) <= before
     assert has_native_threads(native_before)
 
 
-async def test_two_engines_of_one_model_do_not_disturb_each_other(
+async def test_engines_of_one_model_are_independent(
     make_engine: MakeEngine,
 ) -> None:
     request: dict[str, Any] = {"messages": MESSAGES, "max_tokens": 24, "temperature": 0}
     async with make_engine() as first, make_engine() as second:
-        answers = [
+        completions = [
             await engine.chat.completions.create(**request) for engine in (first, second, first)
         ]
 
-    assert len({answer.choices[0].message.content for answer in answers}) == 1
+    assert len({completion.choices[0].message.content for completion in completions}) == 1

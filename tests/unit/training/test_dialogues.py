@@ -1,4 +1,4 @@
-"""The training dialogues: right answers, held-out combinations kept apart, one chat template."""
+"""Training dialogues: correct answers, held-out prompts and the chat template."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _sample() -> list[Dialogue]:
     return [conversation(rng) for _ in range(300)]
 
 
-def test_the_fast_path_renders_what_the_template_renders() -> None:
+def test_render_equals_the_jinja_template() -> None:
     for dialogue in _sample():
-        fast = "".join(segment.text for segment in render(dialogue.messages, dialogue.tools))
-        assert fast == _render_with_jinja(dialogue)
+        text = "".join(segment.text for segment in render(dialogue.messages, dialogue.tools))
+        assert text == _render_with_jinja(dialogue)
 
 
-def test_consecutive_tool_messages_share_one_user_turn() -> None:
+def test_consecutive_tool_messages_form_one_user_turn() -> None:
     messages = (say("user", "Go"), say("tool", "1"), say("tool", "2"))
     dialogue = Dialogue("tools", messages, "")
     text = "".join(segment.text for segment in render(messages))
@@ -49,15 +49,15 @@ def test_consecutive_tool_messages_share_one_user_turn() -> None:
     assert text.count("<|im_start|>user") == 2
 
 
-def test_the_answers_are_the_assistant_turns() -> None:
+def test_answer_segments_are_the_assistant_messages() -> None:
     for dialogue in _sample():
         answers = [
             segment.text
             for segment in render(dialogue.messages, dialogue.tools)
             if segment.is_answer
         ]
-        turns = [message for message in dialogue.messages if message["role"] == "assistant"]
-        assert answers == [assistant_text(message) + "<|im_end|>" for message in turns]
+        messages = [message for message in dialogue.messages if message["role"] == "assistant"]
+        assert answers == [assistant_text(message) + "<|im_end|>" for message in messages]
 
 
 @pytest.mark.parametrize("skill", SKILLS)
@@ -70,30 +70,31 @@ def test_every_skill_has_held_out_prompts_that_end_in_an_answer(skill: str) -> N
         assert is_held_out(dialogue.key) or skill == "tools"
 
 
-def test_no_held_out_sum_is_ever_trained_on() -> None:
+def test_held_out_sums_are_not_in_the_training_data() -> None:
     rng = random.Random(4)
     equation = re.compile(r"^(\d+) ([+-]) (\d+) = -?\d+\.$")
-    seen = 0
+    num_sums = 0
     for _ in range(1500):
         for message in conversation(rng).messages:
-            found = (
-                equation.match(str(message["content"])) if message["role"] == "assistant" else None
-            )
-            if found:
-                seen += 1
-                assert not is_held_out("".join(found.groups()))
-    assert seen > 300
+            match = equation.match(str(message["content"]))
+            if match and message["role"] == "assistant":
+                num_sums += 1
+                assert not is_held_out("".join(match.groups()))
+    assert num_sums > 300
 
 
-def test_no_held_out_story_is_ever_trained_on() -> None:
+def test_held_out_stories_are_not_in_the_training_data() -> None:
     rng = random.Random(4)
+    num_stories = 0
     for _ in range(1500):
         for message in conversation(rng).messages:
             if message["role"] == "user" and "story about" in message["content"]:
+                num_stories += 1
                 assert not is_held_out(message["content"])
+    assert num_stories > 100
 
 
-def test_sums_are_right() -> None:
+def test_sums_are_correct() -> None:
     rng = random.Random(6)
     for _ in range(1000):
         left, result = arithmetic(rng).answer.rstrip(".").split(" = ")
@@ -102,19 +103,19 @@ def test_sums_are_right() -> None:
         assert operations[sign] == int(result)
 
 
-def test_days_are_right() -> None:
+def test_days_are_correct() -> None:
     rng = random.Random(7)
-    a_monday = date(2024, 1, 1)
-    days = {(a_monday + timedelta(k)).strftime("%A"): k for k in range(7)}
-    seen = 0
+    monday = date(2024, 1, 1)
+    days = {(monday + timedelta(k)).strftime("%A"): k for k in range(7)}
+    num_days = 0
     for _ in range(2000):
-        found = re.match(r"^(\d+) days (after|before) (\w+) is (\w+)\.$", calendar(rng).answer)
-        if found:
-            seen += 1
-            count, side, start, end = found.groups()
+        match = re.match(r"^(\d+) days (after|before) (\w+) is (\w+)\.$", calendar(rng).answer)
+        if match:
+            num_days += 1
+            count, side, start, end = match.groups()
             step = int(count) if side == "after" else -int(count)
-            assert (a_monday + timedelta(days[start] + step)).strftime("%A") == end
-    assert seen > 200
+            assert (monday + timedelta(days[start] + step)).strftime("%A") == end
+    assert num_days > 200
 
 
 def test_lists_are_sorted() -> None:
@@ -125,28 +126,29 @@ def test_lists_are_sorted() -> None:
         assert all(re.search(rf"\b{item}\b", fact.question) for item in items)
         if items[0].isdigit():
             numbers = [int(item) for item in items]
-            down = any(
+            is_descending = any(
                 word in fact.question for word in ("descending", "largest to", "high to low")
             )
-            assert numbers == sorted(numbers, reverse=down)
+            assert numbers == sorted(numbers, reverse=is_descending)
         else:
             assert items == sorted(items)
 
 
-def test_comparisons_are_right() -> None:
+def test_comparisons_are_correct() -> None:
     rng = random.Random(9)
-    seen = 0
+    num_comparisons = 0
     for _ in range(1000):
-        found = re.match(r"^Is (\d+) (\w+) than (\d+)\?$", (fact := comparing(rng)).question)
-        if found:
-            seen += 1
-            a, word, b = found.groups()
+        fact = comparing(rng)
+        match = re.match(r"^Is (\d+) (\w+) than (\d+)\?$", fact.question)
+        if match:
+            num_comparisons += 1
+            a, word, b = match.groups()
             holds = int(a) < int(b) if word in {"smaller", "less"} else int(a) > int(b)
             assert fact.answer.startswith("Yes" if holds else "No")
-    assert seen > 100
+    assert num_comparisons > 100
 
 
-def test_extracted_values_stand_in_the_text() -> None:
+def test_extracted_values_occur_in_the_text() -> None:
     rng = random.Random(10)
     for _ in range(500):
         fact = extraction(rng)
@@ -157,7 +159,7 @@ def test_extracted_values_stand_in_the_text() -> None:
         )
 
 
-def test_arguments_stand_in_the_request_and_fit_the_schema() -> None:
+def test_arguments_occur_in_the_request_and_match_the_schema() -> None:
     rng = random.Random(11)
     types = {"string": str, "integer": int, "number": int}
     for _ in range(1000):
@@ -170,7 +172,7 @@ def test_arguments_stand_in_the_request_and_fit_the_schema() -> None:
             assert value in schema[name].get("enum", [value])
 
 
-def test_remembered_values_are_told_and_answered() -> None:
+def test_remembered_values_occur_in_statement_and_answer() -> None:
     rng = random.Random(12)
     for _ in range(300):
         for fact in draw_facts(rng, 3):
@@ -178,7 +180,7 @@ def test_remembered_values_are_told_and_answered() -> None:
             assert fact.value in fact.answer
 
 
-def test_stories_name_all_their_characters() -> None:
+def test_stories_name_all_characters() -> None:
     rng = random.Random(13)
     for _ in range(300):
         story = draw_story(rng)
@@ -186,6 +188,6 @@ def test_stories_name_all_their_characters() -> None:
         assert 300 <= len(story.text) <= 1500
 
 
-def test_stories_vary() -> None:
+def test_stories_are_distinct() -> None:
     rng = random.Random(14)
     assert len({draw_story(rng).text for _ in range(300)}) == 300

@@ -1,4 +1,4 @@
-"""How a budget is divided, on models that are numbers only."""
+"""Division of a memory budget, with models that consist of sizes only."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def plan_of(
 @pytest.mark.parametrize(
     ("mode", "free", "fields", "rows", "total", "single", "chunk", "step"),
     [
-        # Where memory is no limit, the mode decides.
+        # With enough memory, the mode determines the sizes.
         ("local", 64 * GIB, {}, 32, 16384, 8192, 512, 128),
         ("interactive", 64 * GIB, {}, 1, 8192, 8192, 512, 128),
         ("server", 512 * GIB, {}, 128, 128 * 8192, 8192, 512, 128),
-        # Where it is, the tokens give way, and with them the longest sequence.
+        # With less memory, the tokens and the longest sequence shrink.
         ("local", 5 * GIB, {}, 32, 7536, 7536, 512, 128),
         ("interactive", 5 * GIB, {}, 1, 7776, 7776, 512, 128),
         ("server", 20 * GIB, {}, 128, 129664, 8192, 512, 128),
-        # A context of its own beyond the share of `local`.
+        # One sequence of the full context.
         ("local", 64 * GIB, {"max_num_sequence": 1}, 1, 8192, 8192, 512, 128),
-        # What is given comes first; tokens are rounded up to pages.
+        # Given sizes take precedence; tokens are rounded up to pages.
         ("server", 64 * GIB, {"max_total_sequence_length": 1000}, 128, 1008, 1008, 512, 128),
         ("server", 64 * GIB, {"max_single_sequence_length": 100}, 128, 12800, 100, 128, 128),
         ("local", 64 * GIB, {"prefill_chunk_size": 64}, 32, 16384, 8192, 64, 64),
@@ -55,7 +55,7 @@ def plan_of(
         ("server", 64 * GIB, {"step_token_budget": 256}, 128, 489808, 8192, 512, 256),
     ],
 )
-def test_sizes_that_are_not_given_are_inferred(
+def test_sizes_are_given_or_inferred(
     mode: Mode,
     free: int,
     fields: dict[str, Any],
@@ -80,26 +80,26 @@ def test_sizes_that_are_not_given_are_inferred(
     free=st.integers(4 * GIB, 2**42),
     utilization=st.floats(0.01, 1),
     rows=st.none() | st.integers(1, 300),
-    guesses=st.booleans(),
+    has_draft=st.booleans(),
 )
-def test_a_plan_fits_or_is_refused(
-    mode: Mode, free: int, utilization: float, rows: int | None, guesses: bool
+def test_plan_fits_or_is_rejected(
+    mode: Mode, free: int, utilization: float, rows: int | None, has_draft: bool
 ) -> None:
-    models = (LARGE, SMALL) if guesses else (LARGE,)
+    models = (LARGE, SMALL) if has_draft else (LARGE,)
     fields: dict[str, Any] = {"max_num_sequence": rows}
-    if guesses:
+    if has_draft:
         fields |= {"speculative_mode": "small_draft", "additional_models": ("small",)}
 
     try:
-        plan, is_refused = plan_of(mode, free, *models, utilization=utilization, **fields), False
+        plan, is_rejected = plan_of(mode, free, *models, utilization=utilization, **fields), False
     except InsufficientMemoryError as error:
-        plan, is_refused = error.plan, True
+        plan, is_rejected = error.plan, True
 
-    assert plan.fits == (not is_refused)
+    assert plan.fits == (not is_rejected)
     assert plan.prefix_cache_bytes <= plan.kv_cache_bytes
 
 
-def test_more_than_the_memory_holds_is_refused_with_the_plan() -> None:
+def test_tokens_beyond_the_memory_are_rejected_with_the_plan() -> None:
     with pytest.raises(InsufficientMemoryError, match="the memory holds") as caught:
         plan_of("local", 6 * GIB, max_total_sequence_length=100_000)
 
@@ -110,14 +110,14 @@ def test_more_than_the_memory_holds_is_refused_with_the_plan() -> None:
     assert "MORE THAN THE BUDGET" in str(caught.value)
 
 
-def test_weights_that_do_not_fit_are_refused() -> None:
+def test_weights_beyond_the_memory_are_rejected() -> None:
     with pytest.raises(InsufficientMemoryError) as caught:
         plan_of("interactive", 3 * GIB)
 
     assert caught.value.plan.weight_bytes > caught.value.plan.budget.nbytes
 
 
-def test_a_model_that_guesses_has_weights_and_a_cache_too() -> None:
+def test_draft_model_adds_weights_and_a_kv_cache() -> None:
     alone = plan_of("local", 64 * GIB)
     both = plan_of(
         "local", 64 * GIB, LARGE, SMALL, speculative_mode="small_draft", additional_models=("s",)
@@ -129,7 +129,7 @@ def test_a_model_that_guesses_has_weights_and_a_cache_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "share"),
+    ("fields", "fraction"),
     [
         ({}, 1.0),
         ({"prefix_cache_mode": "disable"}, 0.0),
@@ -137,13 +137,15 @@ def test_a_model_that_guesses_has_weights_and_a_cache_too() -> None:
         ({"prefix_cache_max_num_recycling_seqs": 1}, 512 / 1025),
     ],
 )
-def test_the_prefix_cache_has_a_share_of_the_kv_cache(fields: dict[str, Any], share: float) -> None:
+def test_prefix_cache_may_use_a_fraction_of_the_kv_cache(
+    fields: dict[str, Any], fraction: float
+) -> None:
     plan = plan_of("local", 64 * GIB, **fields)
 
-    assert plan.prefix_cache_bytes == pytest.approx(share * plan.kv_cache_bytes)
+    assert plan.prefix_cache_bytes == pytest.approx(fraction * plan.kv_cache_bytes)
 
 
-def test_the_table_says_all_of_it() -> None:
+def test_str_of_a_plan_is_a_table() -> None:
     plan = plan_of("local", 16 * GIB, utilization=0.5, max_num_sequence=8)
 
     assert str(plan).splitlines() == [
@@ -173,7 +175,7 @@ def test_the_table_says_all_of_it() -> None:
         ("500000", "600000", 0, "the control group's limit"),
     ],
 )
-def test_the_budget_is_the_smaller_of_system_and_control_group(
+def test_budget_is_the_smaller_of_system_and_control_group(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     limit: str | None,
@@ -194,14 +196,14 @@ def test_the_budget_is_the_smaller_of_system_and_control_group(
 
 
 @pytest.mark.parametrize("value", [0, -0.5, 1.01, True, "all"])
-def test_a_share_of_the_memory_is_above_0_and_up_to_1(value: Any) -> None:  # noqa: ANN401
+def test_memory_utilization_must_be_above_0_and_at_most_1(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError, match="gpu_memory_utilization must be") as caught:
         EngineConfig(gpu_memory_utilization=value)
 
     assert caught.value.param == "gpu_memory_utilization"
 
 
-def test_a_window_that_a_model_lacks_is_not_given_to_it() -> None:
+def test_max_single_sequence_length_does_not_extend_the_context() -> None:
     short = replace(LARGE, context_window=300)
 
     assert plan_of("local", 64 * GIB, short, max_single_sequence_length=500).limits == (

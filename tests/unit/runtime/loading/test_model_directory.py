@@ -1,4 +1,4 @@
-"""What a model's own files say about sampling."""
+"""Sampling defaults in the files of a model directory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
 
 
 def directory(path: Path, **files: object) -> ModelDirectory:
+    """Write the files as JSON into a model directory."""
     for name, content in files.items():
         (path / f"{name.replace('mlc', 'mlc-chat-config')}.json").write_text(json.dumps(content))
     return ModelDirectory(path)
 
 
-def test_a_model_without_defaults_has_none(tmp_path: Path) -> None:
+def test_model_without_defaults_has_none(tmp_path: Path) -> None:
     assert directory(tmp_path, generation_config={}).sampling_defaults() == SamplingParams()
 
 
@@ -41,7 +42,7 @@ def test_every_parameter_of_generation_config_is_a_default(tmp_path: Path) -> No
     }
 
 
-def test_mlcs_file_goes_before_hugging_faces(tmp_path: Path) -> None:
+def test_mlc_config_overrides_generation_config(tmp_path: Path) -> None:
     mlc = {"temperature": 0.3, "presence_penalty": 1.0}
     hugging_face = {"temperature": 0.9, "presence_penalty": 0.5, "top_k": 5}
 
@@ -50,7 +51,7 @@ def test_mlcs_file_goes_before_hugging_faces(tmp_path: Path) -> None:
     assert defaults == SamplingParams(temperature=0.3, presence_penalty=1.0, top_k=5)
 
 
-def test_greedy_means_temperature_0_and_minus_one_means_all_tokens(tmp_path: Path) -> None:
+def test_do_sample_false_is_temperature_0_and_top_k_minus_1_is_unlimited(tmp_path: Path) -> None:
     parameters = {"do_sample": False, "temperature": 0.9, "top_k": -1}
 
     defaults = directory(tmp_path, generation_config=parameters).sampling_defaults()
@@ -71,7 +72,7 @@ def test_greedy_means_temperature_0_and_minus_one_means_all_tokens(tmp_path: Pat
         ("repetition_penalty", 0, "should be positive, got 0"),
     ],
 )
-def test_an_invalid_default_is_reported_with_file_and_field(
+def test_error_of_an_invalid_default_names_file_and_field(
     tmp_path: Path, field: str, value: object, rule: str
 ) -> None:
     model = directory(tmp_path, generation_config={field: value})
