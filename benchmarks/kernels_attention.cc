@@ -1,12 +1,12 @@
 /*!
  * \file benchmarks/kernels_attention.cc
- * \brief How close the attention of one new token comes to reading its keys and values.
+ * \brief The memory bandwidth of decode attention, compared with plain reading of keys and values.
  *
  * Build the target `kernels_attention` with AIOMLC_TESTS=ON. Usage: kernels_attention [threads]
- * [tier] [kv_heads] [int8]. Four query heads share each of 8 key-value heads of 64 elements in
- * float16, or in 8 bits; sixteen layers follow each other, as in a model of a billion parameters,
- * so a long context comes from memory. With one key-value head only the chunks of its context can
- * keep more threads busy.
+ * [tier] [kv_heads] [int8]. The benchmark computes one new token of a model with a billion
+ * parameters: 16 layers, 8 key-value heads by default, four query heads per key-value head,
+ * head_dim 64, and a KV cache in float16 or int8. Long contexts do not fit into the caches. With
+ * one key-value head, several threads are busy only if the context is divided into chunks.
  */
 #include <algorithm>
 #include <atomic>
@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLayers = 16;
 constexpr int kCalls = 31;
 
-/*! \return The median of the seconds that `work` takes. */
+/*! \return The median time of several calls of `work`, in seconds. */
 template <typename Work>
 double Median(Work work) {
   std::vector<double> seconds;
@@ -46,7 +46,7 @@ double Median(Work work) {
   return seconds[kCalls / 2];
 }
 
-/*! \brief The pages of one sequence in one layer, in an order of their own. */
+/*! \brief The pages of one sequence in one layer, in random order. */
 struct Layer {
   std::vector<std::byte> bytes;
   std::vector<const void*> pages;
@@ -86,8 +86,8 @@ struct Layer {
   }
 };
 
-double SecondsOfAttention(ThreadPool& pool, const AttentionShape& shape,
-                          const std::vector<Layer>& layers, int64_t context) {
+double AttentionSeconds(ThreadPool& pool, const AttentionShape& shape,
+                        const std::vector<Layer>& layers, int64_t context) {
   const std::vector<uint16_t> queries(shape.num_query_heads * shape.head_dim, 0x3800);
   std::vector<uint16_t> output(queries.size());
   return Median([&] {
@@ -98,8 +98,8 @@ double SecondsOfAttention(ThreadPool& pool, const AttentionShape& shape,
   });
 }
 
-double SecondsOfReading(ThreadPool& pool, const std::vector<Layer>& layers) {
-  std::atomic<uint64_t> sink{0};  // Keeps the sums from being optimised away.
+double ReadingSeconds(ThreadPool& pool, const std::vector<Layer>& layers) {
+  std::atomic<uint64_t> sink{0};  // Prevents the compiler from removing the sums.
   return Median([&] {
     for (const Layer& layer : layers) {
       pool.Run(pool.num_threads(), [&](int part) {
@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
   if (argc > 2) aiomlc::SetIsa(aiomlc::ParseIsa(argv[2]));
   const int kv_heads = argc > 3 ? std::atoi(argv[3]) : 8;
   if (kv_heads < 1) {
-    std::fprintf(stderr, "kv_heads must be at least 1\n");
+    std::fprintf(stderr, "kv_heads must be >= 1, got %d\n", kv_heads);
     return 2;
   }
   const bool is_8_bit = argc > 4 && std::strcmp(argv[4], "int8") == 0;
@@ -137,14 +137,14 @@ int main(int argc, char** argv) {
   if (kv_heads < 8) contexts.push_back(32768 / kv_heads);
   for (const int64_t context : contexts) {
     const std::vector<Layer> layers = [&] {
-      std::vector<Layer> made;
-      for (int i = 0; i < kLayers; ++i) made.emplace_back(shape, context, random);
-      return made;
+      std::vector<Layer> random_layers;
+      for (int i = 0; i < kLayers; ++i) random_layers.emplace_back(shape, context, random);
+      return random_layers;
     }();
     const double gigabytes = 1e-9 * kLayers * static_cast<double>(layers[0].bytes.size());
-    const double attention = SecondsOfAttention(pool, shape, layers, context);
+    const double attention = AttentionSeconds(pool, shape, layers, context);
     std::printf("%8lld %10.2f %12.1f %12.1f\n", static_cast<long long>(context), 1e3 * attention,
-                gigabytes / attention, gigabytes / SecondsOfReading(pool, layers));
+                gigabytes / attention, gigabytes / ReadingSeconds(pool, layers));
   }
   return 0;
 }

@@ -1,10 +1,10 @@
 /*!
  * \file benchmarks/kernels_linear.cc
- * \brief How close linear layers come to the machine's limits, per tier, format and batch.
+ * \brief The bandwidth and the throughput of linear layers, per tier, weight format and batch size.
  *
  * Build the target `kernels_linear` with AIOMLC_TESTS=ON. Usage: kernels_linear [threads] [tier].
- * Weights rotate over more memory than the caches hold, as the layers of a model do. "memory" is
- * what plain reading of the same bytes reaches.
+ * Consecutive calls use different copies of the weights, which together exceed the caches, like the
+ * layers of a model. "memory" is the bandwidth of plain reading of the same bytes.
  */
 #include <algorithm>
 #include <atomic>
@@ -30,7 +30,7 @@ constexpr int64_t kOutputs = 8192;
 constexpr int64_t kInputs = 2048;
 constexpr size_t kTotalBytes = size_t{192} << 20;
 
-/*! \return Seconds of the fastest of several calls. */
+/*! \return The time of the fastest of several calls, in seconds. */
 template <typename Work>
 double Fastest(double budget_seconds, Work work) {
   double fastest = 1e9;
@@ -45,6 +45,7 @@ double Fastest(double budget_seconds, Work work) {
   return fastest;
 }
 
+/*! \brief Copies of a random matrix, kTotalBytes in total. */
 struct Matrices {
   WeightFormat format;
   size_t bytes;
@@ -62,8 +63,8 @@ struct Matrices {
   }
 };
 
-double SecondsOfReading(ThreadPool& pool, const Matrices& matrices) {
-  std::atomic<uint64_t> sink{0};  // Keeps the sums from being optimised away.
+double ReadingSeconds(ThreadPool& pool, const Matrices& matrices) {
+  std::atomic<uint64_t> sink{0};  // Prevents the compiler from removing the sums.
   return Fastest(0.5, [&](int call) {
     const std::vector<uint8_t>& copy = matrices.copies[call % matrices.copies.size()];
     constexpr int kParts = 16;
@@ -77,7 +78,7 @@ double SecondsOfReading(ThreadPool& pool, const Matrices& matrices) {
   });
 }
 
-double SecondsOfLinear(ThreadPool& pool, const Matrices& matrices, int64_t m) {
+double LinearSeconds(ThreadPool& pool, const Matrices& matrices, int64_t m) {
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
   std::vector<float> x(m * kInputs);
@@ -104,7 +105,7 @@ int main(int argc, char** argv) {
   for (const WeightFormat format : {WeightFormat::kQ4, WeightFormat::kBF16, WeightFormat::kF32}) {
     const Matrices matrices(format);
     const double gigabytes = static_cast<double>(matrices.bytes) * 1e-9;
-    const double memory = gigabytes / SecondsOfReading(pool, matrices);
+    const double memory = gigabytes / ReadingSeconds(pool, matrices);
     for (const Isa isa : {Isa::kPortable, Isa::kNeon, Isa::kI8mm, Isa::kAvx2, Isa::kAvxVnni,
                           Isa::kAvx512, Isa::kAmx}) {
       if (isa < lowest || isa > highest || !aiomlc::IsSupported(isa)) continue;
@@ -114,10 +115,10 @@ int main(int argc, char** argv) {
                                                          : "f32";
       const double operations = 2e-9 * 512 * kOutputs * kInputs;
       std::printf("%-9s %-6s %10.1f %12.1f %12.1f %12.1f %12.0f\n", aiomlc::IsaName(isa).data(),
-                  name, gigabytes / SecondsOfLinear(pool, matrices, 1), memory,
-                  gigabytes / SecondsOfLinear(pool, matrices, 4),
-                  gigabytes / SecondsOfLinear(pool, matrices, 16),
-                  operations / SecondsOfLinear(pool, matrices, 512));
+                  name, gigabytes / LinearSeconds(pool, matrices, 1), memory,
+                  gigabytes / LinearSeconds(pool, matrices, 4),
+                  gigabytes / LinearSeconds(pool, matrices, 16),
+                  operations / LinearSeconds(pool, matrices, 512));
       std::fflush(stdout);
     }
   }

@@ -18,7 +18,7 @@ Engine::~Engine() {
   try {
     Close();
   } catch (const EngineError&) {
-    // The model could not free a page, and nobody is left to use it or to be told.
+    // The model failed to free a page; a destructor cannot report this.
   }
 }
 
@@ -28,7 +28,7 @@ template <typename Change>
 void Engine::Post(Change change) {
   {
     std::lock_guard lock(mutex_);
-    if (closed_ || !death_.empty()) return;
+    if (closed_ || !failure_.empty()) return;
     change();
   }
   wake_.notify_one();
@@ -39,7 +39,7 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
   int64_t sequence_id;
   {
     std::lock_guard lock(mutex_);
-    if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
+    if (!failure_.empty()) throw EngineError(ErrorKind::kEngineDead, failure_);
     if (closed_) throw EngineError(ErrorKind::kEngineClosed, "the engine is closed");
     CheckLoad();
     sequence_id = ids_.Next();
@@ -59,8 +59,8 @@ void Engine::CheckLoad() const {
   if (num_live < max_live_sequences_) return;
   throw EngineError(ErrorKind::kEngineOverloaded,
                     std::to_string(num_live) +
-                        " sequences run or wait, which is the limit: try again later, or raise "
-                        "max_queue_size");
+                        " sequences are running or waiting, which is the limit: try again later, "
+                        "or raise max_queue_size");
 }
 
 void Engine::Cancel(int64_t sequence_id) {
@@ -110,7 +110,7 @@ Statistics Engine::GetStatistics() const {
 
 std::string Engine::Failure() const {
   std::lock_guard lock(mutex_);
-  return death_;
+  return failure_;
 }
 
 void Engine::CheckInvariants() {
@@ -122,34 +122,34 @@ void Engine::CheckInvariants() {
 
 bool Engine::WaitForWork() {
   std::unique_lock lock(mutex_);
-  const auto is_awaited = [this] {
-    return stop_requested_ || closed_ || !death_.empty() || has_unpaused_ || !inbox_.empty() ||
+  const auto has_work = [this] {
+    return stop_requested_ || closed_ || !failure_.empty() || has_unpaused_ || !inbox_.empty() ||
            next_deadline_ <= now_();
   };
-  while (!is_awaited()) {
-    // Not wait_until(max): the conversion of that time point may overflow.
+  while (!has_work()) {
+    // Not wait_until(TimePoint::max()), whose conversion to the system's clock may overflow.
     if (next_deadline_ == TimePoint::max()) {
       wake_.wait(lock);
     } else {
       wake_.wait_until(lock, next_deadline_);
     }
   }
-  if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
+  if (!failure_.empty()) throw EngineError(ErrorKind::kEngineDead, failure_);
   return !closed_ && !std::exchange(stop_requested_, false);
 }
 
 void Engine::Run() {
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(is_running_, true)) throw std::logic_error("the engine is running already");
+    if (std::exchange(is_running_, true)) throw std::logic_error("the engine is already running");
   }
-  struct Leave {
+  struct RunGuard {
     Engine* engine;
-    ~Leave() {
+    ~RunGuard() {
       std::lock_guard lock(engine->mutex_);
       engine->is_running_ = false;
     }
-  } leave{this};
+  } guard{this};
   while (WaitForWork()) Step();
 }
 
@@ -158,14 +158,14 @@ bool Engine::Step() {
   Inbox calls;
   {
     std::lock_guard lock(mutex_);
-    if (!death_.empty()) throw EngineError(ErrorKind::kEngineDead, death_);
+    if (!failure_.empty()) throw EngineError(ErrorKind::kEngineDead, failure_);
     if (closed_) return false;
     calls = TakeCalls();
   }
   try {
     stepper_.Step(std::move(calls));
   } catch (const std::exception& error) {
-    Die(error.what());
+    Fail(error.what());
   }
   Publish();
   std::lock_guard lock(mutex_);
@@ -173,7 +173,8 @@ bool Engine::Step() {
 }
 
 Inbox Engine::TakeCalls() {
-  // From here on they wait in the scheduler, which `CheckLoad` does not see before the step's end.
+  // The submitted sequences move to the scheduler, whose queue `Publish` counts only after the
+  // step.
   published_.num_waiting += static_cast<int64_t>(inbox_.submitted.size());
   return inbox_.Take();
 }
@@ -194,23 +195,23 @@ void Engine::Close() {
   Publish();
   if (failure.empty()) return;
   std::lock_guard lock(mutex_);
-  death_ = failure;
-  throw EngineError(ErrorKind::kEngineDead, death_);
+  failure_ = failure;
+  throw EngineError(ErrorKind::kEngineDead, failure_);
 }
 
-void Engine::Die(const std::string& cause) {
-  const std::string death = "the model failed: " + cause;
+void Engine::Fail(const std::string& cause) {
+  const std::string failure = "the model failed: " + cause;
   Inbox calls;
   {
     std::lock_guard lock(mutex_);
-    death_ = death;  // From here on nothing is submitted.
+    failure_ = failure;  // `Submit` throws from here on.
     calls = TakeCalls();
   }
-  // Further errors of the model are consequences of the first.
-  stepper_.Abort(std::move(calls.submitted), FinishReason::kError, death);
+  // Ignore further errors of the model, which are consequences of the first.
+  stepper_.Abort(std::move(calls.submitted), FinishReason::kError, failure);
   Publish();
   wake_.notify_all();
-  throw EngineError(ErrorKind::kEngineDead, death);
+  throw EngineError(ErrorKind::kEngineDead, failure);
 }
 
 void Engine::Publish() {

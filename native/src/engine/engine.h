@@ -1,6 +1,6 @@
 /*!
  * \file engine/engine.h
- * \brief Continuous batching over one model: prompts in, records out.
+ * \brief The engine: continuous batching for one model.
  */
 #ifndef AIOMLC_ENGINE_ENGINE_H_
 #define AIOMLC_ENGINE_ENGINE_H_
@@ -27,115 +27,117 @@
 namespace aiomlc {
 
 /*!
- * \brief Serves concurrent sequences from one model.
+ * \brief Serves concurrent sequences with one model.
  *
- * Callers leave their calls in an inbox and find records in an outbox; the stepper between them
- * belongs to the thread that steps.
+ * Calls are queued in an inbox, and their results are records in an outbox. Between them, one
+ * thread at a time runs the stepper.
  *
- * Threads: every method may be called from any thread. One thread at a time steps the model;
- * `Submit`, `Cancel`, `Pause`, `Resume`, `Unpin`, `Reset`, `Stop`, `Drain` and `GetStatistics`
- * never wait for a step.
+ * Threads: every method may be called from any thread. `Submit`, `Cancel`, `Pause`, `Resume`,
+ * `Unpin`, `Reset`, `Stop`, `Drain` and `GetStatistics` never wait for a step.
  *
- * Life: `Run` serves until `Stop`, any number of times; `Close` ends the engine for good. When the
- * model throws, every live sequence ends with an error record and the engine is dead: `Run`, `Step`
- * and `Submit` throw EngineDeadError from then on. When a draft model throws, speculative decoding
+ * Lifetime: `Run` serves until `Stop`, and may be called again; `Close` is final. If the model
+ * throws, every live sequence ends with an error record and the engine is dead: from then on `Run`,
+ * `Step` and `Submit` throw EngineError kEngineDead. If a draft model throws, speculative decoding
  * is disabled, and no sequence is affected.
  *
- * Every submitted sequence gets exactly one record with a finish reason, and it is its last.
+ * The last record of each submitted sequence, and only the last, has a finish reason.
  */
 class Engine {
  public:
   /*!
-   * \param model Not owned; must outlive the engine, and is the engine's alone until then.
+   * \param model Not owned; must outlive the engine and must not be used by others meanwhile.
    * \param vocabulary The bytes of every token; ids beyond its end have no text.
-   * \throws EngineError kBadRequest for a bad option.
+   * \throws EngineError kBadRequest for an invalid option.
    */
   Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options);
-  /*! \brief Closes. No other thread may be in a method. */
+  /*! \brief Close the engine. No other thread may be in a method. */
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   /*!
    * \brief Queue a prompt.
-   * \return The id of the new sequence, never used twice.
+   * \return The id of the new sequence, which is never reused.
    * \throws EngineError kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed or
    *     kEngineDead.
    */
   int64_t Submit(std::vector<int32_t> prompt_ids, SequenceOptions options);
 
-  /*! \brief End a sequence at the next step. An unknown or finished id does nothing. */
+  /*! \brief End a sequence at the next step. An unknown or ended id has no effect. */
   void Cancel(int64_t sequence_id);
 
   /*!
-   * \brief Give up a sequence's row until `Resume`, for a reader that falls behind.
+   * \brief Suspend a sequence until `Resume`, as back-pressure for a slow reader.
    *
-   * The computed tokens stay in the prefix cache, where they are evicted before anything else;
-   * evicted tokens are computed again. An unknown or finished id does nothing, nor does pausing
-   * twice.
+   * The sequence releases its row and its pages. The computed tokens stay in the prefix cache; if
+   * they are evicted, they are computed again. Pausing twice, or pausing an unknown or ended id,
+   * has no effect.
    */
   void Pause(int64_t sequence_id);
   void Resume(int64_t sequence_id);
 
   /*!
-   * \brief Release what a sequence with `is_pinned` left in the prefix cache.
+   * \brief Unpin the prefix cache entry of an ended sequence that had `is_pinned`.
    *
-   * A live sequence is not affected; one that is cancelled before its end is never pinned.
+   * A live sequence is not affected. A cancelled sequence has no pinned entry.
    */
   void Unpin(int64_t sequence_id);
 
-  /*! \brief Before the next step, and after the cancellations so far, empty the prefix cache and
-   * set the counters to 0. */
+  /*!
+   * \brief Empty the prefix cache and reset the counters before the next step, after the preceding
+   * cancellations.
+   */
   void Reset();
 
   /*!
-   * \brief Step while there is work, sleep while there is none, until `Stop` or `Close`.
-   * \throws EngineError kEngineDead when the model failed, now or before.
+   * \brief Step while there is work, and sleep while there is none, until `Stop` or `Close`.
+   * \throws EngineError kEngineDead if the model fails, or failed before.
    */
   void Run();
 
-  /*! \brief Make the current `Run` return after the step it is in, or else the next one at once. */
+  /*! \brief Make the current `Run` return after the current step, or the next `Run` at once. */
   void Stop();
 
   /*!
-   * \brief Do one step in the calling thread.
-   * \return Whether there is work left; paused sequences are no work.
-   * \throws EngineError kEngineDead when the model failed, now or before.
+   * \brief Run one step in the calling thread.
+   * \return Whether there is more work; paused sequences do not count.
+   * \throws EngineError kEngineDead if the model fails, or failed before.
    */
   bool Step();
 
   /*!
-   * \brief End every sequence with an abort record, free its pages and refuse new ones. Idempotent.
+   * \brief End every sequence with an abort record, free its pages and reject new sequences.
    *
-   * Waits for the step that another thread is in. A `Run` that is still active returns.
-   * \throws EngineError kEngineDead when the model failed to free a page; all else is done then.
+   * Waits for a step that is running in another thread. An active `Run` returns. Idempotent.
+   * \throws EngineError kEngineDead if the model failed to free a page; the rest is done.
    */
   void Close();
 
   /*!
-   * \brief Take the records since the last call: at most one for each sequence.
+   * \brief Take the records since the last call, at most one per sequence.
    *
-   * Makes the wake descriptor unreadable.
+   * The wake descriptor is not readable afterwards.
    */
   std::vector<Record> Drain();
 
-  /*! \return A descriptor, owned by the engine, that is readable while there are records. */
+  /*! \return A file descriptor, owned by the engine, that is readable while there are records. */
   int wake_fd() const { return outbox_.wake_fd(); }
 
-  /*! \return Sentences for the log, each of them once. */
+  /*! \return The messages for the log since the last call. */
   std::vector<std::string> TakeNotices();
 
   Statistics GetStatistics() const;
 
-  /*! \brief Recorded events; to be enabled and read from any thread. */
+  /*! \brief The event trace, which may be enabled and read from any thread. */
   EventTrace& trace() { return stepper_.trace(); }
 
-  /*! \return Why the engine is dead; empty while it is not. Set before its error records are. */
+  /*! \return Why the engine is dead; empty if it is not. Set before error records can be drained.
+   */
   std::string Failure() const;
 
   /*!
-   * \brief Compare everything that is counted in two places; waits for the step in progress.
-   * \throws std::logic_error that lists every contradiction.
+   * \brief Check the invariants of all counters; waits for the step in progress.
+   * \throws std::logic_error that lists every violation.
    */
   void CheckInvariants();
 
@@ -143,33 +145,34 @@ class Engine {
   /*! \brief Change the inbox, unless the engine is closed or dead, and wake the loop. */
   template <typename Change>
   void Post(Change change);
-  /*! \brief Refuse a sequence that would be too many; needs mutex_. */
+  /*! \brief Throw kEngineOverloaded if no more sequences may be live; needs mutex_. */
   void CheckLoad() const;
   /*! \brief Sleep while there is no work. \return Whether to step; otherwise `Run` returns. */
   bool WaitForWork();
-  /*! \brief Take the calls so far; needs mutex_. */
+  /*! \brief Take the calls from the inbox; needs mutex_. */
   Inbox TakeCalls();
-  /*! \brief End every sequence with an error, and throw it; needs step_mutex_. */
-  [[noreturn]] void Die(const std::string& cause);
-  /*! \brief Hand what the step produced to the callers; needs step_mutex_. */
+  /*! \brief Mark the engine as dead, end every sequence with an error, and throw the error. */
+  [[noreturn]] void Fail(const std::string& cause);
+  /*! \brief Copy the results of the step to the members guarded by mutex_; needs step_mutex_. */
   void Publish();
 
-  // Taken before mutex_.
+  // Held during a step. Locked before mutex_.
   std::mutex step_mutex_;
   IdSource ids_;
-  /*! \brief Guarded by step_mutex_, but for its trace. */
+  /*! \brief Guarded by step_mutex_, except for its trace. */
   Stepper stepper_;
   const SequenceFactory factory_;
-  /*! \brief Sequences that may be live at once: those that run and those that wait. */
+  /*! \brief The maximum number of sequences that run or wait. */
   const int64_t max_live_sequences_;
   const std::function<TimePoint()> now_;
 
-  // What the threads share: guarded by mutex_, which is never held during a step.
+  // The state shared between threads: guarded by mutex_, which is never held during a step.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   Inbox inbox_;
   Outbox outbox_;
   std::vector<std::string> notices_;
+  /*! \brief The statistics after the last step. */
   Statistics published_;
   /*! \brief Whether a live sequence is not paused. */
   bool has_unpaused_ = false;
@@ -177,8 +180,8 @@ class Engine {
   bool is_running_ = false;
   bool stop_requested_ = false;
   bool closed_ = false;
-  /*! \brief Why the engine is dead; empty while it is not. */
-  std::string death_;
+  /*! \brief Why the engine is dead; empty if it is not. */
+  std::string failure_;
 };
 
 }  // namespace aiomlc

@@ -7,16 +7,18 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief Collects sentences of the form "sequence 3 holds ...". */
+/*! \brief Collects the messages of violated invariants. */
 class Violations {
  public:
-  void Require(bool holds, const std::string& otherwise) {
-    if (!holds) list_.push_back(otherwise);
+  void Require(bool holds, const std::string& message) {
+    if (!holds) messages.push_back(message);
   }
-  void Require(bool holds, const SequenceSnapshot& sequence, const std::string& otherwise) {
-    if (!holds) list_.push_back("sequence " + std::to_string(sequence.id) + " " + otherwise);
+  /*! \brief Require an invariant of a sequence. The message is "sequence <id> <predicate>". */
+  void Require(bool holds, const SequenceSnapshot& sequence, const std::string& predicate) {
+    if (!holds) messages.push_back("sequence " + std::to_string(sequence.id) + " " + predicate);
   }
-  std::vector<std::string> list_;
+
+  std::vector<std::string> messages;
 };
 
 void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
@@ -24,30 +26,32 @@ void CheckRunning(const EngineSnapshot& snapshot, Violations* violations) {
   for (const SequenceSnapshot& sequence : snapshot.running) {
     reserved += sequence.num_pages;
     violations->Require((sequence.num_computed < sequence.num_tokens) != sequence.awaits_mask,
-                        sequence, "runs with nothing to compute, or waits with something");
+                        sequence,
+                        "runs without tokens to compute, or awaits a mask with tokens to compute");
     violations->Require(sequence.num_pages * snapshot.page_size >= sequence.num_computed, sequence,
-                        "has more tokens in the cache than its pages hold");
+                        "has more computed tokens than fit into its pages");
     violations->Require(sequence.num_tokens < snapshot.max_sequence_tokens, sequence,
-                        "runs with no room for a token");
+                        "runs without room for another token");
   }
   violations->Require(
       reserved + snapshot.recycling_pages + snapshot.free_pages == snapshot.total_pages,
-      "reserved, recycling and free pages are not all pages");
-  violations->Require(snapshot.free_pages >= 0, "fewer than no pages are free");
+      "reserved, recycling and free pages do not sum to the total");
+  violations->Require(snapshot.free_pages >= 0, "the number of free pages is negative");
   violations->Require(static_cast<int64_t>(snapshot.running.size()) <= snapshot.max_running,
-                      "more sequences run than may");
+                      "more sequences run than max_running");
   violations->Require(std::is_sorted(snapshot.running.begin(), snapshot.running.end(),
                                      [](const auto& a, const auto& b) {
                                        return std::tie(a.priority, a.id) <
                                               std::tie(b.priority, b.id);
                                      }),
-                      "running sequences are not in the order of priority and arrival");
+                      "running sequences are not sorted by priority and arrival");
 }
 
 void CheckIdle(const std::vector<SequenceSnapshot>& sequences, Violations* violations) {
   for (const SequenceSnapshot& sequence : sequences) {
-    violations->Require(sequence.num_pages == 0, sequence, "holds pages while it waits");
-    violations->Require(sequence.num_computed == 0, sequence, "has tokens in the cache but waits");
+    violations->Require(sequence.num_pages == 0, sequence, "has pages, but is not running");
+    violations->Require(sequence.num_computed == 0, sequence,
+                        "has computed tokens, but is not running");
   }
 }
 
@@ -60,7 +64,7 @@ void CheckIds(const EngineSnapshot& snapshot, Violations* violations) {
   for (const SequenceSnapshot& sequence : snapshot.paused) scheduled.push_back(sequence.id);
   std::sort(live.begin(), live.end());
   std::sort(scheduled.begin(), scheduled.end());
-  violations->Require(live == scheduled, "a live sequence is lost or scheduled twice");
+  violations->Require(live == scheduled, "a live sequence is not scheduled, or is scheduled twice");
 }
 
 }  // namespace
@@ -71,7 +75,7 @@ std::vector<std::string> FindViolations(const EngineSnapshot& snapshot) {
   CheckIdle(snapshot.waiting, &violations);
   CheckIdle(snapshot.paused, &violations);
   CheckIds(snapshot, &violations);
-  return violations.list_;
+  return violations.messages;
 }
 
 }  // namespace aiomlc

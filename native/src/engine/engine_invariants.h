@@ -1,6 +1,6 @@
 /*!
  * \file engine/engine_invariants.h
- * \brief What must be true of the engine between two steps.
+ * \brief The invariants of the engine between two steps.
  */
 #ifndef AIOMLC_ENGINE_ENGINE_INVARIANTS_H_
 #define AIOMLC_ENGINE_ENGINE_INVARIANTS_H_
@@ -11,22 +11,22 @@
 
 namespace aiomlc {
 
-/*! \brief One sequence at one moment. */
+/*! \brief A snapshot of one sequence. */
 struct SequenceSnapshot {
   int64_t id;
   int64_t num_tokens;
   int64_t num_computed;
   int64_t num_pages;
-  /*! \brief Whether all is computed, and only the grammar's mask is missing. */
+  /*! \brief Whether all tokens are computed, and only the grammar mask is missing. */
   bool awaits_mask = false;
   int64_t priority = 0;
 };
 
-/*! \brief The engine at one moment. */
+/*! \brief A snapshot of the engine. */
 struct EngineSnapshot {
   int64_t total_pages = 0;
   int64_t free_pages = 0;
-  /*! \brief Pages of the prefix cache that no running sequence holds. */
+  /*! \brief The pages of recycling and pinned entries of the prefix cache. */
   int64_t recycling_pages = 0;
   int64_t page_size = 1;
   int64_t max_running = 0;
@@ -38,7 +38,7 @@ struct EngineSnapshot {
   std::vector<SequenceSnapshot> paused;
 };
 
-/*! \return One sentence for each contradiction; empty when all is well. */
+/*! \return A message for each violated invariant; empty if there is none. */
 std::vector<std::string> FindViolations(const EngineSnapshot& snapshot);
 
 }  // namespace aiomlc

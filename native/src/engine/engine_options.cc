@@ -21,11 +21,10 @@ std::unique_ptr<Drafter> CreateDrafter(const Model& model, const EngineOptions& 
     throw EngineError(ErrorKind::kBadRequest, "small_draft needs an additional model, got none");
   }
   if (draft_model->vocab_size() != model.vocab_size()) {
-    throw EngineError(ErrorKind::kBadRequest,
-                      "the vocabulary of the additional model must have as many tokens as the "
-                      "model's, " +
-                          std::to_string(model.vocab_size()) + ", got " +
-                          std::to_string(draft_model->vocab_size()));
+    throw EngineError(ErrorKind::kBadRequest, "the vocabulary of the additional model must have " +
+                                                  std::to_string(model.vocab_size()) +
+                                                  " tokens like the model's, got " +
+                                                  std::to_string(draft_model->vocab_size()));
   }
   return std::make_unique<ModelDrafter>(draft_model, StepTokenBudget(model, options));
 }
@@ -34,7 +33,7 @@ std::unique_ptr<Drafter> CreateDrafter(const Model& model, const EngineOptions& 
 
 int64_t StepTokenBudget(const Model& model, const EngineOptions& options) {
   if (options.step_token_budget < 1) {
-    throw EngineError(ErrorKind::kBadRequest, "step_token_budget must be at least 1, got " +
+    throw EngineError(ErrorKind::kBadRequest, "step_token_budget must be >= 1, got " +
                                                   std::to_string(options.step_token_budget));
   }
   return std::min(options.step_token_budget, model.prefill_chunk_size());
@@ -42,16 +41,16 @@ int64_t StepTokenBudget(const Model& model, const EngineOptions& options) {
 
 int64_t MaxLiveSequences(const Model& model, const EngineOptions& options) {
   if (options.max_queue_size < 0) {
-    throw EngineError(ErrorKind::kBadRequest, "max_queue_size must be at least 0, got " +
-                                                  std::to_string(options.max_queue_size));
+    throw EngineError(ErrorKind::kBadRequest,
+                      "max_queue_size must be >= 0, got " + std::to_string(options.max_queue_size));
   }
   return std::min(model.max_batch_size(), StepTokenBudget(model, options)) + options.max_queue_size;
 }
 
 std::unique_ptr<Speculation> CreateSpeculation(const Model& model, const EngineOptions& options) {
   if (options.draft_length < 0) {
-    throw EngineError(ErrorKind::kBadRequest, "draft_length must be at least 0, got " +
-                                                  std::to_string(options.draft_length));
+    throw EngineError(ErrorKind::kBadRequest,
+                      "draft_length must be >= 0, got " + std::to_string(options.draft_length));
   }
   if (options.speculative_mode == SpeculativeMode::kDisable) return nullptr;
   return std::make_unique<Speculation>(CreateDrafter(model, options), options.draft_length);

@@ -1,6 +1,6 @@
 /*!
  * \file engine/engine_options.h
- * \brief The settings of an engine, and the limits that follow from them and the model.
+ * \brief The options of an engine, and the limits that follow from them and the model.
  */
 #ifndef AIOMLC_ENGINE_ENGINE_OPTIONS_H_
 #define AIOMLC_ENGINE_ENGINE_OPTIONS_H_
@@ -15,46 +15,44 @@
 
 namespace aiomlc {
 
-/*! \brief Settings of an engine. */
+/*! \brief The options of an engine. */
 struct EngineOptions {
-  /*! \brief Tokens of one step at most, at least 1; capped by the model's prefill_chunk_size(). */
+  /*! \brief The most tokens of a step, >= 1; limited by the model's prefill_chunk_size(). */
   int64_t step_token_budget = 512;
   /*!
-   * \brief Ended sequences to keep in the prefix cache; -1: no limit, 0: the prefix cache is off,
-   * and prompts do not fork from running sequences either.
+   * \brief The most ended sequences in the prefix cache; -1: no limit, 0: the prefix cache is
+   * disabled, and prompts are not forked from running sequences either.
    */
   int64_t max_recycling_sequences = 0;
-  /*!
-   * \brief Sequences that may wait beside those that run, at least 0; any more are refused.
-   */
+  /*! \brief The most waiting sequences, >= 0; `Submit` rejects more. */
   int64_t max_queue_size = std::numeric_limits<int32_t>::max();
-  /*! \brief Whether a step that prefills has no decodes. */
+  /*! \brief Whether a step with prefills has no decodes. */
   bool separate_prefill = false;
   /*! \brief The clock of deadlines. */
   std::function<TimePoint()> now = Clock::now;
   SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
   /*! \brief Draft tokens per proposal; 0 adapts the number to each sequence. */
   int64_t draft_length = 0;
-  /*! \brief The draft model of kSmallDraft; not owned, as the model. */
+  /*! \brief The draft model of kSmallDraft. Not owned; must outlive the engine. */
   Model* draft_model = nullptr;
 };
 
 /*!
- * \return Tokens of one step at most, given what the model takes.
- * \throws EngineError kBadRequest if step_token_budget is below 1.
+ * \return The most tokens of a step, limited by the model's prefill_chunk_size().
+ * \throws EngineError kBadRequest if step_token_budget is less than 1.
  */
 int64_t StepTokenBudget(const Model& model, const EngineOptions& options);
 
 /*!
- * \return Sequences that may be live at once: those that run and those that wait.
+ * \return The most live sequences: running and waiting.
  * \throws EngineError kBadRequest if max_queue_size is negative.
  */
 int64_t MaxLiveSequences(const Model& model, const EngineOptions& options);
 
 /*!
- * \return What proposes draft tokens; null when speculative decoding is disabled.
- * \throws EngineError kBadRequest for a bad draft length, or a draft model that is missing or has
- *     another vocabulary.
+ * \return The proposer of draft tokens; null if speculative decoding is disabled.
+ * \throws EngineError kBadRequest if the draft length is negative, or if the draft model is missing
+ *     or has a vocabulary of another size.
  */
 std::unique_ptr<Speculation> CreateSpeculation(const Model& model, const EngineOptions& options);
 

@@ -1,6 +1,6 @@
 /*!
  * \file engine/inbox.h
- * \brief The calls that wait for the next step.
+ * \brief The queue of calls for the next step.
  */
 #ifndef AIOMLC_ENGINE_INBOX_H_
 #define AIOMLC_ENGINE_INBOX_H_
@@ -14,14 +14,14 @@
 
 namespace aiomlc {
 
-/*! \brief Calls of each kind, in the order of arrival. Not thread-safe by itself. */
+/*! \brief The calls of each kind, in order of arrival. Not thread-safe. */
 struct Inbox {
   std::vector<std::unique_ptr<Sequence>> submitted;
-  /*! \brief May name sequences of `submitted`, and sequences that have ended since. */
+  /*! \brief Sequence ids; may include ids of `submitted` and of sequences that have ended. */
   std::vector<int64_t> cancelled;
   /*! \brief Sequences to pause (true) or resume (false), in the order of the calls. */
   std::vector<std::pair<int64_t, bool>> paused;
-  /*! \brief May name sequences of `cancelled`, and prefix cache entries that are gone. */
+  /*! \brief Sequence ids; may include ids of `cancelled` and of evicted entries. */
   std::vector<int64_t> unpinned;
   /*! \brief Whether to empty the prefix cache and reset the counters. */
   bool is_reset = false;
@@ -31,7 +31,7 @@ struct Inbox {
            !is_reset;
   }
 
-  /*! \return Everything so far; the inbox is empty afterwards. */
+  /*! \brief Take all calls. \return Them; the inbox is empty afterwards. */
   Inbox Take() { return std::exchange(*this, {}); }
 };
 

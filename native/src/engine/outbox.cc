@@ -12,20 +12,19 @@ void Outbox::Put(Record&& record) {
     if (records_.size() == 1) wake_.Signal();
     return;
   }
-  Record& waiting = records_[entry->second];
-  waiting.text += record.text;
-  waiting.token_ids.insert(waiting.token_ids.end(), record.token_ids.begin(),
-                           record.token_ids.end());
-  waiting.logprobs.insert(waiting.logprobs.end(), std::make_move_iterator(record.logprobs.begin()),
-                          std::make_move_iterator(record.logprobs.end()));
-  // They come once, and with the first token.
-  if (!record.prompt_logprobs.empty()) waiting.prompt_logprobs = std::move(record.prompt_logprobs);
-  waiting.finish_reason = record.finish_reason;
-  waiting.error = std::move(record.error);
-  waiting.prompt_tokens = record.prompt_tokens;
-  waiting.completion_tokens = record.completion_tokens;
-  waiting.cached_tokens = record.cached_tokens;
-  waiting.timing = record.timing;
+  Record& merged = records_[entry->second];
+  merged.text += record.text;
+  merged.token_ids.insert(merged.token_ids.end(), record.token_ids.begin(), record.token_ids.end());
+  merged.logprobs.insert(merged.logprobs.end(), std::make_move_iterator(record.logprobs.begin()),
+                         std::make_move_iterator(record.logprobs.end()));
+  // Only the record of the first token has prompt log-probabilities.
+  if (!record.prompt_logprobs.empty()) merged.prompt_logprobs = std::move(record.prompt_logprobs);
+  merged.finish_reason = record.finish_reason;
+  merged.error = std::move(record.error);
+  merged.prompt_tokens = record.prompt_tokens;
+  merged.completion_tokens = record.completion_tokens;
+  merged.cached_tokens = record.cached_tokens;
+  merged.timing = record.timing;
 }
 
 std::vector<Record> Outbox::Drain() {

@@ -1,6 +1,6 @@
 /*!
  * \file engine/outbox.h
- * \brief Records on their way out of the engine.
+ * \brief The queue of records for the reader.
  */
 #ifndef AIOMLC_ENGINE_OUTBOX_H_
 #define AIOMLC_ENGINE_OUTBOX_H_
@@ -16,18 +16,18 @@
 namespace aiomlc {
 
 /*!
- * \brief Holds at most one record for each sequence, however slow the reader is.
+ * \brief Holds at most one record per sequence: new records are merged into an undrained one.
  *
- * Not thread-safe by itself, but the descriptor may be waited for from any thread.
+ * Not thread-safe, except that any thread may wait for the file descriptor.
  */
 class Outbox {
  public:
   int wake_fd() const { return wake_.fd(); }
 
-  /*! \brief Add a record, or merge it into the sequence's waiting one. */
+  /*! \brief Add a record, or merge it into the undrained record of its sequence. */
   void Put(Record&& record);
 
-  /*! \brief Take all records, in the order in which their sequences first appeared. */
+  /*! \brief Take all records, in the order of their sequences' first `Put`. */
   std::vector<Record> Drain();
 
  private:

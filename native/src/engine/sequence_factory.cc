@@ -31,10 +31,10 @@ std::unique_ptr<Sequence> SequenceFactory::Create(std::vector<int32_t> prompt_id
                                                   SequenceOptions options) const {
   Validate(prompt_ids, options);
   if (!options.seed.has_value()) options.seed = DrawSeed();
-  const int64_t room = max_sequence_tokens_ - static_cast<int64_t>(prompt_ids.size());
-  auto sequence = std::make_unique<Sequence>(std::move(prompt_ids), options,
-                                             std::min(options.max_tokens.value_or(room), room),
-                                             &vocabulary_, now_());
+  const int64_t max_tokens = max_sequence_tokens_ - static_cast<int64_t>(prompt_ids.size());
+  auto sequence = std::make_unique<Sequence>(
+      std::move(prompt_ids), options, std::min(options.max_tokens.value_or(max_tokens), max_tokens),
+      &vocabulary_, now_());
   if (options.grammar != nullptr) {
     sequence->constraint = std::make_shared<Constraint>(options.grammar->Clone(), vocab_size_);
   }
@@ -48,7 +48,8 @@ void SequenceFactory::Validate(const std::vector<int32_t>& prompt_ids,
     throw EngineError(ErrorKind::kBadRequest,
                       "a prefix cannot be pinned while the prefix cache is disabled");
   }
-  if (prompt_ids.empty()) throw EngineError(ErrorKind::kBadRequest, "the prompt has no tokens");
+  if (prompt_ids.empty())
+    throw EngineError(ErrorKind::kBadRequest, "the prompt must have at least one token");
   for (int32_t token_id : prompt_ids) {
     if (token_id >= 0 && token_id < vocab_size_) continue;
     throw EngineError(ErrorKind::kBadRequest, "the token ids of the prompt must be in [0, " +

@@ -1,6 +1,6 @@
 /*!
  * \file engine/sequence_factory.h
- * \brief From the arguments of a submission to a sequence, or to an error.
+ * \brief Validation of submitted prompts and options, and creation of sequences.
  */
 #ifndef AIOMLC_ENGINE_SEQUENCE_FACTORY_H_
 #define AIOMLC_ENGINE_SEQUENCE_FACTORY_H_
@@ -18,11 +18,11 @@
 
 namespace aiomlc {
 
-/*! \brief Validates submissions. Immutable, so that any thread may use it. */
+/*! \brief Creates sequences from valid submissions. Immutable, hence thread-safe. */
 class SequenceFactory {
  public:
   /*!
-   * \param can_pin Whether the prefix cache is on.
+   * \param can_pin Whether the prefix cache is enabled.
    * \param now The clock of deadlines.
    */
   SequenceFactory(const Model& model, Vocabulary vocabulary, bool can_pin,
@@ -31,12 +31,13 @@ class SequenceFactory {
   SequenceFactory& operator=(const SequenceFactory&) = delete;
 
   /*!
-   * \return A sequence without an id. It refers to this object's vocabulary.
+   * \return A sequence without an id. It references the vocabulary of this object.
    * \throws EngineError kBadRequest or kPromptTooLong.
    */
   std::unique_ptr<Sequence> Create(std::vector<int32_t> prompt_ids, SequenceOptions options) const;
 
-  /*! \return Tokens of prompt and completion together: the context window or the whole KV cache. */
+  /*! \return The most tokens of prompt and completion: the context window, or less if the KV cache
+   * is smaller. */
   int64_t max_sequence_tokens() const { return max_sequence_tokens_; }
 
  private:

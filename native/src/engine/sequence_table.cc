@@ -17,27 +17,27 @@ SequenceSnapshot SnapshotOf(const Sequence& sequence) {
 
 }  // namespace
 
-Sequence* SequenceTable::Adopt(std::unique_ptr<Sequence> sequence) {
-  Sequence* const adopted = sequence.get();
-  sequences_.emplace(adopted->id, std::move(sequence));
-  context_.totals.prompt_tokens += adopted->num_prompt_tokens;
-  context_.scheduler.Add(adopted);
-  QueueDeadline(adopted);
-  context_.meter.OnSequenceAdded(*adopted);
-  return adopted;
+Sequence* SequenceTable::Add(std::unique_ptr<Sequence> sequence) {
+  Sequence* const added = sequence.get();
+  sequences_.emplace(added->id, std::move(sequence));
+  context_.totals.prompt_tokens += added->num_prompt_tokens;
+  context_.scheduler.Add(added);
+  QueueDeadline(added);
+  context_.meter.OnSequenceAdded(*added);
+  return added;
 }
 
 Sequence* SequenceTable::Find(int64_t sequence_id) const {
-  const auto found = sequences_.find(sequence_id);
-  return found == sequences_.end() ? nullptr : found->second.get();
+  const auto entry = sequences_.find(sequence_id);
+  return entry == sequences_.end() ? nullptr : entry->second.get();
 }
 
 void SequenceTable::End(Sequence* sequence, Record record, FinishReason reason) {
   const int64_t sequence_id = sequence->id;
   const bool is_in_model = sequence->num_pages > 0;
-  // What a failed sequence computed may be the cause of its failure.
+  // The computed tokens of a failed sequence are not kept, because they may be the cause.
   const bool is_kept = is_in_model && reason != FinishReason::kError;
-  // The first thing that can throw: until then the sequence is unchanged.
+  // This may throw, so it comes first, while the sequence is unchanged.
   if (is_kept) PopSpeculated(sequence);
   DropDeferred(sequence);
   deadlines_.Set(sequence_id, sequence->deadline, TimePoint::max());
@@ -77,7 +77,7 @@ std::string SequenceTable::EndAll(FinishReason reason, const std::string& error)
     try {
       action();
     } catch (const std::exception& thrown) {
-      // The rest must end too; the first failure is reported.
+      // Continue, because all sequences must end; only the first failure is reported.
       if (failure.empty()) failure = std::string("the model failed: ") + thrown.what();
     }
   };
@@ -101,7 +101,7 @@ void SequenceTable::PauseSequence(Sequence* sequence) {
   std::vector<int64_t> removed;
   if (is_in_model) {
     removed = context_.scheduler.Recycle(sequence);
-    // The old id names the prefix cache entry from here on.
+    // From here on, the old id identifies the prefix cache entry.
     sequence->cache_id = ids_.Next();
   } else {
     context_.scheduler.Remove(sequence);

@@ -1,6 +1,6 @@
 /*!
  * \file engine/sequence_table.h
- * \brief The sequences of an engine, from their adoption to their last record.
+ * \brief The live sequences of an engine.
  */
 #ifndef AIOMLC_ENGINE_SEQUENCE_TABLE_H_
 #define AIOMLC_ENGINE_SEQUENCE_TABLE_H_
@@ -22,7 +22,7 @@
 
 namespace aiomlc {
 
-/*! \brief Ids that are never used twice, for sequences and prefix cache entries. Thread-safe. */
+/*! \brief Generates unique ids of sequences and prefix cache entries. Thread-safe. */
 class IdSource {
  public:
   int64_t Next() { return next_.fetch_add(1, std::memory_order_relaxed); }
@@ -32,23 +32,24 @@ class IdSource {
 };
 
 /*!
- * \brief Owns the live sequences, and keeps scheduler, model and drafter in step with them.
+ * \brief Owns the live sequences, and adds and removes them in scheduler, model and drafter.
  *
- * A sequence is running, waiting (the scheduler knows which) or paused. When it ends, its last
- * record goes to the context's records and its KV cache pages go to the prefix cache.
+ * A sequence is running, waiting or paused; the scheduler knows running and waiting sequences. When
+ * a sequence ends, its last record is added to the context's records, and its pages are kept in the
+ * prefix cache.
  */
 class SequenceTable {
  public:
-  /*! \brief Neither is owned; both must outlive the table. */
+  /*! \brief Create an empty table. The arguments are not owned and must outlive the table. */
   SequenceTable(StepContext* context, IdSource* ids) : context_(*context), ids_(*ids) {}
 
-  /*! \brief Take a submitted sequence over and queue it. */
-  Sequence* Adopt(std::unique_ptr<Sequence> sequence);
+  /*! \brief Add a submitted sequence to the table and to the queue. */
+  Sequence* Add(std::unique_ptr<Sequence> sequence);
 
   /*! \return The live sequence with this id, or null. */
   Sequence* Find(int64_t sequence_id) const;
 
-  /*! \brief Report a sequence's last record and forget it. Throws only what the model throws. */
+  /*! \brief Report the last record of a sequence, and destroy it. Only the model can throw. */
   void End(Sequence* sequence, Record record, FinishReason reason);
 
   /*! \brief End the sequences whose deadlines have passed. */
@@ -56,43 +57,43 @@ class SequenceTable {
 
   /*!
    * \brief End every sequence and empty the prefix cache.
-   * \return The first error of the model on the way; empty if there was none.
+   * \return The first error of the model during this call; empty if there was none.
    */
   std::string EndAll(FinishReason reason, const std::string& error);
 
-  /*! \brief Take a sequence out of the schedule; its pages go to the prefix cache. */
+  /*! \brief Remove a sequence from the scheduler; its pages are kept in the prefix cache. */
   void PauseSequence(Sequence* sequence);
   /*! \brief Queue a paused sequence again. */
   void ResumeSequence(Sequence* sequence);
 
-  /*! \brief Make the prefix cache entry of a pinned sequence an ordinary one. */
+  /*! \brief Make the pinned prefix cache entry of an ended sequence a recycling entry. */
   void Unpin(int64_t sequence_id);
 
-  /*! \brief Empty the prefix cache, pinned entries included. */
+  /*! \brief Empty the prefix cache, including pinned entries. */
   void EvictAll();
 
   /*!
-   * \brief Remove sequences or entries from the model, all of them even if the model throws.
-   * \param ended_id A sequence that gets no more drafts.
-   * \throws The first error of the model.
+   * \brief Remove sequences or cache entries from the model: all of them, even if the model throws.
+   * \param ended_id A sequence to remove from the drafter.
+   * \throws The first exception of the model.
    */
   void RemoveFromModel(const std::vector<int64_t>& sequence_ids,
                        std::optional<int64_t> ended_id = std::nullopt);
 
-  /*! \brief Remove the draft tokens that are not verified yet from the KV cache. */
+  /*! \brief Remove unverified and rejected draft tokens from the KV cache. */
   void PopSpeculated(Sequence* sequence);
 
-  /*! \brief Bring the queue of deadlines up to date with a sequence's timer. */
+  /*! \brief Update the deadline queue from the timer of a sequence. */
   void QueueDeadline(Sequence* sequence);
 
-  /*! \brief Keep a row's logits until its grammar mask is ready. */
+  /*! \brief Keep the logits of a row until its grammar mask is ready. */
   void DeferForMask(Sequence* sequence, const float* logits);
   /*! \brief Drop the deferred logits of a sequence, if any. */
   void DropDeferred(Sequence* sequence);
-  /*! \brief Sequences that miss nothing but the mask of their next token. */
+  /*! \return The sequences with deferred logits. */
   const std::vector<Sequence*>& deferred() const { return deferred_; }
 
-  /*! \brief Whether a sequence runs or waits. */
+  /*! \return Whether a sequence is running or waiting. */
   bool has_unpaused() const { return sequences_.size() > paused_.size(); }
   int64_t num_paused() const { return static_cast<int64_t>(paused_.size()); }
   TimePoint next_deadline() { return deadlines_.Next(); }
@@ -107,7 +108,8 @@ class SequenceTable {
   std::unordered_set<Sequence*> paused_;
   std::vector<Sequence*> deferred_;
   DeadlineQueue deadlines_;
-  /*! \brief Prefix cache entry of each pinned sequence that a pause re-keyed: sequence -> entry. */
+  /*! \brief The entry ids of pinned sequences whose `cache_id` is not their id, because they were
+   * paused. */
   std::unordered_map<int64_t, int64_t> pinned_entries_;
 };
 

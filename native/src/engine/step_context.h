@@ -1,6 +1,6 @@
 /*!
  * \file engine/step_context.h
- * \brief The state that the parts of the stepping thread share.
+ * \brief The state shared by the classes of the stepping thread.
  */
 #ifndef AIOMLC_ENGINE_STEP_CONTEXT_H_
 #define AIOMLC_ENGINE_STEP_CONTEXT_H_
@@ -19,9 +19,9 @@
 
 namespace aiomlc {
 
-/*! \brief Used by one thread at a time: the one that steps the model. */
+/*! \brief The shared state. Used by one thread at a time, which steps the model. */
 struct StepContext {
-  /*! \throws EngineError kBadRequest for a bad option. */
+  /*! \throws EngineError kBadRequest for an invalid option. */
   StepContext(Model* model, const EngineOptions& options)
       : model(model),
         now(options.now),
@@ -38,11 +38,11 @@ struct StepContext {
   Model* const model;
   const std::function<TimePoint()> now;
   Scheduler scheduler;
-  /*! \brief Null when speculative decoding is disabled. */
+  /*! \brief Null if speculative decoding is disabled. */
   const std::unique_ptr<Speculation> speculation;
   Statistics totals;
   Meter meter{&totals};
-  /*! \brief The records of this step, for the outbox. */
+  /*! \brief The records since the last `Engine::Publish`. */
   std::vector<Record> records;
 };
 

@@ -22,17 +22,17 @@ void Stepper::Step(Inbox calls) {
 
 std::string Stepper::Abort(std::vector<std::unique_ptr<Sequence>> submitted, FinishReason reason,
                            const std::string& error) {
-  for (std::unique_ptr<Sequence>& sequence : submitted) sequences_.Adopt(std::move(sequence));
+  for (std::unique_ptr<Sequence>& sequence : submitted) sequences_.Add(std::move(sequence));
   return sequences_.EndAll(reason, error);
 }
 
 void Stepper::ApplyCalls(Inbox calls) {
-  std::vector<Sequence*> adopted;
-  adopted.reserve(calls.submitted.size());
+  std::vector<Sequence*> added;
+  added.reserve(calls.submitted.size());
   for (std::unique_ptr<Sequence>& sequence : calls.submitted) {
-    adopted.push_back(sequences_.Adopt(std::move(sequence)));
+    added.push_back(sequences_.Add(std::move(sequence)));
   }
-  for (Sequence* sequence : adopted) {
+  for (Sequence* sequence : added) {
     if (sequence->constraint != nullptr) committer_.CommitForcedTokens(sequence);
   }
   for (int64_t sequence_id : calls.cancelled) {
@@ -59,7 +59,7 @@ void Stepper::RunPlan() {
   const StepPlan plan = context_.scheduler.Plan();
   if (plan.rows.empty()) {
     const std::vector<Sequence*>& deferred = sequences_.deferred();
-    if (deferred.empty()) throw std::logic_error("sequences are live, but the step plan is empty");
+    if (deferred.empty()) throw std::logic_error("the step plan is empty, but sequences are live");
     return committer_.WaitForMask(*deferred.front());
   }
   context_.meter.OnStepPlanned(plan);
@@ -90,16 +90,18 @@ void Stepper::ApplySequenceChanges(const StepPlan& plan) {
       context_.totals.cached_tokens += prefix.num_tokens;
     }
   };
-  const auto takes_a_page = [&](const PrefixMatch& prefix) {
+  const auto copies_a_page = [&](const PrefixMatch& prefix) {
     return prefix.num_tokens % model.page_size() != 0;
   };
   for (Sequence* sequence : plan.preempted) {
     model.RemoveSequence(sequence->cache_id);
     if (context_.speculation != nullptr) context_.speculation->Remove(sequence->id);
   }
-  fork_if(std::not_fn(takes_a_page));
+  // Before the eviction, which may remove the sources of these forks. The other forks need free
+  // pages for their copies.
+  fork_if(std::not_fn(copies_a_page));
   sequences_.RemoveFromModel(plan.evicted);
-  fork_if(takes_a_page);
+  fork_if(copies_a_page);
   for (const auto& [sequence, prefix] : plan.admitted) {
     if (prefix.num_tokens == 0) model.AddSequence(sequence->cache_id);
   }
@@ -141,8 +143,8 @@ std::vector<std::string> Stepper::TakeNotices() {
       notices.push_back("speculative decoding is disabled: " + cause);
     } else if (is_first) {
       notices.push_back(
-          "speculative decoding is disabled for a sequence, and will be for others "
-          "that fail in the same way: " +
+          "speculative decoding is disabled for a sequence (failures of later sequences are not "
+          "logged): " +
           cause);
     }
   }

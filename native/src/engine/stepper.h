@@ -1,6 +1,6 @@
 /*!
  * \file engine/stepper.h
- * \brief One step of the engine: plan, reserve, run, commit.
+ * \brief A step of the engine: plan, reserve pages, run the model, commit tokens.
  */
 #ifndef AIOMLC_ENGINE_STEPPER_H_
 #define AIOMLC_ENGINE_STEPPER_H_
@@ -21,54 +21,55 @@
 namespace aiomlc {
 
 /*!
- * \brief Everything that the stepping thread owns. One thread at a time may use it.
+ * \brief Runs steps, and owns their state. Used by one thread at a time.
  *
- * What a step produced stays here until the caller takes it: records, notices, statistics.
+ * The results of a step (records, notices and statistics) stay here until the caller takes them.
  */
 class Stepper {
  public:
   /*!
    * \param model Not owned; must outlive the stepper.
-   * \param ids Not owned; where submitted sequences got their ids.
-   * \throws EngineError kBadRequest for a bad option.
+   * \param ids The source of the ids of submitted sequences. Not owned.
+   * \throws EngineError kBadRequest for an invalid option.
    */
   Stepper(Model* model, const EngineOptions& options, IdSource* ids);
 
   /*!
-   * \brief Carry out the calls that came since the last step, then compute one step, if there is
-   * anything to compute.
-   * \throws What the model throws; then `Abort` is all that may follow.
+   * \brief Apply the calls since the last step, and then run one step if there is work.
+   * \throws The exceptions of the model; afterwards, only `Abort` may be called.
    */
   void Step(Inbox calls);
 
   /*!
-   * \brief End every sequence, those of `submitted` too, and empty the prefix cache.
-   * \return The first error of the model on the way; empty if there was none.
+   * \brief End every sequence, including `submitted`, and empty the prefix cache.
+   * \return The first error of the model during this call; empty if there was none.
    */
   std::string Abort(std::vector<std::unique_ptr<Sequence>> submitted, FinishReason reason,
                     const std::string& error);
 
-  /*! \brief Records to publish; the caller takes them and clears the list. */
+  /*! \brief The records to publish; the caller clears the vector. */
   std::vector<Record>& records() { return context_.records; }
-  /*! \return Sentences for the log about drafts that failed since the last call. */
+  /*! \return Log messages about the draft failures since the last call. */
   std::vector<std::string> TakeNotices();
-  /*! \brief The counters, with the gauges of this moment. */
+  /*! \brief Update the gauges. \return All statistics. */
   const Statistics& UpdateStatistics();
   bool has_unpaused() const { return sequences_.has_unpaused(); }
   TimePoint next_deadline() { return sequences_.next_deadline(); }
   /*! \brief May be enabled and read from any thread. */
   EventTrace& trace() { return context_.meter.trace(); }
 
-  /*! \throws std::logic_error that lists every contradiction between two counts of one thing. */
+  /*! \throws std::logic_error that lists every violated invariant. */
   void CheckInvariants(int64_t max_sequence_tokens) const;
 
  private:
   void ApplyCalls(Inbox calls);
+  /*! \brief Plan a step, run the model and commit tokens; or wait for a grammar mask. */
   void RunPlan();
-  /*! \brief Give decoding sequences draft tokens. */
+  /*! \brief Propose draft tokens for decoding sequences. */
   void ProposeDrafts();
-  /*! \brief Preempt, fork, evict and add sequences of the model as planned. */
+  /*! \brief Remove, fork and add the model's sequences as planned. */
   void ApplySequenceChanges(const StepPlan& plan);
+  /*! \return The logits of the plan's rows, in order: scored prompt tokens, last token, drafts. */
   const float* Forward(const StepPlan& plan);
 
   StepContext context_;

@@ -42,7 +42,8 @@ void TokenCommitter::CommitDeferred() {
 
 bool TokenCommitter::CommitForcedTokens(Sequence* sequence) {
   try {
-    // The log-probabilities of a token need its logits, so none is skipped when they are requested.
+    // Log-probabilities need the logits of every token, so no token is forced if they are
+    // requested.
     if (!sequence->top_logprobs.has_value()) {
       const Clock::time_point start = Clock::now();
       const std::vector<int32_t> forced = sequence->constraint->ForcedTokens();
@@ -91,10 +92,10 @@ void TokenCommitter::VerifyDraft(Sequence* sequence, std::span<const int32_t> dr
   bool continues = true;
   sequence->num_speculated = num_draft;
   while (continues && first + accepted == sequence->num_tokens()) {
-    // The logits of a draft are not deferred: its later tokens need this mask, too.
+    // Not deferred, because the masks of the later draft tokens depend on this one.
     if (sequence->constraint != nullptr) WaitForMask(*sequence);
     continues = SampleAndCommit(sequence, logits + accepted * context_.model->vocab_size());
-    // A grammar may have forced more than one token.
+    // More than one token may have been committed, because the grammar may force tokens.
     while (continues && accepted < num_draft && first + accepted < sequence->num_tokens() &&
            sequence->token_ids[first + accepted] == draft[accepted]) {
       ++accepted;
@@ -117,7 +118,7 @@ bool TokenCommitter::SampleAndCommit(Sequence* sequence, const float* logits) {
       return CommitToken(sequence, *token_id, logits) &&
              (sequence->constraint == nullptr || CommitForcedTokens(sequence));
     }
-    // A grammar, bans or a processor may exclude every token of finite logits.
+    // With finite logits, the grammar, biases or a logits processor excluded every token.
     if (AreFinite(logits, context_.model->vocab_size())) {
       Fail(sequence, kNoTokenLeft);
     } else {
@@ -193,7 +194,7 @@ void TokenCommitter::Fail(Sequence* sequence, std::string error) {
 
 void TokenCommitter::FailNonFinite(Sequence* sequence) {
   Fail(sequence, kNotFinite);
-  // What it was forked from may be the cause, and would be the next sequence's.
+  // A cached prefix may be the cause, and would make later sequences fail, too.
   sequences_.EvictAll();
 }
 

@@ -1,6 +1,6 @@
 /*!
  * \file engine/token_committer.h
- * \brief From the logits of a step to the next tokens of its sequences.
+ * \brief Sampling the next tokens from the logits of a step, and committing them.
  */
 #ifndef AIOMLC_ENGINE_TOKEN_COMMITTER_H_
 #define AIOMLC_ENGINE_TOKEN_COMMITTER_H_
@@ -21,9 +21,10 @@
 namespace aiomlc {
 
 /*!
- * \brief Samples, verifies drafts, follows grammars, matches stops, and ends what is complete.
+ * \brief Samples tokens, verifies drafts, applies grammars and stop conditions, and ends sequences.
  *
- * A row whose grammar mask is late keeps its logits and is committed before the next step.
+ * If the grammar mask of a row is not ready, its logits are kept, and the row is committed before a
+ * later step.
  */
 class TokenCommitter {
  public:
@@ -31,36 +32,38 @@ class TokenCommitter {
   TokenCommitter(StepContext* context, SequenceTable* sequences)
       : context_(*context), sequences_(*sequences) {}
 
-  /*! \param logits The rows that the plan asked for, in its order. */
+  /*! \brief Commit the results of a step. \param logits See `Stepper::Forward`. */
   void Commit(const StepPlan& plan, const float* logits);
 
-  /*! \brief Commit the deferred rows whose masks are ready by now. */
+  /*! \brief Commit the deferred rows whose masks are ready. */
   void CommitDeferred();
 
   /*!
-   * \brief Commit the tokens that the grammar forces, and start the mask of the token after them.
+   * \brief Commit the tokens that the grammar forces, and start computing the mask of the next
+   * token.
    * \return Whether the sequence continues.
    */
   bool CommitForcedTokens(Sequence* sequence);
 
-  /*! \brief Compute quick masks in this thread, between two forward passes. */
+  /*! \brief Compute fast masks in this thread, between two forward passes. */
   void HelpWithMasks() { mask_worker_.RunFastJobs(); }
   /*! \brief Sleep until the mask of a sequence is ready. */
   void WaitForMask(const Sequence& sequence) { mask_worker_.Wait(*sequence.constraint); }
 
  private:
-  /*! \brief Score a row's part of its prompt. \return Whether the sequence continues. */
+  /*! \brief Compute prompt log-probabilities of a row. \return Whether the sequence continues. */
   bool ScorePrompt(const StepRow& row, const float* logits);
-  /*! \param logits Of the row's last token, then of each of its draft tokens. */
+  /*! \brief Commit a row. \param logits Of the row's last token, then of each draft token. */
   void CommitRow(const StepRow& row, const float* logits);
-  /*! \brief Commit one token after the other while they equal the draft's. */
+  /*! \brief Sample and commit tokens while they equal the draft tokens, and one more token. */
   void VerifyDraft(Sequence* sequence, std::span<const int32_t> draft, const float* logits);
   /*! \brief Sample the next token and commit it. \return Whether the sequence continues. */
   bool SampleAndCommit(Sequence* sequence, const float* logits);
-  /*! \return The next token; nothing when the logits are not finite or nothing is allowed. */
+  /*! \return The next token; empty if logits are not finite or all tokens are excluded. */
   std::optional<int32_t> SampleToken(const Sequence& sequence, const float* logits);
   /*!
-   * \param logits The model's own, before any change; null for a forced token.
+   * \brief Append a token, report it, and end the sequence if it is complete.
+   * \param logits The unadjusted logits of the model; null for a forced token.
    * \return Whether the sequence continues.
    */
   bool CommitToken(Sequence* sequence, int32_t token_id, const float* logits);
@@ -73,7 +76,7 @@ class TokenCommitter {
   SequenceTable& sequences_;
   Sampler sampler_;
   MaskWorker mask_worker_;
-  /*! \brief Scratch: the logits of a row that has biases, penalties, a processor or a grammar. */
+  /*! \brief The logits of a row after biases, penalties, a logits processor or a grammar. */
   std::vector<float> adjusted_logits_;
 };
 

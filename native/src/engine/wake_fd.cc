@@ -53,7 +53,7 @@ WakeFd::~WakeFd() {
 void WakeFd::Signal() {
   const uint64_t one = 1;
   while (write(write_fd_, &one, sizeof(one)) < 0) {
-    if (errno == EAGAIN) return;  // It is full, so it is readable already.
+    if (errno == EAGAIN) return;  // The pipe or counter is full, hence readable.
     if (errno != EINTR) ThrowErrno("write to the wake descriptor");
   }
 }
@@ -61,7 +61,7 @@ void WakeFd::Signal() {
 void WakeFd::Clear() {
   uint64_t values[8];
   while (true) {
-    // An eventfd and a pipe are both empty when a read finds nothing.
+    // Read until EAGAIN: a pipe may contain more than one buffer.
     if (read(read_fd_, values, sizeof(values)) >= 0 || errno == EINTR) continue;
     if (errno == EAGAIN) return;
     ThrowErrno("read from the wake descriptor");

@@ -1,28 +1,29 @@
 /*!
  * \file engine/wake_fd.h
- * \brief A file descriptor that another thread's event loop can wait for.
+ * \brief A file descriptor that wakes the event loop of another thread.
  */
 #ifndef AIOMLC_ENGINE_WAKE_FD_H_
 #define AIOMLC_ENGINE_WAKE_FD_H_
 
 namespace aiomlc {
 
-/*! \brief Readable from `Signal` until `Clear`. An eventfd on Linux, a pipe elsewhere. */
+/*! \brief A descriptor that is readable from `Signal` to `Clear`: an eventfd, or a pipe elsewhere.
+ */
 class WakeFd {
  public:
-  /*! \throws std::system_error when the process has no descriptor left. */
+  /*! \throws std::system_error if the process has too many open descriptors. */
   WakeFd();
   ~WakeFd();
   WakeFd(const WakeFd&) = delete;
   WakeFd& operator=(const WakeFd&) = delete;
 
-  /*! \brief The descriptor to wait for. Owned by this object. */
+  /*! \return The descriptor to wait for, owned by this object. */
   int fd() const { return read_fd_; }
 
-  /*! \brief Make it readable. Never blocks. */
+  /*! \brief Make the descriptor readable. Never blocks. */
   void Signal();
 
-  /*! \brief Make it unreadable. Never blocks. */
+  /*! \brief Make the descriptor unreadable. Never blocks. */
   void Clear();
 
  private:

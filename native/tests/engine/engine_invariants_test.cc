@@ -10,7 +10,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-EngineSnapshot Healthy() {
+EngineSnapshot ValidSnapshot() {
   EngineSnapshot snapshot;
   snapshot.total_pages = 10;
   snapshot.free_pages = 3;
@@ -29,60 +29,62 @@ std::string OnlyViolation(const EngineSnapshot& snapshot) {
   return violations.size() == 1 ? violations[0] : std::to_string(violations.size());
 }
 
-TEST(FindViolations, AHealthyEngineHasNone) { EXPECT_THAT(FindViolations(Healthy()), IsEmpty()); }
-
-TEST(FindViolations, SeesALostPage) {
-  EngineSnapshot snapshot = Healthy();
-  snapshot.free_pages = 2;
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("not all pages"));
+TEST(FindViolations, ReturnsNothingForAValidSnapshot) {
+  EXPECT_THAT(FindViolations(ValidSnapshot()), IsEmpty());
 }
 
-TEST(FindViolations, SeesTokensWithoutPages) {
-  EngineSnapshot snapshot = Healthy();
+TEST(FindViolations, FindsALostPage) {
+  EngineSnapshot snapshot = ValidSnapshot();
+  snapshot.free_pages = 2;
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("do not sum to the total"));
+}
+
+TEST(FindViolations, FindsComputedTokensWithoutPages) {
+  EngineSnapshot snapshot = ValidSnapshot();
   snapshot.running[0].num_pages = 1;
   snapshot.free_pages = 5;
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("sequence 1 has more tokens in the cache"));
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("sequence 1 has more computed tokens"));
 }
 
-TEST(FindViolations, SeesASequenceWithNothingToDo) {
-  EngineSnapshot snapshot = Healthy();
+TEST(FindViolations, FindsARunningSequenceWithoutTokensToCompute) {
+  EngineSnapshot snapshot = ValidSnapshot();
   snapshot.running[0].num_computed = 9;
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("sequence 1 runs with nothing to compute"));
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("sequence 1 runs without tokens to compute"));
 }
 
-TEST(FindViolations, SeesASequenceWithoutRoom) {
-  EngineSnapshot snapshot = Healthy();
+TEST(FindViolations, FindsARunningSequenceWithoutRoom) {
+  EngineSnapshot snapshot = ValidSnapshot();
   snapshot.max_sequence_tokens = 9;
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("no room"));
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("without room"));
 }
 
-TEST(FindViolations, SeesTooManyRows) {
-  EngineSnapshot snapshot = Healthy();
+TEST(FindViolations, FindsTooManyRunningSequences) {
+  EngineSnapshot snapshot = ValidSnapshot();
   snapshot.max_running = 1;
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("more sequences run"));
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("more sequences run than max_running"));
 }
 
-TEST(FindViolations, SeesRowsOutOfOrder) {
-  EngineSnapshot snapshot = Healthy();
+TEST(FindViolations, FindsRunningSequencesOutOfOrder) {
+  EngineSnapshot snapshot = ValidSnapshot();
   std::swap(snapshot.running[0], snapshot.running[1]);
-  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("order of priority and arrival"));
+  EXPECT_THAT(OnlyViolation(snapshot), HasSubstr("not sorted by priority and arrival"));
 }
 
-TEST(FindViolations, SeesAWaitingSequenceThatHoldsSomething) {
-  EngineSnapshot snapshot = Healthy();
+TEST(FindViolations, FindsAWaitingSequenceWithPagesAndComputedTokens) {
+  EngineSnapshot snapshot = ValidSnapshot();
   snapshot.waiting[0].num_pages = 1;
   snapshot.waiting[0].num_computed = 1;
   EXPECT_THAT(FindViolations(snapshot),
-              ElementsAre(HasSubstr("holds pages"), HasSubstr("tokens in the cache")));
+              ElementsAre(HasSubstr("has pages, but"), HasSubstr("has computed tokens, but")));
 }
 
-TEST(FindViolations, SeesALostSequenceAndOneScheduledTwice) {
-  EngineSnapshot lost = Healthy();
-  lost.waiting.clear();
-  EngineSnapshot twice = Healthy();
+TEST(FindViolations, FindsSequencesThatAreNotScheduledOrScheduledTwice) {
+  EngineSnapshot unscheduled = ValidSnapshot();
+  unscheduled.waiting.clear();
+  EngineSnapshot twice = ValidSnapshot();
   twice.waiting.push_back(twice.waiting[0]);
-  EXPECT_THAT(OnlyViolation(lost), HasSubstr("lost or scheduled twice"));
-  EXPECT_THAT(OnlyViolation(twice), HasSubstr("lost or scheduled twice"));
+  EXPECT_THAT(OnlyViolation(unscheduled), HasSubstr("not scheduled, or is scheduled twice"));
+  EXPECT_THAT(OnlyViolation(twice), HasSubstr("not scheduled, or is scheduled twice"));
 }
 
 }  // namespace

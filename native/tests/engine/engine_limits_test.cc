@@ -1,4 +1,4 @@
-// What bounds a sequence besides its tokens: time, the queue, its rank, and its reader.
+// Timeouts, the queue limit, priorities, pausing and resetting.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ class EngineLimits : public ::testing::Test {
   std::vector<int64_t> ended_;
 };
 
-TEST_F(EngineLimits, TheWholeTimeEndsASequenceWithWhatItSaid) {
+TEST_F(EngineLimits, TheTimeoutEndsASequenceAndKeepsItsOutput) {
   SequenceOptions options = Options(1, 50);
   options.time_limits.timeout = 1.0;
   const int64_t id = engine_->Submit({1, 2}, options);
@@ -83,26 +83,26 @@ TEST_F(EngineLimits, TheWholeTimeEndsASequenceWithWhatItSaid) {
   EXPECT_EQ(statistics.ended[static_cast<size_t>(FinishReason::kLength)], 0);
 }
 
-TEST_F(EngineLimits, TheFirstTokenHasATimeOfItsOwn) {
+TEST_F(EngineLimits, FirstTokenTimeoutEndsASequenceWithoutTokens) {
   SequenceOptions options = Options(1, 5);
   options.time_limits.first_token_timeout = 1.0;
-  const int64_t quick = engine_->Submit({1}, options);
+  const int64_t on_time = engine_->Submit({1}, options);
   Step();
   now_ += milliseconds(1500);
   const int64_t late = engine_->Submit({2}, options);
   now_ += milliseconds(1500);
   StepUntilIdle();
 
-  EXPECT_EQ(outputs_[quick].finish_reason, FinishReason::kLength);
+  EXPECT_EQ(outputs_[on_time].finish_reason, FinishReason::kLength);
   EXPECT_EQ(outputs_[late].finish_reason, FinishReason::kTimeout);
   EXPECT_EQ(outputs_[late].error, "first_token_timeout");
 }
 
-TEST_F(EngineLimits, EveryTokenStartsTheTimeToTheNext) {
+TEST_F(EngineLimits, EveryTokenRestartsInterTokenTimeout) {
   SequenceOptions options = Options(1, 50);
   options.time_limits.inter_token_timeout = 1.0;
   const int64_t id = engine_->Submit({1}, options);
-  now_ += milliseconds(5000);  // Not between two tokens.
+  now_ += milliseconds(5000);  // Before the first token, so not an inter-token time.
   for (int i = 0; i < 5; ++i) {
     Step();
     now_ += milliseconds(900);
@@ -115,7 +115,7 @@ TEST_F(EngineLimits, EveryTokenStartsTheTimeToTheNext) {
   EXPECT_EQ(outputs_[id].error, "inter_token_timeout");
 }
 
-TEST_F(EngineLimits, ASequenceThatWaitsRunsOutOfTimeToo) {
+TEST_F(EngineLimits, TheTimeoutEndsAWaitingSequence) {
   Open({.max_batch_size = 1});
   engine_->Submit({1}, Options(1, 20));
   SequenceOptions options = Options(2, 5);
@@ -129,7 +129,7 @@ TEST_F(EngineLimits, ASequenceThatWaitsRunsOutOfTimeToo) {
   StepUntilIdle();
 }
 
-TEST_F(EngineLimits, AHugeTimeIsNoTime) {
+TEST_F(EngineLimits, AHugeTimeoutNeverExpires) {
   SequenceOptions options = Options(1, 5);
   options.time_limits.timeout = 1e300;
   const int64_t id = engine_->Submit({1}, options);
@@ -138,14 +138,14 @@ TEST_F(EngineLimits, AHugeTimeIsNoTime) {
   EXPECT_EQ(outputs_[id].finish_reason, FinishReason::kLength);
 }
 
-TEST_F(EngineLimits, ATimeThatIsNoneIsRefused) {
+TEST_F(EngineLimits, SubmitRejectsATimeoutOfZero) {
   SequenceOptions options = Options(1, 5);
   options.time_limits.inter_token_timeout = 0;
 
   EXPECT_THROW(engine_->Submit({1}, options), EngineError);
 }
 
-TEST_F(EngineLimits, TheMoreUrgentComesFirst) {
+TEST_F(EngineLimits, SequencesRunInOrderOfPriorityAndArrival) {
   Open({.max_batch_size = 1});
   std::vector<int64_t> ids;
   for (int64_t priority : {0, 5, -5, 0}) {
@@ -158,28 +158,28 @@ TEST_F(EngineLimits, TheMoreUrgentComesFirst) {
   EXPECT_THAT(ended_, ElementsAre(ids[2], ids[0], ids[3], ids[1]));
 }
 
-TEST_F(EngineLimits, TheLeastUrgentIsPreempted) {
+TEST_F(EngineLimits, TheLowestPriorityIsPreempted) {
   Open({.num_pages = 8});
   SequenceOptions options = Options(1, 20);
   options.priority = 1;
-  const int64_t patient = engine_->Submit({1, 2}, options);
+  const int64_t preempted = engine_->Submit({1, 2}, options);
   Step();
   options.priority = 0;
   const int64_t urgent = engine_->Submit({3, 4}, options);
   StepUntilIdle();
 
-  EXPECT_THAT(ended_, ElementsAre(urgent, patient));
-  EXPECT_EQ(outputs_[patient].token_ids.size(), 20u);
+  EXPECT_THAT(ended_, ElementsAre(urgent, preempted));
+  EXPECT_EQ(outputs_[preempted].token_ids.size(), 20u);
 }
 
-TEST_F(EngineLimits, AQueueThatIsFullRefusesAndNobodyElseNotices) {
+TEST_F(EngineLimits, AFullQueueRejectsSequencesWithoutAffectingOthers) {
   Open({.max_batch_size = 2}, {.max_queue_size = 1});
   for (uint64_t i = 0; i < 3; ++i) engine_->Submit({1}, Options(i, 3));
 
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       engine_->Submit({1}, Options(9, 3));
-      FAIL() << "it was not refused";
+      FAIL() << "the sequence was not rejected";
     } catch (const EngineError& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kEngineOverloaded);
       EXPECT_THAT(error.what(), HasSubstr("3 sequences"));
@@ -193,22 +193,22 @@ TEST_F(EngineLimits, AQueueThatIsFullRefusesAndNobodyElseNotices) {
   EXPECT_EQ(ended_.size(), 4u);
 }
 
-TEST_F(EngineLimits, AQueueIsAsLongWhileAStepRuns) {
+TEST_F(EngineLimits, TheQueueLimitHoldsDuringAStep) {
   Open({.max_batch_size = 1}, {.max_queue_size = 0});
-  int refused = 0;
+  int num_rejected = 0;
   SequenceOptions options = Options(0, 3);
   options.logits_processor = [&](auto, auto) {
     EXPECT_THROW(engine_->Submit({1}, Options(1, 3)), EngineError);
-    ++refused;
+    ++num_rejected;
   };
   engine_->Submit({1}, options);
   StepUntilIdle();
 
-  EXPECT_EQ(refused, 3);
+  EXPECT_EQ(num_rejected, 3);
   EXPECT_EQ(ended_.size(), 1u);
 }
 
-TEST_F(EngineLimits, ThoseThatWaitForTheirReadersAreInTheQueueToo) {
+TEST_F(EngineLimits, PausedSequencesCountTowardsTheQueueLimit) {
   Open({.max_batch_size = 1}, {.max_queue_size = 1});
   for (uint64_t i = 0; i < 2; ++i) {
     const int64_t paused = engine_->Submit({1}, Options(i, 9));
@@ -221,20 +221,20 @@ TEST_F(EngineLimits, ThoseThatWaitForTheirReadersAreInTheQueueToo) {
   EXPECT_THROW(engine_->Submit({1}, Options(9, 3)), EngineError);
 }
 
-TEST_F(EngineLimits, APauseChangesNothingOfWhatIsSaid) {
+TEST_F(EngineLimits, PausingDoesNotChangeTheOutput) {
   for (int64_t max_recycling : {0, 4}) {
     Open({}, {.max_recycling_sequences = max_recycling});
     const int64_t plain = engine_->Submit({1, 2, 3}, Options(7, 20));
     StepUntilIdle();
     const int64_t paused = engine_->Submit({1, 2, 3}, Options(7, 20));
     StepTimes(4);
-    const size_t said = outputs_[paused].token_ids.size();
+    const size_t num_tokens = outputs_[paused].token_ids.size();
     engine_->Pause(paused);
     EXPECT_FALSE(Step());
     EXPECT_EQ(engine_->GetStatistics().num_paused, 1);
     EXPECT_EQ(engine_->GetStatistics().num_running, 0);
     StepTimes(3);
-    EXPECT_EQ(outputs_[paused].token_ids.size(), said);
+    EXPECT_EQ(outputs_[paused].token_ids.size(), num_tokens);
     engine_->Resume(paused);
     StepUntilIdle();
 
@@ -244,7 +244,7 @@ TEST_F(EngineLimits, APauseChangesNothingOfWhatIsSaid) {
   }
 }
 
-TEST_F(EngineLimits, WhatAPausedSequenceComputedIsKeptWhileThereIsRoom) {
+TEST_F(EngineLimits, ComputedTokensOfAPausedSequenceAreKeptWhileThereAreFreePages) {
   const int64_t id = engine_->Submit({1, 2, 3, 4, 5, 6}, Options(7, 10));
   StepTimes(3);
   engine_->Pause(id);
@@ -258,7 +258,7 @@ TEST_F(EngineLimits, WhatAPausedSequenceComputedIsKeptWhileThereIsRoom) {
   StepUntilIdle();
 }
 
-TEST_F(EngineLimits, APausedSequenceHoldsUpNobody) {
+TEST_F(EngineLimits, APausedSequenceDoesNotBlockOthers) {
   Open({.num_pages = 5}, {.max_recycling_sequences = 4});
   const int64_t paused = engine_->Submit({1, 2, 3}, Options(1, 15));
   StepTimes(8);
@@ -272,13 +272,13 @@ TEST_F(EngineLimits, APausedSequenceHoldsUpNobody) {
   EXPECT_EQ(outputs_[paused].token_ids.size(), 15u);
 }
 
-TEST_F(EngineLimits, APausedSequenceCanBeCancelledAndRunsOutOfItsWholeTimeOnly) {
+TEST_F(EngineLimits, APausedSequenceCanBeCancelledAndHasOnlyTheTotalTimeout) {
   SequenceOptions options = Options(1, 20);
   options.time_limits = {.timeout = 10.0, .first_token_timeout = {}, .inter_token_timeout = 1.0};
   const int64_t timed = engine_->Submit({1}, options);
   const int64_t cancelled = engine_->Submit({2}, Options(2, 20));
   const int64_t queued = engine_->Submit({3}, Options(3, 20));
-  engine_->Pause(queued);  // Before it has begun.
+  engine_->Pause(queued);  // Before its first step.
   Step();
   engine_->Pause(timed);
   engine_->Pause(cancelled);
@@ -299,11 +299,11 @@ TEST_F(EngineLimits, APausedSequenceCanBeCancelledAndRunsOutOfItsWholeTimeOnly) 
   EXPECT_EQ(outputs_[queued].finish_reason, FinishReason::kLength);
 }
 
-TEST_F(EngineLimits, AResetForgetsWhatEndedAndDisturbsNobody) {
+TEST_F(EngineLimits, ResetEmptiesThePrefixCacheAndTheCountersWithoutAffectingSequences) {
   engine_->Submit({1, 2, 3, 4, 5, 6}, Options(1, 4));
   StepUntilIdle();
   const int64_t cancelled = engine_->Submit({7}, Options(1, 40));
-  const int64_t kept = engine_->Submit({8}, Options(2, 10));
+  const int64_t running = engine_->Submit({8}, Options(2, 10));
   Step();
   engine_->Cancel(cancelled);
   engine_->Reset();
@@ -314,13 +314,13 @@ TEST_F(EngineLimits, AResetForgetsWhatEndedAndDisturbsNobody) {
   EXPECT_EQ(statistics.num_recycling, 0);
   EXPECT_EQ(statistics.prompt_tokens, 0);
   EXPECT_EQ(statistics.steps, 1);
-  EXPECT_EQ(outputs_[kept].token_ids.size(), 10u);
+  EXPECT_EQ(outputs_[running].token_ids.size(), 10u);
   engine_->Reset();
   EXPECT_FALSE(Step());
   EXPECT_EQ(engine_->GetStatistics().completion_tokens, 0);
 }
 
-TEST(EngineLimitsOfRun, ASleepingLoopWakesForADeadline) {
+TEST(EngineRun, WakesForADeadline) {
   FakeModel model{FakeModel::Sizes()};
   Engine engine(&model, {}, {});
   SequenceOptions options;

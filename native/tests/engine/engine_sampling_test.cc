@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "tests/doubles/fake_model.h"
+#include "tests/doubles/letter_vocabulary.h"
 
 namespace aiomlc {
 namespace {
@@ -12,14 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/*! \brief Token i is the letter of its number; 26 and 27 are the halves of one character. */
-Vocabulary Letters() {
-  Vocabulary vocabulary;
-  for (int i = 0; i < 26; ++i) vocabulary.push_back(std::string(1, static_cast<char>('a' + i)));
-  vocabulary.push_back("\xc3");
-  vocabulary.push_back("\xa9");
-  return vocabulary;
-}
+/*! \return The letters, and the halves of a two-byte character (26, 27). */
+Vocabulary Letters() { return LetterVocabulary(26, {"\xc3", "\xa9"}); }
 
 SequenceOptions Greedy(int64_t max_tokens) {
   SequenceOptions options;
@@ -28,21 +23,22 @@ SequenceOptions Greedy(int64_t max_tokens) {
   return options;
 }
 
+/*! \brief Step until there is no more work. \return The record of the only sequence. */
 Record Finish(Engine* engine) {
   while (engine->Step()) engine->CheckInvariants();
   return engine->Drain().at(0);
 }
 
-Record Answer(FakeModel* model, const SequenceOptions& options) {
+Record Generate(FakeModel* model, const SequenceOptions& options) {
   Engine engine(model, Letters(), {});
   engine.Submit({1}, options);
   return Finish(&engine);
 }
 
-TEST(EngineSampling, ABadOptionIsRefusedByItsName) {
+TEST(EngineSampling, ErrorsOfInvalidOptionsContainTheirNames) {
   FakeModel model({});
   Engine engine(&model, Letters(), {});
-  const auto refusal = [&](auto change) {
+  const auto error_of = [&](auto change) {
     SequenceOptions options;
     change(options);
     try {
@@ -54,22 +50,22 @@ TEST(EngineSampling, ABadOptionIsRefusedByItsName) {
     return std::string("none");
   };
 
-  EXPECT_THAT(refusal([](auto& o) { o.logits.presence_penalty = 2.1; }),
+  EXPECT_THAT(error_of([](auto& o) { o.logits.presence_penalty = 2.1; }),
               HasSubstr("presence_penalty"));
-  EXPECT_THAT(refusal([](auto& o) { o.logits.frequency_penalty = -2.1; }),
+  EXPECT_THAT(error_of([](auto& o) { o.logits.frequency_penalty = -2.1; }),
               HasSubstr("frequency_penalty"));
-  EXPECT_THAT(refusal([](auto& o) { o.logits.repetition_penalty = 0; }),
+  EXPECT_THAT(error_of([](auto& o) { o.logits.repetition_penalty = 0; }),
               HasSubstr("repetition_penalty"));
-  EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{1, 100.5}}; }),
+  EXPECT_THAT(error_of([](auto& o) { o.logits.logit_bias = {{1, 100.5}}; }),
               HasSubstr("logit_bias"));
-  EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{32, 1}}; }), HasSubstr("token 32"));
-  EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{-1, 1}}; }), HasSubstr("token -1"));
-  EXPECT_THAT(refusal([](auto& o) { o.logits.logit_bias = {{3, 1}, {3, 2}}; }),
+  EXPECT_THAT(error_of([](auto& o) { o.logits.logit_bias = {{32, 1}}; }), HasSubstr("token 32"));
+  EXPECT_THAT(error_of([](auto& o) { o.logits.logit_bias = {{-1, 1}}; }), HasSubstr("token -1"));
+  EXPECT_THAT(error_of([](auto& o) { o.logits.logit_bias = {{3, 1}, {3, 2}}; }),
               HasSubstr("two for token 3"));
-  EXPECT_THAT(refusal([](auto& o) { o.min_tokens = -1; }), HasSubstr("min_tokens"));
-  EXPECT_THAT(refusal([](auto& o) { o = Greedy(3), o.min_tokens = 4; }), HasSubstr("min_tokens"));
-  EXPECT_THAT(refusal([](auto& o) { o.top_logprobs = 21; }), HasSubstr("top_logprobs"));
-  EXPECT_THAT(refusal([](auto& o) { o.top_logprobs = -1; }), HasSubstr("top_logprobs"));
+  EXPECT_THAT(error_of([](auto& o) { o.min_tokens = -1; }), HasSubstr("min_tokens"));
+  EXPECT_THAT(error_of([](auto& o) { o = Greedy(3), o.min_tokens = 4; }), HasSubstr("min_tokens"));
+  EXPECT_THAT(error_of([](auto& o) { o.top_logprobs = 21; }), HasSubstr("top_logprobs"));
+  EXPECT_THAT(error_of([](auto& o) { o.top_logprobs = -1; }), HasSubstr("top_logprobs"));
 }
 
 TEST(EngineSampling, ABiasForcesOrBansAToken) {
@@ -77,49 +73,49 @@ TEST(EngineSampling, ABiasForcesOrBansAToken) {
   model.Script([](const FakeModel::Tokens&) { return 4; });
   SequenceOptions options = Greedy(3);
   options.logits.logit_bias = {{7, 100}};
-  EXPECT_THAT(Answer(&model, options).token_ids, ElementsAre(7, 7, 7));
+  EXPECT_THAT(Generate(&model, options).token_ids, ElementsAre(7, 7, 7));
 
   options.logits.logit_bias = {{4, -100}};
-  EXPECT_THAT(Answer(&model, options).token_ids, ElementsAre(0, 0, 0));
+  EXPECT_THAT(Generate(&model, options).token_ids, ElementsAre(0, 0, 0));
 }
 
-TEST(EngineSampling, APenaltyCountsWhatWasGeneratedAndNotThePrompt) {
+TEST(EngineSampling, PenaltiesCountGeneratedTokensButNotThePrompt) {
   FakeModel model({});
-  model.Script([](const FakeModel::Tokens&) { return 1; });  // The prompt's token, by 9.
+  model.Script([](const FakeModel::Tokens&) { return 1; });  // The prompt's token has logit 9.
   SequenceOptions options = Greedy(6);
   options.logits.frequency_penalty = 2;
-  EXPECT_THAT(Answer(&model, options).token_ids, ElementsAre(1, 1, 1, 1, 1, 0));
+  EXPECT_THAT(Generate(&model, options).token_ids, ElementsAre(1, 1, 1, 1, 1, 0));
 
   options = Greedy(3);
   options.logits.repetition_penalty = 1000;
   options.logits.presence_penalty = 1;
-  EXPECT_THAT(Answer(&model, options).token_ids, ElementsAre(1, 1, 1)) << "8 / 1000 is above 0";
+  EXPECT_THAT(Generate(&model, options).token_ids, ElementsAre(1, 1, 1)) << "8 / 1000 is above 0";
 }
 
-TEST(EngineSampling, BeforeMinTokensNothingStops) {
+TEST(EngineSampling, StopConditionsAreIgnoredBeforeMinTokens) {
   FakeModel model({});
   SequenceOptions options = Greedy(20);
   options.stop_token_ids = {3};
   options.stop = {"ee"};
   options.min_tokens = 4;
   model.Script([](const FakeModel::Tokens&) { return 3; });
-  const Record stopped = Answer(&model, options);
+  const Record stopped = Generate(&model, options);
   EXPECT_THAT(stopped.token_ids, ElementsAre(0, 0, 0, 0));
   EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
   EXPECT_EQ(stopped.completion_tokens, 5);
 
   model.Script([](const FakeModel::Tokens&) { return 4; });
-  const Record matched = Answer(&model, options);
+  const Record matched = Generate(&model, options);
   EXPECT_THAT(matched.token_ids, ElementsAre(4, 4, 4, 4));
-  EXPECT_EQ(matched.text, "ee") << "the match may begin before it may be complete";
+  EXPECT_EQ(matched.text, "ee") << "a match may begin before min_tokens, but not end there";
   EXPECT_EQ(matched.finish_reason, FinishReason::kStop);
 }
 
-TEST(EngineSampling, LogprobsAreOfTheModelsOwnLogits) {
+TEST(EngineSampling, LogprobsAreComputedFromTheUnadjustedLogits) {
   FakeModel model({});
   SequenceOptions options = Greedy(12);
   options.top_logprobs = 3;
-  const Record plain = Answer(&model, options);
+  const Record plain = Generate(&model, options);
   ASSERT_EQ(plain.logprobs.size(), plain.token_ids.size());
   FakeModel::Tokens tokens = {1};
   for (size_t i = 0; i < plain.token_ids.size(); ++i) {
@@ -137,13 +133,13 @@ TEST(EngineSampling, LogprobsAreOfTheModelsOwnLogits) {
   forced.logits.logit_bias = {{5, 100}};
   forced.sampling.temperature = 2;
   forced.max_tokens = 1;
-  const Record biased = Answer(&model, forced);
+  const Record biased = Generate(&model, forced);
   EXPECT_THAT(biased.token_ids, ElementsAre(5));
   EXPECT_EQ(biased.logprobs[0].top[0].token_id, plain.token_ids[0]);
   EXPECT_EQ(biased.logprobs[0].top[0].logprob, plain.logprobs[0].logprob);
 }
 
-TEST(EngineSampling, HeldBackTextHoldsBackNoLogprob) {
+TEST(EngineSampling, HeldBackTextDoesNotDelayLogprobs) {
   FakeModel model({});
   model.ScriptTokens(1, {26, 27, 18, 19, 0, 5});
   SequenceOptions options = Greedy(10);
@@ -154,8 +150,8 @@ TEST(EngineSampling, HeldBackTextHoldsBackNoLogprob) {
   engine.Submit({1}, options);
   std::vector<size_t> counts;
   std::string text;
-  for (bool more = true; more;) {
-    more = engine.Step();
+  for (bool has_work = true; has_work;) {
+    has_work = engine.Step();
     for (const Record& record : engine.Drain()) {
       EXPECT_EQ(record.logprobs.size(), record.token_ids.size());
       counts.push_back(record.logprobs.size());
@@ -167,7 +163,8 @@ TEST(EngineSampling, HeldBackTextHoldsBackNoLogprob) {
   EXPECT_EQ(text, "\xc3\xa9sta");
 }
 
-SequenceOptions Varied(uint32_t number) {
+/*! \return A combination of options that depends on `number`. */
+SequenceOptions VariedOptions(uint32_t number) {
   SequenceOptions options;
   options.seed = number;
   options.max_tokens = 30;
@@ -181,13 +178,13 @@ SequenceOptions Varied(uint32_t number) {
   return options;
 }
 
-// Few pages, so that sequences are preempted and recomputed, in pieces.
-TEST(EngineSampling, OptionsGiveTheSameTokensInAnyCompanyAndAfterPreemption) {
+// There are few pages, so that sequences are preempted and recomputed in chunks.
+TEST(EngineSampling, OutputsDependNeitherOnTheBatchNorOnPreemption) {
   FakeModel crowded({.num_pages = 20, .prefill_chunk_size = 5});
   Engine engine(&crowded, Letters(), {});
   std::map<int64_t, SequenceOptions> requests;
   for (uint32_t number = 0; number < 24; ++number) {
-    requests[engine.Submit({1}, Varied(number))] = Varied(number);
+    requests[engine.Submit({1}, VariedOptions(number))] = VariedOptions(number);
   }
   while (engine.Step()) engine.CheckInvariants();
   const Statistics statistics = engine.GetStatistics();
@@ -196,7 +193,7 @@ TEST(EngineSampling, OptionsGiveTheSameTokensInAnyCompanyAndAfterPreemption) {
   for (const Record& record : engine.Drain()) {
     const SequenceOptions& options = requests.at(record.sequence_id);
     FakeModel model({});
-    const Record alone = Answer(&model, options);
+    const Record alone = Generate(&model, options);
     EXPECT_EQ(record.token_ids, alone.token_ids);
     EXPECT_EQ(record.logprobs.size(), options.top_logprobs ? alone.token_ids.size() : 0);
     for (size_t i = 0; i < record.logprobs.size(); ++i) {

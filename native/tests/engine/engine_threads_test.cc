@@ -1,4 +1,4 @@
-// Meant for the thread sanitizer; without it these tests still prove that nothing hangs or is lost.
+// Tests for the thread sanitizer. Without it, they check that nothing hangs and no record is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -22,7 +22,7 @@ SequenceOptions Options(uint64_t seed, int64_t max_tokens) {
   return options;
 }
 
-/*! \brief Drain until as many sequences have ended; how often each did. */
+/*! \brief Drain until so many sequences have ended. \return The number of ends by sequence id. */
 std::map<int64_t, int> WaitForEnds(Engine* engine, size_t num_sequences) {
   std::map<int64_t, int> ends;
   while (ends.size() < num_sequences) {
@@ -35,16 +35,16 @@ std::map<int64_t, int> WaitForEnds(Engine* engine, size_t num_sequences) {
   return ends;
 }
 
-TEST(EngineThreads, ManyThreadsSubmitAndCancelWhileOneRunsAndOneReads) {
+TEST(EngineThreads, SeveralThreadsSubmitAndCancelWhileOneRunsAndOneDrains) {
   constexpr int kThreads = 3;
-  constexpr int kPerThread = 100;
+  constexpr int kThreadSequences = 100;
   FakeModel model({.num_pages = 20});
   Engine engine(&model, {}, {.max_recycling_sequences = 4});
   std::jthread runner([&] { engine.Run(); });
   std::vector<std::jthread> clients;
   for (int thread = 0; thread < kThreads; ++thread) {
     clients.emplace_back([&engine, thread] {
-      for (int i = 0; i < kPerThread; ++i) {
+      for (int i = 0; i < kThreadSequences; ++i) {
         const int64_t id =
             engine.Submit({thread, i % 32}, Options(static_cast<uint64_t>(i), 1 + i % 20));
         if (i % 3 == 0) engine.Cancel(id);
@@ -53,7 +53,7 @@ TEST(EngineThreads, ManyThreadsSubmitAndCancelWhileOneRunsAndOneReads) {
     });
   }
 
-  const std::map<int64_t, int> ends = WaitForEnds(&engine, kThreads * kPerThread);
+  const std::map<int64_t, int> ends = WaitForEnds(&engine, kThreads * kThreadSequences);
   engine.Stop();
   runner.join();
 
@@ -64,7 +64,7 @@ TEST(EngineThreads, ManyThreadsSubmitAndCancelWhileOneRunsAndOneReads) {
   EXPECT_EQ(model.num_sequences(), 0u);
 }
 
-TEST(EngineThreads, ClosingWhileItRunsEndsTheRunAndEverySequence) {
+TEST(EngineThreads, CloseEndsAnActiveRunAndEverySequence) {
   FakeModel model({.context_window = 1000000, .num_pages = 1000000});
   Engine engine(&model, {}, {});
   std::jthread runner([&] { engine.Run(); });
@@ -79,7 +79,7 @@ TEST(EngineThreads, ClosingWhileItRunsEndsTheRunAndEverySequence) {
   EXPECT_EQ(model.num_sequences(), 0u);
 }
 
-TEST(EngineThreads, AnEngineThatDiesWhileClientsSubmitLeavesNobodyWaiting) {
+TEST(EngineThreads, EverySubmittedSequenceEndsIfTheModelFailsMeanwhile) {
   FakeModel model({.context_window = 1000});
   model.ThrowAt(20);
   Engine engine(&model, {}, {});
@@ -106,7 +106,7 @@ TEST(EngineThreads, AnEngineThatDiesWhileClientsSubmitLeavesNobodyWaiting) {
   EXPECT_EQ(WaitForEnds(&engine, accepted).size(), accepted);
 }
 
-TEST(EngineThreads, RunServesAgainAfterAStop) {
+TEST(EngineThreads, RunCanBeCalledAgainAfterStop) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   for (int round = 0; round < 3; ++round) {
@@ -117,7 +117,7 @@ TEST(EngineThreads, RunServesAgainAfterAStop) {
   }
 }
 
-TEST(EngineThreads, OnlyOneThreadMayRun) {
+TEST(EngineThreads, RunThrowsIfAnotherThreadRuns) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   std::jthread runner([&] { engine.Run(); });

@@ -41,7 +41,7 @@ TEST(Outbox, IsReadableWhileItHoldsRecords) {
   EXPECT_TRUE(IsReadable(outbox.wake_fd()));
 }
 
-TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
+TEST(Outbox, MergesUndrainedRecordsOfASequence) {
   Outbox outbox;
   for (int32_t i = 1; i <= 100; ++i) {
     Record delta = Delta(7, "x", {i}, i);
@@ -52,7 +52,7 @@ TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
   }
   Record last = Delta(7, "!", {}, 101);
   last.finish_reason = FinishReason::kError;
-  last.error = "lost";
+  last.error = "failed";
   outbox.Put(std::move(last));
 
   const std::vector<Record> records = outbox.Drain();
@@ -68,14 +68,14 @@ TEST(Outbox, HoldsOneRecordForEachSequenceHoweverLongItIsNotRead) {
   ASSERT_EQ(records[0].prompt_logprobs.size(), 1u);
   EXPECT_EQ(records[0].prompt_logprobs[0].token_id, 3);
   EXPECT_EQ(records[0].finish_reason, FinishReason::kError);
-  EXPECT_EQ(records[0].error, "lost");
+  EXPECT_EQ(records[0].error, "failed");
   EXPECT_EQ(records[0].prompt_tokens, 3);
   EXPECT_EQ(records[0].completion_tokens, 101);
   EXPECT_EQ(records[1].sequence_id, 5);
   EXPECT_EQ(records[1].finish_reason, FinishReason::kNone);
 }
 
-TEST(Outbox, DrainedRecordsAreNotMergedWithLaterOnes) {
+TEST(Outbox, DoesNotMergeIntoDrainedRecords) {
   Outbox outbox;
   outbox.Put(Delta(1, "a", {1}, 1));
   outbox.Drain();

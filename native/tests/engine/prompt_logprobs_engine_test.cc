@@ -1,4 +1,4 @@
-// A prompt's log-probabilities: told once, and as if nothing had been cached or computed twice.
+// Prompt log-probabilities: reported once, and independent of the prefix cache and of preemption.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,8 @@ Tokens Prompt(int32_t size, int32_t seed = 0) {
   return tokens;
 }
 
-std::vector<TokenLogprobs> Oracle(const Tokens& prompt, int64_t num_top) {
+/*! \return The expected log-probabilities of a prompt. */
+std::vector<TokenLogprobs> Reference(const Tokens& prompt, int64_t num_top) {
   std::vector<TokenLogprobs> scored;
   std::vector<float> logits(32);
   for (size_t i = 1; i < prompt.size(); ++i) {
@@ -53,27 +54,27 @@ void ExpectEqual(const std::vector<TokenLogprobs>& actual,
   }
 }
 
-/*! \brief Step to the end. \return What all records of each sequence say of its prompt. */
+/*! \brief Step until there is no more work. \return The prompt log-probabilities by sequence id. */
 std::map<int64_t, std::vector<TokenLogprobs>> Finish(Engine* engine) {
-  std::map<int64_t, std::vector<TokenLogprobs>> told;
-  for (bool goes_on = true; goes_on;) {
-    goes_on = engine->Step();
+  std::map<int64_t, std::vector<TokenLogprobs>> logprobs;
+  for (bool has_work = true; has_work;) {
+    has_work = engine->Step();
     engine->CheckInvariants();
     for (const Record& record : engine->Drain()) {
-      std::vector<TokenLogprobs>& all = told[record.sequence_id];
+      std::vector<TokenLogprobs>& all = logprobs[record.sequence_id];
       all.insert(all.end(), record.prompt_logprobs.begin(), record.prompt_logprobs.end());
     }
   }
-  return told;
+  return logprobs;
 }
 
-TEST(PromptLogprobsEngine, ABadNumberIsRefusedByItsName) {
+TEST(PromptLogprobsEngine, SubmitRejectsAnInvalidNumberAndNamesTheOption) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   for (int64_t num_top : {-1, 21}) {
     try {
       engine.Submit({1}, Scored(num_top));
-      FAIL() << "not refused";
+      FAIL() << "not rejected";
     } catch (const EngineError& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kBadRequest);
       EXPECT_THAT(error.what(), HasSubstr("prompt_logprobs"));
@@ -81,35 +82,35 @@ TEST(PromptLogprobsEngine, ABadNumberIsRefusedByItsName) {
   }
 }
 
-TEST(PromptLogprobsEngine, AreToldWithTheFirstTokenAndNeverAgain) {
+TEST(PromptLogprobsEngine, AreReportedOnceWithTheFirstToken) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   engine.Submit(Prompt(40), Scored(3, 4));
   std::vector<Record> records;
-  for (bool goes_on = true; goes_on;) {
-    goes_on = engine.Step();
+  for (bool has_work = true; has_work;) {
+    has_work = engine.Step();
     for (Record& record : engine.Drain()) records.push_back(std::move(record));
   }
   ASSERT_EQ(records.size(), 4u);
   EXPECT_EQ(records[0].token_ids.size(), 1u);
-  ExpectEqual(records[0].prompt_logprobs, Oracle(Prompt(40), 3));
+  ExpectEqual(records[0].prompt_logprobs, Reference(Prompt(40), 3));
   for (size_t i = 1; i < records.size(); ++i) EXPECT_TRUE(records[i].prompt_logprobs.empty());
 }
 
-TEST(PromptLogprobsEngine, APromptOfOneTokenHasNone) {
+TEST(PromptLogprobsEngine, AreEmptyForAPromptOfOneToken) {
   FakeModel model({});
   Engine engine(&model, {}, {});
   const int64_t id = engine.Submit({5}, Scored(2));
   EXPECT_TRUE(Finish(&engine).at(id).empty());
 }
 
-TEST(PromptLogprobsEngine, ACachedPromptIsComputedAnewAndKeptForOthers) {
+TEST(PromptLogprobsEngine, ACachedPromptIsRecomputedAndCachedAgain) {
   FakeModel model({});
   Engine engine(&model, {}, {.max_recycling_sequences = 8});
   engine.Submit(Prompt(30), Scored(std::nullopt));
   Finish(&engine);
   const int64_t scored = engine.Submit(Prompt(30), Scored(2));
-  ExpectEqual(Finish(&engine).at(scored), Oracle(Prompt(30), 2));
+  ExpectEqual(Finish(&engine).at(scored), Reference(Prompt(30), 2));
   EXPECT_EQ(engine.GetStatistics().cached_tokens, 0);
 
   engine.Submit(Prompt(30), Scored(std::nullopt));
@@ -117,39 +118,39 @@ TEST(PromptLogprobsEngine, ACachedPromptIsComputedAnewAndKeptForOthers) {
   EXPECT_EQ(engine.GetStatistics().cached_tokens, 29);
 }
 
-TEST(PromptLogprobsEngine, AStepComputesNoMoreThanSoManyLogits) {
+TEST(PromptLogprobsEngine, TheLogitsOfAStepAreLimited) {
   FakeModel model({.context_window = 600, .num_pages = 600, .prefill_chunk_size = 400});
   Engine engine(&model, {}, {});
   const int64_t first = engine.Submit(Prompt(300), Scored(0));
   const int64_t second = engine.Submit(Prompt(300, 1), Scored(0));
   const int64_t plain = engine.Submit(Prompt(250, 2), Scored(std::nullopt));
-  const auto told = Finish(&engine);
-  ExpectEqual(told.at(first), Oracle(Prompt(300), 0));
-  ExpectEqual(told.at(second), Oracle(Prompt(300, 1), 0));
-  EXPECT_TRUE(told.at(plain).empty());
-  size_t most = 0;
+  const auto logprobs = Finish(&engine);
+  ExpectEqual(logprobs.at(first), Reference(Prompt(300), 0));
+  ExpectEqual(logprobs.at(second), Reference(Prompt(300, 1), 0));
+  EXPECT_TRUE(logprobs.at(plain).empty());
+  size_t max_logits = 0;
   for (const ForwardInput& input : model.forwards()) {
-    most = std::max(most, input.logit_positions.size());
+    max_logits = std::max(max_logits, input.logit_positions.size());
   }
-  EXPECT_GE(most, 128u);
-  EXPECT_LE(most, 128u + 3u);
+  EXPECT_GE(max_logits, 128u);
+  EXPECT_LE(max_logits, 128u + 3u);
 }
 
-TEST(PromptLogprobsEngine, WhatWasScoredBeforeAPreemptionIsNotScoredAgain) {
+TEST(PromptLogprobsEngine, TokensScoredBeforeAPreemptionAreNotScoredAgain) {
   FakeModel model({.page_size = 4, .num_pages = 8});
   Engine engine(&model, {}, {.step_token_budget = 2});
   const int64_t greedy = engine.Submit(Prompt(4), Scored(std::nullopt, 24));
   const int64_t scored = engine.Submit(Prompt(17, 1), Scored(1));
-  const auto told = Finish(&engine);
+  const auto logprobs = Finish(&engine);
   EXPECT_GT(engine.GetStatistics().preemptions, 0);
-  EXPECT_TRUE(told.at(greedy).empty());
-  ExpectEqual(told.at(scored), Oracle(Prompt(17, 1), 1));
+  EXPECT_TRUE(logprobs.at(greedy).empty());
+  ExpectEqual(logprobs.at(scored), Reference(Prompt(17, 1), 1));
   size_t num_logits = 0;
   for (const ForwardInput& input : model.forwards()) num_logits += input.logit_positions.size();
   EXPECT_EQ(num_logits, 24u + 16u + 1u);
 }
 
-TEST(PromptLogprobsEngine, APauseAmidThePromptGoesOnWhereItWas) {
+TEST(PromptLogprobsEngine, AResumedPrefillContinuesAtTheSameToken) {
   FakeModel model({.prefill_chunk_size = 8});
   Engine engine(&model, {}, {.max_recycling_sequences = 8});
   const int64_t id = engine.Submit(Prompt(30), Scored(2));
@@ -158,26 +159,26 @@ TEST(PromptLogprobsEngine, APauseAmidThePromptGoesOnWhereItWas) {
   engine.Step();
   engine.CheckInvariants();
   engine.Resume(id);
-  ExpectEqual(Finish(&engine).at(id), Oracle(Prompt(30), 2));
-  EXPECT_EQ(engine.GetStatistics().prefill_tokens, 30) << "it forked from what it had left";
+  ExpectEqual(Finish(&engine).at(id), Reference(Prompt(30), 2));
+  EXPECT_EQ(engine.GetStatistics().prefill_tokens, 30) << "computed tokens were not reused";
 }
 
-TEST(PromptLogprobsEngine, APromptWithoutNumbersFailsAloneInTheMiddle) {
+TEST(PromptLogprobsEngine, NaNLogitsOfAPromptFailOnlyTheirSequenceAndAtOnce) {
   FakeModel model({});
   model.PoisonToken(Prompt(40, 1)[0]);
   Engine engine(&model, {}, {.max_recycling_sequences = 8});
   const int64_t poisoned = engine.Submit(Prompt(40, 1), Scored(0));
-  const int64_t sound = engine.Submit(Prompt(40), Scored(0));
+  const int64_t finite = engine.Submit(Prompt(40), Scored(0));
   std::map<int64_t, Record> last;
   while (engine.Step()) engine.CheckInvariants();
   for (Record& record : engine.Drain()) last[record.sequence_id] = std::move(record);
   EXPECT_EQ(last.at(poisoned).finish_reason, FinishReason::kError);
   EXPECT_THAT(last.at(poisoned).error, HasSubstr("finite"));
-  EXPECT_EQ(model.forwards().size(), 4u) << "not all of its prompt was computed";
-  ExpectEqual(last.at(sound).prompt_logprobs, Oracle(Prompt(40), 0));
+  EXPECT_EQ(model.forwards().size(), 4u) << "the rest of the prompt must not be computed";
+  ExpectEqual(last.at(finite).prompt_logprobs, Reference(Prompt(40), 0));
 }
 
-TEST(PromptLogprobsEngine, APromptWithoutNumbersEmptiesThePrefixCache) {
+TEST(PromptLogprobsEngine, NaNLogitsOfAPromptEmptyThePrefixCache) {
   FakeModel model({});
   model.PoisonToken(Prompt(40, 1)[0]);
   Engine engine(&model, {}, {.max_recycling_sequences = 8});
@@ -190,8 +191,8 @@ TEST(PromptLogprobsEngine, APromptWithoutNumbersEmptiesThePrefixCache) {
   EXPECT_EQ(model.num_sequences(), 0u);
 }
 
-// Few pages and little budget; prompts with common beginnings; pauses and cancellations.
-TEST(PromptLogprobsEngine, AreTheSameInAnyCompany) {
+// With few pages, a small token budget, prompts with common prefixes, and pauses.
+TEST(PromptLogprobsEngine, DoNotDependOnOtherSequences) {
   std::mt19937 random(20260101);
   const auto draw = [&](uint32_t below) { return static_cast<int32_t>(random() % below); };
   for (int round = 0; round < 60; ++round) {
@@ -200,7 +201,6 @@ TEST(PromptLogprobsEngine, AreTheSameInAnyCompany) {
     if (round % 3 == 0) options.speculative_mode = SpeculativeMode::kPromptLookup;
     Engine engine(&model, {}, options);
     std::map<int64_t, std::pair<Tokens, std::optional<int64_t>>> requests;
-    std::map<int64_t, std::vector<TokenLogprobs>> told;
     for (int step = 0; step < 40; ++step) {
       if (step < 12) {
         const Tokens prompt = Prompt(1 + draw(40), draw(2));
@@ -215,10 +215,11 @@ TEST(PromptLogprobsEngine, AreTheSameInAnyCompany) {
       engine.CheckInvariants();
     }
     for (int64_t id = 0; id < 14; ++id) engine.Resume(id);
-    told = Finish(&engine);
+    std::map<int64_t, std::vector<TokenLogprobs>> logprobs = Finish(&engine);
     for (const auto& [id, request] : requests) {
       const auto& [prompt, num_top] = request;
-      ExpectEqual(told[id], num_top ? Oracle(prompt, *num_top) : std::vector<TokenLogprobs>());
+      ExpectEqual(logprobs[id],
+                  num_top ? Reference(prompt, *num_top) : std::vector<TokenLogprobs>());
     }
   }
 }
