@@ -1,9 +1,9 @@
 """The table of sampling parameters: name, type, range, default and meaning of each, in one place.
 
 Requests, keyword arguments, `GenerationConfig`, the model's own defaults, error messages and the
-native record derive from it. To add a parameter: a field and a key here, a member in
-`native/src/options/sequence_options.h` and a line in `native/src/ffi/records.cc`, its effect in the
-sampler, and a test.
+native record derive from it. To add a parameter: a field and a key here, a member and a table row
+in `native/src/options/sequence_options.h`, its effect in `native/src/sampling/sampler.cc`, a line in
+`docs/parameters.md`, and a test.
 """
 
 from __future__ import annotations

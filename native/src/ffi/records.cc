@@ -105,15 +105,10 @@ EngineOptions EngineOptionsObj::ToNative() const {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  refl::ObjectDef<SequenceOptionsObj>()
-      .def(refl::init<>())
-      .def_rw("temperature", &SamplingOptions::temperature)
-      .def_rw("top_p", &SamplingOptions::top_p)
-      .def_rw("top_k", &SamplingOptions::top_k)
-      .def_rw("min_p", &SamplingOptions::min_p)
-      .def_rw("presence_penalty", &LogitOptions::presence_penalty)
-      .def_rw("frequency_penalty", &LogitOptions::frequency_penalty)
-      .def_rw("repetition_penalty", &LogitOptions::repetition_penalty)
+  refl::ObjectDef<SequenceOptionsObj> options;
+  ForEachParameter(
+      [&](const auto& parameter) { options.def_rw(parameter.name, parameter.member); });
+  options.def(refl::init<>())
       .def_rw("logit_bias", &SequenceOptionsObj::logit_bias)
       .def_rw("max_tokens", &SequenceOptionsObj::max_tokens)
       .def_rw("min_tokens", &SequenceOptionsObj::min_tokens)
@@ -123,9 +118,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("top_logprobs", &SequenceOptionsObj::top_logprobs)
       .def_rw("prompt_logprobs", &SequenceOptionsObj::prompt_logprobs)
       .def_rw("priority", &SequenceOptionsObj::priority)
-      .def_rw("timeout", &TimeLimits::timeout)
-      .def_rw("first_token_timeout", &TimeLimits::first_token_timeout)
-      .def_rw("inter_token_timeout", &TimeLimits::inter_token_timeout)
       .def_rw("is_pinned", &SequenceOptionsObj::is_pinned)
       .def_rw("grammar", &SequenceOptionsObj::grammar)
       .def_rw("logits_processor", &SequenceOptionsObj::logits_processor)

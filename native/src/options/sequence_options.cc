@@ -1,6 +1,9 @@
 #include "options/sequence_options.h"
 
-#include <cmath>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <type_traits>
 #include <unordered_set>
 
 #include "options/engine_error.h"
@@ -10,29 +13,29 @@ namespace aiomlc {
 
 namespace {
 
-void RequireOption(bool is_valid, const char* name, const std::string& value, const char* rule) {
+void RequireOption(bool is_valid, const char* name, const std::string& value,
+                   const std::string& rule) {
   if (is_valid) return;
   throw EngineError(ErrorKind::kBadRequest,
                     std::string(name) + " must be " + rule + ", got " + value);
 }
 
-void RequireWithin(double min, double max, const char* name, double value, const char* rule) {
-  RequireOption(value >= min && value <= max, name, std::to_string(value), rule);
+std::string Describe(const Range& range) {
+  std::ostringstream text;
+  if (range.max < std::numeric_limits<double>::max()) {
+    text << "between " << range.min << " and " << range.max;
+  } else {
+    text << (range.excludes_min ? "> " : ">= ") << range.min;
+  }
+  return text.str();
 }
 
-void ValidateSampling(const SamplingOptions& options) {
-  RequireOption(options.temperature >= 0 && std::isfinite(options.temperature), "temperature",
-                std::to_string(options.temperature), ">= 0");
-  RequireWithin(0, 1, "top_p", options.top_p, "between 0 and 1");
-  RequireOption(options.top_k >= 0, "top_k", std::to_string(options.top_k), ">= 0");
-  RequireWithin(0, 1, "min_p", options.min_p, "between 0 and 1");
+void RequireWithin(const Range& range, const char* name, double value) {
+  const bool is_above_min = range.excludes_min ? value > range.min : value >= range.min;
+  RequireOption(is_above_min && value <= range.max, name, std::to_string(value), Describe(range));
 }
 
-void ValidateLogits(const LogitOptions& options, int64_t vocab_size) {
-  RequireWithin(-2, 2, "presence_penalty", options.presence_penalty, "between -2 and 2");
-  RequireWithin(-2, 2, "frequency_penalty", options.frequency_penalty, "between -2 and 2");
-  RequireOption(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty),
-                "repetition_penalty", std::to_string(options.repetition_penalty), "> 0");
+void ValidateLogitBias(const LogitOptions& options, int64_t vocab_size) {
   std::unordered_set<int64_t> token_ids;
   for (const LogitBias& entry : options.logit_bias) {
     const std::string token_id = std::to_string(entry.token_id);
@@ -40,8 +43,16 @@ void ValidateLogits(const LogitOptions& options, int64_t vocab_size) {
                   "token " + token_id, "for tokens of the vocabulary");
     RequireOption(token_ids.insert(entry.token_id).second, "logit_bias",
                   "two for token " + token_id, "one number per token");
-    RequireWithin(-100, 100, "logit_bias", entry.bias, "between -100 and 100");
+    RequireWithin({-100, 100}, "logit_bias", entry.bias);
   }
+}
+
+/*! \return The part of the options that has the members of `Part`. */
+template <typename Part>
+const Part& PartOf(const SequenceOptions& options) {
+  if constexpr (std::is_same_v<Part, SamplingOptions>) return options.sampling;
+  if constexpr (std::is_same_v<Part, LogitOptions>) return options.logits;
+  if constexpr (std::is_same_v<Part, TimeLimits>) return options.time_limits;
 }
 
 void ValidateStops(const SequenceOptions& options) {
@@ -52,17 +63,6 @@ void ValidateStops(const SequenceOptions& options) {
   for (int32_t token_id : options.stop_token_ids) {
     RequireOption(token_id >= 0, "stop_token_ids", std::to_string(token_id), ">= 0");
   }
-}
-
-void ValidateTimeLimit(const std::optional<double>& seconds, const char* name) {
-  if (!seconds.has_value()) return;
-  RequireOption(*seconds > 0 && std::isfinite(*seconds), name, std::to_string(*seconds), "> 0");
-}
-
-void ValidateTimeLimits(const TimeLimits& limits) {
-  ValidateTimeLimit(limits.timeout, "timeout");
-  ValidateTimeLimit(limits.first_token_timeout, "first_token_timeout");
-  ValidateTimeLimit(limits.inter_token_timeout, "inter_token_timeout");
 }
 
 void ValidateTopLogprobs(const std::optional<int64_t>& num_top, const char* name) {
@@ -87,11 +87,17 @@ void ValidateCounts(const SequenceOptions& options) {
 }  // namespace
 
 void ValidateOptions(const SequenceOptions& options, int64_t vocab_size) {
-  ValidateSampling(options.sampling);
-  ValidateLogits(options.logits, vocab_size);
+  ForEachParameter([&]<typename Part, typename Value>(const Parameter<Part, Value>& parameter) {
+    const Value& value = PartOf<Part>(options).*parameter.member;
+    if constexpr (requires { value.has_value(); }) {
+      if (value.has_value()) RequireWithin(parameter.range, parameter.name, *value);
+    } else {
+      RequireWithin(parameter.range, parameter.name, static_cast<double>(value));
+    }
+  });
+  ValidateLogitBias(options.logits, vocab_size);
   ValidateStops(options);
   ValidateCounts(options);
-  ValidateTimeLimits(options.time_limits);
 }
 
 }  // namespace aiomlc

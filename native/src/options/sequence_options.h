@@ -6,9 +6,11 @@
 #define AIOMLC_OPTIONS_SEQUENCE_OPTIONS_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "grammar/grammar.h"
@@ -19,15 +21,23 @@ namespace aiomlc {
 /*! \brief The most alternatives that are reported for a token. */
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
-/*! \brief Sampling parameters; sampler.h defines them. */
+/*!
+ * \brief Sampling parameters. The filters are applied in the usual order:
+ * 1. logits are divided by the temperature;
+ * 2. top_k keeps the k largest logits;
+ * 3. top_p keeps the smallest set of most likely tokens whose fraction of the remaining probability
+ *    is at least top_p, and at least one;
+ * 4. min_p keeps the tokens that are at least min_p times as likely as the most likely token.
+ * Among equally likely tokens the lowest id comes first, also in greedy decoding.
+ */
 struct SamplingOptions {
-  /*! \brief At least 0; values below 1e-5 mean greedy decoding. */
+  /*! \brief Values below 1e-5 mean greedy decoding. */
   double temperature = 1.0;
-  /*! \brief In [0, 1]; 1 disables it. */
+  /*! \brief 1 disables it. */
   double top_p = 1.0;
-  /*! \brief At least 0; 0 disables it. */
+  /*! \brief 0 disables it. */
   int64_t top_k = 0;
-  /*! \brief In [0, 1]; 0 disables it. */
+  /*! \brief 0 disables it. */
   double min_p = 0.0;
 };
 
@@ -41,16 +51,16 @@ struct LogitBias {
 
 /*! \brief Logit bias and penalties; logit_adjuster.h defines them. */
 struct LogitOptions {
-  /*! \brief In [-2, 2]; 0 disables it. */
+  /*! \brief 0 disables it. */
   double presence_penalty = 0.0;
-  /*! \brief In [-2, 2]; 0 disables it. */
+  /*! \brief 0 disables it. */
   double frequency_penalty = 0.0;
-  /*! \brief Greater than 0; 1 disables it. */
+  /*! \brief 1 disables it. */
   double repetition_penalty = 1.0;
   std::vector<LogitBias> logit_bias;
 };
 
-/*! \brief Time limits of a sequence in seconds, greater than 0; an empty one sets no limit. */
+/*! \brief Time limits of a sequence in seconds; an empty one sets no limit. */
 struct TimeLimits {
   /*! \brief From the submission to the end. */
   std::optional<double> timeout;
@@ -59,6 +69,44 @@ struct TimeLimits {
   /*! \brief Between the computation of two consecutive tokens. */
   std::optional<double> inter_token_timeout;
 };
+
+/*! \brief The allowed values of a parameter, which must be finite. */
+struct Range {
+  double min;
+  double max = std::numeric_limits<double>::max();
+  bool excludes_min = false;
+};
+
+/*! \brief The name of a parameter, its member and its range. */
+template <typename Options, typename Value>
+struct Parameter {
+  const char* name;
+  Value Options::* member;
+  Range range;
+};
+
+/*! \brief The parameters that are validated and cross the FFI alike. */
+inline constexpr std::tuple kParameters{
+    Parameter{"temperature", &SamplingOptions::temperature, {0}},
+    Parameter{"top_p", &SamplingOptions::top_p, {0, 1}},
+    Parameter{"top_k", &SamplingOptions::top_k, {0}},
+    Parameter{"min_p", &SamplingOptions::min_p, {0, 1}},
+    Parameter{"presence_penalty", &LogitOptions::presence_penalty, {-2, 2}},
+    Parameter{"frequency_penalty", &LogitOptions::frequency_penalty, {-2, 2}},
+    Parameter{
+        "repetition_penalty", &LogitOptions::repetition_penalty, {.min = 0, .excludes_min = true}},
+    Parameter{"timeout", &TimeLimits::timeout, {.min = 0, .excludes_min = true}},
+    Parameter{
+        "first_token_timeout", &TimeLimits::first_token_timeout, {.min = 0, .excludes_min = true}},
+    Parameter{
+        "inter_token_timeout", &TimeLimits::inter_token_timeout, {.min = 0, .excludes_min = true}},
+};
+
+/*! \brief Call `function` for each of `kParameters`. */
+template <typename Function>
+void ForEachParameter(Function function) {
+  std::apply([&](const auto&... parameters) { (function(parameters), ...); }, kParameters);
+}
 
 /*! \brief The options of one sequence. */
 struct SequenceOptions {

@@ -26,17 +26,10 @@ inline constexpr double kGreedyTemperature = 1e-5;
 double UniformDraw(uint64_t seed, uint64_t token_index);
 
 /*!
- * \brief Samples tokens. The result depends only on logits, options, seed and index.
+ * \brief Samples tokens as `SamplingOptions` defines.
  *
- * The filters are applied in the usual order:
- * 1. logits are divided by the temperature;
- * 2. top_k keeps the k largest logits;
- * 3. top_p keeps the smallest set of most likely tokens whose fraction of the remaining probability
- *    is at least top_p, and at least one;
- * 4. min_p keeps the tokens that are at least min_p times as likely as the most likely token.
- * Among equally likely tokens the lowest id comes first, also in greedy decoding.
- *
- * The object holds only scratch memory. Not thread-safe.
+ * The result depends only on logits, options, seed and index. The object holds only scratch memory.
+ * Not thread-safe.
  */
 class Sampler {
  public:
