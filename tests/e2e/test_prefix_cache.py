@@ -100,7 +100,7 @@ async def test_pinned_prefix_stays_cached_despite_other_requests() -> None:
 
 async def test_pin_without_a_prefix_cache_is_rejected() -> None:
     async with AsyncMLCEngine(engine_config=EngineConfig(prefix_cache_mode="disable")) as engine:
-        with pytest.raises(BadRequestError, match="the prefix cache is off"):
+        with pytest.raises(BadRequestError, match="while the prefix cache is disabled"):
             await engine.pin_prefix([SYSTEM])
 
 

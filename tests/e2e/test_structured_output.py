@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from anyio import CapacityLimiter, create_task_group
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 
 from aiomlc import AsyncMLCEngine, BadRequestError, GrammarError, IncompleteAnswerError, MLCEngine
 from aiomlc.api.session.loader import open_model
@@ -170,7 +170,8 @@ def test_parse_accepts_any_pydantic_type() -> None:
             messages=QUESTION, response_format=tuple[Literal["a"], bool], max_tokens=50
         )
 
-    TypeAdapter(tuple[Literal["a"], bool]).validate_python(completion.choices[0].message.parsed)
+    parsed = completion.choices[0].message.parsed
+    assert parsed in {("a", True), ("a", False)}
 
 
 def test_incomplete_or_invalid_output_is_an_error_with_its_text() -> None:

@@ -282,6 +282,7 @@ def test_a_dropped_engine_that_died_is_silent() -> None:
     assert core.is_closed
 
 
+@pytest.mark.slow
 def test_a_program_that_forgets_terminate_ends() -> None:
     program = """
 import aiomlc

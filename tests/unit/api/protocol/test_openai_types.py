@@ -6,6 +6,7 @@ import base64
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import openai.types
@@ -70,6 +71,12 @@ def extra_fields(value: object) -> Iterator[str]:
         yield from extra_fields(list(value.values()))
 
 
+@cache
+def type_adapter(openai_type: Any) -> TypeAdapter[Any]:  # noqa: ANN401
+    """Return the adapter of a type, which takes long to build."""
+    return TypeAdapter(openai_type)
+
+
 def check(
     response: BaseModel,
     openai_type: Any,  # noqa: ANN401
@@ -77,8 +84,8 @@ def check(
 ) -> set[str]:
     """Check that OpenAI's type round-trips the response; return the extension fields in it."""
     dump = adapt(response.model_dump(mode="json"))
-    json_text = TypeAdapter(Any).dump_json(dump)
-    parsed = TypeAdapter(openai_type).validate_json(json_text, strict=True)
+    json_text = type_adapter(Any).dump_json(dump)
+    parsed = type_adapter(openai_type).validate_json(json_text, strict=True)
 
     assert parsed.model_dump(mode="json", exclude_unset=True, by_alias=True) == dump
     return set(extra_fields(parsed))
