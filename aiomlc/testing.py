@@ -1,5 +1,4 @@
-"""Doubles for tests of programs that use the library: an engine without a model, and a real one
-in which something goes wrong on purpose."""
+"""Test doubles for programs that use the library: engines without a model, and injected faults."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ from aiomlc.runtime.mock.encoder import FakeEncoder, fake_encoder
 from aiomlc.runtime.mock.model import fake_model
 from aiomlc.runtime.native.faults import Faults
 
-#: A `response_format` whose text begins, and then nothing can follow: it ends in
-#: `RequestFailedError`.
+#: A `response_format` whose grammar allows a beginning and then no further token, so that the
+#: request ends with `RequestFailedError`.
 DEAD_END: Mapping[str, Any] = {
     "type": "grammar",
     "syntax": "lark",
@@ -48,7 +47,7 @@ DEAD_END: Mapping[str, Any] = {
 async def unread(
     engine: AsyncMLCEngine, messages: list[MessageLike], **options: Unpack[ChatOptions]
 ) -> AsyncIterator[ChatCompletionStream]:
-    """A reader that never reads: its answer is open as long as the scope."""
+    """Open a chat completion stream that is never read, and close it when the scope ends."""
     async with await engine.chat.completions.create(
         messages=messages, stream=True, **options
     ) as stream:
@@ -56,9 +55,9 @@ async def unread(
 
 
 def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loader:  # noqa: ANN401
-    """A `loader` for an engine: it serves `core`, or a `FakeCore` made with `options`.
+    """Return a `loader` for an engine that serves `core`, or a `FakeCore` made with `options`.
 
-    A `FakeEncoder` makes it an engine of embeddings.
+    With a `FakeEncoder` the engine serves embeddings.
     """
 
     async def load(
@@ -71,7 +70,7 @@ def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loade
     ) -> LoadedModel | LoadedEncoder:
         await checkpoint()
         if on_progress is not None:
-            on_progress(LoadProgress("load", 1.0, "there is nothing to load"))
+            on_progress(LoadProgress("load", 1.0, "nothing to load"))
 
         if isinstance(core, FakeEncoder):
             return fake_encoder(core, **options)
@@ -82,11 +81,11 @@ def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loade
 
 
 def faulty_loader(*faults: Faults | None) -> Loader:
-    """A `loader` of real models that generate, the n-th of which has the n-th faults.
+    """Return a `loader` of real decoders, the n-th of which has the n-th faults.
 
-    Those that are opened later (`reload`, another engine with the same loader) have none.
+    Models that are loaded later (by `reload`, or by another engine with this loader) have none.
     """
-    left = list(faults)
+    remaining = list(faults)
 
     async def load(
         model: Model | None,
@@ -103,15 +102,14 @@ def faulty_loader(*faults: Faults | None) -> Loader:
             mode=mode,
             engine_config=engine_config,
             on_progress=on_progress,
-            faults=left.pop(0) if left else None,
+            faults=remaining.pop(0) if remaining else None,
         )
 
     return load
 
 
 def _import_load_model() -> Callable[..., Awaitable[LoadedModel]]:
-    from aiomlc.runtime.loading.open_decoder import (
-        load_model,  # It imports half a second of what only it needs.
-    )
+    # Imported on demand, because the import takes half a second.
+    from aiomlc.runtime.loading.open_decoder import load_model
 
     return load_model

@@ -159,7 +159,7 @@ class Recorder:
         return list(parse_samples(script.stdout.splitlines()))
 
     def _send(self, command: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # The missing acknowledgement reports it.
+        with contextlib.suppress(BrokenPipeError):  # The missing acknowledgment reports it.
             os.write(self._control, f"{command}\n".encode())
         if not os.read(self._acks, 64):
             self._process.wait(_EXIT_TIMEOUT_SECONDS)

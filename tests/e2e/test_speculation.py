@@ -145,7 +145,9 @@ async def test_small_draft_without_a_draft_model_is_rejected(
     directory = tmp_path / "model"
     shutil.copytree(bundled_model, directory)
 
-    with pytest.raises(BadRequestError, match="has no model, small_draft needs one") as caught:
+    with pytest.raises(
+        BadRequestError, match="must name the draft model for small_draft, got none"
+    ) as caught:
         async with AsyncMLCEngine(
             str(directory), engine_config=EngineConfig(speculative_mode="small_draft")
         ):

@@ -229,7 +229,9 @@ def test_insufficient_memory_is_rejected(config: EngineConfig, memory: int) -> N
 
 
 def test_prefill_chunk_must_hold_a_token_of_every_row() -> None:
-    with pytest.raises(BadRequestError, match="prefill_chunk_size is 8"):
+    with pytest.raises(
+        BadRequestError, match=r"prefill_chunk_size must be >= max_num_sequence \(32\), got 8"
+    ):
         serving_limits(
             EngineConfig(prefill_chunk_size=8),
             mode="local",

@@ -1,6 +1,6 @@
-"""The running event loop of either backend: its identity, tasks that outlive a scope, and waiters.
+"""The running event loop of asyncio or trio: its identity, system tasks, and waiters.
 
-asyncio's loop is reached through anyio's token, so `asyncio` is never imported.
+anyio's token gives access to asyncio's loop, so `asyncio` is never imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ __all__ = (
     "check_loop",
     "running_loop",
     "spawn_system_task",
-    "waiter_maker",
+    "waiter_factory",
 )
 
 from collections.abc import Callable, Coroutine, Generator
@@ -24,66 +24,66 @@ from aiomlc.errors import EngineClosedError
 
 
 def running_loop() -> object:
-    """The identity of the event loop in this thread, of either backend."""
+    """Return the identity of the event loop that runs in this thread."""
     loop: object = current_token().native_token
     return loop
 
 
 def check_loop(owner: object) -> None:
-    """Refuse to go on in any event loop but the owner.
+    """Require that the running event loop is `owner`.
 
     Raises:
-        EngineClosedError: it is another one.
+        EngineClosedError: If another event loop runs in this thread.
     """
     if running_loop() is not owner:
         raise EngineClosedError("the engine serves another event loop: open one per loop")
 
 
 def spawn_system_task(function: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> object:
-    """Run `function` on the current event loop until it ends or the loop does.
+    """Run `function` as a task of the running event loop, outside of any task group.
 
-    Both backends cancel such a task, and wait for it, when the loop's main task is over. The
-    function must not raise: trio would take that for a bug of its own.
+    When the loop's main task has ended, both backends cancel the task and wait for it. The function
+    must not raise: trio reports an exception of a system task as an internal error.
 
     Returns:
-        An object to keep until the task ends; asyncio holds its tasks weakly.
+        The task, which must be kept until it ends, because asyncio only has weak references to it.
     """
     loop = current_token().native_token
-    # The token is asyncio's loop itself, so `asyncio` need not be imported.
+    # With asyncio, the token is the loop.
     create_task = getattr(loop, "create_task", None)
     if create_task is not None:
         return create_task(function(), name=name)
 
-    import trio  # Installed, since its loop is running.
+    import trio  # It is installed, because its loop is running.
 
     return trio.lowlevel.spawn_system_task(function, name=name)
 
 
 class Waiter(Protocol):
-    """The part of an asyncio future that a reader and its waker need. Awaited once, at once.
+    """The part of an asyncio future that a reader and its waker need, both in one thread.
 
-    The two are in one thread. A wait that was cancelled counts as done.
+    It must be awaited immediately, and only once. A cancelled wait counts as done.
     """
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Wait for the result."""
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether no task waits any more."""
 
     def set_result(self, result: None, /) -> None:
-        """Wake the task that waits."""
+        """Wake the waiting task."""
 
 
-def waiter_maker() -> Callable[[], Waiter]:
-    """What makes waiters for the running event loop."""
-    # The token is asyncio's loop itself, so `asyncio` need not be imported.
+def waiter_factory() -> Callable[[], Waiter]:
+    """Return a function that makes waiters for the running event loop."""
+    # With asyncio, the token is the loop.
     create_future = getattr(current_token().native_token, "create_future", None)
     if create_future is not None:
-        made: Callable[[], Waiter] = create_future
-        return made
+        factory: Callable[[], Waiter] = create_future
+        return factory
 
-    import trio  # Installed, since its loop is running.
+    import trio  # It is installed, because its loop is running.
 
     return partial(_TrioWaiter, trio.lowlevel)
 

@@ -1,15 +1,16 @@
-"""The end of the interpreter, which waits for every thread but the daemons.
+"""Handlers for the exit of the interpreter and for forks.
 
-A thread whose engine nobody can stop any more would be waited for without an end. And a daemon that
-comes back from native code after the end is unwound through it, and the process aborts.
+The interpreter joins all threads except daemon threads at its exit, so it would wait forever for
+the thread of an engine that no code can stop any more. A daemon thread that returns from native
+code after finalization is terminated by unwinding its stack, which aborts the process.
 """
 
 from __future__ import annotations
 
 __all__ = (
     "FORKED_MESSAGE",
-    "Ending",
-    "Inherited",
+    "ExitHandler",
+    "ForkHandler",
     "at_exit",
     "invalidate_after_fork",
     "leak",
@@ -23,66 +24,66 @@ import weakref
 from typing import Protocol
 
 
-class Ending(Protocol):
-    """What must not run when the interpreter is gone."""
+class ExitHandler(Protocol):
+    """An object that must stop its threads before the interpreter is finalized."""
 
-    def end_orphan(self) -> None:
-        """Stop if the event loop cannot run any more. Before the threads are waited for."""
+    def stop_if_orphaned(self) -> None:
+        """Stop if the event loop cannot run any more. Called before threads are joined."""
 
     def at_exit(self) -> None:
-        """Let every thread leave native code, and wait for that."""
+        """Make every thread leave native code, and wait for that."""
 
 
-_endings: weakref.WeakSet[Ending] = weakref.WeakSet()
+_exit_handlers: weakref.WeakSet[ExitHandler] = weakref.WeakSet()
 
 
-def at_exit(owner: Ending) -> None:
-    """Have these two called when the interpreter ends, unless it is garbage by then."""
-    _endings.add(owner)
+def at_exit(owner: ExitHandler) -> None:
+    """Call the methods of `owner` when the interpreter exits; `owner` is referenced weakly."""
+    _exit_handlers.add(owner)
 
 
-def _end_orphans() -> None:
-    for owner in list(_endings):
-        owner.end_orphan()
+def _stop_orphans() -> None:
+    for owner in list(_exit_handlers):
+        owner.stop_if_orphaned()
 
 
-# What `concurrent.futures` does for its threads: `atexit` comes after they were waited for.
+# As in `concurrent.futures`: functions of `atexit` run only after threads have been joined.
 _register = getattr(threading, "_register_atexit", None)
 if _register is not None:
-    _register(_end_orphans)
+    _register(_stop_orphans)
 
 
 @atexit.register
-def _end_all() -> None:
-    for owner in list(_endings):
+def _run_exit_handlers() -> None:
+    for owner in list(_exit_handlers):
         owner.at_exit()
 
 
-FORKED_MESSAGE = "the engine belongs to the parent process: open another one in this one"
+FORKED_MESSAGE = "the engine belongs to the parent process: open another engine in this process"
 
 
-class Inherited(Protocol):
-    """What a child process must not use."""
+class ForkHandler(Protocol):
+    """An object that a forked child process must not use."""
 
     def abandon(self) -> None:
-        """Refuse to serve, and free nothing. In the child, before anything else runs there."""
+        """Reject further use and free nothing. Called in the child before any other code."""
 
 
-_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
+_fork_handlers: weakref.WeakSet[ForkHandler] = weakref.WeakSet()
 
 
-def invalidate_after_fork(owner: Inherited) -> None:
-    """Have `owner.abandon` called in every process that is forked from this one."""
-    _inherited.add(owner)
+def invalidate_after_fork(owner: ForkHandler) -> None:
+    """Call `owner.abandon` in every process that is forked from this one."""
+    _fork_handlers.add(owner)
 
 
 def leak(value: object) -> None:
-    """Keep an object for as long as the process lives, its end included."""
+    """Never free an object, not even when the process exits."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def _abandon_all() -> None:
-    for owner in list(_inherited):
+    for owner in list(_fork_handlers):
         owner.abandon()
 
 

@@ -278,7 +278,7 @@ class EngineTask(AsyncContextManagerMixin):
         self._is_over = ThreadEvent()
         self._is_over.set()
 
-    def end_orphan(self) -> None:
+    def stop_if_orphaned(self) -> None:
         """Stop if the thread of the event loop has ended, or is this one, which is at its end."""
         here = get_ident()
         loops = {thread.ident for thread in enumerate_threads() if thread.ident != here}
@@ -290,7 +290,7 @@ class EngineTask(AsyncContextManagerMixin):
         if self._is_over.is_set():
             return
 
-        self.end_orphan()
+        self.stop_if_orphaned()
         if not self._closing:
             self.terminate()
             self._is_over.wait(_EXIT_SECONDS)

@@ -16,7 +16,7 @@ from anyio import BusyResourceError
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError
-from aiomlc.runtime.concurrency.event_loop import Waiter, check_loop, waiter_maker
+from aiomlc.runtime.concurrency.event_loop import Waiter, check_loop, waiter_factory
 from aiomlc.runtime.engine.core_protocol import Core, Record, TokenLogprob
 from aiomlc.runtime.engine.statistics import RequestTiming
 
@@ -158,7 +158,7 @@ class Mailbox:
                 if self._loop is not None:
                     check_loop(self._loop)
 
-                self._make_waiter = waiter_maker()
+                self._make_waiter = waiter_factory()
 
             self._arrived = self._make_waiter()
             await self._arrived

@@ -1,4 +1,4 @@
-"""How many sequences and tokens an engine serves at once, by its mode and its configuration."""
+"""Batch size, token budget and KV cache size of an engine, from its mode and configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiomlc.config import PAGE_SIZE, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 
-# A laptop's worth of concurrency: the pages, not the rows, are what costs memory.
+# `local` suits a laptop; memory depends on the KV cache pages, hardly on the rows.
 _MAX_SEQUENCES: dict[Mode, int] = {"local": 32, "interactive": 1, "server": 128}
 _LOCAL_TOTAL_TOKENS = 16384
 _PREFILL_CHUNK = 512
@@ -20,7 +20,7 @@ _NO_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """What one step can take. It depends on the configuration alone, not on the memory."""
+    """Limits of one step, which depend on the configuration and not on the memory."""
 
     max_batch_size: int
     prefill_chunk_size: int
@@ -29,22 +29,24 @@ class StepSizes:
 
 @dataclass(frozen=True, slots=True)
 class ServingLimits:
-    """What an engine reserves for: rows, and tokens in the KV cache."""
+    """Rows and KV cache tokens that an engine reserves memory for."""
 
     max_batch_size: int
     context_window: int  #: Tokens of one sequence.
     max_total_tokens: int  #: Tokens of all sequences; a multiple of the page size.
     prefill_chunk_size: int
     step_token_budget: int
-    max_recycling_sequences: int  #: Ended ones in the prefix cache; -1 is no limit, 0 is off.
+    max_recycling_sequences: (
+        int  #: Finished sequences in the prefix cache; -1 for no limit, 0 if off.
+    )
     max_queue_size: int  #: Sequences that may wait.
 
 
 def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> StepSizes:
-    """Rows and tokens of a step; the configuration's own values come first.
+    """Return the limits of a step; values in `config` take precedence over the mode's defaults.
 
     Raises:
-        BadRequestError: a forward pass would not hold a token of every row.
+        BadRequestError: If prefill_chunk_size is below the number of rows.
     """
     single = min(context_window, config.max_single_sequence_length or context_window)
     rows = config.max_num_sequence or _MAX_SEQUENCES[mode]
@@ -52,7 +54,7 @@ def step_sizes(config: EngineConfig, *, mode: Mode, context_window: int) -> Step
     budget = config.step_token_budget or max(rows, min(_STEP_BUDGET, chunk))
     if chunk < rows:
         raise BadRequestError(
-            f"prefill_chunk_size is {chunk}, below max_num_sequence {rows}",
+            f"prefill_chunk_size must be >= max_num_sequence ({rows}), got {chunk}",
             param="prefill_chunk_size",
         )
 
@@ -67,14 +69,15 @@ def serving_limits(
     kv_bytes_per_token: int,
     memory_bytes: int,
 ) -> ServingLimits:
-    """Plan rows and KV cache for a model; the configuration's own values come first.
+    """Return rows and KV cache size; values in `config` take precedence over the mode's defaults.
 
-    `local` serves up to 32 sequences that share 16,384 tokens (or one full context), `interactive`
-    one sequence, `server` 128 sequences with all the tokens that `memory_bytes` holds. Rows are
-    cheap here, so `local` admits more than upstream's four.
+    `local` serves up to 32 sequences with 16,384 tokens in total (or one full context),
+    `interactive` one sequence, `server` 128 sequences with all tokens that `memory_bytes` holds.
+    Rows take little memory, so `local` admits more than the four of MLC LLM.
 
     Raises:
-        ModelLoadError: the memory does not hold the tokens.
+        BadRequestError: If prefill_chunk_size is below the number of rows.
+        ModelLoadError: If `memory_bytes` does not hold the tokens.
     """
     sizes = step_sizes(config, mode=mode, context_window=context_window)
     rows = sizes.max_batch_size
@@ -92,7 +95,7 @@ def serving_limits(
 
 
 def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capacity: int) -> int:
-    wanted = (
+    requested = (
         config.max_total_sequence_length
         or {
             "local": min(rows * single, max(single, _LOCAL_TOTAL_TOKENS)),
@@ -100,16 +103,15 @@ def _total_tokens(config: EngineConfig, mode: Mode, rows: int, single: int, capa
             "server": rows * single,
         }[mode]
     )
-    # A size the user asked for must fit; a size we chose shrinks to what there is.
-    too_much = capacity < (config.max_total_sequence_length or _MIN_TOTAL_TOKENS)
-    if too_much:
+    # A configured size must fit; a default size shrinks to the capacity.
+    if capacity < (config.max_total_sequence_length or _MIN_TOTAL_TOKENS):
         raise ModelLoadError(
-            f"the KV cache needs {wanted} tokens, the memory holds {capacity}: lower "
+            f"the KV cache needs {requested} tokens, but the memory holds {capacity}: lower "
             "max_total_sequence_length, max_num_sequence or max_single_sequence_length",
             field="max_total_sequence_length",
         )
 
-    pages = -(-wanted // PAGE_SIZE)
+    pages = -(-requested // PAGE_SIZE)
     return max(1, min(pages, capacity // PAGE_SIZE)) * PAGE_SIZE
 
 
@@ -117,5 +119,5 @@ def _max_recycling(config: EngineConfig, rows: int) -> int:
     if config.prefix_cache_mode == "disable":
         return 0
 
-    wanted = config.prefix_cache_max_num_recycling_seqs
-    return rows if wanted is None else wanted
+    max_recycling = config.prefix_cache_max_num_recycling_seqs
+    return rows if max_recycling is None else max_recycling

@@ -1,4 +1,4 @@
-"""What loading a model yields: everything the layers above need to serve it."""
+"""The results of loading a model: all that the API needs to serve it."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class LoadProgress:
     """The progress of loading a model."""
 
     stage: Literal["download", "compile", "convert", "load"]
-    fraction: float | None  #: Of this stage, from 0 to 1; None if unknown.
+    fraction: float | None  #: Completed fraction of this stage, from 0 to 1; None if unknown.
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that is ready to serve. The receiver owns the core."""
+    """A decoder that is ready to serve; the caller owns the core."""
 
     core: Core
     tokenizer: Tokenizer
     chat_template: PromptTemplate | None
     model_name: str
-    context_window: int  #: Tokens of one sequence: prompt and completion.
+    context_window: int  #: Maximum tokens of one sequence: prompt and completion.
     vocab_size: int
     default_options: SamplingParams = field(default_factory=SamplingParams)
     stop_token_ids: tuple[int, ...] = ()
-    chat_stop_token_ids: tuple[int, ...] = ()  #: Further ones, of the chat template.
+    chat_stop_token_ids: tuple[int, ...] = ()  #: Additional ids, from the chat template.
     tool_format: ToolFormat | None = None
-    reasoning_format: ReasoningFormat | None = None  #: None: no reasoning.
-    grammars: GrammarCache | None = None  #: None: its output cannot be constrained.
+    reasoning_format: ReasoningFormat | None = None  #: None if the model does not reason.
+    grammars: GrammarCache | None = None  #: None if output cannot be constrained.
     memory_plan: MemoryPlan | None = None  #: None for the mock model.
 
 

@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""The memory that this process may still allocate."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
-_UTILIZATION = 0.85  # Upstream's; the host program needs some, too.
+_DEFAULT_UTILIZATION = 0.85  # As in MLC LLM; the host program needs memory as well.
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """What a model may take, and how that was found."""
+    """The memory that a model may use, with its source."""
 
     free_bytes: int
-    source: str  #: Whose figure `free_bytes` is, in words.
-    utilization: float  #: The share of it that is planned with.
+    source: str  #: Description of what limits `free_bytes`.
+    utilization: float  #: The fraction of `free_bytes` to plan with.
 
     @property
     def nbytes(self) -> int:
-        """Bytes to plan with."""
+        """Bytes that a plan may use."""
         return int(self.free_bytes * self.utilization)
 
     def __str__(self) -> str:
@@ -32,13 +32,17 @@ class MemoryBudget:
 
 
 def memory_budget(utilization: float | None) -> MemoryBudget:
-    """What the system has free, bounded by the control group; None is a share of 0.85."""
-    system, control_group = _system_memory(), _cgroup_memory()
-    share = _UTILIZATION if utilization is None else utilization
-    if control_group is not None and control_group < system:
-        return MemoryBudget(control_group, "the control group's limit", share)
+    """Return the smaller of the system's and the control group's free memory.
 
-    return MemoryBudget(system, "the system's free memory", share)
+    Args:
+        utilization: The fraction to plan with; None for 0.85.
+    """
+    system, control_group = _system_memory(), _cgroup_memory()
+    fraction = _DEFAULT_UTILIZATION if utilization is None else utilization
+    if control_group is not None and control_group < system:
+        return MemoryBudget(control_group, "the control group's limit", fraction)
+
+    return MemoryBudget(system, "the system's free memory", fraction)
 
 
 def _system_memory() -> int:
@@ -47,13 +51,13 @@ def _system_memory() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
-        pass  # Not Linux: half of all memory is a fair guess.
+        pass  # Not Linux: assume that half of the memory is free.
 
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def _cgroup_memory() -> int | None:
-    """What the control group leaves; None where it sets no limit."""
+    """Return the free memory of the control group, or None if it has no limit."""
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())

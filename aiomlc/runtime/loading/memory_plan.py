@@ -1,4 +1,4 @@
-"""What a model will take, from its files alone: nothing is allocated, compiled or converted."""
+"""Memory plans, made from a model's files without allocating, compiling or converting."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ _SIZES = (
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """What one model takes, by what it depends on."""
+    """Memory requirements of one model."""
 
     name: str
     quantization: str
-    context_window: int  #: Tokens of one sequence, as the model's files say.
+    context_window: int  #: Maximum tokens of one sequence, from the model's files.
     vocab_size: int
-    weight_bytes: int  #: Of the packed file, which is mapped.
+    weight_bytes: int  #: Size of the packed file, which is mapped.
     kv_bytes_per_token: int
-    chunk_bytes_per_token: int  #: The KV cache's own work space, for each token of a chunk.
-    step_bytes_per_token: int  #: What lives of a step at once, for each of its tokens; estimated.
-    logits_per_row: int = 1  #: How often the logits of a row are there at once.
+    chunk_bytes_per_token: int  #: Workspace of the KV cache, per token of a prefill chunk.
+    step_bytes_per_token: int  #: Estimated peak of the activations, per token of a step.
+    logits_per_row: int = 1  #: Copies of a row's logits that exist at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """What an engine takes and why. `str()` of it is a table.
+    """Memory requirements of an engine; `str()` gives a table.
 
-    Everything is in bytes, or counts of tokens and sequences. `models` is the model and, with
-    `small_draft`, the one that guesses; each has a KV cache of `limits.max_total_tokens`.
+    Sizes are in bytes, tokens or sequences. `models` contains the model and, with `small_draft`,
+    the draft model; each has a KV cache of `limits.max_total_tokens`.
     """
 
     mode: Mode
@@ -57,89 +57,89 @@ class MemoryPlan:
     limits: ServingLimits
     budget: MemoryBudget
     is_speculative: bool
-    given: frozenset[str]  #: The sizes that the configuration sets; the others are inferred.
+    given: frozenset[str]  #: Names of the sizes that the configuration sets; the rest is inferred.
 
     @property
     def max_num_sequence(self) -> int:
-        """Sequences that run at once."""
+        """Maximum number of running sequences."""
         return self.limits.max_batch_size
 
     @property
     def max_total_sequence_length(self) -> int:
-        """Tokens of all sequences in the KV cache."""
+        """Maximum tokens of all sequences in the KV cache."""
         return self.limits.max_total_tokens
 
     @property
     def max_single_sequence_length(self) -> int:
-        """Tokens of one sequence, prompt and completion."""
+        """Maximum tokens of one sequence, prompt and completion."""
         return self.limits.context_window
 
     @property
     def prefill_chunk_size(self) -> int:
-        """Tokens that a forward pass has room for."""
+        """Maximum tokens of a forward pass."""
         return self.limits.prefill_chunk_size
 
     @property
     def step_token_budget(self) -> int:
-        """Tokens that a step is given."""
+        """Maximum tokens of a step."""
         return self.limits.step_token_budget
 
     @property
     def weight_bytes(self) -> int:
-        """The packed weights."""
+        """Bytes of the packed weights of all models."""
         return sum(model.weight_bytes for model in self.models)
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """A token in every KV cache there is."""
+        """Bytes of one token in the KV caches of all models."""
         return sum(model.kv_bytes_per_token for model in self.models)
 
     @property
     def num_pages(self) -> int:
-        """Pages of one KV cache: those of `max_total_sequence_length`, and TVM's spare one."""
+        """Pages of one KV cache: those of `max_total_sequence_length` and TVM's spare page."""
         return self.limits.max_total_tokens // PAGE_SIZE + 1
 
     @property
     def kv_cache_bytes(self) -> int:
-        """The pages of the KV caches."""
+        """Bytes of the pages of all KV caches."""
         return self.num_pages * PAGE_SIZE * self.kv_bytes_per_token
 
     @property
     def prefix_cache_bytes(self) -> int:
-        """Of the KV cache, what ended sequences may keep; they give way when room is needed."""
-        kept = self.limits.max_recycling_sequences
-        if kept < 0:
+        """Maximum bytes of the KV caches that finished sequences occupy until they are evicted."""
+        max_recycling = self.limits.max_recycling_sequences
+        if max_recycling < 0:
             return self.kv_cache_bytes
 
         pages = -(-self.limits.context_window // PAGE_SIZE)
-        of_sequence = pages * PAGE_SIZE * self.kv_bytes_per_token
-        return min(self.kv_cache_bytes, kept * of_sequence)
+        sequence_bytes = pages * PAGE_SIZE * self.kv_bytes_per_token
+        return min(self.kv_cache_bytes, max_recycling * sequence_bytes)
 
     @property
     def temporary_bytes(self) -> int:
-        """The KV caches' work space, and what a step computes with; estimated."""
+        """Estimated bytes of the KV caches' workspace and of the activations of a step."""
         return _temporary_bytes(self.models, _sizes_of(self.limits))
 
     @property
     def logits_bytes(self) -> int:
-        """Logits of a step's rows (of all its tokens, with guesses), and a row's own copies."""
+        """Bytes of the logits of a step: per row, or per token with speculative decoding."""
         return _logits_bytes(
             self.models, _sizes_of(self.limits), is_speculative=self.is_speculative
         )
 
     @property
     def total_bytes(self) -> int:
-        """The sum, to be compared with `budget.nbytes`."""
+        """Sum of all parts, for comparison with `budget.nbytes`."""
         fixed = self.weight_bytes + self.temporary_bytes + self.logits_bytes
         return fixed + self.kv_cache_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether the budget holds it."""
+        """Whether the total is within the budget."""
         return self.total_bytes <= self.budget.nbytes
 
     def complete(self, config: EngineConfig) -> EngineConfig:
-        """A configuration with the planned sizes in it, also where it has others."""
+        """Return a configuration whose sizes are replaced by the planned ones."""
         return replace(config, **{name: getattr(self, name) for name in _SIZES})
 
     def __str__(self) -> str:
@@ -158,19 +158,19 @@ class MemoryPlan:
         pages = (
             f"{self.num_pages:,} pages of {PAGE_SIZE} tokens of {self.kv_bytes_per_token:,} bytes"
         )
-        kept = self.limits.max_recycling_sequences
+        max_recycling = self.limits.max_recycling_sequences
         yield "weights", self.weight_bytes, "mapped from the cache on disk"
         yield "KV cache", self.kv_cache_bytes, pages
-        sequences = "sequences without limit" if kept < 0 else f"{kept:,} sequences"
-        yield "  of it the prefix cache", self.prefix_cache_bytes, f"at most, {sequences}"
-        yield "work space", self.temporary_bytes, "estimated"
+        sequences = "any number of" if max_recycling < 0 else f"{max_recycling:,}"
+        yield "  prefix cache", self.prefix_cache_bytes, f"at most, {sequences} sequences"
+        yield "workspace", self.temporary_bytes, "estimated"
         yield "logits", self.logits_bytes, ""
         yield "total", self.total_bytes, "" if self.fits else "MORE THAN THE BUDGET"
         yield "budget", self.budget.nbytes, str(self.budget)
 
 
 class InsufficientMemoryError(ModelLoadError):
-    """The memory does not hold what was asked for; `plan` says what would take how much."""
+    """The memory does not hold the model; `plan` lists the requirements."""
 
     def __init__(self, message: str, *, plan: MemoryPlan) -> None:
         super().__init__(message, field="max_total_sequence_length")
@@ -178,12 +178,12 @@ class InsufficientMemoryError(ModelLoadError):
 
 
 def plan_memory(directory: ModelDirectory, mode: Mode, config: EngineConfig) -> MemoryPlan:
-    """Plan a model, and the one that guesses for it. Reads small files only.
+    """Plan a model and its draft model. Reads only small files.
 
     Raises:
-        InsufficientMemoryError: the memory does not hold it; the error has the plan.
-        ModelLoadError: a file or a field is at fault.
-        BadRequestError: the model is an encoder, or a field contradicts it.
+        InsufficientMemoryError: If the memory does not hold the plan, which the error contains.
+        ModelLoadError: If a file or field is missing or invalid.
+        BadRequestError: If the model is an encoder, or `config` contradicts the model.
     """
     models = [_model_memory(directory, config.quantization, config.kv_cache_dtype)]
     draft = find_draft(directory, config)
@@ -196,11 +196,11 @@ def plan_memory(directory: ModelDirectory, mode: Mode, config: EngineConfig) -> 
 def plan_models(
     models: Sequence[ModelMemory], mode: Mode, config: EngineConfig, budget: MemoryBudget
 ) -> MemoryPlan:
-    """Divide a budget. Pure; the first model is the one that is served.
+    """Divide a budget among the models, of which the first is served. Does no I/O.
 
     Raises:
-        InsufficientMemoryError: the budget does not hold it.
-        BadRequestError: the sizes of the configuration contradict each other.
+        InsufficientMemoryError: If the budget does not hold the plan.
+        BadRequestError: If sizes in `config` contradict each other.
     """
     is_speculative = config.speculative_mode != "disable"
     sizes = step_sizes(config, mode=mode, context_window=models[0].context_window)
@@ -231,8 +231,8 @@ def plan_models(
     try:
         return plan(max(0, budget.nbytes - fixed - PAGE_SIZE * kv_bytes))
     except ModelLoadError as error:
-        wanted = plan(_UNBOUNDED)
-        raise InsufficientMemoryError(f"{error}\n{wanted}", plan=wanted) from None
+        full_plan = plan(_UNBOUNDED)
+        raise InsufficientMemoryError(f"{error}\n{full_plan}", plan=full_plan) from None
 
 
 def _temporary_bytes(models: Sequence[ModelMemory], sizes: StepSizes) -> int:
@@ -243,29 +243,32 @@ def _temporary_bytes(models: Sequence[ModelMemory], sizes: StepSizes) -> int:
 
 def _logits_bytes(models: Sequence[ModelMemory], sizes: StepSizes, *, is_speculative: bool) -> int:
     computed = sizes.step_token_budget if is_speculative else sizes.max_batch_size
-    # A row whose grammar is late keeps its logits, and one row at a time is adjusted.
-    kept = sizes.max_batch_size + 1
+    # Rows keep their logits while their grammar mask is computed, and one more row is adjusted.
+    copies = sizes.max_batch_size + 1
     rows = computed * sum(model.logits_per_row for model in models)
-    return 4 * models[0].vocab_size * (rows + kept)
+    return 4 * models[0].vocab_size * (rows + copies)
 
 
 def _model_memory(
-    directory: ModelDirectory, wanted: str | None, kv_dtype: KVCacheType
+    directory: ModelDirectory, quantization_name: str | None, kv_dtype: KVCacheType
 ) -> ModelMemory:
     description = read_description(directory.path)
     config = description.config
     if not isinstance(config, DecoderConfig):
         raise BadRequestError(
-            f"{directory.path} is an encoder, which has no KV cache to plan", param="model"
+            f"{directory.path} is an encoder: memory plans are not supported for encoders",
+            param="model",
         )
 
-    quantization = quantization_named(choose_quantization(directory, description, wanted))
+    quantization = quantization_named(
+        choose_quantization(directory, description, quantization_name)
+    )
     parameters = pack_parameters(decoder_parameters(config), quantization)
     cache = kv_cache_of(quantization, kv_dtype)
     row = cache.row_bytes(config.head_dim)
     query_heads, key_heads = config.num_attention_heads, config.num_key_value_heads
     queries, keys = query_heads * config.head_dim, key_heads * config.head_dim
-    # Beside a cache of 8 bits, what is rotated in another type.
+    # An int8 cache additionally needs the rotated heads in the compute dtype.
     rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
     return ModelMemory(
         name=directory.path.name,
@@ -275,9 +278,9 @@ def _model_memory(
         logits_per_row=2 if config.final_logit_softcapping else 1,
         weight_bytes=packed_file_bytes(parameters),
         kv_bytes_per_token=2 * config.num_hidden_layers * key_heads * row,
-        # Queries, keys, values and results, and two sums of each head.
+        # Queries, keys, values and outputs, and two partial sums per head.
         chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
-        # Four states, the fused projection and what attention gives.
+        # Four hidden states, the fused projection and the output of attention.
         step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
         + _feed_forward_bytes(config, quantization.matrix_format)
         + rotated,
@@ -285,17 +288,18 @@ def _model_memory(
 
 
 def _feed_forward_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
-    """What lives of a token's feed-forward layer at once."""
+    """Return the peak bytes of a token's feed-forward layer."""
     inner = _inner_bytes(config, matrix_format)
     experts = config.experts
     if experts is None:
         return inner
 
-    element = {"q4": 2, "bf16": 6, "f32": 4}[matrix_format]  # At most; of bf16 three parts.
-    of_one = element * (config.hidden_size + experts.intermediate_size)
+    # Upper bounds; activations for bf16 weights are split into three parts.
+    element = {"q4": 2, "bf16": 6, "f32": 4}[matrix_format]
+    expert_bytes = element * (config.hidden_size + experts.intermediate_size)
     routing = 4 * experts.count + element * config.hidden_size
     shared = 12 * experts.shared_size
-    return max(inner, shared + routing + experts.per_token * of_one)
+    return max(inner, shared + routing + experts.per_token * expert_bytes)
 
 
 def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
@@ -303,7 +307,7 @@ def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
     if not config.traits.gated:
         return 8 * inner
 
-    # Where one kernel does all, only rounded values are kept.
+    # If one kernel computes the whole layer, only quantized values are stored.
     traits = config.traits
     plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
     fused = plain and fuses_feed_forward(matrix_format, inner)

@@ -1,4 +1,4 @@
-"""What a model directory says beside its weights: how to sample, and where an answer ends."""
+"""Model directories: their sampling defaults, stop tokens and quantization."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUNDLED = Path(__file__).parents[2] / "bundled" / "pebble"
 BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
 
 _DEFAULT_QUANTIZATION = "q4f16_1"
-_ENCODER_QUANTIZATION = "q0f32"  # Small models, whose vectors are compared with others'.
+_ENCODER_QUANTIZATION = "q0f32"  # Encoders are small, and embeddings are compared numerically.
 _CONFIG_FILES = ("mlc-chat-config.json", "config.json")
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
 _URLS = ("HF://", "http://", "https://")
@@ -38,15 +38,16 @@ _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
 
 @dataclass(frozen=True, slots=True)
 class ModelDirectory:
-    """A directory in Hugging Face's or MLC's form."""
+    """A directory in Hugging Face's or MLC's format."""
 
     path: Path
 
     def config(self) -> dict[str, Any]:
-        """The model's own configuration: of MLC's form, else of Hugging Face's.
+        """Return the model's configuration: MLC's file if it exists, else Hugging Face's.
 
         Raises:
-            ModelLoadError: there is none, or it is not a JSON object.
+            ModelNotFoundError: If neither file exists.
+            ModelLoadError: If a file is not a JSON object.
         """
         for name in _CONFIG_FILES:
             if config := self._read(name):
@@ -57,7 +58,7 @@ class ModelDirectory:
         )
 
     def sampling_defaults(self) -> SamplingParams:
-        """Return the model's own sampling parameters; the first file that has one decides.
+        """Return the model's sampling parameters; each comes from the first file that has it.
 
         Raises:
             ModelLoadError: If a file is not JSON, or a value is out of range.
@@ -68,50 +69,51 @@ class ModelDirectory:
             if config.get("top_k") == -1:
                 config["top_k"] = 0  # vLLM's convention for all tokens.
 
-            found = {field: config.get(field) for field in MODEL_DEFAULTS}
-            values = {**self._valid(name, found), **values}
+            defaults = {field: config.get(field) for field in MODEL_DEFAULTS}
+            values = {**self._validate(name, defaults), **values}
             if config.get("do_sample") is False:
                 values["temperature"] = 0.0
         return SamplingParams(**values)
 
     def eos_token_ids(self) -> Iterator[int]:
-        """The ids that end an answer, from every file that names some.
+        """Yield the end-of-sequence ids of all configuration files.
 
         Raises:
-            ModelLoadError: a file is not JSON, or an id is not an integer.
+            ModelLoadError: If a file is not a JSON object, or an id is not an integer.
         """
         for name in _EOS_FILES:
             value = self._read(name).get("eos_token_id")
             ids = [] if value is None else value if isinstance(value, list) else [value]
             for token_id in ids:
                 if not isinstance(token_id, int):
+                    path = self.path / name
                     raise ModelLoadError(
-                        f"{self.path / name}: eos_token_id is {value!r}",
-                        path=self.path / name,
+                        f"{path}: eos_token_id must be one or several integers, got {value!r}",
+                        path=path,
                         field="eos_token_id",
                     )
                 yield token_id
 
     def eos_token(self) -> str | None:
-        """The token that the tokenizer's configuration calls the end.
+        """Return the `eos_token` of the tokenizer's configuration, or None.
 
         Raises:
-            ModelLoadError: the file is not JSON.
+            ModelLoadError: If the file is not a JSON object.
         """
         token = self._read("tokenizer_config.json").get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
         return text if isinstance(text, str) else None
 
     def response_template(self) -> object:
-        """What the tokenizer's configuration says of the form of answers; None if nothing.
+        """Return the `response_template` of the tokenizer's configuration, or None.
 
         Raises:
-            ModelLoadError: the file is not JSON.
+            ModelLoadError: If the file is not a JSON object.
         """
         return self._read("tokenizer_config.json").get("response_template")
 
     def _read(self, name: str) -> dict[str, Any]:
-        """A JSON object; empty when there is no such file."""
+        """Return the JSON object in a file; empty if the file does not exist."""
         path = self.path / name
         try:
             content = json.loads(path.read_bytes())
@@ -121,11 +123,11 @@ class ModelDirectory:
             raise ModelLoadError(f"{path} cannot be read: {error}", path=path) from error
 
         if not isinstance(content, dict):
-            raise ModelLoadError(f"{path} is not a JSON object", path=path)
+            raise ModelLoadError(f"{path} must be a JSON object", path=path)
 
         return content
 
-    def _valid(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
+    def _validate(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values that are not None, validated."""
         params = SamplingParams(**values)
         try:
@@ -139,11 +141,11 @@ class ModelDirectory:
 
 
 def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
-    """The directory of a model; None is the bundled one.
+    """Return the directory of a model; None is the bundled model.
 
     Raises:
-        BadRequestError: it is a URL.
-        ModelNotFoundError: there is no such directory.
+        BadRequestError: If `model` is a URL.
+        ModelNotFoundError: If the directory does not exist.
     """
     path = BUNDLED if model is None else Path(model).expanduser()
     if str(model).startswith(_URLS):
@@ -161,11 +163,13 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
 
 
 def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:
-    """The directory of the model that guesses for another; the bundled one has its own.
+    """Return the directory of the draft model, if one is configured.
+
+    The bundled model has a default draft model.
 
     Raises:
-        ModelLoadError: there is no such directory.
-        BadRequestError: `small_draft` is wanted, and no model is named.
+        ModelNotFoundError: If the directory does not exist.
+        BadRequestError: If `small_draft` is configured without a draft model.
     """
     if config.speculative_mode != "small_draft":
         return None
@@ -178,25 +182,25 @@ def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirector
         return find_model(BUNDLED_DRAFT)
 
     raise BadRequestError(
-        "engine_config.additional_models has no model, small_draft needs one",
+        "engine_config.additional_models must name the draft model for small_draft, got none",
         param="additional_models",
     )
 
 
 def choose_quantization(
-    directory: ModelDirectory, description: ModelDescription, wanted: str | None
+    directory: ModelDirectory, description: ModelDescription, requested: str | None
 ) -> str:
-    """The name of the quantization to open a model in: its own, the wanted one or a default.
+    """Return the quantization of the weight files, else the requested or the default one.
 
     Raises:
-        BadRequestError: the weights are quantized already, and otherwise.
+        BadRequestError: If the weight files have another quantization than the requested one.
     """
-    packed = description.quantization
-    if packed is not None and wanted not in (None, packed):
+    stored = description.quantization
+    if stored is not None and requested not in (None, stored):
         raise BadRequestError(
-            f"{directory.path} is quantized as {packed} and cannot be opened as {wanted}",
+            f"{directory.path} is quantized as {stored} and cannot be opened as {requested}",
             param="quantization",
         )
 
     is_encoder = isinstance(description.config, EncoderConfig)
-    return packed or wanted or (_ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION)
+    return stored or requested or (_ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION)

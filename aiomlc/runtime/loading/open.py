@@ -1,4 +1,4 @@
-"""Open a model of either kind, a decoder or an encoder."""
+"""Open a decoder or an encoder, depending on the model's configuration."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ async def load_any(
     """Open a model directory for serving; None is the bundled model.
 
     Raises:
-        ModelLoadError: a file, a tensor or a field is at fault, or the memory is too small.
-        CompileError: the library could not be compiled.
+        ModelLoadError: If a file, tensor or field is missing or invalid.
+        InsufficientMemoryError: If the memory does not hold the model.
+        CompileError: If the library cannot be compiled.
     """
     directory = find_model(model)
     description = await to_thread.run_sync(read_description, directory.path)

@@ -1,4 +1,4 @@
-"""Open a model: compile what is not compiled, pack what is not packed, then map and start."""
+"""Open a decoder: compile and convert it unless cached, map the weights and start the core."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _logger = logging.getLogger("aiomlc")
 
 @dataclass(frozen=True, slots=True)
 class OpenedModel:
-    """A native model and the plan it was opened with."""
+    """A native model, its memory plan and its draft model."""
 
     native: NativeModel
     plan: MemoryPlan
@@ -69,7 +69,7 @@ class OpenedModel:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A compiled library, packed weights, and the threads they are to be opened with."""
+    """A compiled library and packed weights, ready to be opened with `num_threads`."""
 
     library: CompiledLibrary
     weights: PackedWeights
@@ -87,12 +87,12 @@ async def load_model(
 ) -> LoadedModel:
     """Open a model directory for serving; None is the bundled model.
 
-    `faults` is for tests: what is to go wrong while the model serves.
+    `faults` injects faults into the model, for tests.
 
     Raises:
-        ModelLoadError: a file, a tensor or a field is at fault.
-        InsufficientMemoryError: the memory does not hold it, or did not when it was asked for.
-        CompileError: the library could not be compiled.
+        ModelLoadError: If a file, tensor or field is missing or invalid.
+        InsufficientMemoryError: If the memory does not hold the model, or an allocation fails.
+        CompileError: If the library cannot be compiled.
     """
     report = on_progress or _ignore
     directory = find_model(model)
@@ -109,9 +109,13 @@ async def open_native(
     report: OnProgress,
     faults: Faults | None = None,
 ) -> OpenedModel:
-    """Compile and pack where the cache has nothing, then open the library and its weights.
+    """Plan the memory, compile and convert the model unless cached, and open it.
 
-    Whether the memory holds it is known before all of that.
+    Raises:
+        ModelLoadError: If a file, tensor or field is missing or invalid.
+        InsufficientMemoryError: If the plan does not fit, which is checked first, or an allocation
+            fails.
+        CompileError: If the library cannot be compiled.
     """
     plan = await to_thread.run_sync(plan_memory, directory, mode, config)
     _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
@@ -119,15 +123,17 @@ async def open_native(
     draft_directory = find_draft(directory, config)
     draft: PreparedModel | None = None
     if draft_directory is not None:
-        own = dataclasses.replace(
+        draft_config = dataclasses.replace(
             config, quantization=None, sliding_window_size=None, attention_sink_size=None
         )
-        draft = await prepare_model(draft_directory, device, own, report)
+        draft = await prepare_model(draft_directory, device, draft_config, report)
         _check_vocabulary(prepared, draft)
 
     report(LoadProgress("load", None, "opening the model"))
     try:
-        return await to_thread.run_sync(_open_both, prepared, draft, draft_directory, plan, faults)
+        return await to_thread.run_sync(
+            _open_models, prepared, draft, draft_directory, plan, faults
+        )
     except MemoryError as error:
         raise InsufficientMemoryError(f"{error}\n{plan}", plan=plan) from error
 
@@ -135,18 +141,18 @@ async def open_native(
 async def prepare_model(
     directory: ModelDirectory, device: str, config: EngineConfig, report: OnProgress
 ) -> PreparedModel:
-    """Compile and pack where the cache has nothing."""
+    """Compile the library and convert the weights, unless they are cached."""
     await to_thread.run_sync(load_native)
     check_platform()
     job = await to_thread.run_sync(_compile_job, directory, device, config)
-    library = await compile_model(job, on_progress=lambda now: report(_compiling(now)))
+    library = await compile_model(job, on_progress=lambda done: report(_compile_progress(done)))
     threads = config.num_threads or physical_cores()
     weights = await prepare_weights(
         directory.path,
         library.metadata["params"],
         cache=cache_home() / "weights",
         num_threads=threads,
-        on_progress=lambda now: report(_converting(now)),
+        on_progress=lambda done: report(_convert_progress(done)),
     )
     return PreparedModel(library, weights, threads)
 
@@ -166,16 +172,21 @@ def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
     size, sinks = config.sliding_window_size or 0, config.attention_sink_size or 0
     if isinstance(model, EncoderConfig):
         if size > 0 or sinks > 0:
-            raise BadRequestError("an encoder sees all of a text", param="sliding_window_size")
+            raise BadRequestError(
+                "sliding_window_size is not supported by encoders", param="sliding_window_size"
+            )
 
         if config.kv_cache_dtype != "auto":
-            raise BadRequestError("an encoder has no KV cache", param="kv_cache_dtype")
+            raise BadRequestError(
+                "kv_cache_dtype is not supported by encoders",
+                param="kv_cache_dtype",
+            )
 
         return model
 
     if sinks > 0 and size <= 0 and (size < 0 or not model.windows):
         raise BadRequestError(
-            f"attention_sink_size is {sinks}, but there is no sliding window",
+            f"attention_sink_size must be 0 without a sliding window, got {sinks}",
             param="attention_sink_size",
         )
 
@@ -194,16 +205,16 @@ def _shape(metadata: Any, limits: ServingLimits) -> ModelShape:  # noqa: ANN401 
 
 
 def _check_vocabulary(model: PreparedModel, draft: PreparedModel) -> None:
-    sizes = [one.library.metadata["vocab_size"] for one in (model, draft)]
-    if sizes[0] != sizes[1]:
+    size, draft_size = (prepared.library.metadata["vocab_size"] for prepared in (model, draft))
+    if size != draft_size:
         raise BadRequestError(
-            f"additional_models: the model has {sizes[0]} tokens, the one that is to guess "
-            f"{sizes[1]}",
+            f"additional_models: the vocabulary of the draft model must have {size} tokens, "
+            f"got {draft_size}",
             param="additional_models",
         )
 
 
-def _open_both(
+def _open_models(
     model: PreparedModel,
     draft: PreparedModel | None,
     draft_directory: ModelDirectory | None,
@@ -217,14 +228,14 @@ def _open_both(
         return OpenedModel(native, plan, vocab_size)
 
     context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
-    own_limits = dataclasses.replace(limits, context_window=context_window)
+    draft_limits = dataclasses.replace(limits, context_window=context_window)
     try:
-        guessing = _open(draft, own_limits, None if faults is None else faults.draft)
+        native_draft = _open(draft, draft_limits, None if faults is None else faults.draft)
     except BaseException:
-        del native  # Whoever keeps the error would keep the model, by its traceback.
+        del native  # The error's traceback would keep the model alive.
         raise
 
-    return OpenedModel(native, plan, vocab_size, guessing, draft_directory)
+    return OpenedModel(native, plan, vocab_size, native_draft, draft_directory)
 
 
 def _open(
@@ -245,19 +256,19 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     stop_token_ids = tuple(sorted(stop_ids))
     template = load_prompt_template(directory.path, opened.vocab_size)
     chat_stop_token_ids = template_stop_ids(template, tokenizer)
-    ends = sorted({*stop_token_ids, *chat_stop_token_ids})
+    all_stop_ids = sorted({*stop_token_ids, *chat_stop_token_ids})
     formats = find_output_formats(
         None if template is None else template.source,
         directory.response_template(),
-        lambda text: tokenizer.token_id(text) in ends,
+        lambda text: tokenizer.token_id(text) in all_stop_ids,
     )
-    marks = [mark for found in formats if found is not None for mark in found.markers]
+    markers = [marker for form in formats if form is not None for marker in form.markers]
     if opened.draft_directory is not None:
         _check_tokenizer(tokenizer, opened.draft_directory)
 
     core = NativeCore(
         opened.native,
-        tokenizer.token_bytes(opened.vocab_size, visible=marks),
+        tokenizer.token_bytes(opened.vocab_size, visible=markers),
         EngineOptions(
             step_token_budget=opened.plan.limits.step_token_budget,
             max_recycling_sequences=opened.plan.limits.max_recycling_sequences,
@@ -281,27 +292,29 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
         tool_format=formats.tool_format,
         reasoning_format=formats.reasoning_format,
         memory_plan=opened.plan,
-        # Not with `opened`: that would keep the native model for as long as the cache.
-        grammars=GrammarCache(partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, ends)),
+        # Without a reference to `opened`, which would keep the native model alive.
+        grammars=GrammarCache(
+            partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, all_stop_ids)
+        ),
     )
 
 
 def _check_tokenizer(tokenizer: Tokenizer, draft_directory: ModelDirectory) -> None:
-    """Guesses are token ids: one that means another text could only be wrong."""
-    other = Tokenizer.from_file(draft_directory.path / "tokenizer.json")
-    if other.token_bytes() != tokenizer.token_bytes():
+    """Require that the draft model has the same tokens, because drafts are token ids."""
+    draft_tokenizer = Tokenizer.from_file(draft_directory.path / "tokenizer.json")
+    if draft_tokenizer.token_bytes() != tokenizer.token_bytes():
         raise BadRequestError(
-            f"additional_models: the tokens of {draft_directory.path} are not the model's",
+            f"additional_models: the tokens of {draft_directory.path} differ from the model's",
             param="additional_models",
         )
 
 
-def _compiling(now: CompileProgress) -> LoadProgress:
-    return LoadProgress("compile", now.fraction, f"compiling the model: {now.stage}")
+def _compile_progress(progress: CompileProgress) -> LoadProgress:
+    return LoadProgress("compile", progress.fraction, f"compiling the model: {progress.stage}")
 
 
-def _converting(now: Progress) -> LoadProgress:
-    fraction = now.done_bytes / now.total_bytes if now.total_bytes else 1.0
+def _convert_progress(progress: Progress) -> LoadProgress:
+    fraction = progress.done_bytes / progress.total_bytes if progress.total_bytes else 1.0
     return LoadProgress("convert", fraction, "packing the weights")
 
 

@@ -1,4 +1,4 @@
-"""Open an encoder: a model that answers with embeddings."""
+"""Open an encoder, whose results are embeddings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def load_encoder(
     """Open the directory of an encoder.
 
     Raises:
-        ModelLoadError: a file, a tensor or a field is at fault.
-        CompileError: the library could not be compiled.
+        ModelLoadError: If a file, tensor or field is missing or invalid.
+        CompileError: If the library cannot be compiled.
     """
     prepared = await prepare_model(directory, device, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))
@@ -35,13 +35,14 @@ async def load_encoder(
 def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncoder:
     metadata = prepared.library.metadata
     weights = prepared.weights
-    sentences = read_sentence_config(directory.path)
+    sentence_config = read_sentence_config(directory.path)
     positions = int(metadata["context_window_size"])
-    max_tokens = min(sentences.max_tokens or positions, positions)
+    max_tokens = min(sentence_config.max_tokens or positions, positions)
     tokenizer = EncoderTokenizer.from_file(directory.path / "tokenizer.json", max_tokens)
     if tokenizer.vocab_size > metadata["vocab_size"]:
         raise ModelLoadError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {metadata['vocab_size']}",
+            f"the tokenizer has {tokenizer.vocab_size} tokens, but the model only "
+            f"{metadata['vocab_size']}",
             path=directory.path,
             field="vocab_size",
         )
@@ -54,6 +55,6 @@ def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncod
         max_tokens=max_tokens,
         vocab_size=metadata["vocab_size"],
         hidden_size=metadata["hidden_size"],
-        pooling=sentences.pooling,
+        pooling=sentence_config.pooling,
     )
     return LoadedEncoder(embedder)

@@ -1,4 +1,4 @@
-"""A compiled encoder as typed Python."""
+"""Typed interface of a compiled encoder."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Encoder(Protocol):
-    """Texts in, one vector for each token out."""
+    """An encoder that computes one vector per token."""
 
     def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """The last hidden states `[tokens of all texts, hidden]`. Blocks; thread-safe."""
+        """Return the last hidden states `[tokens of all texts, hidden]`. Blocks; thread-safe."""
 
 
 @final
 class NativeEncoder:
-    """A compiled library with its parameters."""
+    """A compiled encoder library with its parameters."""
 
     def __init__(self, library: Path, params: Sequence[object], num_threads: int) -> None:
         """Load the library. Blocks.
@@ -35,10 +35,10 @@ class NativeEncoder:
         Args:
             library: The compiled library.
             params: FFI tensors in the order of the library's metadata.
-            num_threads: Threads of every kernel.
+            num_threads: Number of threads of every kernel.
 
         Raises:
-            ModelLoadError: the library cannot be loaded or lacks a function.
+            ModelLoadError: If the library cannot be loaded or lacks a function.
         """
         with open_library(library) as module:
             self._handle = native_function("aiomlc.encoder_open")(module, list(params), num_threads)
@@ -47,18 +47,18 @@ class NativeEncoder:
         invalidate_after_fork(self)
 
     def abandon(self) -> None:
-        """Never be freed: in a child of the encoder's process."""
+        """Leak the encoder, because a forked process must not free it."""
         leak(self._handle)
 
     def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """The last hidden states of texts, without padding: those of a text lie together.
+        """Compute the last hidden states of texts, concatenated without padding.
 
         Args:
-            texts: Token ids, at least one each, all in range.
+            texts: Token ids of each text, at least one, all in range.
 
         Returns:
-            float32 `[tokens of all texts, hidden]`. A text's rows have the same bits whatever
-            the other texts are.
+            float32 array `[tokens of all texts, hidden]`. The rows of a text do not depend on the
+            other texts, bit for bit.
         """
         ids = array.array("i", (token_id for text in texts for token_id in text))
         lengths = array.array("i", map(len, texts))

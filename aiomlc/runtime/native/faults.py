@@ -1,4 +1,4 @@
-"""What is to go wrong in a native model, on purpose."""
+"""Faults that can be injected into a native model, for tests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Faults of a model that is otherwise the real one; None is never.
+    """Injected faults of a real model; None for never.
 
-    Steps are forward passes, counted from 1 for each model that is opened. A pass without logits
-    (a piece of a prompt that is not its last) is none of those that the NaN fields count.
+    Steps are forward passes, counted from 1 for each opened model. The NaN fields count only passes
+    with logits, which excludes prefill chunks other than the last one of a prompt.
     """
 
-    fail_at_step: int | None = None  #: The model fails, and the engine with it.
-    allocation_fails_at_load: bool = False  #: There is no room for the KV cache.
-    allocation_fails_at_step: int | None = None  #: The model runs out of memory.
-    nan_at_step: int | None = None  #: A kernel returns NaN for one row.
-    nan_every: int | None = None  #: It does so every so many steps.
-    draft: Self | None = None  #: Faults of the smaller model that guesses, which has its own steps.
+    fail_at_step: int | None = None  #: Step at which the model fails, which kills the engine.
+    allocation_fails_at_load: bool = False  #: Whether the allocation of the KV cache fails.
+    allocation_fails_at_step: int | None = None  #: Step at which an allocation fails.
+    nan_at_step: int | None = None  #: Step at which one row of the logits is NaN.
+    nan_every: int | None = None  #: Number of steps between rows of NaN.
+    draft: Self | None = None  #: Faults of the draft model, whose steps are counted separately.

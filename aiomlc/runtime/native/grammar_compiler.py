@@ -1,4 +1,4 @@
-"""Grammars, compiled by the library of llguidance's wheel for the vocabulary of a model."""
+"""Compilation of grammars by llguidance for the vocabulary of a model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 @final
 class NativeGrammarCompiler:
-    """Compiles grammars for one model's vocabulary. Thread-safe."""
+    """Compiler of grammars for the vocabulary of one model. Thread-safe."""
 
     def __init__(
         self, tokenizer: Tokenizer, vocab_size: int, stop_token_ids: Iterable[int]
     ) -> None:
-        """Build the table of tokens. Blocks, for up to a second.
+        """Build the token trie. Blocks for up to a second.
 
         Raises:
-            GrammarError: llguidance is missing, has another version or refuses the vocabulary.
+            GrammarError: If llguidance is missing, has an incompatible version, or rejects the
+                vocabulary.
         """
         pairs = tokenizer.byte_pairs()
         self._handle = native_function("aiomlc.grammar_compiler_create")(
@@ -41,16 +42,16 @@ class NativeGrammarCompiler:
         )
 
     def compile(self, grammar: Grammar) -> object:
-        """The compiled form, for `SequenceOptions.grammar`. Blocks.
+        """Compile a grammar for `SequenceOptions.grammar`. Blocks.
 
         Raises:
-            GrammarError: it is no grammar, or uses what is not supported.
+            GrammarError: If the grammar is invalid, or uses an unsupported feature.
         """
         return native_function("aiomlc.grammar_compile")(self._handle, grammar.kind, grammar.source)
 
 
 def encode_by_pairs(pairs: BytePairs, text: bytes) -> list[int]:
-    """The tokens that forced text is cut into."""
+    """Return the tokens of forced text."""
     encode = native_function("aiomlc.byte_pair_encode")
     return list(encode(pairs.merges, pairs.characters, pairs.bytes, text))
 
@@ -61,4 +62,4 @@ def _llguidance_library() -> Path:
         for path in Path(spec.submodule_search_locations[0]).glob("_lib*.so"):
             return path
 
-    raise errors.GrammarError("structured output needs the package llguidance")
+    raise errors.GrammarError("structured output needs llguidance: pip install llguidance")

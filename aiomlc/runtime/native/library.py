@@ -1,4 +1,4 @@
-"""The native libraries in this process, and their functions by name."""
+"""Loading of the native libraries, and access to their functions by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from aiomlc import errors
 
-_CROSS_THE_FFI = (
+_FFI_ERRORS = (
     errors.BadRequestError,
     errors.EngineError,
     errors.GrammarError,
@@ -38,29 +38,31 @@ _CROSS_THE_FFI = (
 
 
 def _library_path() -> Path:
-    """The shared library: `$AIOMLC_LIBRARY`, beside the package or where the installer put it."""
-    if chosen := os.environ.get("AIOMLC_LIBRARY"):
-        return Path(chosen)
+    """Return the path of the library: `$AIOMLC_LIBRARY`, in the package, or as installed."""
+    if override := os.environ.get("AIOMLC_LIBRARY"):
+        return Path(override)
 
-    beside = Path(__file__).parents[2] / "lib" / "libaiomlc.so"
-    if beside.is_file():
-        return beside
+    packaged = Path(__file__).parents[2] / "lib" / "libaiomlc.so"
+    if packaged.is_file():
+        return packaged
     for file in importlib.metadata.files("aiomlc") or ():
         if file.name.startswith("libaiomlc."):
             return Path(str(file.locate()))
-    raise errors.ModelLoadError("the native library is missing: reinstall aiomlc", path=beside)
+    raise errors.ModelLoadError(f"cannot find {packaged}: reinstall aiomlc", path=packaged)
 
 
 def _tvm_library(name: str) -> Path:
-    spec = importlib.util.find_spec("tvm")  # Finds the package without importing it.
+    spec = importlib.util.find_spec("tvm")  # Does not import the package.
     if spec is None or not spec.submodule_search_locations:
-        raise errors.ModelLoadError("apache-tvm is not installed")
+        raise errors.ModelLoadError("apache-tvm is missing: pip install apache-tvm")
     return Path(spec.submodule_search_locations[0]) / "lib" / name
 
 
 def _import_tvm_ffi() -> None:
-    """Import `tvm_ffi` alone: it would import torch along where that is installed, for a second
-    and more. A program that uses the two together imports torch itself, before or after."""
+    """Import `tvm_ffi` without torch, which it would import if installed.
+
+    Importing torch takes more than a second. A program that uses both imports torch itself.
+    """
     if "torch" in sys.modules:
         return
 
@@ -73,20 +75,20 @@ def _import_tvm_ffi() -> None:
 
 @functools.cache
 def _register_errors() -> None:
-    """Let our errors cross the FFI as themselves."""
+    """Register the errors that native code raises, so that Python gets them with their type."""
     _import_tvm_ffi()
     import tvm_ffi
 
-    for error in _CROSS_THE_FFI:
+    for error in _FFI_ERRORS:
         tvm_ffi.register_error(error.__name__, error)
 
 
 @functools.cache
 def load_native() -> None:
-    """Load TVM's runtime and our library into the process, without importing `tvm`.
+    """Load TVM's runtime and aiomlc's library into the process, without importing `tvm`.
 
     Raises:
-        ModelLoadError: one of the libraries is missing or does not load.
+        ModelLoadError: If a library is missing or cannot be loaded.
     """
     _register_errors()
     try:
@@ -94,16 +96,17 @@ def load_native() -> None:
             ctypes.CDLL(str(_tvm_library(name)), ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(_library_path()), ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise errors.ModelLoadError(f"a native library does not load: {error}") from error
+        raise errors.ModelLoadError(f"cannot load a native library: {error}") from error
 
 
 @contextmanager
 def open_library(library: Path) -> Iterator[Any]:
-    """The module of a compiled library, for a body that makes something of it.
+    """Load a compiled library, and yield its module to a body that opens a model with it.
 
     Raises:
-        ModelLoadError: the library is none, or the body found that it lacks a function.
-        MemoryError: the body asked for what there is not.
+        ModelLoadError: If the library cannot be loaded, or the body fails, for example because a
+            function is missing.
+        MemoryError: If an allocation in the body fails.
     """
     try:
         yield native_function("ffi.Module.load_from_file.relax.VMExecutable")(str(library))
@@ -111,14 +114,14 @@ def open_library(library: Path) -> Iterator[Any]:
         raise
     except Exception as error:
         raise errors.ModelLoadError(
-            f"the compiled library {library} cannot be opened: {error}", path=library
+            f"cannot open the compiled library {library}: {error}", path=library
         ) from error
 
 
 def register_global(name: str, function: Callable[..., object]) -> None:
-    """Let every language in the process find a function by its name.
+    """Register a function in the FFI's global registry, where every language finds it by name.
 
-    What it returns is converted: a dict of functions becomes a map of FFI functions.
+    Its return value is converted: a dict of functions becomes a map of FFI functions.
     """
     _register_errors()
     import tvm_ffi
@@ -127,18 +130,19 @@ def register_global(name: str, function: Callable[..., object]) -> None:
 
 
 def native_function(name: str) -> Any:  # noqa: ANN401 - an FFI function has no static signature.
-    """A function of the native libraries, by its global name. It runs without the GIL."""
+    """Return a native function by its global name; calls release the GIL."""
     import tvm_ffi
 
     load_native()
     function = tvm_ffi.get_global_func(name)
-    # A variable of the environment can turn it off for all; then nothing would run beside the core.
+    # TVM_FFI_RELEASE_GIL_BY_DEFAULT can disable this globally, which would block all Python threads
+    # while the core runs.
     function.release_gil = True
     return function
 
 
 def ffi_shape(values: Iterable[int]) -> object:
-    """Whole numbers as the FFI has them."""
+    """Convert integers to an FFI shape."""
     import tvm_ffi
 
     return tvm_ffi.Shape(tuple(values))

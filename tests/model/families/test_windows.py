@@ -96,7 +96,7 @@ def test_the_engine_config_can_remove_the_window(open_mistral: Open) -> None:
 
 @pytest.mark.parametrize("size", [None, -1])
 def test_sinks_without_a_window_are_rejected(open_mistral: Open, size: int | None) -> None:
-    with pytest.raises(BadRequestError, match="no sliding window") as caught:
+    with pytest.raises(BadRequestError, match="without a sliding window") as caught:
         open_mistral({"sliding_window": None}, sliding_window_size=size, attention_sink_size=4)
 
     assert caught.value.param == "attention_sink_size"
