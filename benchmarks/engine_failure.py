@@ -2,9 +2,9 @@
 
     python -m benchmarks.engine_failure
 
-A model fails at one of its steps while readers wait for their next token. The first time is that
-from the last chunk of any reader, which precedes the failing step, until the last reader has its
-`EngineDeadError`; the second is from there to the first completion of a new engine.
+A model fails at one of its steps while readers wait for their next token. The benchmark measures
+the time from the last chunk of any reader, which precedes the failing step, until the last reader
+has its `EngineDeadError`, and from then until the first completion of a new engine.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def gguf_type(quantization: str) -> str:
 
 @final
 class LlamaCppPeer:
-    """Meter that runs `llama-bench` for one stream and `llama-batched-bench` for several."""
+    """llama.cpp, measured by `llama-bench` for one stream, `llama-batched-bench` for several."""
 
     def __init__(self, setup: Setup, binaries: Path, gguf: Path) -> None:
         self.name = f"llama.cpp {gguf_type(setup.quantization)}"

@@ -38,7 +38,7 @@ class PeerProgram:
 
 @final
 class OfflinePeer:
-    """Meter of entire calls; decode time is that of a long call less that of a one-token call."""
+    """A peer whose calls are timed; decode time is that of a long call less a one-token call."""
 
     def __init__(self, name: str, program: PeerProgram) -> None:
         self.name = name

@@ -1,1 +1,1 @@
-"""The bundled model, from outside: the API, the command line, the README."""
+"""End-to-end tests with the bundled model: API, command line, examples and README."""

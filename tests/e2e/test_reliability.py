@@ -1,4 +1,4 @@
-"""The claims of docs/reliability.md that concern a whole engine."""
+"""The claims of docs/reliability.md that concern an entire engine."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("has_native_threads", "native_threads", "settled_native_threads")
+__all__ = ("has_native_threads", "native_threads", "stable_native_threads")
 
 import threading
 import time
@@ -15,7 +15,7 @@ def native_threads() -> int:
     return tasks - len(threading.enumerate())
 
 
-def settled_native_threads() -> int:
+def stable_native_threads() -> int:
     """Return the number of native threads, without those of an earlier test that are ending."""
     counts = []
     for _ in range(20):

@@ -261,7 +261,7 @@ class SchedulerReference:
 
     def _check_pin_eviction(self, admitted: Sequence[TracedSequence], free: int) -> None:
         """Check that pins are evicted only for the first sequence, if none fits without that."""
-        assert admitted == self.waiting[:1], "pins were evicted for a sequence behind the first"
+        assert admitted == self.waiting[:1], "pins were evicted for a sequence after the first"
         for sequence in self.waiting:
             assert sequence.pages > free, f"pins were evicted although {sequence.id} fits"
             if sequence.max_times_bypassed >= _MAX_TIMES_BYPASSED:

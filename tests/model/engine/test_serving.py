@@ -16,7 +16,7 @@ from aiomlc import AsyncMLCEngine, EngineClosedError, EngineConfig, MLCEngine, R
 from tests.model.engine.native_threads import (
     has_native_threads,
     native_threads,
-    settled_native_threads,
+    stable_native_threads,
 )
 
 Directory = Callable[[str], Path]
@@ -50,10 +50,10 @@ MakeEngine = Callable[[], AsyncMLCEngine]
 async def test_leaving_the_scope_ends_requests_and_kernel_threads(
     make_engine: MakeEngine,
 ) -> None:
-    before = settled_native_threads()
+    before = stable_native_threads()
 
     async with make_engine() as engine:
-        during = settled_native_threads()
+        during = stable_native_threads()
         stream = await engine.chat.completions.create(**LONG_REQUEST)
         await anext(stream)
 
@@ -69,7 +69,7 @@ async def test_leaving_the_scope_ends_requests_and_kernel_threads(
 async def test_exception_in_the_scope_is_raised_unchanged_and_leaks_nothing(
     make_engine: MakeEngine,
 ) -> None:
-    before = settled_native_threads()
+    before = stable_native_threads()
 
     async def fail() -> None:
         async with engine:
@@ -88,7 +88,7 @@ async def test_exception_in_the_scope_is_raised_unchanged_and_leaks_nothing(
 async def test_terminate_ends_waiting_readers_and_kernel_threads(
     make_engine: MakeEngine,
 ) -> None:
-    before = settled_native_threads()
+    before = stable_native_threads()
     engine = make_engine()
     stream = await engine.chat.completions.create(**LONG_REQUEST)
     await anext(stream)
@@ -136,7 +136,7 @@ async def test_abort_ends_one_request(make_engine: MakeEngine) -> None:
 
 def test_sync_engine_leaves_no_thread(model_cache: Path, tiny_directory: Directory) -> None:
     gc.collect()
-    before, native_before = set(threading.enumerate()), settled_native_threads()
+    before, native_before = set(threading.enumerate()), stable_native_threads()
 
     with MLCEngine(
         tiny_directory("llama"), engine_config=EngineConfig(quantization="q4f16_1", num_threads=2)

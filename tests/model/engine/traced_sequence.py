@@ -84,7 +84,7 @@ class TracedSequence:
         return self.expected.token_ids[: self.num_generated]
 
     def num_common(self, other: TracedSequence) -> int:
-        """Return how many tokens could be forked from another; the last token never is."""
+        """Return how many tokens a fork of another sequence can reuse; the last one never is."""
         tokens = (self.prompt + self.generated_ids)[: self.num_tokens - 1]
         pairs = zip(tokens, other.prompt + other.generated_ids, strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.logits_error import compare
 
 
-def test_the_error_is_relative_to_the_reference() -> None:
+def test_error_is_relative_to_the_reference() -> None:
     reference = np.array([[3, 4], [0, 10], [6, 8]], np.float32)
     logits = np.array([[3, 4], [0, 9], [8, 7.5]], np.float32)
 

@@ -1,4 +1,4 @@
-"""Engines as a whole: event loops, state and logging."""
+"""Event loops, state and logging of engines."""
 
 from __future__ import annotations
 
