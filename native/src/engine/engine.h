@@ -50,7 +50,7 @@ class Engine {
    * \throws EngineError kBadRequest for an invalid option.
    */
   Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options);
-  /*! \brief Close the engine. No other thread may be in a method. */
+  /*! \brief Close the engine. No other thread may be running a method. */
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -131,8 +131,7 @@ class Engine {
   /*! \brief The event trace, which may be enabled and read from any thread. */
   EventTrace& trace() { return stepper_.trace(); }
 
-  /*! \return Why the engine is dead; empty if it is not. Set before error records can be drained.
-   */
+  /*! \return Why the engine is dead, or empty. Set before the error records can be drained. */
   std::string Failure() const;
 
   /*!

@@ -108,8 +108,7 @@ class SequenceTable {
   std::unordered_set<Sequence*> paused_;
   std::vector<Sequence*> deferred_;
   DeadlineQueue deadlines_;
-  /*! \brief The entry ids of pinned sequences whose `cache_id` is not their id, because they were
-   * paused. */
+  /*! \brief The entry ids of pinned sequences whose pause changed their `cache_id`, by sequence. */
   std::unordered_map<int64_t, int64_t> pinned_entries_;
 };
 

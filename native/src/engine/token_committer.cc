@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kNotFinite = "the model's logits are not finite";
 constexpr const char* kNoTokenLeft =
-    "no token is allowed: biases, banned tokens, the grammar and logits processors exclude all";
+    "no token is allowed: biases, banned tokens, the grammar and logits processors exclude every "
+    "token";
 
 std::string GrammarFailure(const GrammarError& error) {
   return std::string("the grammar cannot continue: ") + error.what();

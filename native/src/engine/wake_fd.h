@@ -7,8 +7,7 @@
 
 namespace aiomlc {
 
-/*! \brief A descriptor that is readable from `Signal` to `Clear`: an eventfd, or a pipe elsewhere.
- */
+/*! \brief A descriptor that is readable from `Signal` to `Clear`: an eventfd or a pipe. */
 class WakeFd {
  public:
   /*! \throws std::system_error if the process has too many open descriptors. */

@@ -57,7 +57,7 @@ class FloatTensor {
     for (size_t i = 0; i < values.size(); ++i) Set(i, values[i]);
   }
 
-  /*! \brief A copy of `count` elements of another tensor. */
+  /*! \brief Copy `count` elements of another tensor. */
   FloatTensor(const FloatTensor& other, int64_t begin, int64_t count)
       : type_(other.type_), bytes_(other.Slice(begin, count)) {}
 

@@ -82,7 +82,7 @@ class EngineTest : public ::testing::Test {
   void Collect() {
     for (Record& record : engine_->Drain()) {
       Record& output = output_[record.sequence_id];
-      EXPECT_EQ(output.finish_reason, FinishReason::kNone) << "a record after the last one";
+      EXPECT_EQ(output.finish_reason, FinishReason::kNone) << "a record after the final record";
       num_finals_[record.sequence_id] += record.finish_reason != FinishReason::kNone;
       output.text += record.text;
       output.token_ids.insert(output.token_ids.end(), record.token_ids.begin(),

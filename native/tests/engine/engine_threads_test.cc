@@ -22,7 +22,7 @@ SequenceOptions Options(uint64_t seed, int64_t max_tokens) {
   return options;
 }
 
-/*! \brief Drain until so many sequences have ended. \return The number of ends by sequence id. */
+/*! \brief Drain until `num_sequences` have ended. \return The number of ends by sequence id. */
 std::map<int64_t, int> WaitForEnds(Engine* engine, size_t num_sequences) {
   std::map<int64_t, int> ends;
   while (ends.size() < num_sequences) {

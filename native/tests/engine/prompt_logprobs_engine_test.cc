@@ -163,7 +163,7 @@ TEST(PromptLogprobsEngine, AResumedPrefillContinuesAtTheSameToken) {
   EXPECT_EQ(engine.GetStatistics().prefill_tokens, 30) << "computed tokens were not reused";
 }
 
-TEST(PromptLogprobsEngine, NaNLogitsOfAPromptFailOnlyTheirSequenceAndAtOnce) {
+TEST(PromptLogprobsEngine, NaNLogitsOfAChunkFailOnlyTheirSequenceImmediately) {
   FakeModel model({});
   model.PoisonToken(Prompt(40, 1)[0]);
   Engine engine(&model, {}, {.max_recycling_sequences = 8});

@@ -41,8 +41,7 @@ class ZeroDrafter final : public Drafter {
   void Clear() noexcept final {}
 };
 
-/*! \return The number of draft tokens of each sequence. \param budget The draft tokens of a step.
- */
+/*! \return The draft tokens of each sequence. \param budget The draft tokens of a step. */
 std::vector<size_t> DraftLengths(int64_t draft_length, size_t num_decoding, int64_t budget) {
   Vocabulary vocabulary;
   SequenceOptions options;

@@ -178,8 +178,7 @@ class BlockAttention {
     return count < 0 ? 0 : count < kLanes ? count : kLanes;
   }
 
-  /*! \brief Convert this head's keys and values of a page to float32, and prefetch the next page.
-   */
+  /*! \brief Convert the keys and values of a page to float32, and prefetch the next page. */
   void LoadPage(const Stored* page, const Stored* next) {
     if constexpr (kScaled) {
       key_scales_ = ScalesAfter(page + tile_.key_offset, tile_.head_dim);
@@ -203,8 +202,7 @@ class BlockAttention {
   template <int kSize>
   using Size = std::integral_constant<int, kSize>;
 
-  /*! \brief Call `function(Size<n>, first query)` for groups of n vectors that cover [begin, end).
-   */
+  /*! \brief Call `function(Size<n>, first query)` for groups of vectors in [begin, end). */
   template <typename Function>
   static void ForVectors(int begin, int end, Function function) {
     int first = begin;
@@ -252,8 +250,7 @@ class BlockAttention {
     });
   }
 
-  /*! \brief Compute scale * q . k for `kSize` vectors of queries, summed along head_dim in order.
-   */
+  /*! \brief Compute the scores of `kSize` vectors of queries, summed along head_dim in order. */
   template <int kSize>
   void Score(int first, int seen) {
     for (int slot = 0; slot < seen; slot += kDepth) {

@@ -63,7 +63,7 @@ void AttentionTasks::Divide(int num_threads) {
     num_chunks_.push_back(num_threads > 1 ? CountChunks(tile) : 1);
     all_chunks += num_chunks_.back();
   }
-  // Smaller tiles, at most half of a thread's average load, balance without a split.
+  // Tiles of at most half of a thread's average load need no split for a balanced load.
   const int64_t max_whole_chunks = all_chunks / (2 * num_threads);
   for (size_t tile = 0; tile < tiles_.size(); ++tile) {
     const int64_t floats = num_chunks_[tile] * StateFloats(tiles_[tile]);

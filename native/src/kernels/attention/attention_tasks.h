@@ -20,9 +20,9 @@ using TileFunction = void (*)(const AttentionTile&, const TileWork&, const Atten
 /*!
  * \brief The tasks of one call. Their memory is reused by the next call.
  *
- * A tile is one task, unless the tile is so large a part of the call that threads would wait for
- * it. Then each chunk of its context is a task, and the thread that finishes the last chunk merges
- * all chunks.
+ * Most tiles are one task. A tile that makes up a large part of the call would keep the other
+ * threads waiting, so each chunk of its context is a task; the thread that finishes the last chunk
+ * merges all chunks.
  */
 class AttentionTasks {
  public:

@@ -201,8 +201,7 @@ class TileAttention {
   template <int kSize>
   using Size = std::integral_constant<int, kSize>;
 
-  /*! \brief Call `function(Size<n>, first query)` for groups of n queries that cover [begin, end).
-   */
+  /*! \brief Call `function(Size<n>, first query)` for groups of queries in [begin, end). */
   template <typename Function>
   static void ForGroups(int begin, int end, Function function) {
     int query = begin;

@@ -140,8 +140,7 @@ class LayerAttention {
   void ComputeIfComplete(ThreadPool& pool);
   /*! \brief Copy the first `num_slots` slots of a page; other values in `target` stay unchanged. */
   void CopyHistory(const std::byte* source, int64_t num_slots, std::byte* target) const;
-  /*! \brief Write the new tokens to scratch pages, and append those to the pages of the sequences.
-   */
+  /*! \brief Write the new tokens to scratch pages, and append these to the sequences. */
   void PageNewTokens(ThreadPool& pool);
 
   State state_ = State::kIdle;

@@ -21,7 +21,11 @@ namespace aiomlc {
 void RmsNorm(ThreadPool& pool, const float* x, const float* weight, float eps, int64_t rows,
              int64_t size, float* out);
 
-/*! \brief Compute out_residual = x + residual and its RMS norm. `out_residual` may be an input. */
+/*!
+ * \brief Compute out_residual = x + residual, and out = the RMS norm of out_residual.
+ *
+ * `out_residual` may be an input.
+ */
 void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                 float eps, int64_t rows, int64_t size, float* out, float* out_residual);
 
@@ -33,7 +37,10 @@ void AddRmsNorm(ThreadPool& pool, const float* x, const float* residual, const f
 void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const float* bias, float eps,
                int64_t rows, int64_t size, float* out);
 
-/*! \brief Compute out_residual = x + residual and its layer norm. `out_residual` may be an input.
+/*!
+ * \brief Compute out_residual = x + residual, and out = the layer norm of out_residual.
+ *
+ * `out_residual` may be an input.
  */
 void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                   const float* bias, float eps, int64_t rows, int64_t size, float* out,

@@ -31,7 +31,7 @@ constexpr TileShapes kShapes = {.row_bytes = {64, 64, 32, 32, 64, 64},
 constexpr int64_t kMinPanelRows = 8;
 static_assert(2 * kMinPanelRows >= kPanelRows,
               "loading 16 rows must not read beyond the next group");
-// The unpacked weights of so many groups stay in the first-level cache (18 KiB) for all rows.
+// The number of groups whose unpacked weights (18 KiB) stay in the first-level cache for all rows.
 constexpr int kChunkGroups = 32;
 constexpr int kBlockRows = 8 * kPanelRows;
 // The steps between computing the dot products of a group and adding them to the sums, so that the

@@ -31,13 +31,13 @@ namespace {
 
 // The rows of a register; a row holds 32 inputs, or the sums of 16 outputs.
 constexpr int kRegisterRows = 16;
-// With at most so many rows, all parts fit into one register, and are multiplied at once.
+// The maximum number of rows whose parts all fit into one register, to be multiplied at once.
 constexpr int64_t kSharedRegisterRows = kRegisterRows / kParts;
 // The registers: sums of two tiles of weights times three registers of parts, then operands.
 constexpr int kFirstSums = 0, kPartRows = 6, kPairs = 7;
 // Activations that are loaded from the second-level cache are multiplied by two tiles of weights.
 constexpr int kTilesAtOnce = 2;
-// The weights of so many groups of 32 inputs stay in the first-level cache (16 KiB) for all panels.
+// The number of groups whose weights (16 KiB) stay in the first-level cache for all panels.
 constexpr int kPairedGroups = 8;
 constexpr int kPairedRows = 4 * kPanelRows;
 // The groups between storing pairs and loading them, so that the stores have reached the cache.
@@ -160,8 +160,7 @@ void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t hei
   }
 }
 
-/*! \brief Multiply panels of one height, at most `kPairedRows` rows, by `kTiles` tiles of weights.
- */
+/*! \brief Multiply panels of one height, at most `kPairedRows` rows, by `kTiles` tiles. */
 template <int kRegisters, int kTiles, typename Tiles>
 void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
                     PanelShape<kRegisters> shape) {

@@ -91,8 +91,7 @@ extern const LinearKernels kLinearPortable;
 #if defined(__x86_64__)
 extern const LinearKernels kLinearAvx2;
 extern const LinearKernels kLinearAvx512;
-/*! \brief The q4 kernel of AVX-VNNI, whose other kernels are kLinearAvx2's. Null if not compiled.
- */
+/*! \brief The q4 kernel of AVX-VNNI; its other kernels are kLinearAvx2's. Null if not compiled. */
 extern void (*const kQ4AvxVnni)(const LinearBlock&);
 
 /*! \brief Split rows into bf16 parts for the AMX kernel; the AVX-512 kernels read floats. */
@@ -100,7 +99,7 @@ void SplitRowsAvx512(const SplitBlock& block);
 #elif defined(__aarch64__)
 /*! \brief Null if the compiler does not support the dot product. */
 extern const LinearKernels* const kLinearNeon;
-/*! \brief The q4 kernel of i8mm, whose other kernels are kLinearNeon's. Null if not compiled. */
+/*! \brief The q4 kernel of i8mm; its other kernels are kLinearNeon's. Null if not compiled. */
 extern void (*const kQ4I8mm)(const LinearBlock&);
 #endif
 

@@ -70,8 +70,7 @@ void PackQ4Tiles(int64_t cols, int64_t row_begin, int64_t row_end, void* packed,
   }
 }
 
-/*! \brief Pack tiles of 16 rows, 16 columns at a time, so that they stay in the first-level cache.
- */
+/*! \brief Pack tiles of 16 rows, 16 columns at a time to stay in the first-level cache. */
 template <typename Element, typename Convert>
 void PackDense(const float* weights, int64_t cols, int64_t row_begin, int64_t row_end, void* packed,
                Convert convert) {

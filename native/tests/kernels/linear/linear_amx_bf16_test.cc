@@ -59,8 +59,8 @@ class Layer {
   int64_t outputs() const { return outputs_; }
 
   /*!
-   * \return The output of rows [first, first + count), computed in blocks of at most so many tiles
-   * and rows.
+   * \return The output of rows [first, first + count), computed in blocks of at most `block_tiles`
+   * by `block_rows`.
    */
   std::vector<uint8_t> Multiply(Kernel kernel, int64_t first, int64_t count, int64_t block_tiles,
                                 int64_t block_rows, FloatType type = FloatType::kF32,

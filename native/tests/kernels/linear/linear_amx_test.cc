@@ -54,7 +54,7 @@ class Layer {
 
   int64_t tiles() const { return (outputs_ + kTileRows - 1) / kTileRows; }
 
-  /*! \return The whole output, computed in blocks of at most so many tiles and rows. */
+  /*! \return The output, computed in blocks of at most `block_tiles` by `block_rows`. */
   Bytes Multiply(void (*kernel)(const LinearBlock&), int64_t block_tiles, int64_t block_rows,
                  FloatType type = FloatType::kF32, bool biased = true) const {
     FloatTensor out(type, std::vector<float>(rows_ * outputs_ + 16, 1234.0f));

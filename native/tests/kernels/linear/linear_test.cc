@@ -127,8 +127,7 @@ void ExpectSameBits(const Floats& actual, const Floats& expected) {
   ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
 }
 
-/*! \brief Call `Linear` with float32 tensors, and check that nothing is written after the output.
- */
+/*! \brief Call `Linear` with float32 tensors, and check for writes after the output. */
 Floats Multiply(int threads, WeightFormat format, const Bytes& packed, int64_t rows, int64_t cols,
                 const float* x, int64_t m, const float* bias = nullptr) {
   constexpr float kUntouched = 12345.0f;
