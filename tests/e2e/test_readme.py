@@ -13,8 +13,9 @@ BLOCKS = re.findall(
 
 
 def test_every_example_is_listed() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
     files = [path.name for path in (ROOT / "examples").iterdir() if path.is_file()]
-    assert [name for name in files if f"(examples/{name})" not in README] == ["__init__.py"]
+    assert [name for name in files if f"(../examples/{name})" not in page] == ["__init__.py"]
 
 
 def test_every_python_block_has_a_title() -> None:
@@ -26,4 +27,4 @@ def test_readme_program_prints_an_answer_and_no_warning(program: str) -> None:
     result = run_program(["-c", program])
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert len(result.stdout.split()) > 2
+    assert len(result.stdout.split()) >= 2
