@@ -1,1 +1,1 @@
-"""The words the outside world uses: OpenAI's shapes, async and blocking engines."""
+"""The public API: engines, and requests and responses in the shape of OpenAI's."""

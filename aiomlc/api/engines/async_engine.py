@@ -1,4 +1,4 @@
-"""`AsyncMLCEngine`: a model that answers many requests at once, on asyncio or trio."""
+"""`AsyncMLCEngine`, the engine for asyncio and trio."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from aiomlc.api.chat.resource import AsyncChat, MessageLike
 from aiomlc.api.completions.resource import AsyncTextCompletions
 from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
-from aiomlc.api.engines.batch import BatchResult, run_batch
+from aiomlc.api.engines.batch import BatchResult, complete_many
 from aiomlc.api.engines.prefix_pinning import pin_prefix
 from aiomlc.api.generation.options import ChatOptions, TokenOptions
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.observability.tracing import check_tracing
-from aiomlc.api.protocol.chat import ChatCompletion
-from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.api.responses.resource import AsyncResponses
 from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
 from aiomlc.api.session.lifecycle import EngineLifecycle
@@ -31,7 +29,7 @@ from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.portal import open_portal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
-from aiomlc.errors import BadRequestError, EngineClosedError
+from aiomlc.errors import EngineClosedError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.trace import chrome_trace
@@ -49,17 +47,28 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     """Serve one model to concurrent requests.
 
         async with AsyncMLCEngine() as engine:
-            answer = await engine.chat.completions.create(messages=[...])
+            response = await engine.chat.completions.create(messages=[...])
 
-    Leaving the scope ends every request and frees everything. Without a scope, the first request
-    opens the model and `terminate` ends it. `model` is a directory; None is the bundled model.
-    `former` are keywords of upstream's earlier releases, now fields of `engine_config`.
+    Leaving the scope ends every request and frees the model. Without a scope, the first request
+    opens the model and `terminate` frees it.
+
+    Args:
+        model: The model directory; None is the bundled model.
+        device: The device to run on: `auto` or `cpu`.
+        model_lib: Not supported, except for `mock://echo`: the library is compiled.
+        mode: The kind of load for which the memory plan chooses its defaults.
+        engine_config: Further settings. A field must not contradict an argument.
+        enable_tracing: Whether to record events for `trace`.
+        on_progress: Called with the progress while the model is loaded.
+        loader: Opens the model, in place of the default loader.
+        legacy_options: Keywords of MLC LLM's earlier releases, now fields of `engine_config`.
 
     Raises:
-        BadRequestError: an argument is invalid or not supported; `param` names it.
+        BadRequestError: If an argument is invalid or not supported; `param` names it.
+        ModelNotFoundError: If `model_lib` is not a file.
     """
 
-    def __init__(  # noqa: PLR0913 - upstream's signature.
+    def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
         model: Model | None = None,
         device: Device = "auto",
@@ -70,10 +79,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         enable_tracing: bool = False,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[LegacyOptions],
+        **legacy_options: Unpack[LegacyOptions],
     ) -> None:
         config = complete_config(
-            apply_legacy_options(engine_config, former),
+            apply_legacy_options(engine_config, legacy_options),
             model=model,
             model_lib=model_lib,
             mode=mode,
@@ -81,33 +90,33 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         )
         check_callable("on_progress", on_progress)
         check_callable("loader", loader)
-        self._service = EngineLifecycle(parse_device(device), config, on_progress, loader)
+        self._lifecycle = EngineLifecycle(parse_device(device), config, on_progress, loader)
         self._portal: BlockingPortal | None = None
-        self.chat: AsyncChat = AsyncChat(self._service)
-        self.completions: AsyncTextCompletions = AsyncTextCompletions(self._service)
-        self.embeddings: AsyncEmbeddings = AsyncEmbeddings(self._service)
-        self.responses: AsyncResponses = AsyncResponses(self._service)
+        self.chat: AsyncChat = AsyncChat(self._lifecycle)
+        self.completions: AsyncTextCompletions = AsyncTextCompletions(self._lifecycle)
+        self.embeddings: AsyncEmbeddings = AsyncEmbeddings(self._lifecycle)
+        self.responses: AsyncResponses = AsyncResponses(self._lifecycle)
 
     def __repr__(self) -> str:
         return f"<AsyncMLCEngine {self.engine_config.model or 'bundled model'}>"
 
     @property
     def engine_config(self) -> EngineConfig:
-        """What the engine was given; while it is open with the sizes of its memory plan in it."""
-        return self._service.completed_config
+        """The configuration; while the engine is open, with the sizes from the memory plan."""
+        return self._lifecycle.completed_config
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
-        """What the open model takes; None for an encoder, and for one without files.
+        """The memory plan of the open model; None for an encoder and for `mock://echo`.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            EngineClosedError: If the engine is not open.
         """
-        return self._service.memory_plan
+        return self._lifecycle.memory_plan
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
-        async with self._service.scope(), open_portal() as self._portal:
+        async with self._lifecycle.scope(), open_portal() as self._portal:
             try:
                 yield self
             finally:
@@ -115,83 +124,94 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     @property
     def portal(self) -> BlockingPortal:
-        """The way for other threads to the engine's event loop, open as long as its scope:
+        """The portal through which other threads call the engine's event loop:
 
-            answer = engine.portal.call(ask, "What is 3 plus 5?")  # `ask` is a coroutine function.
+            reply = engine.portal.call(ask, "What is 3 plus 5?")  # `ask` is a coroutine function.
 
-        Another event loop runs that in a thread of its own. Calls that are not done when the scope
-        is left are cancelled.
+        A call blocks its thread, so a task of another event loop makes it in a worker thread.
+        Leaving the engine's scope cancels unfinished calls.
 
         Raises:
-            EngineClosedError: the engine is not open by `async with`.
+            EngineClosedError: If the engine was not opened by `async with`.
         """
         if self._portal is None:
-            raise EngineClosedError("the engine has a portal inside of `async with` only")
+            raise EngineClosedError("the engine has a portal only inside `async with`")
 
         return self._portal
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the model: `encode`, `decode` and the bytes of each token.
+        """The tokenizer of the model.
 
-        Before the model is open its files are read, as they are for the two properties below.
+        It is read from the model's files if the model is not open yet.
 
         Raises:
-            EngineClosedError: the engine was terminated, or its model unloaded.
-            ModelLoadError: a file of the model is missing or at fault.
-            BadRequestError: its model is an encoder.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
+            ModelLoadError: If a file of the model is missing or invalid.
+            BadRequestError: If the model is an encoder.
         """
-        return self._service.model.tokenizer
+        return self._lifecycle.model.tokenizer
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
-        """The configuration files of the model, and of the one that guesses for it.
+        """The contents of the configuration files of the model and of its draft model.
+
+        The file is `mlc-chat-config.json` or `config.json`. Only the model's is included unless
+        `speculative_mode` is "small_draft".
 
         Raises:
-            ModelLoadError: a file is missing or is not JSON.
+            ModelLoadError: If a file is missing or is not JSON.
         """
         return model_configs(self.engine_config)
 
     @property
     def max_input_sequence_length(self) -> int:
-        """Tokens of one sequence, prompt and completion.
+        """The maximum number of tokens of a sequence: prompt and completion.
+
+        It is planned from the model's files if the model is not open yet.
 
         Raises:
-            EngineClosedError: the engine was terminated, or its model unloaded.
-            ModelLoadError: a file of the model is missing or at fault.
-            BadRequestError: its model is an encoder.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
+            ModelLoadError: If a file of the model is missing or invalid.
+            BadRequestError: If the model is an encoder.
         """
-        return self._service.model.context_window
+        return self._lifecycle.model.context_window
 
     @property
     def conv_template(self) -> Conversation | None:
-        """The conversation template that makes the prompts; None where a Jinja template does.
+        """The conversation template of the model; None if the model has a Jinja template.
+
+        It is read from the model's files if the model is not open yet.
 
         Raises:
-            EngineClosedError: the engine was terminated, or its model unloaded.
-            ModelLoadError: a file of the model is missing or at fault.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
+            ModelLoadError: If a file of the model is missing or invalid.
         """
-        return self._service.conv_template
+        return self._lifecycle.conv_template
 
     async def generate(
         self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
     ) -> TokenStream:
-        """Go on with a text or with token ids, told as the core tells it:
+        """Continue a prompt, and return the stream of its tokens:
 
             async with await engine.generate("Once", max_tokens=20, logprobs=0) as stream:
                 async for delta in stream:
                     print(delta.token_ids, delta.text, delta.logprobs)
 
-        No chat template, no chunks of OpenAI's. `logprobs` is the number of alternatives.
+        The chat template is not applied.
+
+        Args:
+            prompt: A string, or token ids.
+            options: The optional fields. `logprobs` is the number of alternatives per token.
 
         Raises:
-            BadRequestError: a field is invalid, unknown or not supported; `param` names it.
-            PromptTooLongError: the prompt leaves no room for a completion.
-            DuplicateRequestError: `request_id` belongs to a request that is still running.
-            EngineError: the engine is closed, dead, or failed on this request.
-            ModelLoadError: this was the first request, and the model could not be opened.
+            BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
+            PromptTooLongError: If the prompt leaves no room for a completion.
+            DuplicateRequestError: If `request_id` belongs to a request that is still running.
+            EngineError: If the engine is closed, dead, or failed on this request.
+            ModelLoadError: If this is the first request, and the model cannot be opened.
         """
-        return await open_token_stream(self._service, prompt, options)
+        return await open_token_stream(self._lifecycle, prompt, options)
 
     def generate_many(
         self,
@@ -200,32 +220,24 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         limit: int = 32,
         **options: Unpack[ChatOptions],
     ) -> AbstractAsyncContextManager[AsyncIterable[BatchResult]]:
-        """Answer texts or conversations, at most `limit` at a time, told as they finish:
+        """Complete many chats, and yield the results in the order in which they finish:
 
-            async with engine.generate_many(prompts, limit=8) as outcomes:
-                async for position, completion, error in outcomes:
+            async with engine.generate_many(prompts, limit=8) as results:
+                async for position, completion, error in results:
                     ...
 
-        An error of one prompt is its outcome and disturbs no other.
+        If a request fails, its result contains the error; the other requests continue.
+
+        Args:
+            prompts: Conversations. A string is a conversation of one user message.
+            limit: The maximum number of concurrent requests.
+            options: The optional fields of every request.
 
         Raises:
-            BadRequestError: `stream` or `request_id` is set, or `prompts` or `limit` are of other
-                types.
+            BadRequestError: If `stream` or `request_id` is set, or `prompts` or `limit` is invalid.
+            EngineError: While iterating, if the engine is closed or dead.
         """
-        fields = with_extra_body(options)
-        if fields.get("stream"):
-            raise BadRequestError("stream: outcomes are whole answers", param="stream")
-
-        if fields.get("request_id") is not None:
-            raise BadRequestError("request_id: belongs to one request", param="request_id")
-
-        async def ask(prompt: str | Iterable[MessageLike]) -> ChatCompletion:
-            if isinstance(prompt, str):
-                prompt = [{"role": "user", "content": prompt}]
-
-            return await self.chat.completions.create(messages=prompt, **options)
-
-        return run_batch(ask, prompts, limit)
+        return complete_many(self.chat.completions.create, prompts, limit, options)
 
     async def pin_prefix(
         self,
@@ -235,122 +247,144 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         tools: Iterable[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> PinnedPrefix:
-        """Compute what prompts will begin with, and keep it in the KV cache:
+        """Compute a common prefix of prompts, and pin it in the prefix cache:
 
             with await engine.pin_prefix([{"role": "system", "content": ...}]):
                 ...
 
-        It is computed when this returns, and is not evicted until it is released, or `reset`, or
-        until a request has no room anywhere else, or the model's logits were not finite, of which
-        what is cached may be the cause. `prompt` (a text or token ids) is for what
-        `completions` are to begin with. `tools` and `chat_template_kwargs` are to be the chats'.
+        The prefix is computed when this method returns, and stays in the cache until it is
+        released or `reset` is called. There are two exceptions: it is evicted if a request cannot
+        run otherwise, and after a step with non-finite logits, which cached values may have caused.
+
+        Args:
+            messages: The first messages of chats. Exclusive with `prompt`.
+            prompt: The beginning of prompts of text completions: a string, or token ids.
+            tools: The tools of these chats, which are a part of the prompt.
+            chat_template_kwargs: The template variables of these chats.
 
         Raises:
-            BadRequestError: a field is invalid, or the prefix cache is off.
-            PromptTooLongError: it leaves no room for a completion.
-            EngineError: the engine is closed, dead, or failed on this prefix.
+            BadRequestError: If a field is invalid, or the prefix cache is disabled.
+            PromptTooLongError: If the prefix leaves no room for a completion.
+            EngineError: If the engine is closed, dead, or failed on this prefix.
         """
         options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        return await pin_prefix(await self._service.session(), messages, prompt, options)
+        return await pin_prefix(await self._lifecycle.session(), messages, prompt, options)
 
     async def abort(self, request_id: str) -> None:
-        """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""
-        check_type("request_id", request_id, str, "a text")
-        await checkpoint()
-        if self._service.is_open:
-            self._service.engine.abort(request_id)
-
-    async def metrics(self) -> EngineMetrics:
-        """The engine's counters under upstream's names.
+        """End a request; its reader gets `RequestAbortedError`. An unknown id is ignored.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            BadRequestError: If `request_id` is not a string.
+        """
+        check_type("request_id", request_id, str, "a string")
+        await checkpoint()
+        if self._lifecycle.is_open:
+            self._lifecycle.engine.abort(request_id)
+
+    async def metrics(self) -> EngineMetrics:
+        """Return the engine's counters, with MLC LLM's names.
+
+        Raises:
+            EngineClosedError: If the engine is not open.
         """
         await checkpoint()
         return EngineMetrics(self.statistics())
 
     def statistics(self) -> CoreStatistics:
-        """A snapshot of the engine's counters.
+        """Return a snapshot of the engine's counters.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            EngineClosedError: If the engine is not open.
         """
-        return self._service.engine.statistics()
+        return self._lifecycle.engine.statistics()
 
     def trace(self) -> dict[str, Any]:
-        """What the engine did and when, as JSON in the Trace Event Format.
+        """Return the recorded events as a JSON object in the Trace Event Format.
 
-        Write it to a file with `json.dump`, and open that in Perfetto or chrome://tracing. The
-        last 65,536 events are kept: a request has one per step, and each step one more.
+        Written to a file with `json.dump`, it can be opened in Perfetto or chrome://tracing. The
+        last 65,536 events are kept. Each step has one event, and one more for each of its
+        requests.
 
         Raises:
-            EngineError: the engine was opened without `enable_tracing`, or is not open.
+            EngineError: If the engine was opened without `enable_tracing`, or is not open.
         """
         check_tracing(self.engine_config)
-        return chrome_trace(self._service.engine.trace())
+        return chrome_trace(self._lifecycle.engine.trace())
 
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
-        """Refuse new requests until `resume`, and wait for the live ones to end.
+        """Reject new requests until `resume`, and wait until the running ones have finished.
 
-        Returns whether all of them did; after `timeout` seconds the rest gets
-        `RequestAbortedError`. New requests get `EngineDrainingError`, also when this call is
-        cancelled, which ends no request; another call goes on waiting.
+        New requests get `EngineDrainingError`. Cancelling this call aborts no request, and the
+        engine continues to reject new ones; another call continues to wait.
+
+        Args:
+            timeout: The number of seconds after which the remaining requests are aborted and get
+                `RequestAbortedError`; None for no limit.
+
+        Returns:
+            Whether all requests finished before `timeout`.
 
         Raises:
-            BadRequestError: `timeout` is no number of seconds.
-            EngineError: the engine is not open, or has ended before its requests did.
+            BadRequestError: If `timeout` is not a non-negative number.
+            EngineError: If the engine is not open, or ended before its requests had finished.
         """
         check_seconds("timeout", timeout)
-        return await self._service.engine.drain(timeout)
+        return await self._lifecycle.engine.drain(timeout)
 
     def resume(self) -> None:
-        """Take requests again, after `drain`.
+        """Accept requests again, after `drain`.
 
         Raises:
-            EngineClosedError: the engine is not open.
+            EngineClosedError: If the engine is not open.
         """
-        self._service.engine.resume()
+        self._lifecycle.engine.resume()
 
     def reset(self) -> AlreadyDone:
-        """End every request, empty the prefix cache, pins too, and set the counters to 0.
+        """Abort every request, empty the prefix cache and set the counters to 0.
 
-        Readers get `RequestAbortedError`; the engine goes on. The call does it and does not wait:
-        the cache is empty before the next step. What it returns may be awaited. Before the first
-        request there is nothing to do.
+        Readers get `RequestAbortedError`; the engine continues to serve. Pinned prefixes are
+        removed as well. Does not block: the cache is empty before the next step. Awaiting the
+        returned value is optional. If no request has opened the model yet, nothing is done.
 
         Raises:
-            EngineClosedError: the engine was terminated or unloaded, or serves another event loop.
+            EngineClosedError: If the engine was terminated or unloaded, or serves another event
+                loop.
         """
-        self._service.reset()
+        self._lifecycle.reset()
         return AlreadyDone()
 
     async def unload(self) -> None:
-        """End every request and free the model; the engine can be loaded again.
+        """End every request and free the model.
 
-        Readers get `EngineClosedError`, as new requests do until `reload`.
+        Readers get `EngineClosedError`, and so do new requests until `reload`.
         """
-        await self._service.unload()
+        await self._lifecycle.unload()
 
     async def reload(self, model: Model | None = None) -> None:
-        """Unload, and load the same model again or another one.
+        """Unload the model, and load it again or another one.
 
-        If that fails the engine stays unloaded, and can be loaded again.
+        If loading fails, the engine stays unloaded, and `reload` can be called again.
+
+        Args:
+            model: The model directory; None is the current model.
 
         Raises:
-            BadRequestError: `model` is no path; nothing is unloaded.
-            ModelLoadError: the model cannot be opened.
+            BadRequestError: If `model` is not a path; nothing is unloaded.
+            ModelLoadError: If the model cannot be opened.
         """
         check_path("model", model)
-        await self._service.reload(model)
+        await self._lifecycle.reload(model)
 
     def terminate(self) -> None:
         """End every request and free the model. Waiting readers get `EngineClosedError`.
 
-        From any thread; blocks for at most the step that is running. A second call does nothing.
+        Thread-safe and idempotent. Blocks at most until the current step has finished.
         """
-        self._service.terminate()
+        self._lifecycle.terminate()
 
     def is_stepping_here(self) -> bool:
-        """Whether the calling thread steps the model, as it does in a logits processor: then it
-        must not wait for this engine."""
-        return self._service.is_stepping_here()
+        """Return whether the calling thread steps the model, as it does in a logits processor.
+
+        Such a thread must not wait for the engine.
+        """
+        return self._lifecycle.is_stepping_here()

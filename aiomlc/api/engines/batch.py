@@ -1,8 +1,8 @@
-"""Many prompts, some at a time, and their answers as they finish."""
+"""Concurrent completion of many prompts, with results in the order in which they finish."""
 
 from __future__ import annotations
 
-__all__ = ("BatchResult", "run_batch")
+__all__ = ("BatchResult", "complete_many")
 
 from collections.abc import (
     AsyncIterable,
@@ -13,53 +13,92 @@ from collections.abc import (
     Mapping,
     Sized,
 )
-from contextlib import ExitStack, asynccontextmanager
-from typing import NamedTuple, TypeVar
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from typing import Any, NamedTuple
 
 from anyio import create_memory_object_stream, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
+from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.protocol.chat import ChatCompletion
+from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.errors import AiomlcError, BadRequestError, RequestError, RequestFailedError
 from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import short_repr
 
-_Prompt = TypeVar("_Prompt")
+_Prompt = str | Iterable[MessageLike]
 
 
 class BatchResult(NamedTuple):
-    """What became of one prompt: an answer, or the error that was this prompt's own."""
+    """The result of one prompt: a completion, or the error of its request."""
 
-    position: int  #: Of the prompt, from 0.
+    position: int  #: The index of the prompt.
     completion: ChatCompletion | None
     error: AiomlcError | None
 
 
-@asynccontextmanager
-async def run_batch(
-    ask: Callable[[_Prompt], Awaitable[ChatCompletion]], prompts: Iterable[_Prompt], limit: int
-) -> AsyncIterator[AsyncIterable[BatchResult]]:
-    """The outcomes of prompts, in the order in which they come; leaving the scope ends the rest.
+def complete_many(
+    create: Callable[..., Awaitable[ChatCompletion]],
+    prompts: Iterable[_Prompt],
+    limit: int,
+    options: Mapping[str, Any],
+) -> AbstractAsyncContextManager[AsyncIterable[BatchResult]]:
+    """Return a scope with the results of many chats, in the order in which they finish.
 
-    `prompts` is read as far as it is needed.
+    Leaving the scope cancels the remaining requests.
+
+    Args:
+        create: Requests one completion: `engine.chat.completions.create`.
+        prompts: Conversations. A string is a conversation of one user message. An iterator is
+            advanced only when a request starts.
+        limit: The maximum number of concurrent requests.
+        options: The optional fields of every request.
 
     Raises:
-        BadRequestError: `prompts` are not several, or `limit` is no positive number.
-        EngineError: the engine is closed or dead.
+        BadRequestError: If `stream` or `request_id` is set; on entering the scope, if `prompts` is
+            not a collection of prompts, or `limit` is not a positive integer.
+        EngineError: While iterating, if the engine is closed or dead.
     """
+    fields = with_extra_body(options)
+    if fields.get("stream"):
+        raise BadRequestError("stream: not supported by generate_many", param="stream")
+
+    if fields.get("request_id") is not None:
+        raise BadRequestError(
+            "request_id: not supported by generate_many, whose requests need different ids",
+            param="request_id",
+        )
+
+    async def complete(prompt: _Prompt) -> ChatCompletion:
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+
+        return await create(messages=prompt, **options)
+
+    return _run_batch(complete, prompts, limit)
+
+
+@asynccontextmanager
+async def _run_batch(
+    complete: Callable[[_Prompt], Awaitable[ChatCompletion]],
+    prompts: Iterable[_Prompt],
+    limit: int,
+) -> AsyncIterator[AsyncIterable[BatchResult]]:
     if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
         raise wrong_type("prompts", prompts, "a list of prompts")
 
     if type(limit) is not int or limit < 1:
-        raise BadRequestError(f"limit is {short_repr(limit)}, not a positive number", param="limit")
+        raise BadRequestError(
+            f"limit must be a positive integer, got {short_repr(limit)}", param="limit"
+        )
 
-    waiting = enumerate(prompts)
+    numbered_prompts = enumerate(prompts)
     num_workers = min(limit, len(prompts)) if isinstance(prompts, Sized) else limit
 
     async def work(sender: MemoryObjectSendStream[BatchResult]) -> None:
         with sender:
-            for index, prompt in waiting:
-                await sender.send(await _outcome(ask, index, prompt))
+            for index, prompt in numbered_prompts:
+                await sender.send(await _complete(complete, index, prompt))
 
     sender, receiver = create_memory_object_stream[BatchResult](limit)
     try:
@@ -67,28 +106,31 @@ async def run_batch(
             async with create_task_group() as tasks:
                 with sender:
                     for _ in range(num_workers):
-                        # Closed here too: a worker may be cancelled before it begins.
-                        own = senders.enter_context(sender.clone())
-                        tasks.start_soon(work, own)
+                        # The stack closes the clone of a worker that is cancelled before it starts.
+                        worker_sender = senders.enter_context(sender.clone())
+                        tasks.start_soon(work, worker_sender)
 
                 yield receiver
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        cause = _cause(group)
+        cause = _root_cause(group)
         raise cause from cause.__cause__
 
 
-async def _outcome(
-    ask: Callable[[_Prompt], Awaitable[ChatCompletion]], index: int, prompt: _Prompt
+async def _complete(
+    complete: Callable[[_Prompt], Awaitable[ChatCompletion]], index: int, prompt: _Prompt
 ) -> BatchResult:
     try:
-        return BatchResult(index, await ask(prompt), None)
+        return BatchResult(index, await complete(prompt), None)
     except (RequestError, RequestFailedError) as error:
         return BatchResult(index, None, error)
 
 
-def _cause(group: BaseExceptionGroup) -> BaseException:
-    """The one exception of a group, or the group; the engine's end, told by each worker, is one."""
+def _root_cause(group: BaseExceptionGroup) -> BaseException:
+    """Return the only exception of a group, else the group.
+
+    If the engine ends, every worker raises an error for the same cause; they count as one.
+    """
     first, *others = group.exceptions
-    is_one = not others or all(isinstance(error, AiomlcError) for error in group.exceptions)
-    return first if is_one else group
+    is_single = not others or all(isinstance(error, AiomlcError) for error in group.exceptions)
+    return first if is_single else group

@@ -1,4 +1,4 @@
-"""`AsyncEmbeddingEngine`: upstream's engine of embeddings, for programs that are written for it."""
+"""`AsyncEmbeddingEngine`, for programs written for MLC LLM's class of this name."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ _POOLINGS = ("mean", "cls", "last")
 
 @final
 class AsyncEmbeddingEngine:
-    """Vectors of texts, for threads and for tasks of any event loop.
+    """Embed text with an encoder, from threads or from tasks of any event loop.
 
-    The constructor opens the model and blocks until it is ready. A text that is too long is cut.
-    New programs use `AsyncMLCEngine.embeddings`.
+    The constructor opens the model and blocks until it is ready. Input that is too long is
+    truncated. New programs should use `AsyncMLCEngine.embeddings`.
 
     Args:
         model: The directory of an encoder.
-        model_lib: Not supported; the library is compiled.
-        device: As of `MLCEngine`.
-        pooling_strategy: None is the model's own.
-        loader: How the model is opened, for tests.
+        model_lib: Not supported: the library is compiled.
+        device: The device to run on: `auto` or `cpu`.
+        pooling_strategy: The pooling of hidden states; None is the model's default.
+        loader: Opens the model, in place of the default loader.
 
     Raises:
-        BadRequestError: an argument is invalid or not supported, or the model is no encoder.
-        ModelLoadError: the model cannot be opened.
+        BadRequestError: If an argument is invalid or not supported, or the model is not an
+            encoder.
+        ModelLoadError: If the model cannot be opened.
     """
 
     def __init__(
@@ -52,41 +53,42 @@ class AsyncEmbeddingEngine:
     ) -> None:
         if pooling_strategy is not None and pooling_strategy not in _POOLINGS:
             raise BadRequestError(
-                f"pooling_strategy is {pooling_strategy!r}, not one of {', '.join(_POOLINGS)}",
+                f"pooling_strategy must be one of {', '.join(_POOLINGS)}, got {pooling_strategy!r}",
                 param="pooling_strategy",
             )
 
         self._pooling = pooling_strategy
         self._engine = MLCEngine(model, device, model_lib=model_lib, loader=loader)
         try:
-            self.embed([" "])  # Only an encoder gets further.
+            self.embed([" "])  # Fails unless the model is an encoder.
         except BadRequestError:
             self.terminate()
             raise
 
     def embed(self, inputs: Sequence[str]) -> tuple[list[list[float]], int]:
-        """The vectors, of length 1, in the order of the texts, and the tokens of all. Blocks.
+        """Return the normalized vector of each input, and the total number of tokens. Blocks.
 
         Raises:
-            BadRequestError: there are no texts, or one of them has no tokens or is none.
-            EngineError: the engine is closed.
+            BadRequestError: If `inputs` is not a non-empty list of strings, or a string has no
+                tokens.
+            EngineError: If the engine is closed.
         """
         if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence):
-            raise wrong_type("inputs", inputs, "a list of texts")
+            raise wrong_type("inputs", inputs, "a list of strings")
 
         for index, text in enumerate(inputs):
             check_str(f"inputs[{index}]", text)
 
-        answer = self._engine.embeddings.create(
+        response = self._engine.embeddings.create(
             input=list(inputs), pooling=self._pooling, truncate=True
         )
-        vectors = [list(map(float, item.embedding)) for item in answer.data]
-        return vectors, answer.usage.prompt_tokens
+        vectors = [list(map(float, item.embedding)) for item in response.data]
+        return vectors, response.usage.prompt_tokens
 
     async def async_embed(self, inputs: Sequence[str]) -> tuple[list[list[float]], int]:
-        """As `embed`, beside the event loop. A caller that is cancelled leaves at once."""
+        """Embed like `embed`, without blocking the event loop; can be cancelled."""
         return await to_thread.run_sync(partial(self.embed, inputs), abandon_on_cancel=True)
 
     def terminate(self) -> None:
-        """Free the model; callers that wait get `EngineClosedError`. Idempotent."""
+        """Free the model; waiting callers get `EngineClosedError`. Idempotent."""
         self._engine.terminate()

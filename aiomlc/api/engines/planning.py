@@ -1,4 +1,4 @@
-"""What an engine would take, before there is one."""
+"""The public function that plans the memory of an engine before it is opened."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from aiomlc.runtime.loading.model_directory import find_model
 def plan_memory(
     model: Model | None = None, *, mode: Mode = "local", engine_config: EngineConfig | None = None
 ) -> MemoryPlan:
-    """Plan what an engine of these arguments takes; `print` shows it.
+    """Return the memory plan of an engine with these arguments; `print` it as a table.
 
-    The model's small files are read; nothing is allocated, compiled or converted. An engine plans
-    in the same way while it opens, with the memory that is free then, and keeps the plan as
-    `memory_plan`.
+    Only the small files of the model are read; nothing is allocated, compiled or converted. An
+    engine makes its plan in the same way when it is opened, from the memory that is free then. Its
+    plan is the attribute `memory_plan`.
+
+    Args:
+        model: The model directory; None is the bundled model.
+        mode: The kind of load for which the plan chooses its defaults.
+        engine_config: Further settings. A field must not contradict an argument.
 
     Raises:
-        InsufficientMemoryError: the memory does not hold it; the error's `plan` says why.
-        ModelLoadError: a file or a field of the model is at fault.
-        BadRequestError: an argument contradicts another, or the model is an encoder.
+        InsufficientMemoryError: If the memory is too small; `plan` of the error has the details.
+        ModelLoadError: If a file of the model is missing or invalid.
+        BadRequestError: If an argument contradicts another, or the model is an encoder.
     """
     config = complete_config(engine_config, model=model, model_lib=None, mode=mode)
     return memory_plan.plan_memory(find_model(config.model), mode, config)

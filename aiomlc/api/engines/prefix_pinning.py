@@ -1,4 +1,4 @@
-"""`engine.pin_prefix`: from messages or a text to tokens that stay computed."""
+"""The implementation of `engine.pin_prefix`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,19 @@ async def pin_prefix(
     prompt: str | Sequence[int] | None,
     options: Mapping[str, Any],
 ) -> PinnedPrefix:
-    """Compute what prompts will begin with; `options` are fields of a chat, for its template.
+    """Compute a common prefix of prompts, and pin it in the prefix cache.
+
+    Args:
+        session: The session of the model.
+        messages: The first messages of chats. Exclusive with `prompt`.
+        prompt: The beginning of prompts of text completions: a string, or token ids.
+        options: Fields of a chat that its template uses.
 
     Raises:
-        BadRequestError: not one of the two is given, or a field is invalid.
+        BadRequestError: If not exactly one of `messages` and `prompt` is given, or a field is
+            invalid.
+        PromptTooLongError: If the prefix leaves no room for a completion.
+        EngineError: If the engine is closed, dead, or failed on this prefix.
     """
     if (messages is None) == (prompt is None):
         raise BadRequestError("pin_prefix takes either messages or a prompt", param="prompt")
@@ -32,8 +41,8 @@ async def pin_prefix(
     if prompt is not None:
         prompt = parse_token_request({"prompt": prompt}).prompt
     else:
-        given = {name: value for name, value in options.items() if value is not None}
-        fields = {"messages": messages, "add_generation_prompt": False, **given}
+        template_options = {name: value for name, value in options.items() if value is not None}
+        fields = {"messages": messages, "add_generation_prompt": False, **template_options}
         prompt = render_prompt(parse_chat_request(fields), session.model)
 
     prompt_ids = await session.prompt_ids(prompt)

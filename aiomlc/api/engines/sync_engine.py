@@ -1,30 +1,19 @@
-"""`MLCEngine`: the async engine for blocking code, through a portal to an event loop's thread."""
+"""`MLCEngine`, the engine for blocking code: an async engine in a thread with an event loop."""
 
 from __future__ import annotations
 
-__all__ = ("ChatCompletionIterator", "CompletionIterator", "MLCEngine", "ResponseIterator")
+__all__ = ("MLCEngine", "TokenIterator")
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack, final, overload
+from typing import Any, Self, Unpack, final
 
-from aiomlc.api.chat.events import ChatEventIterator
 from aiomlc.api.chat.resource import MessageLike
-from aiomlc.api.chat.stream import ChatCompletionStream
-from aiomlc.api.chat.typed_output import ParsedChatCompletion, output_reader
-from aiomlc.api.completions.resource import Prompt
-from aiomlc.api.completions.stream import CompletionStream
-from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.api.generation.options import ChatOptions, CompletionOptions, ParseOptions, TokenOptions
+from aiomlc.api.engines.sync_resources import Chat, Embeddings, Responses, TextCompletions
+from aiomlc.api.generation.options import TokenOptions
 from aiomlc.api.observability.metrics import EngineMetrics
-from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
-from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_event_request
-from aiomlc.api.protocol.completion import Completion
-from aiomlc.api.protocol.embedding import EmbeddingResponse
-from aiomlc.api.protocol.response import Response, ResponseEvent
-from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.api.session.legacy_options import LegacyOptions
 from aiomlc.api.session.loader import Loader, Model
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
@@ -38,26 +27,34 @@ from aiomlc.runtime.loading.memory_plan import MemoryPlan
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
-ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
-CompletionIterator = BlockingStream[Completion]
-ResponseIterator = BlockingStream[ResponseEvent]
 TokenIterator = BlockingStream[Delta]
-T = TypeVar("T")
 
 
 @final
 class MLCEngine:
-    """Serve one model to threads; the requests of several are batched together.
+    """Serve one model to blocking code; concurrent requests of several threads share batches.
 
-    The constructor opens the model and blocks until it is ready. Use it as a context manager, or
-    call `terminate`. `on_progress` is called in the engine's own thread.
+    The constructor opens the model and blocks until it is ready. Use the engine as a context
+    manager, or call `terminate`. The methods behave like those of `AsyncMLCEngine`, which has
+    their full documentation, and raise the same errors.
+
+    Args:
+        model: The model directory; None is the bundled model.
+        device: The device to run on: `auto` or `cpu`.
+        model_lib: Not supported, except for `mock://echo`: the library is compiled.
+        mode: The kind of load for which the memory plan chooses its defaults.
+        engine_config: Further settings. A field must not contradict an argument.
+        enable_tracing: Whether to record events for `trace`.
+        on_progress: Called with the progress while the model is loaded, in the engine's thread.
+        loader: Opens the model, in place of the default loader.
+        legacy_options: Keywords of MLC LLM's earlier releases, now fields of `engine_config`.
 
     Raises:
-        BadRequestError: an argument is invalid or not supported; `param` names it.
-        ModelLoadError: the model cannot be opened.
+        BadRequestError: If an argument is invalid or not supported; `param` names it.
+        ModelLoadError: If the model cannot be opened.
     """
 
-    def __init__(  # noqa: PLR0913 - upstream's signature.
+    def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
         model: Model | None = None,
         device: Device = "auto",
@@ -68,7 +65,7 @@ class MLCEngine:
         enable_tracing: bool = False,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[LegacyOptions],
+        **legacy_options: Unpack[LegacyOptions],
     ) -> None:
         self._portal: EnginePortal | None = None
         self._engine = AsyncMLCEngine(
@@ -80,7 +77,7 @@ class MLCEngine:
             enable_tracing=enable_tracing,
             on_progress=on_progress,
             loader=loader,
-            **former,
+            **legacy_options,
         )
         self._portal = EnginePortal(self._engine)
         self.chat: Chat = Chat(self._engine, self._portal)
@@ -104,40 +101,40 @@ class MLCEngine:
 
     def __del__(self) -> None:
         portal = getattr(self, "_portal", None)
-        if portal is not None and not self._ends_from_inside(portal):
+        if portal is not None and not self._terminate_from_engine_thread(portal):
             portal.close_quietly()
 
     def generate(
         self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
     ) -> TokenIterator:
-        """Go on with a text or with token ids, as `AsyncMLCEngine.generate`."""
+        """Continue a prompt, and return the stream of its tokens."""
         portal = self._open_portal()
         generate = partial(self._engine.generate, prompt, **options)
         return BlockingStream(portal.call(generate), portal)
 
     @property
     def engine_config(self) -> EngineConfig:
-        """The configuration, as of `AsyncMLCEngine.engine_config`."""
+        """The configuration, with the sizes from the memory plan."""
         return self._engine.engine_config
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the open model."""
+        """The tokenizer of the model."""
         return self._engine.tokenizer
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
-        """The configuration files of the model, and of the one that guesses for it."""
+        """The contents of the configuration files of the model and of its draft model."""
         return self._engine.model_config_dicts
 
     @property
     def max_input_sequence_length(self) -> int:
-        """Tokens of one sequence, prompt and completion."""
+        """The maximum number of tokens of a sequence: prompt and completion."""
         return self._engine.max_input_sequence_length
 
     @property
     def conv_template(self) -> Conversation | None:
-        """The conversation template that makes the prompts; None where a Jinja template does."""
+        """The conversation template of the model; None if the model has a Jinja template."""
         return self._engine.conv_template
 
     def pin_prefix(
@@ -148,7 +145,10 @@ class MLCEngine:
         tools: Iterable[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> PinnedPrefix:
-        """Keep what prompts will begin with, as `AsyncMLCEngine.pin_prefix`, for a `with` block."""
+        """Compute a common prefix of prompts, and pin it in the prefix cache.
+
+        The result is a context manager that releases the prefix.
+        """
         pin = partial(
             self._engine.pin_prefix,
             messages,
@@ -160,61 +160,67 @@ class MLCEngine:
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
-        """What the open model takes, as of `AsyncMLCEngine.memory_plan`."""
+        """The memory plan of the model; None for an encoder and for `mock://echo`."""
         return self._engine.memory_plan
 
     def abort(self, request_id: str) -> None:
-        """End a request; its reader gets `RequestAbortedError`. An unknown id does nothing."""
+        """End a request; its reader gets `RequestAbortedError`. An unknown id is ignored."""
         self._open_portal().call(self._engine.abort, request_id)
 
     def metrics(self) -> EngineMetrics:
-        """The engine's counters under upstream's names."""
+        """Return the engine's counters, with MLC LLM's names."""
         return self._open_portal().call(self._engine.metrics)
 
     def statistics(self) -> CoreStatistics:
-        """A snapshot of the engine's counters."""
+        """Return a snapshot of the engine's counters."""
         return self._engine.statistics()
 
     def trace(self) -> dict[str, Any]:
-        """What the engine did and when, as of `AsyncMLCEngine.trace`."""
+        """Return the recorded events as a JSON object in the Trace Event Format."""
         return self._engine.trace()
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Refuse new requests and wait for the live ones, as `AsyncMLCEngine.drain`."""
+        """Reject new requests until `resume`, and wait until the running ones have finished.
+
+        Return whether all of them finished; the others are aborted after `timeout` seconds.
+        """
         return self._open_portal().call(partial(self._engine.drain, timeout))
 
     def resume(self) -> None:
-        """Take requests again, after `drain`."""
+        """Accept requests again, after `drain`."""
         self._engine.resume()
 
     def reset(self) -> None:
-        """End every request and forget what was counted, as `AsyncMLCEngine.reset`."""
+        """Abort every request, empty the prefix cache and set the counters to 0."""
         self._open_portal().call(self._engine.reset)
 
     def unload(self) -> None:
-        """End every request and free the model, as `AsyncMLCEngine.unload`."""
+        """End every request and free the model; `reload` loads it again."""
         self._open_portal().call(self._engine.unload)
 
     def reload(self, model: Model | None = None) -> None:
-        """Load the model again, or another one, as `AsyncMLCEngine.reload`."""
+        """Unload the model, and load it again or another one."""
         self._open_portal().call(partial(self._engine.reload, model))
 
     def terminate(self) -> None:
         """End every request and the engine's thread, and free the model. Idempotent.
 
-        In a logits processor it returns at once, and the thread ends with the next call or with
-        the interpreter.
+        A call from a logits processor cannot wait for the thread: it returns at once, and the
+        thread ends with the next call or with the interpreter.
 
         Raises:
-            EngineDeadError: the engine had failed before.
+            EngineDeadError: If the engine had failed.
         """
         portal = self._open_portal()
-        if not self._ends_from_inside(portal):
+        if not self._terminate_from_engine_thread(portal):
             portal.close()
 
-    def _ends_from_inside(self, portal: EnginePortal) -> bool:
-        # A logits processor runs in one of the engine's threads, and the last reference to the
-        # engine may have been a processor's: such a thread cannot wait for itself.
+    def _terminate_from_engine_thread(self, portal: EnginePortal) -> bool:
+        """Terminate if the caller is one of the engine's threads; return False if it is not.
+
+        Such a thread cannot wait for itself. It calls `terminate` in a logits processor, or drops
+        the last reference to the engine.
+        """
         if not portal.runs_here() and not self._engine.is_stepping_here():
             return False
 
@@ -225,216 +231,3 @@ class MLCEngine:
     def _open_portal(self) -> EnginePortal:
         assert self._portal is not None, "set by the constructor"
         return self._portal
-
-
-@final
-class Chat:
-    """`engine.chat`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self.completions: Completions = Completions(engine, portal)
-
-
-@final
-class Completions:
-    """`engine.chat.completions`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
-
-    @overload
-    def create(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        stream: Literal[True],
-        **options: Unpack[ChatOptions],
-    ) -> ChatCompletionIterator: ...
-
-    @overload
-    def create(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        stream: Literal[False] | None = None,
-        **options: Unpack[ChatOptions],
-    ) -> ChatCompletion: ...
-
-    @overload
-    def create(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        stream: bool | None,
-        **options: Unpack[ChatOptions],
-    ) -> ChatCompletion | ChatCompletionIterator: ...
-
-    def create(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        stream: bool | None = None,
-        **options: Unpack[ChatOptions],
-    ) -> ChatCompletion | ChatCompletionIterator:
-        """Answer `messages`, as `AsyncCompletions.create` does and with its errors."""
-        create = partial(
-            self._engine.chat.completions.create, messages=messages, stream=stream, **options
-        )
-        answer = self._portal.call(create)
-        if isinstance(answer, ChatCompletionStream):
-            return ChatCompletionIterator(answer, self._portal)
-
-        return answer
-
-    def parse(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        response_format: type[T],
-        **options: Unpack[ParseOptions],
-    ) -> ParsedChatCompletion[T]:
-        """Answer with a value of a type, as `AsyncCompletions.parse` does and with its errors."""
-        parse = self._engine.chat.completions.parse
-        return self._portal.call(
-            partial(parse, messages=messages, response_format=response_format, **options)
-        )
-
-    @overload
-    def stream(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        response_format: type[T],
-        **options: Unpack[ParseOptions],
-    ) -> ChatEventIterator[T, ParsedChatCompletion[T]]: ...
-
-    @overload
-    def stream(
-        self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
-    ) -> ChatEventIterator[None, ChatCompletion]: ...
-
-    def stream(
-        self,
-        *,
-        messages: Iterable[MessageLike],
-        response_format: type[Any] | Mapping[str, Any] | None = None,
-        **options: Unpack[ParseOptions],
-    ) -> ChatEventIterator[Any, Any]:
-        """The answer as events, in a scope, as `AsyncCompletions.stream`."""
-        reader = output_reader(response_format)
-        fields = {**options, "messages": messages, "response_format": reader.response_format}
-
-        def open_chunks() -> ChatCompletionIterator:
-            return self.open(parse_event_request(fields))
-
-        return ChatEventIterator(open_chunks, reader)
-
-    def open(self, request: ChatCompletionRequest) -> ChatCompletionIterator:
-        """The stream of a parsed request, as `AsyncCompletions.open`."""
-        stream = self._portal.call(self._engine.chat.completions.open, request)
-        return ChatCompletionIterator(stream, self._portal)
-
-
-@final
-class TextCompletions:
-    """`engine.completions`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
-
-    @overload
-    def create(
-        self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
-    ) -> CompletionIterator: ...
-
-    @overload
-    def create(
-        self,
-        *,
-        prompt: Prompt,
-        stream: Literal[False] | None = None,
-        **options: Unpack[CompletionOptions],
-    ) -> Completion: ...
-
-    @overload
-    def create(
-        self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
-    ) -> Completion | CompletionIterator: ...
-
-    def create(
-        self,
-        *,
-        prompt: Prompt,
-        stream: bool | None = None,
-        **options: Unpack[CompletionOptions],
-    ) -> Completion | CompletionIterator:
-        """Go on with texts, as `AsyncTextCompletions.create` does and with its errors."""
-        create = partial(self._engine.completions.create, prompt=prompt, stream=stream, **options)
-        answer = self._portal.call(create)
-        if isinstance(answer, CompletionStream):
-            return CompletionIterator(answer, self._portal)
-
-        return answer
-
-
-@final
-class Embeddings:
-    """`engine.embeddings`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
-
-    def create(
-        self,
-        *,
-        input: EmbeddingInput,  # noqa: A002 - OpenAI's name.
-        **options: Unpack[EmbeddingOptions],
-    ) -> EmbeddingResponse:
-        """The vectors of texts, as `AsyncEmbeddings.create` and with its errors."""
-        return self._portal.call(partial(self._engine.embeddings.create, input=input, **options))
-
-
-@final
-class Responses:
-    """`engine.responses`."""
-
-    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
-        self._engine = engine
-        self._portal = portal
-
-    @overload
-    def create(
-        self, *, input: ResponseInput, stream: Literal[True], **options: Unpack[ResponseOptions]
-    ) -> ResponseIterator: ...
-
-    @overload
-    def create(
-        self,
-        *,
-        input: ResponseInput,
-        stream: Literal[False] | None = None,
-        **options: Unpack[ResponseOptions],
-    ) -> Response: ...
-
-    @overload
-    def create(
-        self, *, input: ResponseInput, stream: bool | None, **options: Unpack[ResponseOptions]
-    ) -> Response | ResponseIterator: ...
-
-    def create(
-        self,
-        *,
-        input: ResponseInput,  # noqa: A002 - OpenAI's name.
-        stream: bool | None = None,
-        **options: Unpack[ResponseOptions],
-    ) -> Response | ResponseIterator:
-        """Answer a text or items, as `AsyncResponses.create` does and with its errors."""
-        create = partial(self._engine.responses.create, input=input, stream=stream, **options)
-        answer = self._portal.call(create)
-        if isinstance(answer, ResponseStream):
-            return ResponseIterator(answer, self._portal)
-
-        return answer

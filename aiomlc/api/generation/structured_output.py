@@ -1,4 +1,4 @@
-"""Which grammar a chat's answer has to follow."""
+"""The grammar of a completion, from the response format and the tools of its request."""
 
 from __future__ import annotations
 
@@ -28,48 +28,52 @@ _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
 class OutputGrammar(NamedTuple):
-    """A grammar, and the field that asks for it."""
+    """The grammar of a completion, and the field of the request that requires it."""
 
-    grammar: Grammar | None  #: None: any text.
+    grammar: Grammar | None  #: None means any text.
     param: str
 
 
 def output_grammar(request: ChatCompletionRequest, model: LoadedModel) -> OutputGrammar:
-    """What the answer to a chat must be.
+    """Return the grammar of the completion of a chat.
 
     Raises:
-        BadRequestError: two fields ask for different things, or for what the model cannot say.
+        BadRequestError: If the response format and the tools cannot be combined, or the tool-call
+            format of the model does not support what the request requires.
     """
-    wanted = response_grammar(request.response_format, model)
-    if wanted is None:
+    grammar = response_grammar(request.response_format, model)
+    if grammar is None:
         return OutputGrammar(_tool_grammar(request, model), "tools")
 
     if request.requires_tool_call:
         raise BadRequestError(
-            "response_format and enforced tools exclude each other", param="response_format"
+            "response_format: not supported together with a required tool call",
+            param="response_format",
         )
 
     if request.callable_tools:
-        wanted = _calls_or(wanted, request, model)
+        grammar = _calls_or_response(grammar, request, model)
 
-    return OutputGrammar(wanted, "response_format")
+    return OutputGrammar(grammar, "response_format")
 
 
-def allow_reasoning_before(answer: OutputGrammar, model: LoadedModel) -> OutputGrammar:
-    """What an answer must be that begins within thoughts, which are any text."""
-    marks = model.reasoning_format
-    if answer.grammar is None or marks is None:
-        return answer
+def allow_reasoning_before(output: OutputGrammar, model: LoadedModel) -> OutputGrammar:
+    """Return the grammar of a completion that starts in reasoning, which may be any text."""
+    markers = model.reasoning_format
+    if output.grammar is None or markers is None:
+        return output
 
-    grammar = prepend_reasoning(answer.grammar, marks.end_marker, model.tokenizer.special_token_id)
-    return answer._replace(grammar=grammar)
+    grammar = prepend_reasoning(
+        output.grammar, markers.end_marker, model.tokenizer.special_token_id
+    )
+    return output._replace(grammar=grammar)
 
 
 def response_grammar(response: ResponseFormat | None, model: LoadedModel) -> Grammar | None:
-    """What `response_format` asks for; None is any text.
+    """Return the grammar of a `response_format`; None means any text.
 
     Raises:
-        BadRequestError: a structure has no trigger.
+        BadRequestError: If no trigger is a prefix of the start tag of a structure.
     """
     match response:
         case JsonObjectFormat():
@@ -79,16 +83,16 @@ def response_grammar(response: ResponseFormat | None, model: LoadedModel) -> Gra
         case GrammarFormat():
             return Grammar(response.syntax, response.definition)
         case StructuralTagFormat():
-            return _tagged(response, model)
+            return _structural_tag_grammar(response, model)
         case TextFormat() | None:
             return None
 
 
-def _tagged(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
-    for number, structure in enumerate(response.structures):
+def _structural_tag_grammar(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
+    for index, structure in enumerate(response.structures):
         if not any(structure.begin.startswith(trigger) for trigger in response.triggers):
-            param = f"response_format.structures[{number}].begin"
-            raise BadRequestError(f"{param}: no trigger begins it", param=param)
+            param = f"response_format.structures[{index}].begin"
+            raise BadRequestError(f"{param}: must start with one of the triggers", param=param)
 
     return structural_tag_grammar(
         [(item.begin, item.schema_, item.end) for item in response.structures],
@@ -98,15 +102,16 @@ def _tagged(response: StructuralTagFormat, model: LoadedModel) -> Grammar:
 
 
 def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar | None:
+    """Return the grammar that enforces the tools' constraints; None if there are none."""
     functions = [tool.function for tool in request.callable_tools]
     must_call = request.requires_tool_call
-    is_bound = (
+    is_constrained = (
         must_call
         or request.parallel_tool_calls is False
         or len(functions) < len(request.offered_tools)
         or any(function.strict for function in functions)
     )
-    if not functions or not is_bound:
+    if not functions or not is_constrained:
         return None
 
     assert model.tool_format is not None, "the chat offers no tools otherwise"
@@ -122,13 +127,16 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
         if error.param != "tool_choice" or request.tool_choice not in (None, "auto"):
             raise
 
-        asked = "parallel_tool_calls" if request.parallel_tool_calls is False else "tools"
+        # Not `tool_choice` but another field requires the grammar.
+        field = "parallel_tool_calls" if request.parallel_tool_calls is False else "tools"
         reason = str(error).removeprefix("tool_choice: ")
-        raise BadRequestError(f"{asked}: {reason}", param=asked) from error
+        raise BadRequestError(f"{field}: {reason}", param=field) from error
 
 
-def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedModel) -> Grammar:
-    """Calls alone, or else the answer, so that either is all of what the model says."""
+def _calls_or_response(
+    response: Grammar, request: ChatCompletionRequest, model: LoadedModel
+) -> Grammar:
+    """Return the grammar of a completion that is either tool calls or a response."""
     assert model.tool_format is not None, "the chat offers no tools otherwise"
     _check_triggers(request, model.tool_format.start_marker, model)
     functions = [tool.function for tool in request.callable_tools]
@@ -139,27 +147,34 @@ def _calls_or(answer: Grammar, request: ChatCompletionRequest, model: LoadedMode
             model.tokenizer.special_token_id,
             must_call=True,
             allow_parallel=request.parallel_tool_calls is not False,
-            alternative=answer,
+            alternative=response,
         )
     except BadRequestError as error:
         raise BadRequestError(
-            f"response_format: not with tools for this model: {error}", param="response_format"
+            f"response_format: not supported together with tools for this model: {error}",
+            param="response_format",
         ) from error
 
 
-def _check_triggers(request: ChatCompletionRequest, begin: str, model: LoadedModel) -> None:
-    """Refuse structures that the mark of calls would begin, where it is text: no call could be."""
-    form = request.response_format
+def _check_triggers(request: ChatCompletionRequest, start_marker: str, model: LoadedModel) -> None:
+    """Reject triggers that a textual start marker of tool calls contains.
+
+    Such a trigger would start a structure within the marker, so no tool could be called.
+    """
+    response = request.response_format
     if (
-        not isinstance(form, StructuralTagFormat)
-        or model.tokenizer.special_token_id(begin) is not None
+        not isinstance(response, StructuralTagFormat)
+        or model.tokenizer.special_token_id(start_marker) is not None
     ):
         return
 
-    for number, trigger in enumerate(form.triggers):
-        if trigger in begin:
-            param = f"response_format.triggers[{number}]"
-            raise BadRequestError(f"{param}: is part of {begin!r}, which begins calls", param=param)
+    for index, trigger in enumerate(response.triggers):
+        if trigger in start_marker:
+            param = f"response_format.triggers[{index}]"
+            raise BadRequestError(
+                f"{param}: must not be a part of {start_marker!r}, which starts tool calls",
+                param=param,
+            )
 
 
 def _schemas(functions: Sequence[FunctionDefinition], *, all_strict: bool) -> list[ToolSchema]:

@@ -1,4 +1,4 @@
-"""The constructor's keywords of upstream's earlier releases, which are fields of `EngineConfig`."""
+"""Keyword arguments of MLC LLM's earlier engines, which are fields of `EngineConfig` now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiomlc.validation.arguments import check_type
 
 
 class LegacyOptions(TypedDict, total=False):
-    """What is now a field of `engine_config`, by the same name or the one that is said here."""
+    """The legacy keyword arguments; a comment gives the name of the field if it differs."""
 
     additional_models: Sequence[str | tuple[str, str]] | None
     max_batch_size: int | None  #: `max_num_sequence`
@@ -33,11 +33,12 @@ _FIELDS = {name: name for name in LegacyOptions.__annotations__} | {
 
 
 def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]) -> EngineConfig:
-    """The configuration with these keywords in it; None leaves a field as it is.
+    """Return the configuration with the values of legacy options; None leaves a field unchanged.
 
     Raises:
-        TypeError: a keyword is unknown.
-        BadRequestError: a value is refused, or the configuration has another.
+        TypeError: If an option is unknown.
+        BadRequestError: If a value is invalid, or `config` has another value; `param` names the
+            option.
     """
     defaults = EngineConfig()
     config = defaults if config is None else config
@@ -45,28 +46,28 @@ def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]
     changes: dict[str, Any] = {}
     for name, value in options.items():
         if name not in _FIELDS:
-            raise TypeError(f"the engine has no keyword argument {name!r}")
+            raise TypeError(f"unknown keyword argument {name!r} of the engine")
 
         if value is None:
             continue
 
         field = _FIELDS[name]
-        wanted = tuple(value) if isinstance(value, list) else value
+        value = tuple(value) if isinstance(value, list) else value
         configured = getattr(config, field)
-        if configured not in (getattr(defaults, field), wanted):
+        if configured not in (getattr(defaults, field), value):
             raise BadRequestError(
                 f'The argument "{name}" of engine constructor is "{value}", while the "{field}" '
-                f'field in argument "engine_config" is "{configured}": give one of them',
+                f'field in argument "engine_config" is "{configured}": set only one of them',
                 param=name,
             )
 
-        changes[field] = wanted
+        changes[field] = value
 
     try:
         return dataclasses.replace(config, **changes)
     except BadRequestError as error:
-        former = next((name for name in options if _FIELDS[name] == error.param), None)
-        if former in (None, error.param):
+        option = next((name for name in options if _FIELDS[name] == error.param), None)
+        if option in (None, error.param):
             raise
 
-        raise BadRequestError(f"{former}: {error}", param=former) from error
+        raise BadRequestError(f"{option}: {error}", param=option) from error

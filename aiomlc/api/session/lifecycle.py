@@ -1,4 +1,4 @@
-"""The life of an engine's model: opened by a scope or by the first request, reloaded, ended."""
+"""The lifecycle of an engine's model: it is opened, reloaded, unloaded and terminated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 from anyio import CancelScope, Lock
 
 from aiomlc.api.session.loader import Loader, Model, open_model
-from aiomlc.api.session.model_files import ModelFacts, read_facts
+from aiomlc.api.session.model_files import ENCODER_MESSAGE, ModelInfo, model_info
 from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @final
 class EngineLifecycle:
-    """The one owner of what is open: loads the model, starts its engine, ends it, loads another.
+    """The owner of an engine's model and task.
 
-    The engine, its `chat` and each stream hold it, and its task does not: when all of them are
-    garbage, the task ends too.
+    A scope or the first request opens the model. The engine, its `chat` and each stream refer to
+    this object, but the task does not: when all of them are garbage, the task is stopped.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class EngineLifecycle:
         self.config: EngineConfig = config
         self._on_progress = on_progress
         self._loader = loader or open_model
-        self._facts: ModelFacts | None = None  # Of a model that is not open yet.
+        self._model_info: ModelInfo | None = None  # While the model is not open.
         self._session: ModelSession | EncoderSession | None = None
-        self._adopting = ThreadLock()  # Guards the two below, which two event loops may want.
-        self._loop: object = None
+        self._loop_lock = ThreadLock()  # Guards `_loop` and `_lock` against other event loops.
+        self._loop: object = None  # The event loop that `_lock` belongs to.
         self._lock = Lock()
         self._terminated = False
         self._is_unloaded = False
@@ -61,15 +61,15 @@ class EngineLifecycle:
             self._session.task.stop()
 
     @property
-    def _opening(self) -> Lock:
-        """Held by the one who opens or ends the model.
+    def _load_lock(self) -> Lock:
+        """The lock to hold while loading or unloading the model.
 
         Raises:
-            EngineClosedError: another event loop has the engine.
+            EngineClosedError: If the engine belongs to another event loop.
         """
-        # Made where it is used: the constructor may run in another event loop, or in none.
+        # Created here, since the constructor may run in another event loop, or outside of any.
         loop = running_loop()
-        with self._adopting:
+        with self._loop_lock:
             if self._loop is not loop and not self._has_loop():
                 self._loop, self._lock = loop, Lock()
 
@@ -84,10 +84,16 @@ class EngineLifecycle:
 
     @property
     def is_open(self) -> bool:
+        """Whether the model is open and the engine was not terminated."""
         return self._session is not None and not self._terminated
 
     @property
     def engine(self) -> Engine | EncoderEngine:
+        """The engine of the open model.
+
+        Raises:
+            EngineClosedError: If no model is open.
+        """
         if self._session is None:
             raise EngineClosedError("the engine is not open")
 
@@ -95,72 +101,100 @@ class EngineLifecycle:
 
     @property
     def conv_template(self) -> Conversation | None:
+        """The conversation template; None for an encoder and for a Jinja template."""
         is_encoder = isinstance(self._session, EncoderSession)
         template = None if is_encoder else self.model.chat_template
         return template if isinstance(template, Conversation) else None
 
     @property
-    def model(self) -> ModelFacts:
+    def model(self) -> ModelInfo:
+        """The properties of the model, whether it is open or not.
+
+        Raises:
+            BadRequestError: If the model is an encoder.
+            EngineClosedError: If no model is open and only the loader knows which one it opens.
+            ModelLoadError: If a file of a model that is not open is missing or invalid.
+        """
         session = self._session
         if session is None:
             return self._unopened_model()
 
         if isinstance(session, EncoderSession):
-            raise BadRequestError("the model is an encoder, which generates nothing", param="model")
+            raise BadRequestError(ENCODER_MESSAGE, param="model")
 
         return session.model
 
-    def _unopened_model(self) -> ModelFacts:
-        # What another loader opens, only that loader knows.
+    def _unopened_model(self) -> ModelInfo:
+        # Only the default loader opens the model that the configuration names.
         is_over = self._terminated or self._is_unloaded
         if is_over or self._loader is not open_model:
             raise EngineClosedError("the engine is not open")
 
-        self._facts = self._facts or read_facts(self.config)
-        return self._facts
+        self._model_info = self._model_info or model_info(self.config)
+        return self._model_info
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
+        """The memory plan of the open model; None for an encoder and for `mock://echo`.
+
+        Raises:
+            EngineClosedError: If no model is open.
+        """
         if self._session is None:
             raise EngineClosedError("the engine is not open")
 
-        return _plan_of(self._session)
+        return _memory_plan(self._session)
 
     @property
     def completed_config(self) -> EngineConfig:
-        # Beside what was given, which another model is planned with.
-        plan = _plan_of(self._session)
+        """The configuration; while a model is open, with the sizes from its memory plan."""
+        # `self.config` stays as it is, since another model gets another plan.
+        plan = _memory_plan(self._session)
         return self.config if plan is None else plan.complete(self.config)
 
     async def session(self) -> ModelSession:
-        """The open session of a model that generates; the first call opens it."""
+        """Return the session of a decoder; the first call opens the model.
+
+        Raises:
+            BadRequestError: If the model is an encoder.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
+            ModelLoadError: If the model cannot be opened.
+        """
         session = await self._open_session()
         if isinstance(session, EncoderSession):
             raise BadRequestError(
-                f"the model {session.embedder.model_name!r} is an encoder: it has embeddings only",
+                f"the model {session.embedder.model_name!r} is an encoder, which supports only "
+                "embeddings",
                 param="model",
             )
 
         return session
 
     async def embedder(self) -> Embedder:
-        """The encoder of the open session; the first call opens it."""
+        """Return the embedder of an encoder; the first call opens the model.
+
+        Raises:
+            BadRequestError: If the model is a decoder.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
+            ModelLoadError: If the model cannot be opened.
+        """
         session = await self._open_session()
         if isinstance(session, ModelSession):
             raise BadRequestError(
-                f"the model {session.model.model_name!r} is a decoder: it has no embeddings",
+                f"the model {session.model.model_name!r} is a decoder, which does not support "
+                "embeddings",
                 param="model",
             )
 
         return session.embedder
 
     async def _open_session(self) -> ModelSession | EncoderSession:
-        """The open session; the first call opens it, in a task of its own."""
+        """Return the open session; the first call opens it, and serves in a task of its own."""
         if self._session is None:
-            # One caller loads. If that one is cancelled, the next in line takes over.
-            async with self._opening:
+            # One caller loads the model; if that caller is cancelled, the next one loads it.
+            async with self._load_lock:
                 if self._is_unloaded:
-                    raise EngineClosedError("the model was unloaded: reload it")
+                    raise EngineClosedError("the model was unloaded: call reload first")
 
                 if self._session is None:
                     return await self._start()
@@ -171,22 +205,25 @@ class EngineLifecycle:
         return self._session
 
     def reset(self) -> None:
+        """Abort every request and reset the cache and the counters, if a model was opened."""
         if self._session is not None or self._terminated or self._is_unloaded:
             self.engine.reset()
 
     async def unload(self) -> None:
-        async with self._opening:
+        """End every request and free the model."""
+        async with self._load_lock:
             await self._unload()
 
     async def _unload(self) -> None:
         self._is_unloaded = True
         session, self._session = self._session, None
         if session is not None:
-            # The engine ends even if this wait is cancelled.
+            # The engine is closed even if this wait is cancelled.
             await session.task.aclose()
 
     async def reload(self, model: Model | None) -> None:
-        async with self._opening:
+        """Unload the model and open it again, or another one."""
+        async with self._load_lock:
             await self._unload()
             if model is not None:
                 self.config = replace(self.config, model=fspath(model))
@@ -203,8 +240,13 @@ class EngineLifecycle:
 
     @asynccontextmanager
     async def scope(self) -> AsyncIterator[None]:
-        """Open the session for as long as the scope lasts."""
-        async with self._opening:
+        """Open the model; leaving the scope terminates the engine.
+
+        Raises:
+            EngineError: If the engine is already open, or was terminated.
+            ModelLoadError: If the model cannot be opened.
+        """
+        async with self._load_lock:
             if self._session is not None and not self._terminated:
                 raise EngineError("the engine is already open")
 
@@ -217,22 +259,24 @@ class EngineLifecycle:
                     yield
                 finally:
                     self._terminated = True
-                    await self._end_replacement(session)
+                    await self._close_reloaded(session)
         finally:
             self._terminated = True
 
-    async def _end_replacement(self, first: ModelSession | EncoderSession) -> None:
-        """Free what was loaded instead of the scope's first model."""
-        if self._session is not None and self._session is not first:
+    async def _close_reloaded(self, original: ModelSession | EncoderSession) -> None:
+        """End the session that `reload` put in place of the scope's original one."""
+        if self._session is not None and self._session is not original:
             with CancelScope(shield=True):
                 await self._session.task.aclose()
 
     def terminate(self) -> None:
+        """End every request and free the model, for good. Thread-safe."""
         self._terminated = True
         if self._session is not None:
             self._session.task.terminate()
 
     def is_stepping_here(self) -> bool:
+        """Return whether the calling thread steps the model."""
         return self._session is not None and self._session.task.is_stepping_here()
 
     async def _load(self) -> ModelSession | EncoderSession:
@@ -249,8 +293,8 @@ class EngineLifecycle:
         if self.config.enable_tracing and isinstance(loaded, LoadedModel):
             loaded.core.enable_trace()
 
-        session = _session_of(loaded, self.config)
-        self._facts = None
+        session = _create_session(loaded, self.config)
+        self._model_info = None
         if self._terminated:
             session.task.terminate()
             raise EngineClosedError("the engine was terminated")
@@ -258,11 +302,11 @@ class EngineLifecycle:
         return session
 
 
-def _plan_of(session: ModelSession | EncoderSession | None) -> MemoryPlan | None:
+def _memory_plan(session: ModelSession | EncoderSession | None) -> MemoryPlan | None:
     return session.model.memory_plan if isinstance(session, ModelSession) else None
 
 
-def _session_of(
+def _create_session(
     loaded: LoadedModel | LoadedEncoder, config: EngineConfig
 ) -> ModelSession | EncoderSession:
     if isinstance(loaded, LoadedEncoder):

@@ -1,4 +1,4 @@
-"""How the engines get their model, and what their constructors check."""
+"""The default loader, and the constructor arguments that all engines share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Model = str | PathLike[str]
 
 
 class Loader(Protocol):
-    """How an engine gets its model."""
+    """A function that opens a model for an engine."""
 
     async def __call__(
         self,
@@ -34,7 +34,21 @@ class Loader(Protocol):
         engine_config: EngineConfig,
         on_progress: Callable[[LoadProgress], None] | None,
     ) -> LoadedModel | LoadedEncoder:
-        """Open the model; None is the bundled one. Cancelling leaves nothing behind."""
+        """Open a model.
+
+        Cancelling the call frees everything that it has opened.
+
+        Args:
+            model: The model directory; None is the bundled model.
+            device: The device to run on.
+            mode: The kind of load for which the memory plan chooses its defaults.
+            engine_config: The configuration of the engine.
+            on_progress: Called with the progress.
+
+        Raises:
+            ModelLoadError: If the model cannot be opened.
+            BadRequestError: If the configuration is not supported for this model.
+        """
 
 
 def complete_config(
@@ -45,13 +59,13 @@ def complete_config(
     mode: Mode,
     enable_tracing: bool = False,
 ) -> EngineConfig:
-    """The configuration with a constructor's arguments in it.
+    """Return the configuration completed with the arguments of a constructor.
 
-    With upstream's `model_lib` that echoes the model is `mock://echo`.
+    With the `model_lib` `mock://echo`, MLC LLM's mock library, `model` is `mock://echo` as well.
 
     Raises:
-        BadRequestError: an argument is not supported or contradicts the configuration.
-        ModelNotFoundError: `model_lib` is no file.
+        BadRequestError: If an argument is not supported or contradicts the configuration.
+        ModelNotFoundError: If `model_lib` is not a file.
     """
     config = EngineConfig() if config is None else config
     check_type("engine_config", config, EngineConfig, "an EngineConfig")
@@ -59,9 +73,11 @@ def complete_config(
     check_path("model_lib", model_lib)
     check_flag("enable_tracing", enable_tracing)
     path = None if model is None else fspath(model)
-    _check_same("model", path, config.model)
-    _check_same("model_lib", None if model_lib is None else fspath(model_lib), config.model_lib)
-    _check_same("mode", mode, config.mode)
+    _check_consistent("model", path, config.model)
+    _check_consistent(
+        "model_lib", None if model_lib is None else fspath(model_lib), config.model_lib
+    )
+    _check_consistent("mode", mode, config.mode)
     _check_library(model_lib)
     if ECHO in (model_lib, config.model_lib):
         path = ECHO
@@ -83,7 +99,7 @@ async def open_model(
     engine_config: EngineConfig,
     on_progress: Callable[[LoadProgress], None] | None,
 ) -> LoadedModel | LoadedEncoder:
-    """The `Loader` of models on disk, and of `mock://echo`."""
+    """Open a model directory, the bundled model or `mock://echo`: the default `Loader`."""
     if model == ECHO:
         await checkpoint()
         return echo_model()
@@ -95,30 +111,31 @@ async def open_model(
 
 
 def model_configs(config: EngineConfig) -> list[dict[str, Any]]:
-    """The configuration files of the model, and of the one that guesses for it.
+    """Return the contents of the configuration files of the model and of its draft model, if any.
 
     Raises:
-        ModelLoadError: a file is missing or is not JSON.
+        ModelLoadError: If a file is missing or is not JSON.
+        BadRequestError: If `small_draft` is configured without a draft model.
     """
     if config.model == ECHO:
         return []
 
-    from aiomlc.runtime.loading.model_directory import find_draft, find_model  # As the loader.
+    from aiomlc.runtime.loading.model_directory import find_draft, find_model  # Imported late.
 
     directory = find_model(config.model)
     draft = find_draft(directory, config)
-    return [one.config() for one in (directory, draft) if one is not None]
+    directories = [directory] if draft is None else [directory, draft]
+    return [each.config() for each in directories]
 
 
 def _import_loader() -> Loader:
-    from aiomlc.runtime.loading.open import (
-        load_any,  # It imports half a second of what only it needs.
-    )
+    # Imported late, since its own imports take half a second.
+    from aiomlc.runtime.loading.open import load_any
 
     return load_any
 
 
-def _check_same(name: str, argument: str | None, configured: str | None) -> None:
+def _check_consistent(name: str, argument: str | None, configured: str | None) -> None:
     if argument is not None and configured is not None and argument != configured:
         raise BadRequestError(
             f'The argument "{name}" of engine constructor is "{argument}", while the "{name}" '

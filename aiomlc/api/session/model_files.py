@@ -1,8 +1,8 @@
-"""What an engine tells of its model before the model is open: what its files say."""
+"""Properties of a model that are read from its files before it is open."""
 
 from __future__ import annotations
 
-__all__ = ("ModelFacts", "ModelFiles", "read_facts")
+__all__ = ("ENCODER_MESSAGE", "ModelFiles", "ModelInfo", "model_info")
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, final
@@ -17,30 +17,32 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from aiomlc.runtime.loading.model_directory import ModelDirectory
 
+ENCODER_MESSAGE = "the model is an encoder, which does not generate text"
 
-class ModelFacts(Protocol):
-    """A model that generates, open or not."""
+
+class ModelInfo(Protocol):
+    """The properties of a decoder, whether it is open or not."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Text to token ids and back."""
+        """The tokenizer."""
 
     @property
     def chat_template(self) -> PromptTemplate | None:
-        """What makes the prompts of chats."""
+        """The chat template, if the model has one."""
 
     @property
     def context_window(self) -> int:
-        """Tokens of one sequence, prompt and completion."""
+        """The maximum number of tokens of a sequence: prompt and completion."""
 
 
 @final
 class ModelFiles:
-    """The facts of a model that is not open, read when they are asked for, each once.
+    """The properties of a model that is not open. Each is read when it is first used.
 
     Raises:
-        ModelLoadError: a file is missing or at fault.
-        BadRequestError: the model is an encoder, which has no context window and no template.
+        ModelLoadError: If a file is missing or invalid.
+        BadRequestError: If the model is an encoder, except for `chat_template`.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -48,13 +50,13 @@ class ModelFiles:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Text to token ids and back."""
-        self._check_generates()
+        """The tokenizer."""
+        self._check_decoder()
         return Tokenizer.from_file(self._directory.path / "tokenizer.json")
 
     @cached_property
     def chat_template(self) -> PromptTemplate | None:
-        """What makes the prompts of chats; None for an encoder."""
+        """The chat template; None for an encoder."""
         if isinstance(self._model, EncoderConfig):
             return None
 
@@ -62,16 +64,20 @@ class ModelFiles:
 
     @cached_property
     def context_window(self) -> int:
-        """Tokens of one sequence: what an engine plans that opens now."""
-        from aiomlc.runtime.loading.memory_plan import plan_memory  # As the loader.
+        """The maximum number of tokens of a sequence, as an engine that is opened now plans it."""
+        from aiomlc.runtime.loading.memory_plan import (
+            plan_memory,  # Imported late, like the loader.
+        )
 
-        self._check_generates()
+        self._check_decoder()
         plan = plan_memory(self._directory, self._config.mode or "local", self._config)
         return plan.limits.context_window
 
     @cached_property
     def _directory(self) -> ModelDirectory:
-        from aiomlc.runtime.loading.model_directory import find_model  # As the loader.
+        from aiomlc.runtime.loading.model_directory import (
+            find_model,  # Imported late, like the loader.
+        )
 
         return find_model(self._config.model)
 
@@ -79,11 +85,11 @@ class ModelFiles:
     def _model(self) -> ModelConfig:
         return read_description(self._directory.path).config
 
-    def _check_generates(self) -> None:
+    def _check_decoder(self) -> None:
         if isinstance(self._model, EncoderConfig):
-            raise BadRequestError("the model is an encoder, which generates nothing", param="model")
+            raise BadRequestError(ENCODER_MESSAGE, param="model")
 
 
-def read_facts(config: EngineConfig) -> ModelFacts:
-    """The facts of the model of a configuration, which no engine has opened."""
+def model_info(config: EngineConfig) -> ModelInfo:
+    """Return the properties of the model that a configuration names, without opening it."""
     return echo_model() if config.model == ECHO else ModelFiles(config)

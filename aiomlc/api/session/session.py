@@ -1,4 +1,4 @@
-"""A served model: what every kind of request needs once the engine is open."""
+"""The session of an open model: prompts are encoded and submitted here."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
     from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 
-# Above this a prompt takes over 10 ms to encode, which is too long for an event loop.
-_LONG_PROMPT = 20_000
+# Encoding a longer prompt takes over 10 ms, which would block the event loop for too long.
+_MAX_INLINE_CHARACTERS = 20_000
 
 
 @final
 class ModelSession:
-    """An open engine and its model."""
+    """An open engine and its decoder."""
 
     def __init__(self, engine: Engine, model: LoadedModel) -> None:
         self.engine = engine
@@ -38,53 +38,58 @@ class ModelSession:
 
     @property
     def task(self) -> EngineTask:
-        """The task that serves."""
+        """The task of the engine."""
         return self.engine.task
 
     async def encode(self, prompt: str) -> list[int]:
-        """The token ids of a prompt, computed beside the event loop if it is long."""
+        """Return the token ids of a prompt, computed in a worker thread if it is long."""
         encode = self.model.tokenizer.encode
-        if len(prompt) > _LONG_PROMPT:
+        if len(prompt) > _MAX_INLINE_CHARACTERS:
             return await to_thread.run_sync(encode, prompt)
 
         await checkpoint()
         return encode(prompt)
 
     async def prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
-        """The token ids of a text, or those that are given.
+        """Return the token ids of a prompt, which is a string or already token ids.
 
         Raises:
-            BadRequestError: the model has no such token.
+            BadRequestError: If a token id is not in the vocabulary.
         """
         if isinstance(prompt, str):
             return await self.encode(prompt)
 
         if prompt and not 0 <= min(prompt) <= max(prompt) < self.model.vocab_size:
             raise BadRequestError(
-                f"prompt: a token id is not in [0, {self.model.vocab_size})", param="prompt"
+                f"prompt: must contain token ids in [0, {self.model.vocab_size})", param="prompt"
             )
 
         await checkpoint()
         return list(prompt)
 
     async def encode_chat(self, prompt: str) -> list[int]:
-        """As `encode`, after the tokens with which the chat template begins."""
+        """Return the token ids of a rendered chat, with the prefix tokens of the chat template."""
         template = self.model.chat_template
         prefix = template.system_prefix_token_ids if template is not None else None
         return [*(prefix or ()), *await self.encode(prompt)]
 
     async def compile(self, grammar: Grammar | None, param: str) -> object:
-        """The compiled form of what the answer must be; None for None.
+        """Return a compiled grammar; None for None.
+
+        Args:
+            grammar: The grammar of the completion.
+            param: The field of the request that requires the grammar.
 
         Raises:
-            GrammarError: it is no grammar, or uses what is not supported.
+            GrammarError: If the grammar is invalid or uses an unsupported feature.
+            BadRequestError: If the model does not support structured output.
         """
         if grammar is None:
             return None
 
         if self.model.grammars is None:
             raise BadRequestError(
-                f"{param}: this model's answers cannot be constrained", param=param
+                f"{param}: this model does not support structured output", param=param
             )
 
         try:
@@ -101,11 +106,20 @@ class ModelSession:
         grammar: object = None,
         operation: Operation = "chat",
     ) -> DeltaStream:
-        """Submit a prompt. Does not block: a caller that is cancelled leaves nothing behind.
+        """Submit a prompt and return the stream of its completions. Does not block.
+
+        Args:
+            prompt_ids: The token ids of the prompt.
+            request: The sampling parameters.
+            request_id: The id of the request.
+            num_choices: The number of completions.
+            grammar: The compiled grammar of the completions, or None.
+            operation: The name of the operation in telemetry.
 
         Raises:
-            RequestError: the length or the core refuses it.
-            EngineError: the engine is closed or dead.
+            PromptTooLongError: If the prompt leaves no room for a completion.
+            RequestError: If the request is rejected for another reason.
+            EngineError: If the engine is closed, dead or overloaded.
         """
         span = start_span(operation, self.model.model_name, request, request_id, num_choices)
         try:
@@ -118,22 +132,22 @@ class ModelSession:
             raise
 
     def check_prompt(self, prompt_ids: Sequence[int]) -> None:
-        """Refuse a prompt that nothing can follow.
+        """Require a prompt with tokens and with room for a completion.
 
         Raises:
-            BadRequestError: it has no tokens.
-            PromptTooLongError: it is as long as the context window.
+            BadRequestError: If the prompt has no tokens.
+            PromptTooLongError: If the prompt fills the context window.
         """
         if not prompt_ids:
-            raise BadRequestError("prompt: has no tokens", param="prompt")
+            raise BadRequestError("prompt: must have at least one token", param="prompt")
 
         self.check_length(prompt_ids)
 
     def check_length(self, prompt_ids: Sequence[int]) -> None:
-        """Refuse a prompt that leaves no room for a completion.
+        """Require a prompt that leaves room for a completion.
 
         Raises:
-            PromptTooLongError: it is as long as the context window.
+            PromptTooLongError: If the prompt fills the context window.
         """
         window = self.model.context_window
         if len(prompt_ids) >= window:
@@ -149,28 +163,28 @@ class EncoderSession:
 
     @property
     def task(self) -> EngineTask:
-        """The task that serves."""
+        """The task of the engine."""
         return self.engine.task
 
     @property
     def embedder(self) -> Embedder:
-        """The batches of the encoder."""
+        """The embedder."""
         return self.engine.embedder
 
 
 class SessionProvider(Protocol):
-    """Whoever can open the engine, at the first request if need be."""
+    """A provider of sessions, which opens the model if it is not open yet."""
 
     async def session(self) -> ModelSession:
-        """The session of the open engine.
+        """Return the session of a decoder.
 
         Raises:
-            BadRequestError: its model is an encoder.
+            BadRequestError: If the model is an encoder.
         """
 
     async def embedder(self) -> Embedder:
-        """The encoder of the open engine.
+        """Return the embedder of an encoder.
 
         Raises:
-            BadRequestError: its model is none.
+            BadRequestError: If the model is a decoder.
         """

@@ -1,4 +1,4 @@
-"""What goes into `SyncMLCEngine` and what comes out, under upstream's names."""
+"""The inputs and outputs of `SyncMLCEngine`, with MLC LLM's names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = (
     "SingleRequestStreamOutput",
     "TextData",
     "TokenData",
-    "one_config_each",
-    "read_inputs",
-    "read_prompts",
+    "configs_per_prompt",
+    "parse_inputs",
+    "parse_prompts",
 )
 
 import json
@@ -29,10 +29,10 @@ from aiomlc.validation.arguments import check_str, check_token_ids, check_type, 
 
 @dataclass(frozen=True, slots=True)
 class TextData:
-    """A text of a prompt.
+    """A part of a prompt as text.
 
     Raises:
-        BadRequestError: it is none.
+        BadRequestError: If `text` is not a string.
     """
 
     text: str
@@ -46,10 +46,10 @@ class TextData:
 
 @dataclass(frozen=True, slots=True)
 class TokenData:
-    """Token ids of a prompt.
+    """A part of a prompt as token ids.
 
     Raises:
-        BadRequestError: they are none.
+        BadRequestError: If `token_ids` is not a list of integers.
     """
 
     token_ids: Sequence[int]
@@ -61,48 +61,53 @@ class TokenData:
 Data = TextData | TokenData
 Prompt = str | Sequence[int] | Data | Sequence[Data]
 
+_PROMPT_TYPES = "a string, a list of token ids, or TextData and TokenData"
+
 
 class Request(NamedTuple):
-    """A request that `add_request` takes; made by `create_request`."""
+    """A request for `add_request`, created by `create_request`."""
 
     request_id: str
     inputs: tuple[Data, ...]
     generation_config: GenerationConfig
 
     def check(self) -> None:
-        """Refuse what is no request, however it was made.
+        """Require valid fields, since a request can also be created without `create_request`.
 
         Raises:
-            BadRequestError: a field is of another type; `param` names it.
+            BadRequestError: If a field has the wrong type; `param` names it.
         """
         check_str("request_id", self.request_id)
-        read_inputs(self.inputs)
+        parse_inputs(self.inputs)
         check_type(
             "generation_config", self.generation_config, GenerationConfig, "a GenerationConfig"
         )
 
 
 class SingleRequestStreamOutput(NamedTuple):
-    """What one sequence gained in a step, or what a whole request took when it has ended."""
+    """The output of one choice in a step, or the usage of a finished request.
+
+    `delta_text`, `error` and `prompt_logprob_json_strs` are extensions of MLC LLM's record.
+    """
 
     delta_token_ids: list[int]
-    delta_text: str  #: Ours: the text of these tokens, less a stop string.
+    delta_text: str  #: The text of these tokens, without a stop string.
     finish_reason: str | None  #: "stop", "length", "abort", "error" or "timeout".
-    request_final_usage_json_str: str | None  #: OpenAI's usage, in an output of its own.
-    error: str | None = None  #: Ours: why it failed.
-    delta_logprob_json_strs: list[str] | None = None  #: OpenAI's entry for each token.
+    request_final_usage_json_str: str | None  #: OpenAI's usage, in a separate output.
+    error: str | None = None  #: The cause of "error"; the limit of "timeout".
+    delta_logprob_json_strs: list[str] | None = None  #: OpenAI's entry for each token, as JSON.
     extra_prefix_string: str = ""
-    #: Ours: an entry for each token of the prompt but the first, with the first choice's first.
+    #: An entry for each prompt token but the first, in the first output of the first choice.
     prompt_logprob_json_strs: list[str] | None = None
 
     @classmethod
-    def of(
+    def from_record(
         cls,
         record: Record,
         logprobs: list[str] | None = None,
         prompt_logprobs: list[str] | None = None,
     ) -> Self:
-        """What a record of the core says."""
+        """Return the output of a record of the core."""
         return cls(
             list(record.token_ids),
             record.text,
@@ -114,12 +119,12 @@ class SingleRequestStreamOutput(NamedTuple):
         )
 
     @classmethod
-    def of_usage(cls, ends: Sequence[Record]) -> Self:
-        """What a request took, by the last records of its sequences."""
-        # The prompt counts once, as it was computed once: for the first choice.
-        first = min(ends, key=lambda record: record.sequence_id)
-        completion_tokens = sum(record.completion_tokens for record in ends)
-        timings = [record.timing for record in ends if record.timing is not None]
+    def from_usage(cls, last_records: Sequence[Record]) -> Self:
+        """Return the usage of a request from the last records of its choices."""
+        # The prompt is counted once, since only the first choice computes it.
+        first = min(last_records, key=lambda record: record.sequence_id)
+        completion_tokens = sum(record.completion_tokens for record in last_records)
+        timings = [record.timing for record in last_records if record.timing is not None]
         counts: dict[str, object] = {
             "prompt_tokens": first.prompt_tokens,
             "completion_tokens": completion_tokens,
@@ -134,37 +139,37 @@ class SingleRequestStreamOutput(NamedTuple):
 
 
 class RequestStreamOutput(NamedTuple):
-    """What one request gained in a step.
+    """The outputs of one request in a step, one per choice.
 
-    After the last of a request there is one more, of one output, which has its usage.
+    The last outputs of a request are followed by one more element, whose only output is its usage.
     """
 
     request_id: str
     outputs: list[SingleRequestStreamOutput]
 
     def unpack(self) -> tuple[str, list[SingleRequestStreamOutput]]:
-        """The request's id, and the gain of each of its sequences, or the one usage."""
+        """Return the request's id, and the output of each choice or the usage."""
         return self.request_id, self.outputs
 
 
-def read_prompts(prompts: str | Sequence[int] | Sequence[Prompt]) -> list[tuple[Data, ...]]:
-    """The inputs of each prompt, from whatever form the prompts have.
+def parse_prompts(prompts: str | Sequence[int] | Sequence[Prompt]) -> list[tuple[Data, ...]]:
+    """Return the parts of each prompt; `prompts` may also be a single prompt.
 
     Raises:
-        BadRequestError: they have none of the forms.
+        BadRequestError: If `prompts` or a prompt has the wrong type, or a prompt is empty.
     """
-    check_type("prompts", prompts, Sequence, "a text, a list of token ids or a list of prompts")
+    check_type("prompts", prompts, Sequence, "a string, a list of token ids or a list of prompts")
     if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [read_inputs(prompts)]
+        return [parse_inputs(prompts)]
 
-    return [read_inputs(prompt) for prompt in prompts]
+    return [parse_inputs(prompt) for prompt in prompts]
 
 
-def read_inputs(prompt: object) -> tuple[Data, ...]:
-    """The inputs of one prompt.
+def parse_inputs(prompt: object) -> tuple[Data, ...]:
+    """Return the parts of one prompt.
 
     Raises:
-        BadRequestError: there are none, or they are something else.
+        BadRequestError: If the prompt has the wrong type or is empty.
     """
     if isinstance(prompt, str):
         return (TextData(prompt),)
@@ -173,7 +178,7 @@ def read_inputs(prompt: object) -> tuple[Data, ...]:
         return (prompt,)
 
     if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
-        raise wrong_type("inputs", prompt, "text, token ids or data")
+        raise wrong_type("inputs", prompt, _PROMPT_TYPES)
 
     parts = tuple(prompt)
     if not parts:
@@ -183,30 +188,32 @@ def read_inputs(prompt: object) -> tuple[Data, ...]:
         return (TokenData(parts),)
 
     if not all(isinstance(part, (TextData, TokenData)) for part in parts):
-        raise BadRequestError("inputs: a prompt is text, token ids or data", param="inputs")
+        raise BadRequestError(f"inputs must be {_PROMPT_TYPES}", param="inputs")
 
     return parts
 
 
-def one_config_each(
+def configs_per_prompt(
     config: GenerationConfig | Sequence[GenerationConfig] | None, count: int
 ) -> list[GenerationConfig]:
-    """A config for each prompt.
+    """Return one config per prompt.
 
     Raises:
-        BadRequestError: there are more or fewer configs than prompts, or what is none.
+        BadRequestError: If the number of configs differs from the number of prompts, or a config
+            has the wrong type.
     """
     if config is None or isinstance(config, GenerationConfig):
         return [config or GenerationConfig()] * count
 
     if not isinstance(config, Sequence) or not all(
-        isinstance(one, GenerationConfig) for one in config
+        isinstance(each, GenerationConfig) for each in config
     ):
-        raise wrong_type("generation_config", config, "a GenerationConfig, or a list of them")
+        raise wrong_type("generation_config", config, "a GenerationConfig or a list of them")
 
     if len(config) != count:
         raise BadRequestError(
-            f"there are {count} prompts and {len(config)} generation configs",
+            f"generation_config must have one config per prompt, got {len(config)} for "
+            f"{count} prompts",
             param="generation_config",
         )
 

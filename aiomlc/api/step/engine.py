@@ -1,18 +1,17 @@
-"""`SyncMLCEngine`: an engine that moves only when it is told to, one step at a time."""
+"""`SyncMLCEngine`, an engine that the caller advances step by step."""
 
 from __future__ import annotations
 
 __all__ = ("StreamCallback", "SyncMLCEngine")
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, Unpack, final
+from typing import Any, Self, Unpack, final
 
 from anyio.from_thread import start_blocking_portal
 
-from aiomlc.api.generation.logprobs import LogprobsWriter
 from aiomlc.api.generation.sampling import sequence_options
 from aiomlc.api.generation.structured_output import response_grammar
 from aiomlc.api.observability.metrics import EngineMetrics
@@ -20,30 +19,29 @@ from aiomlc.api.observability.tracing import check_tracing
 from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
 from aiomlc.api.session.loader import Loader, Model, complete_config, model_configs, open_model
-from aiomlc.api.step.answers import Answer, Answers
+from aiomlc.api.session.model_files import ENCODER_MESSAGE
 from aiomlc.api.step.data import (
     Data,
     Prompt,
     Request,
     RequestStreamOutput,
-    SingleRequestStreamOutput,
     TextData,
-    one_config_each,
-    read_inputs,
-    read_prompts,
+    configs_per_prompt,
+    parse_inputs,
+    parse_prompts,
 )
+from aiomlc.api.step.live_requests import LiveRequests, OutputListener
+from aiomlc.api.step.results import ChoiceOutput, GenerateResult
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import (
-    AiomlcError,
     BadRequestError,
     DuplicateRequestError,
     EngineClosedError,
     EngineDeadError,
     EngineError,
 )
-from aiomlc.runtime.engine.core_protocol import CoreStatistics, Record
-from aiomlc.runtime.engine.logits_processors import LogitsProcessors
+from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.step_log import StepLog
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
@@ -53,36 +51,34 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_token_ids, check_type
 
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
-# Of one choice: its gain, and what a logits processor raised.
-_Tell = Callable[[SingleRequestStreamOutput, BaseException | None], None]
-
-_NO_GAIN = SingleRequestStreamOutput([], "", None, None)
-
-
-class _Live(NamedTuple):
-    """A choice in the core, and who is told of it; None is the engine's callback."""
-
-    request_id: str
-    choice: int
-    num_choices: int
-    tell: _Tell | None
-    processors: LogitsProcessors | None
 
 
 @final
 class SyncMLCEngine:
-    """Serve one model step by step, in the thread that calls it and in no other.
+    """Serve one model step by step, in the calling thread.
 
-    Every `step` runs the model once for all requests and tells `request_stream_callback` what
-    each of them gained, and what a request took when it has ended. It belongs to one thread. Texts
-    are taken as they are: there is no chat template here.
+    Every `step` runs the model once for all requests, and passes their outputs and the usage of
+    finished requests to `request_stream_callback`. The engine must be used by one thread. The chat
+    template is not applied.
+
+    Args:
+        model: The model directory; None is the bundled model.
+        device: The device to run on: `auto` or `cpu`.
+        model_lib: Not supported, except for `mock://echo`: the library is compiled.
+        mode: The kind of load for which the memory plan chooses its defaults.
+        engine_config: Further settings. A field must not contradict an argument.
+        enable_tracing: Whether to record events for `trace`.
+        request_stream_callback: Called in `step` with the outputs of requests.
+        on_progress: Called with the progress while the model is loaded.
+        loader: Opens the model, in place of the default loader.
+        legacy_options: Keywords of MLC LLM's earlier releases, now fields of `engine_config`.
 
     Raises:
-        BadRequestError: an argument is invalid or not supported; `param` names it.
-        ModelLoadError: the model cannot be opened.
+        BadRequestError: If an argument is invalid or not supported, or the model is an encoder.
+        ModelLoadError: If the model cannot be opened.
     """
 
-    def __init__(  # noqa: PLR0913 - upstream's signature.
+    def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
         model: Model | None = None,
         device: Device = "auto",
@@ -94,10 +90,10 @@ class SyncMLCEngine:
         request_stream_callback: StreamCallback | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,
         loader: Loader | None = None,
-        **former: Unpack[LegacyOptions],
+        **legacy_options: Unpack[LegacyOptions],
     ) -> None:
         config = complete_config(
-            apply_legacy_options(engine_config, former),
+            apply_legacy_options(engine_config, legacy_options),
             model=model,
             model_lib=model_lib,
             mode=mode,
@@ -124,14 +120,14 @@ class SyncMLCEngine:
 
         if isinstance(loaded, LoadedEncoder):
             loaded.embedder.close()
-            raise BadRequestError("the model is an encoder, which has no steps", param="model")
+            raise BadRequestError(ENCODER_MESSAGE, param="model")
 
         self._model = loaded
         plan = loaded.memory_plan
-        #: With the sizes of the memory plan in it.
+        #: The configuration, with the sizes from the memory plan.
         self.engine_config: EngineConfig = config if plan is None else plan.complete(config)
         self.tokenizer: Tokenizer = self._model.tokenizer
-        #: Tokens of one sequence, prompt and completion.
+        #: The maximum number of tokens of a sequence: prompt and completion.
         self.max_input_sequence_length: int = self._model.context_window
         template = self._model.chat_template
         self.conv_template: Conversation | None = (
@@ -143,15 +139,12 @@ class SyncMLCEngine:
 
         self._step_log = StepLog(self._core)
         self._step_log.write()
-        self._live: dict[int, _Live] = {}
-        self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice.
-        self._ends: dict[str, list[Record]] = {}  # Last records of requests with live choices.
-        self._logprobs = LogprobsWriter(self.tokenizer)
+        self._requests = LiveRequests(self._core, self.tokenizer)
         self._closed = False
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
-        """The configuration files of the model, and of the one that guesses for it."""
+        """The contents of the configuration files of the model and of its draft model."""
         return model_configs(self.engine_config)
 
     def __repr__(self) -> str:
@@ -159,7 +152,7 @@ class SyncMLCEngine:
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
-        """What the model takes; None for one without files."""
+        """The memory plan of the model; None for `mock://echo`."""
         return self._model.memory_plan
 
     def __enter__(self) -> Self:
@@ -177,42 +170,49 @@ class SyncMLCEngine:
         self,
         prompts: str | Sequence[int] | Sequence[Prompt],
         generation_config: GenerationConfig | Sequence[GenerationConfig] | None = None,
-    ) -> Answers:
-        """Complete prompts; requests that were added before go on beside them.
+    ) -> GenerateResult:
+        """Complete prompts. Requests that were added before continue meanwhile.
+
+        If one of the prompts fails, the others are cancelled.
+
+        Args:
+            prompts: One prompt or several: strings, token ids, or lists of `TextData` and
+                `TokenData`.
+            generation_config: The parameters of all prompts, or one config per prompt.
 
         Returns:
-            For each prompt the texts of its choices, and for each that asks for them their
-            log-probabilities, one JSON text for each token. The attribute `prompt_logprobs` of
-            this pair has those of the prompts.
+            A pair of lists with one element per prompt: the strings of its choices, and, if
+            requested, the log-probabilities of its choices with a JSON entry per token, else None.
+            The attribute `prompt_logprobs` of the pair has the log-probabilities of the prompts.
 
         Raises:
-            RequestError: one of the prompts is refused; none of the others goes on.
-            LogitsProcessorError: a logits processor of one of them raised an exception.
-            DeadlineExceededError: a time limit of one of them passed.
-            RequestFailedError: one of them failed.
+            RequestError: If a prompt is rejected.
+            LogitsProcessorError: If a logits processor raised an exception.
+            DeadlineExceededError: If a time limit has passed.
+            RequestFailedError: If a request failed for another reason.
         """
-        inputs = read_prompts(prompts)
-        configs = one_config_each(generation_config, len(inputs))
-        if self._sequence_ids:
+        inputs = parse_prompts(prompts)
+        configs = configs_per_prompt(generation_config, len(inputs))
+        if self._requests.needs_callback:
             self._check_callback()
 
-        answers = [
-            [Answer(str(index), config) for _ in range(config.n)]
+        outputs = [
+            [ChoiceOutput(str(index), config) for _ in range(config.n)]
             for index, config in enumerate(configs)
         ]
         sequence_ids: list[int] = []
         try:
             for index, (data, config) in enumerate(zip(inputs, configs, strict=True)):
                 request = Request(str(index), data, config)
-                sequence_ids += self._submit(request, [answer.add for answer in answers[index]])
+                sequence_ids += self._submit(request, [output.add for output in outputs[index]])
 
-            while [answer for row in answers for answer in row if not answer.is_finished()]:
+            # A list, so that the failure of any choice is raised at once.
+            while [output for row in outputs for output in row if not output.is_finished()]:
                 self._advance()
         finally:
-            for sequence_id in sequence_ids:
-                self._forget(sequence_id)
+            self._requests.discard(sequence_ids)
 
-        return Answers(answers, configs)
+        return GenerateResult(outputs, configs)
 
     def create_request(
         self,
@@ -220,86 +220,98 @@ class SyncMLCEngine:
         inputs: Data | Sequence[Data],
         generation_config: GenerationConfig | None = None,
     ) -> Request:
-        """A request for `add_request`.
+        """Return a request for `add_request`.
 
         Raises:
-            BadRequestError: there are no inputs, or an argument is of another type.
+            BadRequestError: If there are no inputs, or an argument is invalid; `param` names it.
         """
         config = GenerationConfig() if generation_config is None else generation_config
-        request = Request(request_id, read_inputs(inputs), config)
+        request = Request(request_id, parse_inputs(inputs), config)
         request.check()
         return request
 
     def add_request(self, request: Request) -> None:
-        """Queue a request; the next step begins it.
+        """Queue a request, which the next step starts.
 
         Raises:
-            DuplicateRequestError: its id belongs to a request that is still running.
-            RequestError: it can never be served.
+            DuplicateRequestError: If its id belongs to a request that is still running.
+            RequestError: If the request is rejected.
         """
         check_type("request", request, Request, "a Request")
         request.check()
-        if request.request_id in self._sequence_ids:
+        if request.request_id in self._requests:
             raise DuplicateRequestError(request.request_id)
 
-        self._sequence_ids[request.request_id] = self._submit(request, None)
+        self._submit(request)
 
     def abort_request(self, request_id: str) -> None:
-        """End a request at the next step, with the reason `abort`. An unknown id does nothing."""
-        check_type("request_id", request_id, str, "a text")
-        for sequence_id in self._sequence_ids.get(request_id, ()):
-            self._core.cancel(sequence_id)
+        """End a request at the next step, with the finish reason "abort".
 
-    def step(self) -> bool:
-        """Run the model once for every request; false when there was nothing to do.
+        An unknown id is ignored.
 
         Raises:
-            EngineError: there is no callback to tell.
-            EngineDeadError: the model failed, now or before.
+            BadRequestError: If `request_id` is not a string.
+        """
+        check_type("request_id", request_id, str, "a string")
+        self._requests.cancel(request_id)
+
+    def step(self) -> bool:
+        """Run the model once for every request; return False if there are no requests.
+
+        Raises:
+            EngineError: If no callback is set.
+            EngineDeadError: If the model failed, now or before.
         """
         self._check_open()
         self._check_callback()
-        return bool(self._live) and self._advance()
+        if not self._requests:
+            return False
+
+        self._advance()
+        return True
 
     def reset(self) -> None:
-        """End every request, with the reason `abort`, and forget all that was counted and kept."""
-        self._check_open()
-        for sequence_id in self._live:
-            self._core.cancel(sequence_id)
+        """End every request with the finish reason "abort", and reset the cache and the counters.
 
-        while self._live:
+        Raises:
+            EngineClosedError: If the engine was terminated.
+            EngineDeadError: If the model failed, now or before.
+        """
+        self._check_open()
+        self._requests.cancel_all()
+        while self._requests:
             self._advance()
 
         self._core.reset()
         self._core.step()
 
     def metrics(self) -> EngineMetrics:
-        """The engine's counters under upstream's names."""
+        """Return the engine's counters, with MLC LLM's names."""
         return EngineMetrics(self.statistics())
 
     def statistics(self) -> CoreStatistics:
-        """A snapshot of the engine's counters."""
+        """Return a snapshot of the engine's counters."""
         return self._core.statistics()
 
     def trace(self) -> dict[str, Any]:
-        """What the engine did and when, as of `AsyncMLCEngine.trace`."""
+        """Return the recorded events as a JSON object in the Trace Event Format.
+
+        Raises:
+            EngineError: If the engine was opened without `enable_tracing`.
+        """
         check_tracing(self.engine_config)
         return chrome_trace(self._core.read_trace(0)[1])
 
     def terminate(self) -> None:
-        """End every request and free the model. A second call does nothing."""
+        """End every request and free the model. Idempotent."""
         if not self._closed:
             self._closed = True
-            self._live.clear()
-            self._sequence_ids.clear()
-            self._ends.clear()
+            self._requests.clear()
             self._core.close()
             self._core.release()
 
     def _submit(
-        self,
-        request: Request,
-        told: Sequence[_Tell] | None,
+        self, request: Request, listeners: Sequence[OutputListener] | None = None
     ) -> tuple[int, ...]:
         self._check_open()
         prompt_ids: list[int] = []
@@ -312,119 +324,31 @@ class SyncMLCEngine:
 
         config = request.generation_config
         options = replace(sequence_options(config, self._model), grammar=self._grammar(config))
-        processors = options.logits_processors
-        assert processors is None or isinstance(processors, LogitsProcessors), "made there"
-        sequence_ids: list[int] = []
-        try:
-            for choice in range(config.n):
-                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
-                sequence_ids.append(sequence_id)
-                tell = None if told is None else told[choice]
-                self._live[sequence_id] = _Live(
-                    request.request_id, choice, config.n, tell, processors
-                )
-        except AiomlcError:
-            for sequence_id in sequence_ids:
-                del self._live[sequence_id]
-                self._core.cancel(sequence_id)
-            raise
-
-        return tuple(sequence_ids)
+        return self._requests.submit(request.request_id, prompt_ids, options, config.n, listeners)
 
     def _grammar(self, config: GenerationConfig) -> object:
-        wanted = config.format
-        grammar = None if wanted is None else response_grammar(wanted, self._model)
+        grammar = response_grammar(config.format, self._model)
         if grammar is None:
             return None
 
         if self._model.grammars is None:
             raise BadRequestError(
-                "response_format: this model's answers cannot be constrained",
+                "response_format: this model does not support structured output",
                 param="response_format",
             )
 
         return self._model.grammars.compile_blocking(grammar)
 
-    def _advance(self) -> bool:
+    def _advance(self) -> None:
         has_stepped = self._core.step()
         records = self._core.drain()
         self._step_log.write()
         if not has_stepped and not records:
-            raise EngineError("the core has requests and nothing to do")
+            raise EngineError("the core did not step, although there are requests")
 
-        gains: dict[str, list[SingleRequestStreamOutput]] = {}
-        usages: dict[str, SingleRequestStreamOutput] = {}
-        for record in records:
-            live = self._live.get(record.sequence_id)
-            if live is None:
-                continue
-
-            if record.finish_reason is not None:
-                self._drop(record.sequence_id)
-
-            output, cause = self._output(record, live)
-            if live.tell is not None:
-                live.tell(output, cause)
-                continue
-
-            row = gains.setdefault(live.request_id, [_NO_GAIN] * live.num_choices)
-            row[live.choice] = output
-            if record.finish_reason is not None:
-                self._ends.setdefault(live.request_id, []).append(record)
-                if live.request_id not in self._sequence_ids:
-                    ends = self._ends.pop(live.request_id)
-                    usages[live.request_id] = SingleRequestStreamOutput.of_usage(ends)
-
-        self._tell(gains, usages)
-        return True
-
-    def _output(
-        self, record: Record, live: _Live
-    ) -> tuple[SingleRequestStreamOutput, BaseException | None]:
-        """What a record says, and what a logits processor raised if that is its end."""
-        cause = None
-        if record.finish_reason == "error" and live.processors is not None:
-            cause = live.processors.take_failure()
-
-        if cause is not None:
-            record = record._replace(error=f"a logits processor failed: {cause!r}")
-
-        write = self._logprobs.write_json
-        return (
-            SingleRequestStreamOutput.of(
-                record,
-                write(record.logprobs) if record.logprobs else None,
-                write(record.prompt_logprobs) if record.prompt_logprobs else None,
-            ),
-            cause,
-        )
-
-    def _tell(
-        self,
-        gains: Mapping[str, list[SingleRequestStreamOutput]],
-        usages: Mapping[str, SingleRequestStreamOutput],
-    ) -> None:
-        if not gains or self.request_stream_callback is None:
-            return
-
-        outputs: list[RequestStreamOutput] = []
-        for request_id, row in gains.items():
-            outputs.append(RequestStreamOutput(request_id, row))
-            if request_id in usages:
-                outputs.append(RequestStreamOutput(request_id, [usages[request_id]]))
-
-        self.request_stream_callback(outputs)
-
-    def _forget(self, sequence_id: int) -> None:
-        if sequence_id in self._live:
-            self._core.cancel(sequence_id)
-            self._drop(sequence_id)
-
-    def _drop(self, sequence_id: int) -> None:
-        live = self._live.pop(sequence_id)
-        siblings = self._sequence_ids.get(live.request_id, ())
-        if live.tell is None and not self._live.keys() & siblings:
-            del self._sequence_ids[live.request_id]
+        outputs = self._requests.deliver(records)
+        if outputs and self.request_stream_callback is not None:
+            self.request_stream_callback(outputs)
 
     def _check_open(self) -> None:
         if self._closed:

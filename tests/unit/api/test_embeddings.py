@@ -282,7 +282,7 @@ def test_the_blocking_engine_has_embeddings() -> None:
 
 
 def test_the_step_engine_rejects_encoders() -> None:
-    with pytest.raises(BadRequestError, match="no steps"):
+    with pytest.raises(BadRequestError, match="the model is an encoder"):
         SyncMLCEngine(loader=fake_loader(FakeEncoder()))
 
 
@@ -293,5 +293,5 @@ async def check_embeddings(engine: AsyncMLCEngine, texts: list[list[int]]) -> No
 
 async def wait_for_requests(engine: AsyncMLCEngine, count: int) -> None:
     """Wait until the embedder has that number of requests."""
-    while f" {count} requests" not in repr(await engine._service.embedder()):
+    while f" {count} requests" not in repr(await engine._lifecycle.embedder()):
         await checkpoint()

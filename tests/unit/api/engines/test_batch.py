@@ -1,4 +1,4 @@
-"""Many prompts, some at a time, and what becomes of each."""
+"""Tests of `AsyncMLCEngine.generate_many`."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ def text_of(completion: ChatCompletion | None) -> str | None:
     return None if completion is None else completion.choices[0].message.content
 
 
-async def test_every_prompt_has_an_outcome() -> None:
+async def test_every_prompt_has_a_result() -> None:
     core = FakeCore(["Hi!"])
     prompts = [f"{number}" for number in range(10)]
     async with (
         AsyncMLCEngine(loader=fake_loader(core)) as engine,
-        engine.generate_many(prompts, limit=3, max_tokens=2) as outcomes,
+        engine.generate_many(prompts, limit=3, max_tokens=2) as results,
     ):
-        seen = [(outcome.position, text_of(outcome.completion)) async for outcome in outcomes]
+        received = [(result.position, text_of(result.completion)) async for result in results]
 
-    assert sorted(seen) == [(position, "Hi") for position in range(10)]
+    assert sorted(received) == [(position, "Hi") for position in range(10)]
 
 
-async def test_a_high_limit_costs_no_task_that_has_nothing_to_do() -> None:
+async def test_no_more_workers_than_prompts_are_started() -> None:
     core = FakeCore(["Hi!"], hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        async with engine.generate_many(["a", "b"], limit=50) as outcomes:
+        async with engine.generate_many(["a", "b"], limit=50) as results:
             names = [task.name or "" for task in get_running_tasks()]
-            assert len([name for name in names if "run_batch" in name]) == 2
+            assert len([name for name in names if "_run_batch" in name]) == 2
             core.allow(1000)
-            assert len([outcome async for outcome in outcomes]) == 2
+            assert len([result async for result in results]) == 2
 
-        async with engine.generate_many([]) as outcomes:
-            assert [outcome async for outcome in outcomes] == []
+        async with engine.generate_many([]) as results:
+            assert [result async for result in results] == []
 
 
 async def test_a_prompt_may_be_a_conversation() -> None:
@@ -49,52 +49,54 @@ async def test_a_prompt_may_be_a_conversation() -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     async with (
         AsyncMLCEngine(loader=fake_loader(core)) as engine,
-        engine.generate_many([messages]) as outcomes,
+        engine.generate_many([messages]) as results,
     ):
-        seen = [text_of(completion) async for _, completion, _ in outcomes]
+        received = [text_of(completion) async for _, completion, _ in results]
 
-    assert seen == ["Hi!"]
+    assert received == ["Hi!"]
 
 
-async def test_a_prompt_that_is_no_text_is_an_outcome_and_disturbs_no_other() -> None:
+async def test_the_error_of_an_invalid_prompt_is_its_result() -> None:
     async with (
         AsyncMLCEngine(loader=fake_loader(FakeCore(["Hi!"]))) as engine,
-        engine.generate_many(["a", "\ud800", "c"]) as outcomes,
+        engine.generate_many(["a", "\ud800", "c"]) as results,
     ):
-        seen = {position: (text_of(answer), error) async for position, answer, error in outcomes}
+        received = {
+            position: (text_of(completion), error) async for position, completion, error in results
+        }
 
-    refused = seen[1][1]
-    assert isinstance(refused, BadRequestError)
-    assert refused.param == "messages[0].content"
-    assert (seen[0], seen[2]) == (("Hi!", None), ("Hi!", None))
+    error = received[1][1]
+    assert isinstance(error, BadRequestError)
+    assert error.param == "messages[0].content"
+    assert (received[0], received[2]) == (("Hi!", None), ("Hi!", None))
 
 
-async def test_short_answers_are_told_before_long_ones() -> None:
+async def test_results_are_yielded_as_requests_finish() -> None:
     prompts = ["a long one", "short"]
     core = FakeCore(lambda ids: "x" * 100 if len(ids) > 56 else "y", hand_stepped=True)
     positions = []
     async with (
         AsyncMLCEngine(loader=fake_loader(core)) as engine,
-        engine.generate_many(prompts) as outcomes,
+        engine.generate_many(prompts) as results,
     ):
         while len(core.prompts) < 2:
             await wait_all_tasks_blocked()
         core.allow(2)
-        async for outcome in outcomes:
-            positions.append(outcome.position)
+        async for result in results:
+            positions.append(result.position)
             core.allow(100)
 
     assert positions == [1, 0]
 
 
-async def test_no_more_than_the_limit_run_and_no_more_prompts_are_read() -> None:
+async def test_the_limit_bounds_running_requests_and_prompts_read() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
-    read = 0
+    num_read = 0
 
     def prompts() -> Iterator[str]:
-        nonlocal read
+        nonlocal num_read
         while True:
-            read += 1
+            num_read += 1
             yield "again"
 
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -102,46 +104,46 @@ async def test_no_more_than_the_limit_run_and_no_more_prompts_are_read() -> None
             while len(core.prompts) < 4:
                 await wait_all_tasks_blocked()
 
-        assert read == 4
+        assert num_read == 4
         assert sorted(core.cancelled) == [1, 2, 3, 4]
 
 
-async def test_an_error_of_one_prompt_is_its_outcome() -> None:
+async def test_the_error_of_a_request_is_the_result_of_its_prompt() -> None:
     core = FakeCore(["Hi!"], failures={1: "impossible"})
     async with (
         AsyncMLCEngine(loader=fake_loader(core)) as engine,
-        engine.generate_many(["a", "x" * 2000, "b"], limit=1) as outcomes,
+        engine.generate_many(["a", "x" * 2000, "b"], limit=1) as results,
     ):
-        seen = [outcome async for outcome in outcomes]
+        received = [result async for result in results]
 
-    assert [text_of(outcome.completion) for outcome in seen] == [None, None, "Hi!"]
-    assert isinstance(seen[0].error, RequestFailedError)
-    assert isinstance(seen[1].error, PromptTooLongError)
-    assert seen[2].error is None
+    assert [text_of(result.completion) for result in received] == [None, None, "Hi!"]
+    assert isinstance(received[0].error, RequestFailedError)
+    assert isinstance(received[1].error, PromptTooLongError)
+    assert received[2].error is None
 
 
-async def test_the_engines_death_is_raised_as_it_is() -> None:
+async def test_the_failure_of_the_engine_is_raised_without_a_group() -> None:
     async def run() -> None:
         async with (
             AsyncMLCEngine(loader=fake_loader(replies=["abc"], dies_at_step=2)) as engine,
-            engine.generate_many(["a", "b", "c"]) as outcomes,
+            engine.generate_many(["a", "b", "c"]) as results,
         ):
-            async for _ in outcomes:
+            async for _ in results:
                 pass
 
     with pytest.raises(EngineDeadError):
         await run()
 
 
-async def test_an_error_of_the_body_is_raised_as_it_is() -> None:
+async def test_an_error_of_the_body_is_raised_without_a_group() -> None:
     async with AsyncMLCEngine(loader=fake_loader(hand_stepped=True)) as engine:
         with pytest.raises(KeyError):
             async with engine.generate_many(["a", "b"]):
                 raise KeyError
 
 
-async def test_a_limit_of_nothing_is_refused() -> None:
+async def test_a_limit_of_0_is_rejected() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
-        with pytest.raises(BadRequestError, match="limit is 0"):
+        with pytest.raises(BadRequestError, match="limit must be a positive integer, got 0"):
             async with engine.generate_many(["a"], limit=0):
                 pass

@@ -1,4 +1,4 @@
-"""Upstream's engine of embeddings: blocking and async, over the same encoder."""
+"""Tests of `AsyncEmbeddingEngine`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 pytestmark = pytest.mark.timeout(20)
 
 
-def test_texts_become_vectors_of_length_one_and_a_count() -> None:
+def test_embed_returns_normalized_vectors_and_the_number_of_tokens() -> None:
     engine = AsyncEmbeddingEngine(loader=fake_loader(FakeEncoder()), pooling_strategy="last")
     vectors, num_tokens = engine.embed(["ab", "c" * 20])
     engine.terminate()
@@ -22,7 +22,7 @@ def test_texts_become_vectors_of_length_one_and_a_count() -> None:
         engine.embed(["a"])
 
 
-async def test_a_task_awaits_what_a_thread_blocks_for() -> None:
+async def test_async_embed_returns_the_same_as_embed() -> None:
     engine = AsyncEmbeddingEngine(loader=fake_loader(FakeEncoder()))
     vectors, _ = await engine.async_embed(["ab"])
 
@@ -30,10 +30,12 @@ async def test_a_task_awaits_what_a_thread_blocks_for() -> None:
     engine.terminate()
 
 
-def test_a_decoder_and_an_unknown_pooling_are_refused() -> None:
+def test_a_decoder_and_an_unknown_pooling_are_rejected() -> None:
     with pytest.raises(BadRequestError, match="decoder"):
         AsyncEmbeddingEngine(loader=fake_loader(FakeCore()))
-    with pytest.raises(BadRequestError, match="pooling"):
+    with pytest.raises(
+        BadRequestError, match="pooling_strategy must be one of mean, cls, last, got 'max'"
+    ):
         AsyncEmbeddingEngine(
             loader=fake_loader(FakeEncoder()),
             pooling_strategy="max",  # type: ignore[arg-type]

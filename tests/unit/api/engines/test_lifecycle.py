@@ -1,4 +1,4 @@
-"""Draining, resetting, unloading and loading again, with requests in flight."""
+"""Tests of drain, reset, unload and reload with running requests."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def loader_of(*cores: FakeCore | ModelLoadError) -> Loader:
-    """One core after the other, or the error that stands in its place."""
-    left = list(cores)
+    """Return a loader whose calls load one core after the other, or raise the error."""
+    remaining = list(cores)
 
     async def load(model: Any, **options: Any) -> Any:  # noqa: ANN401
-        core = left.pop(0)
+        core = remaining.pop(0)
         if isinstance(core, ModelLoadError):
             raise core
 
@@ -43,7 +43,7 @@ async def ask(engine: AsyncMLCEngine) -> ChatCompletion:
     return await engine.chat.completions.create(messages=HELLO)
 
 
-async def test_draining_lets_live_requests_finish_and_refuses_new_ones() -> None:
+async def test_drain_lets_running_requests_finish_and_rejects_new_ones() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     drained: list[bool] = []
     with fail_after(10):
@@ -67,13 +67,13 @@ async def test_draining_lets_live_requests_finish_and_refuses_new_ones() -> None
                 await ask(engine)
 
             engine.resume()
-            answer = await ask(engine)
+            response = await ask(engine)
 
     assert drained == [True]
-    assert text == answer.choices[0].message.content == "Hello!"
+    assert text == response.choices[0].message.content == "Hello!"
 
 
-async def test_draining_ends_what_is_left_at_its_time_limit() -> None:
+async def test_drain_aborts_the_remaining_requests_after_its_timeout() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     with fail_after(10):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -83,12 +83,12 @@ async def test_draining_ends_what_is_left_at_its_time_limit() -> None:
                 await anext(stream)
 
 
-async def test_draining_an_idle_engine_is_done_at_once() -> None:
+async def test_drain_of_an_idle_engine_returns_at_once() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         assert await engine.drain() is True
 
 
-async def test_a_drain_that_is_cancelled_ends_nothing_and_goes_on_refusing() -> None:
+async def test_a_cancelled_drain_aborts_nothing_and_new_requests_stay_rejected() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     with fail_after(10):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -105,7 +105,7 @@ async def test_a_drain_that_is_cancelled_ends_nothing_and_goes_on_refusing() -> 
     assert text == "Hello!"
 
 
-async def test_a_second_drain_goes_on_where_a_cancelled_one_stopped() -> None:
+async def test_a_second_drain_continues_after_a_cancelled_one() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     with fail_after(10):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -120,7 +120,7 @@ async def test_a_second_drain_goes_on_where_a_cancelled_one_stopped() -> None:
     assert text == "Hello!"
 
 
-async def test_a_reset_ends_every_request_and_the_engine_goes_on() -> None:
+async def test_reset_aborts_every_request_and_the_engine_continues() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     with fail_after(10):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -137,11 +137,11 @@ async def test_a_reset_ends_every_request_and_the_engine_goes_on() -> None:
             assert (await ask(engine)).choices[0].message.content == "Hello!"
 
 
-async def test_a_reset_ends_requests_at_once_and_need_not_be_awaited() -> None:
+async def test_reset_aborts_at_once_and_need_not_be_awaited() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
     engine = AsyncMLCEngine(loader=fake_loader(core))
     with fail_after(10):
-        engine.reset()  # Nothing is open yet.
+        engine.reset()  # The model is not open yet.
         stream = await engine.chat.completions.create(messages=HELLO, stream=True)
         engine.reset()
         assert core.cancelled == [1]
@@ -156,22 +156,22 @@ async def test_a_reset_ends_requests_at_once_and_need_not_be_awaited() -> None:
 
 
 @pytest.mark.parametrize("in_scope", [True, False])
-async def test_a_model_is_unloaded_under_load_and_another_takes_its_place(in_scope: bool) -> None:
+async def test_a_model_is_replaced_while_a_request_is_running(in_scope: bool) -> None:
     first, second = FakeCore(["first"], hand_stepped=True), FakeCore(["second"])
     engine = AsyncMLCEngine(loader=loader_of(first, second))
     with fail_after(10):
         if in_scope:
             async with engine:
-                await _swap(engine, first)
+                await _replace_model(engine, first)
         else:
-            await _swap(engine, first)
+            await _replace_model(engine, first)
             engine.terminate()
 
     assert first.is_released
     assert second.wait_until_stopped()
 
 
-async def _swap(engine: AsyncMLCEngine, first: FakeCore) -> None:
+async def _replace_model(engine: AsyncMLCEngine, first: FakeCore) -> None:
     stream = await engine.chat.completions.create(messages=HELLO, stream=True)
     await engine.unload()
     assert first.is_released
@@ -186,7 +186,7 @@ async def _swap(engine: AsyncMLCEngine, first: FakeCore) -> None:
     assert (await ask(engine)).choices[0].message.content == "second"
 
 
-async def test_a_reload_that_fails_can_be_tried_again() -> None:
+async def test_a_failed_reload_can_be_repeated() -> None:
     error = ModelLoadError("there is no such model")
     cores = (FakeCore(["first"]), error, FakeCore(["third"]))
     with fail_after(10):
@@ -201,7 +201,7 @@ async def test_a_reload_that_fails_can_be_tried_again() -> None:
             assert (await ask(engine)).choices[0].message.content == "third"
 
 
-def test_blocking_callers_can_do_it_all() -> None:
+def test_the_blocking_engine_can_drain_reset_unload_and_reload() -> None:
     config = EngineConfig(max_num_sequence=2)
     loader = loader_of(FakeCore(["first"]), FakeCore(["second"]))
     with MLCEngine(loader=loader, engine_config=config) as engine:
@@ -210,13 +210,13 @@ def test_blocking_callers_can_do_it_all() -> None:
         engine.reset()
         engine.unload()
         engine.reload("another")
-        answer = engine.chat.completions.create(messages=HELLO)
+        response = engine.chat.completions.create(messages=HELLO)
 
-    assert answer.choices[0].message.content == "second"
+    assert response.choices[0].message.content == "second"
     assert engine.engine_config.model == "another"
 
 
-async def test_reloads_at_once_leave_one_engine_and_the_scope_frees_all() -> None:
+async def test_concurrent_reloads_leave_one_open_model_and_the_scope_frees_all() -> None:
     cores = [FakeCore(["Hi"]) for _ in range(3)]
     with fail_after(10):
         async with AsyncMLCEngine(loader=loader_of(*cores)) as engine:
@@ -230,7 +230,7 @@ async def test_reloads_at_once_leave_one_engine_and_the_scope_frees_all() -> Non
     assert all(core.is_released for core in cores)
 
 
-async def test_a_drain_that_the_engine_does_not_survive_is_no_success() -> None:
+async def test_drain_raises_if_the_engine_fails_meanwhile() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True, dies_at_step=2)
     engine = AsyncMLCEngine(loader=fake_loader(core))
     with fail_after(10):

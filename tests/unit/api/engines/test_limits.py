@@ -1,4 +1,4 @@
-"""Time limits, priorities, a full queue and slow readers, as a caller meets them."""
+"""Tests of time limits, priorities, a full queue and slow readers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LIMITS = ("timeout", "first_token_timeout", "inter_token_timeout")
 
 async def read(stream: ChatCompletionStream, chunks: list[ChatCompletionChunk]) -> None:
     async for chunk in stream:
-        chunks.append(chunk)  # noqa: PERF401 - what was read before an error counts.
+        chunks.append(chunk)  # noqa: PERF401 - keeps what was read before an error.
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-async def test_a_limit_ends_a_request_after_what_was_said(limit: str) -> None:
+async def test_a_time_limit_is_raised_after_the_generated_text(limit: str) -> None:
     core = FakeCore(["Hello!"], timeouts={1: limit})
     chunks: list[ChatCompletionChunk] = []
     with fail_after(10):
@@ -43,17 +43,17 @@ async def test_a_limit_ends_a_request_after_what_was_said(limit: str) -> None:
             with pytest.raises(DeadlineExceededError) as caught:
                 await read(stream, chunks)
 
-            answer = await engine.chat.completions.create(messages=HELLO)
+            response = await engine.chat.completions.create(messages=HELLO)
 
     error = caught.value
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "H"
     assert (error.request_id, error.limit, error.seconds) == ("r", limit, 1.5)
     assert isinstance(error, TimeoutError)
     assert isinstance(error, AiomlcError)
-    assert answer.choices[0].message.content == "Hello!"
+    assert response.choices[0].message.content == "Hello!"
 
 
-async def test_the_limits_and_the_priority_reach_the_core() -> None:
+async def test_time_limits_and_priority_are_passed_to_the_core() -> None:
     core = FakeCore()
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         await engine.chat.completions.create(
@@ -73,7 +73,7 @@ async def test_the_limits_and_the_priority_reach_the_core() -> None:
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("value", [0, -1.0, "1", float("nan")])
-async def test_a_limit_that_is_none_is_refused_by_name(limit: str, value: Any) -> None:  # noqa: ANN401
+async def test_an_invalid_time_limit_is_named_in_the_error(limit: str, value: Any) -> None:  # noqa: ANN401
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(BadRequestError) as caught:
             await engine.chat.completions.create(messages=HELLO, extra_body={limit: value})
@@ -81,7 +81,7 @@ async def test_a_limit_that_is_none_is_refused_by_name(limit: str, value: Any) -
     assert caught.value.param == limit
 
 
-async def test_a_full_queue_refuses_a_request_with_all_of_its_choices() -> None:
+async def test_a_full_queue_rejects_all_choices_of_a_request() -> None:
     core = FakeCore(hand_stepped=True, max_live=3)
     with fail_after(10):
         async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -91,20 +91,20 @@ async def test_a_full_queue_refuses_a_request_with_all_of_its_choices() -> None:
 
             core.allow(1000)
             chunks = [chunk async for chunk in stream]
-            answer = await engine.chat.completions.create(messages=HELLO)
+            response = await engine.chat.completions.create(messages=HELLO)
 
     assert core.cancelled == [3]
     assert {choice.finish_reason for chunk in chunks for choice in chunk.choices} == {None, "stop"}
-    assert answer.choices[0].finish_reason == "stop"
+    assert response.choices[0].finish_reason == "stop"
 
 
-async def test_a_reader_that_never_reads_makes_its_sequence_pause_and_nobody_else() -> None:
-    core = FakeCore(["x" * 50_000, "y" * 50])  # So long that it cannot end before it is paused.
+async def test_a_slow_reader_pauses_only_its_own_sequence() -> None:
+    core = FakeCore(["x" * 50_000, "y" * 50])  # Too long to end before it is paused.
     with fail_after(15):
         async with Engine(core, max_unread_tokens=100) as engine:
             slow = engine.open_stream([1], SequenceOptions())
-            quick = engine.open_stream([2], SequenceOptions())
-            assert len("".join([delta.text async for delta in quick])) == 50
+            fast = engine.open_stream([2], SequenceOptions())
+            assert len("".join([delta.text async for delta in fast])) == 50
             while not core.paused:
                 await wait_all_tasks_blocked()
 
@@ -117,7 +117,7 @@ async def test_a_reader_that_never_reads_makes_its_sequence_pause_and_nobody_els
     assert first.text + rest == "x" * 50_000
 
 
-async def test_a_reader_that_keeps_up_is_never_paused() -> None:
+async def test_a_fast_reader_is_never_paused() -> None:
     core = FakeCore(["x" * 500])
     async with Engine(core, max_unread_tokens=501) as engine:
         deltas = [delta async for delta in engine.open_stream([1], SequenceOptions())]
@@ -126,7 +126,7 @@ async def test_a_reader_that_keeps_up_is_never_paused() -> None:
     assert (core.paused, core.resumed) == ([], [])
 
 
-async def test_a_paused_stream_can_be_left() -> None:
+async def test_a_paused_stream_can_be_closed() -> None:
     core = FakeCore(["x" * 50_000])
     with fail_after(15):
         async with Engine(core, max_unread_tokens=10) as engine:
@@ -142,7 +142,7 @@ async def test_a_paused_stream_can_be_left() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("max_queue_size", -1), ("max_unread_tokens", 0)])
-def test_a_limit_of_the_engine_that_is_none_is_refused(field: str, value: Any) -> None:  # noqa: ANN401
+def test_an_invalid_limit_of_the_engine_is_named_in_the_error(field: str, value: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadRequestError) as caught:
         EngineConfig(**{field: value})
 

@@ -1,4 +1,4 @@
-"""Pinned prefixes: what is pinned, for how long, and that nothing else keeps a pin."""
+"""Tests of `pin_prefix`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SYSTEM = [{"role": "system", "content": "Be brief."}]
 HELLO = [*SYSTEM, {"role": "user", "content": "Hello"}]
 
 
-async def test_messages_are_pinned_for_a_block() -> None:
+async def test_messages_are_pinned_for_a_with_block() -> None:
     core = FakeCore()
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         with await engine.pin_prefix(SYSTEM) as prefix:
@@ -44,7 +44,7 @@ async def test_messages_are_pinned_for_a_block() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["Once upon", list(b"Once upon")])
-async def test_a_text_or_its_tokens_are_pinned_until_they_are_released(prompt: Any) -> None:  # noqa: ANN401
+async def test_a_prompt_is_pinned_until_it_is_released(prompt: Any) -> None:  # noqa: ANN401
     core = FakeCore()
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         prefix = await engine.pin_prefix(prompt=prompt)
@@ -56,7 +56,7 @@ async def test_a_text_or_its_tokens_are_pinned_until_they_are_released(prompt: A
     assert core.prompts == [list(b"Once upon")]
 
 
-async def test_the_tools_of_a_chat_are_pinned_with_it() -> None:
+async def test_the_pinned_prefix_includes_the_tools() -> None:
     core = FakeCore()
     tools = [{"type": "function", "function": {"name": "look_up"}}]
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
@@ -69,7 +69,7 @@ async def test_the_tools_of_a_chat_are_pinned_with_it() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"messages": SYSTEM, "prompt": "x"}])
-async def test_either_messages_or_a_prompt_are_pinned(fields: dict[str, Any]) -> None:
+async def test_messages_and_prompt_are_exclusive(fields: dict[str, Any]) -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(BadRequestError, match="either messages or a prompt") as caught:
             await engine.pin_prefix(**fields)
@@ -77,16 +77,16 @@ async def test_either_messages_or_a_prompt_are_pinned(fields: dict[str, Any]) ->
     assert caught.value.param == "prompt"
 
 
-async def test_a_prefix_without_room_for_an_answer_is_refused() -> None:
+async def test_a_prefix_without_room_for_a_completion_is_rejected() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         with pytest.raises(PromptTooLongError):
             await engine.pin_prefix(prompt="x" * 1024)
 
 
-async def test_a_prefix_that_fails_is_not_pinned() -> None:
-    core = FakeCore(failures={1: "no such luck"})
+async def test_a_failed_prefix_is_not_pinned() -> None:
+    core = FakeCore(failures={1: "impossible"})
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
-        with pytest.raises(RequestFailedError, match="no such luck"):
+        with pytest.raises(RequestFailedError, match="impossible"):
             await engine.pin_prefix(SYSTEM)
 
     assert core.pinned == set()
@@ -103,7 +103,7 @@ async def test_a_cancelled_call_pins_nothing() -> None:
     assert core.pinned == set()
 
 
-async def test_a_call_that_is_cancelled_when_it_is_done_pins_nothing() -> None:
+async def test_a_call_that_is_cancelled_after_the_prefill_pins_nothing() -> None:
     core = FakeCore(hand_stepped=True)
     scope = CancelScope()
 
@@ -115,7 +115,7 @@ async def test_a_call_that_is_cancelled_when_it_is_done_pins_nothing() -> None:
         tasks.start_soon(pin)
         await wait_all_tasks_blocked()
         core.allow(1)
-        while not core.pinned:  # The event loop must not hear of it yet.
+        while not core.pinned:  # Without yielding, so that delivery cannot run yet.
             time.sleep(0)  # noqa: ASYNC251
         scope.cancel()
 
@@ -123,7 +123,7 @@ async def test_a_call_that_is_cancelled_when_it_is_done_pins_nothing() -> None:
     assert core.pinned == set()
 
 
-async def test_a_reset_ends_the_call_and_what_was_pinned() -> None:
+async def test_reset_aborts_the_call_and_removes_pinned_prefixes() -> None:
     core = FakeCore(hand_stepped=True)
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine, create_task_group() as tasks:
         core.allow(1)
@@ -141,7 +141,7 @@ async def test_a_reset_ends_the_call_and_what_was_pinned() -> None:
     first.release()
 
 
-async def test_a_pin_outlives_its_engine_without_harm() -> None:
+async def test_a_prefix_can_be_released_after_its_engine() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         prefix = await engine.pin_prefix(SYSTEM)
 
@@ -150,7 +150,7 @@ async def test_a_pin_outlives_its_engine_without_harm() -> None:
         await engine.pin_prefix(SYSTEM)
 
 
-def test_threads_pin_too() -> None:
+def test_the_blocking_engine_pins_prefixes() -> None:
     core = FakeCore()
     with MLCEngine(loader=fake_loader(core)) as engine:
         with engine.pin_prefix(SYSTEM) as prefix:

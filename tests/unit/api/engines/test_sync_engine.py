@@ -1,4 +1,4 @@
-"""The blocking engine: threads, batches and its end."""
+"""Tests of `MLCEngine`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from aiomlc import ChatCompletionChunk, MLCEngine
 from aiomlc.api.chat.stream import ChatCompletionStream
-from aiomlc.api.engines.sync_engine import ChatCompletionIterator
+from aiomlc.api.engines.sync_resources import ChatCompletionIterator
 from aiomlc.errors import (
     BadRequestError,
     EngineClosedError,
@@ -31,7 +31,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture(autouse=True)
-def no_thread_left() -> Iterator[None]:
+def no_engine_thread_remains() -> Iterator[None]:
     yield
     names = [thread.name for thread in threading.enumerate()]
     assert "aiomlc engine" not in names
@@ -45,15 +45,15 @@ def text_of(stream: ChatCompletionIterator) -> str:
     return "".join(choice.delta.content or "" for chunk in stream for choice in chunk.choices)
 
 
-def test_it_answers_whole_and_streaming() -> None:
+def test_completions_can_be_streamed_or_not() -> None:
     with MLCEngine(loader=fake_loader(replies=["Hi!"])) as engine:
-        whole = ask(engine)
+        text = ask(engine)
         streamed = text_of(engine.chat.completions.create(messages=HELLO, stream=True))
 
-    assert (whole, streamed) == ("Hi!", "Hi!")
+    assert (text, streamed) == ("Hi!", "Hi!")
 
 
-def test_terminate_ends_it_and_later_requests_are_refused() -> None:
+def test_terminate_frees_the_core_and_later_requests_are_rejected() -> None:
     core = FakeCore()
     engine = MLCEngine(loader=fake_loader(core))
 
@@ -66,7 +66,7 @@ def test_terminate_ends_it_and_later_requests_are_refused() -> None:
         ask(engine)
 
 
-def test_threads_are_served_together() -> None:
+def test_requests_of_several_threads_share_steps() -> None:
     core = FakeCore(["Hello!"], hand_stepped=True)
 
     with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(4) as threads:
@@ -141,10 +141,10 @@ def test_an_interrupted_read_cancels_its_request() -> None:
     with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
         stream = engine.chat.completions.create(messages=HELLO, stream=True)
         assert isinstance(stream._stream, ChatCompletionStream)
-        reading = stream._stream._deltas
+        deltas = stream._stream._deltas
 
         def interrupt() -> None:
-            while not reading._reading:
+            while not deltas._reading:
                 pass
 
             signal.pthread_kill(reader, signal.SIGINT)
@@ -156,10 +156,10 @@ def test_an_interrupted_read_cancels_its_request() -> None:
         assert core.cancelled == [1]
 
 
-def test_an_interrupted_answer_cancels_its_request() -> None:
+def test_an_interrupted_request_is_cancelled() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
-    asker = threading.main_thread().ident
-    assert asker is not None
+    caller = threading.main_thread().ident
+    assert caller is not None
 
     with MLCEngine(loader=fake_loader(core)) as engine, ThreadPoolExecutor(1) as threads:
 
@@ -167,7 +167,7 @@ def test_an_interrupted_answer_cancels_its_request() -> None:
             while not core.prompts:
                 pass
 
-            signal.pthread_kill(asker, signal.SIGINT)
+            signal.pthread_kill(caller, signal.SIGINT)
 
         threads.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -180,26 +180,26 @@ def test_abort_ends_a_request_of_another_thread() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
 
     with MLCEngine(loader=fake_loader(core)) as engine:
-        stream = engine.chat.completions.create(messages=HELLO, stream=True, request_id="mine")
+        stream = engine.chat.completions.create(messages=HELLO, stream=True, request_id="r1")
         with ThreadPoolExecutor(1) as threads:
             reading = threads.submit(next, stream)
-            engine.abort("mine")
+            engine.abort("r1")
 
             with pytest.raises(RequestAbortedError):
                 reading.result()
 
 
-def test_the_chunks_that_wait_come_in_one_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_chunks_are_received_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     core = FakeCore(["x" * 500])
-    trips = 0
+    num_calls = 0
 
     with MLCEngine(loader=fake_loader(core)) as engine:
         stream = engine.chat.completions.create(messages=HELLO, stream=True)
         receive_batch = ChatCompletionStream.receive_batch
 
         async def count(self: ChatCompletionStream) -> list[ChatCompletionChunk]:
-            nonlocal trips
-            trips += 1
+            nonlocal num_calls
+            num_calls += 1
             return await receive_batch(self)
 
         monkeypatch.setattr(ChatCompletionStream, "receive_batch", count)
@@ -209,23 +209,23 @@ def test_the_chunks_that_wait_come_in_one_trip(monkeypatch: pytest.MonkeyPatch) 
         text = text_of(stream)
 
     assert text == "x" * 500
-    assert trips < 10
+    assert num_calls < 10
 
 
-def test_errors_arrive_as_they_are() -> None:
+def test_errors_are_raised_unchanged() -> None:
     with MLCEngine(loader=fake_loader()) as engine, pytest.raises(BadRequestError) as caught:
         engine.chat.completions.create(messages=[], best_of=2)  # type: ignore[call-overload]
 
     assert caught.value.param == "best_of"
 
 
-def test_the_engines_own_thread_is_told_that_it_cannot_wait_for_itself() -> None:
+def test_the_engine_thread_cannot_wait_for_itself() -> None:
     errors: list[BaseException] = []
     engines: list[MLCEngine] = []
 
     def count(_: LoadProgress) -> None:
         for engine in engines:
-            with pytest.raises(EngineError, match="own thread") as caught:
+            with pytest.raises(EngineError, match="cannot wait for") as caught:
                 engine.metrics()
 
             errors.append(caught.value)
@@ -237,18 +237,18 @@ def test_the_engines_own_thread_is_told_that_it_cannot_wait_for_itself() -> None
     assert [type(error) for error in errors] == [EngineError]
 
 
-def test_a_constructor_that_fails_leaves_no_thread() -> None:
+def test_a_failed_constructor_leaves_no_thread() -> None:
     async def load(model: object, **_: object) -> LoadedModel:
-        raise ModelLoadError("no such file")
+        raise ModelLoadError("missing file")
 
-    with pytest.raises(ModelLoadError, match="no such file"):
+    with pytest.raises(ModelLoadError, match="missing file"):
         MLCEngine(loader=load)
 
     with pytest.raises(BadRequestError):
         MLCEngine(device="cuda")
 
 
-def test_the_engines_death_reaches_the_caller_and_leaves_no_thread() -> None:
+def test_the_failure_of_the_engine_is_raised_and_leaves_no_thread() -> None:
     engine = MLCEngine(loader=fake_loader(replies=["x" * 10], dies_at_step=2))
 
     with pytest.raises(EngineDeadError):
@@ -270,7 +270,7 @@ def test_a_dropped_engine_ends_its_thread() -> None:
     assert not core.is_running
 
 
-def test_a_dropped_engine_that_died_is_silent() -> None:
+def test_dropping_a_failed_engine_raises_nothing() -> None:
     core = FakeCore(dies_at_step=1)
     engine = MLCEngine(loader=fake_loader(core))
     with pytest.raises(EngineDeadError):
@@ -283,7 +283,7 @@ def test_a_dropped_engine_that_died_is_silent() -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_forgets_terminate_ends() -> None:
+def test_a_program_without_terminate_exits() -> None:
     program = """
 import aiomlc
 from aiomlc.testing import fake_loader
@@ -292,16 +292,16 @@ engine = aiomlc.MLCEngine(loader=fake_loader(replies=["x" * 100], hand_stepped=T
 stream = engine.chat.completions.create(
     messages=[{"role": "user", "content": "Hello"}], stream=True
 )
-print("forgot")
+print("done")
 """
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=20
     )
 
-    assert (result.returncode, result.stdout, result.stderr) == (0, "forgot\n", "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")
 
 
-def test_two_engines_at_once() -> None:
+def test_two_engines_are_independent() -> None:
     with (
         MLCEngine(loader=fake_loader(replies=["one"])) as first,
         MLCEngine(loader=fake_loader(replies=["two"])) as second,
@@ -319,7 +319,7 @@ def test_statistics_and_metrics() -> None:
         assert engine.metrics()["completion_tokens_sum"] == 3
 
 
-def test_it_describes_itself() -> None:
+def test_repr_and_request_id() -> None:
     with MLCEngine(loader=fake_loader(hand_stepped=True)) as engine:
         stream = engine.chat.completions.create(messages=HELLO, stream=True, request_id="r")
         stream.close()
@@ -328,6 +328,6 @@ def test_it_describes_itself() -> None:
         assert stream.request_id == "r"
 
 
-async def test_an_engine_may_be_built_inside_an_event_loop_of_another_kind() -> None:
-    with MLCEngine(loader=fake_loader(replies=["abc"])) as engine:  # On trio too.
+async def test_an_engine_may_be_created_in_a_running_event_loop() -> None:
+    with MLCEngine(loader=fake_loader(replies=["abc"])) as engine:
         assert engine.completions.create(prompt="a").choices[0].text == "abc"

@@ -145,7 +145,7 @@ ERRORS = [
         "too few configs",
         generate_with_too_few_configs,
         "generation_config",
-        "there are 2 prompts and 1 generation configs",
+        "generation_config must have one config per prompt, got 1 for 2 prompts",
     ),
     rejected(
         "put after finish",

@@ -1,4 +1,4 @@
-"""What an engine tells of its model before the model is open."""
+"""Tests of the properties of a model that is not open."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.timeout(20)
 NAMES = ("tokenizer", "max_input_sequence_length", "conv_template")
 
 
-def copy_files(target: Path, **fields: object) -> Path:
-    """The bundled model's small files, with changes of its configuration."""
+def copy_bundled_model(target: Path, **fields: object) -> Path:
+    """Copy the small files of the bundled model, and change fields of its configuration."""
     target.mkdir()
     for path in BUNDLED.glob("*.json"):
         shutil.copy(path, target)
@@ -27,7 +27,7 @@ def copy_files(target: Path, **fields: object) -> Path:
     return target
 
 
-def test_a_new_engine_has_its_tokenizer_and_reads_it_once() -> None:
+def test_the_tokenizer_is_read_once() -> None:
     engine = AsyncMLCEngine()
 
     tokenizer = engine.tokenizer
@@ -37,8 +37,8 @@ def test_a_new_engine_has_its_tokenizer_and_reads_it_once() -> None:
     engine.terminate()
 
 
-def test_a_new_engine_has_its_longest_sequence_and_its_template(tmp_path: Path) -> None:
-    directory = copy_files(tmp_path / "model", conv_template="chatml")
+def test_the_context_window_and_the_conversation_template_are_read(tmp_path: Path) -> None:
+    directory = copy_bundled_model(tmp_path / "model", conv_template="chatml")
     tokenizer_config = directory / "tokenizer_config.json"
     tokenizer_config.write_text(json.dumps({"eos_token": None}))
     engine = AsyncMLCEngine(directory, max_total_sequence_length=64)
@@ -49,7 +49,7 @@ def test_a_new_engine_has_its_longest_sequence_and_its_template(tmp_path: Path) 
     engine.terminate()
 
 
-async def test_the_model_that_echoes_has_them_too_and_as_it_has_them_when_it_is_open() -> None:
+async def test_the_echo_model_has_the_same_properties_before_it_is_open() -> None:
     engine = AsyncMLCEngine("mock://echo")
     before = (engine.tokenizer.encode("Hello"), engine.max_input_sequence_length)
     assert engine.conv_template is None
@@ -59,7 +59,7 @@ async def test_the_model_that_echoes_has_them_too_and_as_it_has_them_when_it_is_
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_engine_that_was_terminated_has_nothing(name: str) -> None:
+def test_a_terminated_engine_has_no_properties(name: str) -> None:
     engine = AsyncMLCEngine()
     _ = engine.tokenizer
     engine.terminate()
@@ -69,7 +69,7 @@ def test_an_engine_that_was_terminated_has_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_engine_whose_model_was_unloaded_has_nothing(name: str) -> None:
+async def test_an_engine_without_its_unloaded_model_has_no_properties(name: str) -> None:
     engine = AsyncMLCEngine("mock://echo")
     await engine.reload()
     await engine.unload()
@@ -81,7 +81,7 @@ async def test_an_engine_whose_model_was_unloaded_has_nothing(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_another_loader_opens_is_not_known_before(name: str) -> None:
+def test_properties_are_unknown_before_a_custom_loader_has_run(name: str) -> None:
     engine = AsyncMLCEngine(loader=fake_loader())
 
     with pytest.raises(EngineClosedError):
@@ -89,14 +89,14 @@ def test_what_another_loader_opens_is_not_known_before(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_that_is_not_there_is_missed(name: str, tmp_path: Path) -> None:
-    engine = AsyncMLCEngine(tmp_path / "none")
+def test_a_missing_model_raises(name: str, tmp_path: Path) -> None:
+    engine = AsyncMLCEngine(tmp_path / "missing")
 
     with pytest.raises(ModelNotFoundError):
         getattr(engine, name)
 
 
-def test_an_encoder_generates_nothing(tmp_path: Path) -> None:
+def test_an_encoder_has_no_tokenizer_and_no_context_window(tmp_path: Path) -> None:
     config = {
         "model_type": "bert",
         "vocab_size": 30,

@@ -1,8 +1,8 @@
-"""What `SyncMLCEngine.generate` gathers, and what it gives."""
+"""The result of `SyncMLCEngine.generate`, and the outputs that it is made from."""
 
 from __future__ import annotations
 
-__all__ = ("Answer", "Answers")
+__all__ = ("ChoiceOutput", "GenerateResult")
 
 from collections.abc import Sequence
 from typing import Self, final
@@ -16,8 +16,8 @@ _Logprobs = list[list[list[str]] | None]
 
 
 @final
-class Answer:
-    """What one choice of a prompt has got so far."""
+class ChoiceOutput:
+    """The output of one choice of a prompt so far."""
 
     def __init__(self, request_id: str, config: GenerationConfig) -> None:
         self.texts: list[str] = []
@@ -29,7 +29,7 @@ class Answer:
         self._cause: BaseException | None = None
 
     def add(self, output: SingleRequestStreamOutput, cause: BaseException | None) -> None:
-        """Take what it gained; `cause` is what a logits processor raised."""
+        """Append the output of one step; `cause` is the exception of a logits processor."""
         self.texts.append(output.delta_text)
         self.logprobs += output.delta_logprob_json_strs or ()
         self.prompt_logprobs += output.prompt_logprob_json_strs or ()
@@ -37,12 +37,12 @@ class Answer:
         self._cause = cause
 
     def is_finished(self) -> bool:
-        """Whether its end is there.
+        """Return whether the choice has finished normally.
 
         Raises:
-            LogitsProcessorError: a logits processor ended it.
-            DeadlineExceededError: a time limit did.
-            RequestFailedError: the end is another failure.
+            LogitsProcessorError: If a logits processor raised an exception.
+            DeadlineExceededError: If a time limit has passed.
+            RequestFailedError: If the choice failed for another reason.
         """
         if self._last is None or self._last.finish_reason is None:
             return False
@@ -62,27 +62,27 @@ class Answer:
 
 
 @final
-class Answers(tuple[_Texts, _Logprobs]):
-    """The texts of each prompt's choices, and their log-probabilities where they were asked for.
+class GenerateResult(tuple[_Texts, _Logprobs]):
+    """The text and the log-probabilities of each prompt's choices.
 
-    Upstream's pair, and beside it what that has no place for.
+    The result is MLC LLM's pair of lists, with `prompt_logprobs` as an additional attribute.
     """
 
-    #: For each prompt that asks for them one JSON text for each of its tokens but the first.
+    #: For each prompt None, or if requested, a JSON entry for each token but the first.
     prompt_logprobs: list[list[str] | None]
 
     def __new__(
-        cls, answers: Sequence[Sequence[Answer]], configs: Sequence[GenerationConfig]
+        cls, outputs: Sequence[Sequence[ChoiceOutput]], configs: Sequence[GenerationConfig]
     ) -> Self:
-        """Put together what the choices of each prompt got."""
-        texts = [["".join(answer.texts) for answer in row] for row in answers]
+        """Combine the outputs of each prompt's choices."""
+        texts = [["".join(output.texts) for output in row] for row in outputs]
         logprobs = [
-            [answer.logprobs for answer in row] if config.logprobs else None
-            for row, config in zip(answers, configs, strict=True)
+            [output.logprobs for output in row] if config.logprobs else None
+            for row, config in zip(outputs, configs, strict=True)
         ]
         self = super().__new__(cls, (texts, logprobs))
         self.prompt_logprobs = [
             None if config.prompt_logprobs is None else row[0].prompt_logprobs
-            for row, config in zip(answers, configs, strict=True)
+            for row, config in zip(outputs, configs, strict=True)
         ]
         return self

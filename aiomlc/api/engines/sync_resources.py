@@ -1,0 +1,252 @@
+"""The request methods of `MLCEngine`, which call those of the async engine."""
+
+from __future__ import annotations
+
+__all__ = (
+    "Chat",
+    "ChatCompletionIterator",
+    "CompletionIterator",
+    "Embeddings",
+    "ResponseIterator",
+    "Responses",
+    "TextCompletions",
+)
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeVar, Unpack, final, overload
+
+from aiomlc.api.chat.events import ChatEventIterator
+from aiomlc.api.chat.resource import MessageLike
+from aiomlc.api.chat.stream import ChatCompletionStream
+from aiomlc.api.chat.typed_output import ParsedChatCompletion, output_reader
+from aiomlc.api.completions.resource import Prompt
+from aiomlc.api.completions.stream import CompletionStream
+from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
+from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.generation.options import ChatOptions, CompletionOptions, ParseOptions
+from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_event_request
+from aiomlc.api.protocol.completion import Completion
+from aiomlc.api.protocol.embedding import EmbeddingResponse
+from aiomlc.api.protocol.response import Response, ResponseEvent
+from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
+from aiomlc.api.streams.portal import BlockingStream, EnginePortal
+
+ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
+CompletionIterator = BlockingStream[Completion]
+ResponseIterator = BlockingStream[ResponseEvent]
+T = TypeVar("T")
+
+
+@final
+class Chat:
+    """`engine.chat`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self.completions: Completions = Completions(engine, portal)
+
+
+@final
+class Completions:
+    """`engine.chat.completions`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    @overload
+    def create(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        stream: Literal[True],
+        **options: Unpack[ChatOptions],
+    ) -> ChatCompletionIterator: ...
+
+    @overload
+    def create(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        stream: Literal[False] | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> ChatCompletion: ...
+
+    @overload
+    def create(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        stream: bool | None,
+        **options: Unpack[ChatOptions],
+    ) -> ChatCompletion | ChatCompletionIterator: ...
+
+    def create(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        stream: bool | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> ChatCompletion | ChatCompletionIterator:
+        """Complete a chat like `AsyncCompletions.create`, with the same errors."""
+        create = partial(
+            self._engine.chat.completions.create, messages=messages, stream=stream, **options
+        )
+        response = self._portal.call(create)
+        if isinstance(response, ChatCompletionStream):
+            return ChatCompletionIterator(response, self._portal)
+
+        return response
+
+    def parse(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[T],
+        **options: Unpack[ParseOptions],
+    ) -> ParsedChatCompletion[T]:
+        """Return a typed value like `AsyncCompletions.parse`, with the same errors."""
+        parse = self._engine.chat.completions.parse
+        return self._portal.call(
+            partial(parse, messages=messages, response_format=response_format, **options)
+        )
+
+    @overload
+    def stream(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[T],
+        **options: Unpack[ParseOptions],
+    ) -> ChatEventIterator[T, ParsedChatCompletion[T]]: ...
+
+    @overload
+    def stream(
+        self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
+    ) -> ChatEventIterator[None, ChatCompletion]: ...
+
+    def stream(
+        self,
+        *,
+        messages: Iterable[MessageLike],
+        response_format: type[Any] | Mapping[str, Any] | None = None,
+        **options: Unpack[ParseOptions],
+    ) -> ChatEventIterator[Any, Any]:
+        """Return a context manager for the events of a chat, like `AsyncCompletions.stream`."""
+        reader = output_reader(response_format)
+        fields = {**options, "messages": messages, "response_format": reader.response_format}
+
+        def open_chunks() -> ChatCompletionIterator:
+            return self.open(parse_event_request(fields))
+
+        return ChatEventIterator(open_chunks, reader)
+
+    def open(self, request: ChatCompletionRequest) -> ChatCompletionIterator:
+        """Open the stream of a validated request, like `AsyncCompletions.open`."""
+        stream = self._portal.call(self._engine.chat.completions.open, request)
+        return ChatCompletionIterator(stream, self._portal)
+
+
+@final
+class TextCompletions:
+    """`engine.completions`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    @overload
+    def create(
+        self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
+    ) -> CompletionIterator: ...
+
+    @overload
+    def create(
+        self,
+        *,
+        prompt: Prompt,
+        stream: Literal[False] | None = None,
+        **options: Unpack[CompletionOptions],
+    ) -> Completion: ...
+
+    @overload
+    def create(
+        self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
+    ) -> Completion | CompletionIterator: ...
+
+    def create(
+        self,
+        *,
+        prompt: Prompt,
+        stream: bool | None = None,
+        **options: Unpack[CompletionOptions],
+    ) -> Completion | CompletionIterator:
+        """Complete prompts like `AsyncTextCompletions.create`, with the same errors."""
+        create = partial(self._engine.completions.create, prompt=prompt, stream=stream, **options)
+        response = self._portal.call(create)
+        if isinstance(response, CompletionStream):
+            return CompletionIterator(response, self._portal)
+
+        return response
+
+
+@final
+class Embeddings:
+    """`engine.embeddings`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    def create(
+        self,
+        *,
+        input: EmbeddingInput,  # noqa: A002 - OpenAI's name.
+        **options: Unpack[EmbeddingOptions],
+    ) -> EmbeddingResponse:
+        """Return the embeddings of inputs like `AsyncEmbeddings.create`, with the same errors."""
+        return self._portal.call(partial(self._engine.embeddings.create, input=input, **options))
+
+
+@final
+class Responses:
+    """`engine.responses`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    @overload
+    def create(
+        self, *, input: ResponseInput, stream: Literal[True], **options: Unpack[ResponseOptions]
+    ) -> ResponseIterator: ...
+
+    @overload
+    def create(
+        self,
+        *,
+        input: ResponseInput,
+        stream: Literal[False] | None = None,
+        **options: Unpack[ResponseOptions],
+    ) -> Response: ...
+
+    @overload
+    def create(
+        self, *, input: ResponseInput, stream: bool | None, **options: Unpack[ResponseOptions]
+    ) -> Response | ResponseIterator: ...
+
+    def create(
+        self,
+        *,
+        input: ResponseInput,  # noqa: A002 - OpenAI's name.
+        stream: bool | None = None,
+        **options: Unpack[ResponseOptions],
+    ) -> Response | ResponseIterator:
+        """Generate a response like `AsyncResponses.create`, with the same errors."""
+        create = partial(self._engine.responses.create, input=input, stream=stream, **options)
+        response = self._portal.call(create)
+        if isinstance(response, ResponseStream):
+            return ResponseIterator(response, self._portal)
+
+        return response

@@ -1,0 +1,186 @@
+"""The live requests of `SyncMLCEngine`, and the outputs of its steps."""
+
+from __future__ import annotations
+
+__all__ = ("LiveRequests", "OutputListener")
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, final
+
+from aiomlc.api.generation.logprobs import LogprobsWriter
+from aiomlc.api.step.data import RequestStreamOutput, SingleRequestStreamOutput
+from aiomlc.errors import AiomlcError
+from aiomlc.runtime.engine.core_protocol import Core, Record
+from aiomlc.runtime.engine.logits_processors import LogitsProcessors
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.sampling_params import SequenceOptions
+
+#: Receives each output of a choice; if a logits processor ended the choice, also its exception.
+OutputListener = Callable[[SingleRequestStreamOutput, BaseException | None], None]
+
+_NO_OUTPUT = SingleRequestStreamOutput([], "", None, None)
+
+
+class _LiveChoice(NamedTuple):
+    """One choice of a request, which is one sequence of the core."""
+
+    request_id: str
+    choice: int
+    num_choices: int
+    listener: OutputListener | None
+    processors: LogitsProcessors | None
+
+
+@final
+class LiveRequests:
+    """The requests whose sequences are in the core.
+
+    The outputs of a request go to its listeners, one per choice. Without listeners they go to the
+    callback of the engine, and the request is known by its id.
+    """
+
+    def __init__(self, core: Core, tokenizer: Tokenizer) -> None:
+        self._core = core
+        self._logprobs = LogprobsWriter(tokenizer)
+        self._choices: dict[int, _LiveChoice] = {}  # By sequence id.
+        # The next two contain requests without listeners, by request id.
+        self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One per choice.
+        self._last_records: dict[str, list[Record]] = {}  # Of finished choices.
+
+    def __len__(self) -> int:
+        return len(self._choices)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._sequence_ids
+
+    @property
+    def needs_callback(self) -> bool:
+        """Whether a request has no listeners."""
+        return bool(self._sequence_ids)
+
+    def submit(
+        self,
+        request_id: str,
+        prompt_ids: Sequence[int],
+        options: SequenceOptions,
+        num_choices: int,
+        listeners: Sequence[OutputListener] | None = None,
+    ) -> tuple[int, ...]:
+        """Submit a request and return the sequence ids of its choices.
+
+        Raises:
+            RequestError: If the request is rejected.
+            EngineError: If the core is closed, dead or overloaded.
+        """
+        processors = options.logits_processors
+        assert processors is None or isinstance(processors, LogitsProcessors), (
+            "as `sequence_options` creates them"
+        )
+        sequence_ids: list[int] = []
+        try:
+            for choice in range(num_choices):
+                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
+                sequence_ids.append(sequence_id)
+                listener = None if listeners is None else listeners[choice]
+                self._choices[sequence_id] = _LiveChoice(
+                    request_id, choice, num_choices, listener, processors
+                )
+        except AiomlcError:
+            for sequence_id in sequence_ids:
+                del self._choices[sequence_id]
+                self._core.cancel(sequence_id)
+            raise
+
+        if listeners is None:
+            self._sequence_ids[request_id] = tuple(sequence_ids)
+
+        return tuple(sequence_ids)
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a request, which gets its last records; no effect on an unknown one."""
+        for sequence_id in self._sequence_ids.get(request_id, ()):
+            self._core.cancel(sequence_id)
+
+    def cancel_all(self) -> None:
+        """Cancel every request, which get their last records."""
+        for sequence_id in self._choices:
+            self._core.cancel(sequence_id)
+
+    def discard(self, sequence_ids: Iterable[int]) -> None:
+        """Cancel sequences and ignore their records; no effect on finished ones."""
+        for sequence_id in sequence_ids:
+            if sequence_id in self._choices:
+                self._core.cancel(sequence_id)
+                self._remove(sequence_id)
+
+    def clear(self) -> None:
+        """Forget every request."""
+        self._choices.clear()
+        self._sequence_ids.clear()
+        self._last_records.clear()
+
+    def deliver(self, records: Iterable[Record]) -> list[RequestStreamOutput]:
+        """Pass the outputs of a step to their listeners, and return those for the callback."""
+        outputs: dict[str, list[SingleRequestStreamOutput]] = {}
+        usages: dict[str, SingleRequestStreamOutput] = {}
+        for record in records:
+            live = self._choices.get(record.sequence_id)
+            if live is None:
+                continue
+
+            if record.finish_reason is not None:
+                self._remove(record.sequence_id)
+
+            output, cause = self._output(record, live)
+            if live.listener is not None:
+                live.listener(output, cause)
+                continue
+
+            request_id = live.request_id
+            row = outputs.setdefault(request_id, [_NO_OUTPUT] * live.num_choices)
+            row[live.choice] = output
+            if record.finish_reason is not None:
+                self._last_records.setdefault(request_id, []).append(record)
+                if request_id not in self._sequence_ids:
+                    last_records = self._last_records.pop(request_id)
+                    usages[request_id] = SingleRequestStreamOutput.from_usage(last_records)
+
+        return list(_with_usages(outputs, usages))
+
+    def _output(
+        self, record: Record, live: _LiveChoice
+    ) -> tuple[SingleRequestStreamOutput, BaseException | None]:
+        """Return the output of a record, and the exception of a logits processor that ended it."""
+        cause = None
+        if record.finish_reason == "error" and live.processors is not None:
+            cause = live.processors.take_failure()
+
+        if cause is not None:
+            record = record._replace(error=f"a logits processor failed: {cause!r}")
+
+        write = self._logprobs.write_json
+        return (
+            SingleRequestStreamOutput.from_record(
+                record,
+                write(record.logprobs) if record.logprobs else None,
+                write(record.prompt_logprobs) if record.prompt_logprobs else None,
+            ),
+            cause,
+        )
+
+    def _remove(self, sequence_id: int) -> None:
+        live = self._choices.pop(sequence_id)
+        siblings = self._sequence_ids.get(live.request_id, ())
+        if live.listener is None and not self._choices.keys() & siblings:
+            del self._sequence_ids[live.request_id]
+
+
+def _with_usages(
+    outputs: Mapping[str, list[SingleRequestStreamOutput]],
+    usages: Mapping[str, SingleRequestStreamOutput],
+) -> Iterator[RequestStreamOutput]:
+    """Yield the outputs of each request, followed by its usage if it has finished."""
+    for request_id, row in outputs.items():
+        yield RequestStreamOutput(request_id, row)
+        if request_id in usages:
+            yield RequestStreamOutput(request_id, [usages[request_id]])
