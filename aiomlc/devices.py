@@ -17,6 +17,7 @@ class DeviceObject(Protocol):
 
     def dlpack_device_type(self) -> int:
         """Return the DLPack device type."""
+        ...
 
 
 Device = str | DeviceObject

@@ -2,8 +2,8 @@
 
 Requests, keyword arguments, `GenerationConfig`, the model's own defaults, error messages and the
 native record derive from it. To add a parameter: a field and a key here, a member and a table row
-in `native/src/options/sequence_options.h`, its effect in `native/src/sampling/sampler.cc`, a line in
-`docs/parameters.md`, and a test.
+in `native/src/options/sequence_options.h`, its effect in `native/src/sampling/sampler.cc`, a line
+in `docs/parameters.md`, and a test.
 """
 
 from __future__ import annotations

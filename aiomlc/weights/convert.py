@@ -104,6 +104,7 @@ async def _run_watched(
     num_threads: int,
     report: Callable[[Progress], object],
 ) -> str:
+    outcome: str | None = None
     try:
         async with create_task_group() as tg:
             tg.start_soon(_watch, conversion, report)
@@ -113,11 +114,13 @@ async def _run_watched(
             )
             tg.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
+        first, *others = group.exceptions
+        if others:
             raise
 
-        raise group.exceptions[0] from None
+        raise first from None
 
+    assert outcome is not None, "set unless an exception was raised"
     return outcome
 
 

@@ -80,10 +80,12 @@ class OutputReader(Protocol[T_co, C_co]):
     @property
     def response_format(self) -> object:
         """The `response_format` field of the request."""
+        ...
 
     @property
     def is_json(self) -> bool:
         """Whether the content is the JSON of a typed value."""
+        ...
 
     def parse(self, text: str, finish_reason: FinishReason) -> T_co | None:
         """Parse the complete content of a message.
@@ -91,6 +93,7 @@ class OutputReader(Protocol[T_co, C_co]):
         Raises:
             IncompleteAnswerError: If the text was cut off or fails validation.
         """
+        ...
 
     def read(self, completion: ChatCompletion) -> C_co:
         """Return the completion with parsed messages.
@@ -98,6 +101,7 @@ class OutputReader(Protocol[T_co, C_co]):
         Raises:
             IncompleteAnswerError: If a message was cut off or fails validation.
         """
+        ...
 
 
 def output_reader(response_format: object) -> OutputReader[Any, Any]:

@@ -84,6 +84,8 @@ class _Lowering(Mutator):
                 return CpuEmbedding(node, self.quantization)
             case CacheAttention():
                 return self._attention(node)
+            case _:
+                pass
 
         replacement = _REPLACEMENTS.get(type(node))
         return super().visit_module(name, node) if replacement is None else replacement(node)

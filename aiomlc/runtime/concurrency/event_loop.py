@@ -67,12 +67,15 @@ class Waiter(Protocol):
 
     def __await__(self) -> Generator[Any, Any, None]:
         """Wait for the result."""
+        ...
 
     def done(self) -> bool:
         """Whether no task waits any more."""
+        ...
 
     def set_result(self, result: None, /) -> None:
         """Wake the waiting task."""
+        ...
 
 
 def waiter_factory() -> Callable[[], Waiter]:

@@ -29,9 +29,11 @@ class ExitHandler(Protocol):
 
     def stop_if_orphaned(self) -> None:
         """Stop if the event loop cannot run any more. Called before threads are joined."""
+        ...
 
     def at_exit(self) -> None:
         """Make every thread leave native code, and wait for that."""
+        ...
 
 
 _exit_handlers: weakref.WeakSet[ExitHandler] = weakref.WeakSet()
@@ -67,6 +69,7 @@ class ForkHandler(Protocol):
 
     def abandon(self) -> None:
         """Reject further use and free nothing. Called in the child before any other code."""
+        ...
 
 
 _fork_handlers: weakref.WeakSet[ForkHandler] = weakref.WeakSet()

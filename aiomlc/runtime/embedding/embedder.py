@@ -31,7 +31,7 @@ class _Request:
 
     def __init__(self, inputs: Sequence[Sequence[int]], pooling: Pooling) -> None:
         self.inputs = inputs
-        self.pooling = pooling
+        self.pooling: Pooling = pooling
         self.vectors: list[NDArray[np.float32] | None] = [None] * len(inputs)
         self.queue = deque(range(len(inputs)))  # Indices of inputs that are in no batch yet.
         self.num_pending = len(inputs)  # Inputs without a vector.
@@ -76,7 +76,7 @@ class Embedder:
         self.max_tokens = max_tokens
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
-        self.pooling = pooling
+        self.pooling: Pooling = pooling
         self.num_tokens: int = 0  #: Tokens embedded so far.
         self.num_batches: int = 0
         self.seconds: float = 0.0  #: The total time of forward passes.

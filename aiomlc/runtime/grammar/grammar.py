@@ -44,6 +44,7 @@ class GrammarCompiler(Protocol):
         Raises:
             GrammarError: If the grammar is invalid or uses an unsupported feature.
         """
+        ...
 
 
 @final

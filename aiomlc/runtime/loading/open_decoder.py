@@ -143,7 +143,7 @@ async def prepare_model(
 ) -> PreparedModel:
     """Compile the library and convert the weights, unless they are cached."""
     await to_thread.run_sync(load_native)
-    check_platform()
+    await to_thread.run_sync(check_platform)
     job = await to_thread.run_sync(_compile_job, directory, device, config)
     library = await compile_model(job, on_progress=lambda done: report(_compile_progress(done)))
     threads = config.num_threads or physical_cores()

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class Encoder(Protocol):
     """An encoder that computes one vector per token."""
 
-    def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the last hidden states `[tokens of all texts, hidden]`. Blocks; thread-safe."""
+    def forward(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the last hidden states `[tokens of all inputs, hidden]`. Blocks; thread-safe."""
+        ...
 
 
 @final
@@ -50,18 +51,18 @@ class NativeEncoder:
         """Leak the encoder, because a forked process must not free it."""
         leak(self._handle)
 
-    def forward(self, texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Compute the last hidden states of texts, concatenated without padding.
+    def forward(self, inputs: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Compute the last hidden states of inputs, concatenated without padding.
 
         Args:
-            texts: Token ids of each text, at least one, all in range.
+            inputs: Token ids of each input, at least one, all in range.
 
         Returns:
-            float32 array `[tokens of all texts, hidden]`. The rows of a text do not depend on the
-            other texts, bit for bit.
+            float32 array `[tokens of all inputs, hidden]`. The rows of an input do not depend on
+            the other inputs, bit for bit.
         """
-        ids = array.array("i", (token_id for text in texts for token_id in text))
-        lengths = array.array("i", map(len, texts))
+        ids = array.array("i", (token_id for token_ids in inputs for token_id in token_ids))
+        lengths = array.array("i", map(len, inputs))
         hidden = self._forward(self._handle, ids.tobytes(), lengths.tobytes())
         states: Any = np.from_dlpack(hidden)
         return cast("NDArray[np.float32]", states)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self, final
+from typing import Any, NoReturn, Self, final
 
 import jinja2
 from jinja2 import meta, nodes
@@ -50,9 +50,9 @@ class ChatTemplate:
     """
 
     # Only conversation templates define these.
-    system_prefix_token_ids: ClassVar[tuple[int, ...] | None] = None
-    stop_str: ClassVar[tuple[str, ...]] = ()
-    stop_token_ids: ClassVar[tuple[int, ...]] = ()
+    system_prefix_token_ids: tuple[int, ...] | None = None
+    stop_str: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
         environment = _environment()

@@ -24,21 +24,26 @@ class PromptTemplate(Protocol):
     @property
     def source(self) -> str:
         """The text in which the tool-call and reasoning formats of the template are detected."""
+        ...
 
     @property
     def system_prefix_token_ids(self) -> tuple[int, ...] | None:
         """Tokens before those of the prompt."""
+        ...
 
     @property
     def stop_str(self) -> tuple[str, ...]:
         """Strings that end a completion."""
+        ...
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Tokens that end a completion, in addition to the model's own."""
+        ...
 
     def has_variable(self, name: str) -> bool:
         """Whether the template reads a variable of this name."""
+        ...
 
     def render(
         self,
@@ -61,6 +66,7 @@ class PromptTemplate(Protocol):
         Raises:
             BadRequestError: If the template rejects the messages or fails.
         """
+        ...
 
 
 def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | None:

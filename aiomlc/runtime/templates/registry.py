@@ -25,7 +25,11 @@ _registered: dict[str, Conversation] = {}  # By the program; these override the 
 @functools.cache
 def builtin_conversations() -> Mapping[str, Conversation]:
     """Return the built-in conversation templates by name, from `conversations.json`."""
-    text = resources.files(__package__).joinpath("conversations.json").read_text("utf-8")
+    text = (
+        resources.files("aiomlc.runtime.templates")
+        .joinpath("conversations.json")
+        .read_text("utf-8")
+    )
     templates = map(Conversation.model_validate, json.loads(text))
     return {template.name or "": template for template in templates}
 

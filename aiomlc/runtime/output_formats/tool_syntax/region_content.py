@@ -25,6 +25,7 @@ class RegionContent(Protocol):
     @property
     def markers(self) -> tuple[str, ...]:
         """Strings within the content, which may contain special tokens."""
+        ...
 
     def parse(self, text: str, convert: ValueConverter) -> Any:  # noqa: ANN401 - JSON.
         """Return the value of a text.
@@ -32,6 +33,7 @@ class RegionContent(Protocol):
         Raises:
             ValueError: If the text does not have this syntax.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ class CallParser(Protocol):
 
         `text` starts with the text of the previous invocation.
         """
+        ...
 
 
 @runtime_checkable
@@ -94,6 +95,7 @@ class FinalizableParser(CallParser, Protocol):
 
     def finalize(self, text: str) -> ParseStep:
         """Parse the text at the end of the completion."""
+        ...
 
 
 class ToolSyntax(Protocol):
@@ -102,21 +104,26 @@ class ToolSyntax(Protocol):
     @property
     def call_prefix(self) -> str:
         """The text that starts every call; empty if a call starts with the function's name."""
+        ...
 
     @property
     def delimiters(self) -> str:
         """Characters that are skipped around calls, in addition to whitespace."""
+        ...
 
     @property
     def allows_multiple(self) -> bool:
         """Whether several calls, parsed one by one, may share a pair of markers."""
+        ...
 
     @property
     def markers(self) -> tuple[str, ...]:
         """Strings within calls that may be special tokens of a vocabulary."""
+        ...
 
     def create_parser(self, position: int, context: CallContext) -> CallParser:
         """Return a parser of the call that starts at index `position` of the text."""
+        ...
 
     def grammar_rules(
         self, tools: Sequence[ToolSchema], literal: Callable[[str], str], *, allow_parallel: bool
@@ -131,9 +138,11 @@ class ToolSyntax(Protocol):
         Raises:
             BadRequestError: If the syntax or a schema cannot be expressed as a grammar.
         """
+        ...
 
     def render(self, calls: Sequence[HistoryCall]) -> list[str]:
         """Return calls as the model generates them, one string for each pair of markers."""
+        ...
 
 
 def dump_arguments(arguments: Mapping[str, Any]) -> str:

@@ -119,6 +119,8 @@ class TaggedRules:
             case {"anyOf": [*choices]} | {"oneOf": [*choices]} | {"allOf": [*choices]}:
                 for choice in choices:
                     yield from self._choices(choice)
+            case _:
+                pass
 
     def _string(self, key: str, schema: Schema) -> str:
         unknown = schema.keys() - _STRING_KEYWORDS
