@@ -1,4 +1,4 @@
-"""Matching of text against a grammar by llguidance itself."""
+"""Matching of text against a grammar with llguidance, as a reference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPECIAL = 0xFF  #: A token that does not occur in text.
 
 
 def allows(grammar: Grammar, text: str | bytes) -> bool:
-    """Whether the grammar accepts `text` as a complete output. Each byte is a token."""
+    """Return whether a grammar accepts a complete output, of which each byte is a token."""
     tokens = text.encode() if isinstance(text, str) else text
     matcher = LLMatcher(LLTokenizer("byte"), _source(grammar))
     assert not matcher.get_error(), matcher.get_error()

@@ -1,4 +1,4 @@
-"""The cache directory, and the removal of stale entries."""
+"""Tests of the cache directory and of the removal of stale entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine configuration: validation, JSON round trip, and the serving limits."""
+"""Tests of the engine configuration and of the serving limits."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_window_must_be_an_integer_of_at_least_minus_one(name: str, value: Any) 
     assert caught.value.param == name
 
 
-def test_other_page_size_is_rejected_with_the_message_of_mlc_llm() -> None:
+def test_other_page_size_raises_mlc_llms_message() -> None:
     with pytest.raises(ValueError, match="page size") as caught:
         EngineConfig(kv_cache_page_size=32)
 

@@ -1,4 +1,4 @@
-"""The device of an engine: a name or a device object of TVM."""
+"""Tests of the devices of an engine: names and device objects."""
 
 from __future__ import annotations
 

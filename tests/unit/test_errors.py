@@ -1,4 +1,4 @@
-"""The hierarchy of exceptions, and their construction by native code."""
+"""Tests of the exception hierarchy and of construction by native code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules that `import aiomlc` loads, and the names that it exports."""
+"""Tests of the modules that `import aiomlc` loads and of the names that it exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test doubles have the contract of the classes that they replace."""
+"""Tests that the test doubles have the contract of the classes that they replace."""
 
 from __future__ import annotations
 

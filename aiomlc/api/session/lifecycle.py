@@ -235,7 +235,7 @@ class EngineLifecycle:
         session.task.start()
         self._session = session
         self._is_unloaded = False
-        await session.task.wait_begun()
+        await session.task.wait_started()
         return session
 
     @asynccontextmanager

@@ -49,6 +49,7 @@ class Loader(Protocol):
             ModelLoadError: If the model cannot be opened.
             BadRequestError: If the configuration is not supported for this model.
         """
+        ...
 
 
 def complete_config(

@@ -26,14 +26,17 @@ class ModelInfo(Protocol):
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer."""
+        ...
 
     @property
     def chat_template(self) -> PromptTemplate | None:
         """The chat template, if the model has one."""
+        ...
 
     @property
     def context_window(self) -> int:
         """The maximum number of tokens of a sequence: prompt and completion."""
+        ...
 
 
 @final
@@ -92,4 +95,5 @@ class ModelFiles:
 
 def model_info(config: EngineConfig) -> ModelInfo:
     """Return the properties of the model that a configuration names, without opening it."""
-    return echo_model() if config.model == ECHO else ModelFiles(config)
+    # A protocol's property may be a cached_property, which basedpyright does not see.
+    return echo_model() if config.model == ECHO else ModelFiles(config)  # pyright: ignore[reportReturnType]

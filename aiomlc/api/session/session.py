@@ -181,6 +181,7 @@ class SessionProvider(Protocol):
         Raises:
             BadRequestError: If the model is an encoder.
         """
+        ...
 
     async def embedder(self) -> Embedder:
         """Return the embedder of an encoder.
@@ -188,3 +189,4 @@ class SessionProvider(Protocol):
         Raises:
             BadRequestError: If the model is a decoder.
         """
+        ...

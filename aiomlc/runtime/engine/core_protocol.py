@@ -113,21 +113,27 @@ class Core(Protocol):
             RequestError: If the sequence can never be served.
             EngineClosedError: If the core was closed.
         """
+        ...
 
     def cancel(self, sequence_id: int) -> None:
         """Cancel a sequence; no effect on an unknown or finished one."""
+        ...
 
     def pause(self, sequence_id: int) -> None:
         """Stop scheduling a sequence until `resume`; no effect on an unknown or finished one."""
+        ...
 
     def resume(self, sequence_id: int) -> None:
         """Schedule a paused sequence again."""
+        ...
 
     def unpin(self, sequence_id: int) -> None:
         """Let the prefix cache evict a pinned sequence; no effect on an unknown one."""
+        ...
 
     def reset(self) -> None:
         """Empty the prefix cache and set the counters to 0, after earlier cancellations."""
+        ...
 
     def run(self) -> None:
         """Step until `stop` is called.
@@ -135,9 +141,11 @@ class Core(Protocol):
         Raises:
             EngineDeadError: If the model failed.
         """
+        ...
 
     def stop(self) -> None:
         """Make `run` return after the current step, also if it has not started."""
+        ...
 
     def close(self) -> None:
         """Cancel every sequence and free its pages. Call it after `run` has returned.
@@ -145,30 +153,38 @@ class Core(Protocol):
         Raises:
             EngineDeadError: If the model failed to free a page; the rest is done.
         """
+        ...
 
     def release(self) -> None:
         """Free the model and the wake fd, on which nothing may wait any more.
 
         Afterwards `submit` raises EngineClosedError, and the others have no effect.
         """
+        ...
 
     def step(self) -> bool:
         """Run one step; return False if there was nothing to do."""
+        ...
 
     def drain(self) -> list[Record]:
         """Return the records since the last call; the wake fd is not readable afterwards."""
+        ...
 
     def failure(self) -> str:
         """Return why the engine is dead, "" if it is not; known before its error records."""
+        ...
 
     def statistics(self) -> CoreStatistics:
         """Return a snapshot of the counters."""
+        ...
 
     def enable_trace(self) -> None:
         """Record events from now on, in a buffer that drops the oldest."""
+        ...
 
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
         """Return the events from number `start` on, and the number of the first of them.
 
         Events are numbered from 0. Past the end there are none, and the number is the next one's.
         """
+        ...

@@ -1,4 +1,4 @@
-"""Concurrent requests on one native core: each call opens a stream or asks about all of them."""
+"""The engine of one model: it serves concurrent requests with a core."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from aiomlc.sampling_params import SequenceOptions
 
 @final
 class Engine(AsyncContextManagerMixin):
-    """Serves requests while its `task` runs: inside `async with`, or from `task.start()` on.
+    """The engine of one model, which serves requests while its `task` runs.
 
-    Every method belongs to the event loop that serves.
+    The task runs inside `async with`, or after `task.start()`. All methods must be called in the
+    event loop of the task.
     """
 
     def __init__(self, core: Core, *, max_unread_tokens: int = 1024) -> None:
-        """A choice pauses while its reader has `max_unread_tokens` unread tokens."""
+        """Create an engine; a choice is paused at `max_unread_tokens` unread tokens."""
         self._core = core
         self._requests = RequestTable(core, max_unread_tokens=max_unread_tokens)
         self._step_log = StepLog(core)
-        self._step_log.write()  # Records from here on, if somebody reads the log.
+        self._step_log.write()  # Enables the trace if steps are logged.
         self._is_draining = False
         self.wake_fd: int = core.wake_fd
         self.task: EngineTask = EngineTask(core, self)
@@ -57,8 +58,8 @@ class Engine(AsyncContextManagerMixin):
     ) -> DeltaStream:
         """Submit a prompt and return the stream of its completions. Does not block.
 
-        Choice `i` is what a single choice with the seed `seed + i` would be. The core prefills the
-        prompt once: the other choices wait for that and fork.
+        Choice `i` is the same as a single choice with the seed `seed + i`. The core prefills the
+        prompt once; the other choices wait for that and fork the first.
 
         Raises:
             RequestError: If the request is rejected; no other request is affected.
@@ -80,7 +81,7 @@ class Engine(AsyncContextManagerMixin):
             RequestAbortedError: If the engine was reset in the meantime.
             EngineError: If the engine is closed, dead, or failed on this prompt.
         """
-        # The first token comes when the prompt is computed, and is not part of what is kept.
+        # The only token is sampled after the prefill, and is not a part of the kept sequence.
         options = SequenceOptions(max_tokens=1, temperature=0.0, is_pinned=True)
         stream = self.open_stream(prompt_ids, options)
         prefix = PinnedPrefix(self._core, stream.sequence_ids[0], len(prompt_ids))
@@ -89,27 +90,32 @@ class Engine(AsyncContextManagerMixin):
                 async for _ in stream:
                     pass
         except BaseException:
-            prefix.release()  # It may be pinned already.
+            prefix.release()  # The core may have pinned it already.
             raise
 
         return prefix
 
     def abort(self, request_id: str) -> None:
-        """End a request for its reader and in the core; an unknown id does nothing."""
+        """End a request for its reader and in the core; an unknown id is ignored."""
         if len(self._requests):
             self.task.check_serving()
 
         self._requests.abort(request_id)
 
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
-        """Refuse new requests until `resume`, and wait for the live ones to end.
+        """Reject new requests until `resume`, and wait until the live ones have ended.
 
-        Return whether all of them did; after `timeout` seconds the rest gets `RequestAbortedError`.
-        A cancelled call ends no request, and the engine keeps refusing; another call continues to
-        wait.
+        A cancelled call aborts no request, and the engine continues to reject new ones; another
+        call continues to wait.
+
+        Args:
+            timeout: The number of seconds after which the remaining requests are aborted, or None.
+
+        Returns:
+            Whether all requests ended before `timeout`.
 
         Raises:
-            EngineError: If the engine is closed or dead, or was before the requests ended.
+            EngineError: If the engine is closed or dead, or ended before its requests.
         """
         self.task.check_serving()
         self._is_draining = True

@@ -1,4 +1,4 @@
-"""The life of an engine in an event loop: the thread that steps and the task that delivers."""
+"""The task of an engine: a thread steps the model, and the event loop delivers the results."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from aiomlc.runtime.concurrency.process_lifecycle import (
     invalidate_after_fork,
 )
 
-_EXIT_SECONDS = 2.0  # How long the interpreter's end waits for an event loop that is blocked.
-_ORPHANED = "the event loop or the scope that the engine ran in has ended: open a new engine"
+_EXIT_SECONDS = 2.0  # How long the exit of the interpreter waits for a blocked event loop.
+_ORPHANED = "the event loop or the scope of the engine has ended: open a new engine"
 
 
 class StepLoop(Protocol):
-    """The blocking part of an engine: a worker thread is inside `run` while the engine serves."""
+    """The blocking part of an engine; a worker thread is inside `run` while the engine serves."""
 
     def run(self) -> None:
         """Work until `stop` is called.
@@ -42,52 +42,58 @@ class StepLoop(Protocol):
         Raises:
             EngineDeadError: If the model failed.
         """
+        ...
 
     def stop(self) -> None:
-        """Make `run` return soon, also if it has not begun. From any thread; never blocks."""
+        """Make `run` return soon, even if it has not started. Thread-safe; never blocks."""
+        ...
 
     def close(self) -> None:
-        """End everything that is unfinished. Called when `run` has returned."""
+        """End all unfinished work. Called after `run` has returned."""
+        ...
 
     def release(self) -> None:
         """Free the model. Called in the event loop, after `close`."""
+        ...
 
 
 class Delivery(Protocol):
-    """The part of an engine that hands results to readers, in the event loop's thread."""
+    """The part of an engine that delivers results to readers, in the event loop's thread."""
 
     wake_fd: int  #: Readable while there is something to deliver.
 
     def deliver(self) -> None:
-        """Hand out everything that is ready. Never blocks."""
+        """Deliver all results that are ready. Never blocks."""
+        ...
 
     def end(self, reason: Callable[[], AiomlcError]) -> None:
-        """Fail every reader that is left, each with an error of its own."""
+        """Fail every remaining reader, each with a separate error."""
+        ...
 
 
 @final
 class EngineTask(AsyncContextManagerMixin):
-    """Runs an engine in one event loop, as an async context manager or from `start` on.
+    """The task that runs an engine in one event loop, inside `async with` or after `start`.
 
-    Everything but `stop` and `terminate` belongs to the event loop that serves.
+    Except for `stop` and `terminate`, all methods must be called in that event loop.
     """
 
     def __init__(self, loop: StepLoop, delivery: Delivery | None = None) -> None:
-        """Without `delivery` the engine produces nothing for readers, as an encoder."""
+        """Create a task; `delivery` is None if nothing is delivered, as for an encoder."""
         self._step_loop = loop
         self._delivery = delivery
         self._closing = False
         self._closed = False
-        self._end_reason = "the engine was terminated"  # Unless something else ended it.
-        self._death: EngineDeadError | None = None
+        self._end_reason = "the engine was terminated"  # Unless it ended for another reason.
+        self._failure: EngineDeadError | None = None
         self._running = Lock()  # Held while a thread is inside `StepLoop.run`.
         self._step_thread_id: int | None = None  # The id of that thread.
         self._event_loop: object = None
         self._thread_id: int | None = None
         self._system_task: object = None
-        self._has_begun: Event | None = None
+        self._has_started: Event | None = None
         self._has_ended: Event | None = None
-        self._is_over = ThreadEvent()  # Set while nothing of the engine runs in an event loop.
+        self._is_over = ThreadEvent()  # Set while no part of the engine runs in an event loop.
         self._is_over.set()
         invalidate_after_fork(self)
         at_exit(self)
@@ -95,16 +101,16 @@ class EngineTask(AsyncContextManagerMixin):
     @property
     def state(self) -> str:
         """`open`, `closed` or `dead`."""
-        return "dead" if self._death else "closed" if self._closing else "open"
+        return "dead" if self._failure else "closed" if self._closing else "open"
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the engine runs in an event loop, be it no more or not yet."""
+        """Whether no part of the engine runs in an event loop (any more, or yet)."""
         return self._is_over.is_set()
 
     @property
     def is_closed(self) -> bool:
-        """Whether every reader has been ended."""
+        """Whether all readers have been ended."""
         return self._closed
 
     @property
@@ -113,10 +119,10 @@ class EngineTask(AsyncContextManagerMixin):
         return self._event_loop
 
     def is_stepping_here(self) -> bool:
-        """Whether the calling thread is the one inside the step loop."""
+        """Return whether the calling thread is the one inside the step loop."""
         return self._step_thread_id == get_ident()
 
-    # ---- Beginning ----
+    # ---- Start ----
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
@@ -144,13 +150,14 @@ class EngineTask(AsyncContextManagerMixin):
         self._bind_loop()
         self._system_task = spawn_system_task(self._serve_detached, name="aiomlc engine")
 
-    async def wait_begun(self) -> None:
-        """Wait until every task of the engine has begun.
+    async def wait_started(self) -> None:
+        """Wait until every task of the engine has started.
 
-        If the event loop ends before that, asyncio warns of a coroutine that was never awaited.
+        Without this wait, asyncio warns about a coroutine that was never awaited if the event loop
+        ends immediately.
         """
-        if self._has_begun is not None:
-            await self._has_begun.wait()
+        if self._has_started is not None:
+            await self._has_started.wait()
 
     def check_serving(self) -> None:
         """Require that the engine serves, in the running event loop.
@@ -168,7 +175,7 @@ class EngineTask(AsyncContextManagerMixin):
         if self._closing:
             raise self.closed_error()
 
-        self._has_begun = Event()
+        self._has_started = Event()
         self._has_ended = Event()
         self._is_over.clear()
         self._event_loop = running_loop()
@@ -186,32 +193,32 @@ class EngineTask(AsyncContextManagerMixin):
                     if not self._closing:
                         self._end_reason = _ORPHANED
 
-                    # Here and not in the child: this body runs even if the child never began.
+                    # Here and not in the child task, which may never have started.
                     self.stop()
         except Exception as error:  # noqa: BLE001 - raised below, as an EngineDeadError.
             self._record_failure(error)
         finally:
-            assert self._has_begun is not None, "made with the task"
+            assert self._has_started is not None, "made with the task"
             assert self._has_ended is not None, "made with the task"
             with ExitStack() as ends:
                 ends.callback(self._is_over.set)
-                ends.callback(self._has_begun.set)
+                ends.callback(self._has_started.set)
                 ends.callback(self._has_ended.set)
-                ends.callback(self._step_loop.release)  # Now that nothing waits on the wake fd.
+                ends.callback(self._step_loop.release)  # No task waits on the wake fd any more.
                 self._finish()
 
-        if self._death is not None:
-            raise self._death
+        if self._failure is not None:
+            raise self._failure
 
     async def _serve_detached(self) -> None:
-        # Nobody owns this task: its failure is raised by every stream and every later call.
+        # No caller awaits this task; every stream and every later call raises its failure.
         with suppress(EngineDeadError):
             await self._serve()
 
     async def _run_steps(self, end_delivery: Callable[[], None]) -> None:
         # Enters native code once and never takes the GIL until it is stopped.
-        assert self._has_begun is not None, "made with the task"
-        self._has_begun.set()
+        assert self._has_started is not None, "made with the task"
+        self._has_started.set()
         try:
             await to_thread.run_sync(self._run_step_loop, limiter=CapacityLimiter(1))
         finally:
@@ -239,19 +246,19 @@ class EngineTask(AsyncContextManagerMixin):
             await wait_readable(self._delivery.wake_fd)
             self._delivery.deliver()
 
-    # ---- Ending ----
+    # ---- End ----
 
     def stop(self) -> None:
-        """Refuse new requests and let the step loop return. From any thread; never blocks."""
+        """Reject new requests and let the step loop return. Thread-safe; never blocks."""
         self._closing = True
         self._step_loop.stop()
 
     def terminate(self) -> None:
-        """End every request and the step loop, and free the KV cache. From any thread.
+        """End every request and the step loop, and free the KV cache. Thread-safe and idempotent.
 
-        Returns when the step loop has: it blocks for at most the current step. Every waiting reader
-        gets `EngineClosedError`. A second call does nothing. The stepping thread itself, in a
-        logits processor, cannot wait for its own end: its call returns at once.
+        Waiting readers get `EngineClosedError`. Blocks until the step loop has returned, which
+        takes at most the current step. In the stepping thread, which may call this method in a
+        logits processor, it returns at once.
         """
         self.stop()
         if self.is_stepping_here():
@@ -264,9 +271,9 @@ class EngineTask(AsyncContextManagerMixin):
             self._finish()
 
     async def aclose(self) -> None:
-        """End as `terminate` does, and wait until the model is free."""
+        """End like `terminate`, and wait until the model is freed."""
         self.stop()
-        # The event of an event loop that has ended is of no use in another one.
+        # An event of an event loop that has ended cannot be awaited in another one.
         if self._has_ended is not None and not self.is_over:
             await self._has_ended.wait()
 
@@ -274,19 +281,19 @@ class EngineTask(AsyncContextManagerMixin):
         """Close the engine in a forked process, which has none of its threads."""
         self._end_reason = FORKED_MESSAGE
         self._closing = self._closed = True
-        self._running = Lock()  # The former one may be held by a thread that is not here.
+        self._running = Lock()  # A thread of the parent process may hold the previous lock.
         self._is_over = ThreadEvent()
         self._is_over.set()
 
     def stop_if_orphaned(self) -> None:
-        """Stop if the thread of the event loop has ended, or is this one, which is at its end."""
+        """Stop if the thread of the event loop has ended, or is the calling thread at its exit."""
         here = get_ident()
         loops = {thread.ident for thread in enumerate_threads() if thread.ident != here}
         if not self.is_over and self._thread_id not in loops:
             self.stop()
 
     def at_exit(self) -> None:
-        """End as `terminate` does, and wait for an event loop in a daemon thread to do its part."""
+        """End like `terminate`, and wait for an event loop in a daemon thread to free the model."""
         if self._is_over.is_set():
             return
 
@@ -296,7 +303,7 @@ class EngineTask(AsyncContextManagerMixin):
             self._is_over.wait(_EXIT_SECONDS)
 
     def _finish(self) -> None:
-        """Close the step loop and end every reader; finished answers are delivered before."""
+        """Deliver the remaining results, close the step loop and end every reader."""
         if self._closed:
             return
 
@@ -317,33 +324,33 @@ class EngineTask(AsyncContextManagerMixin):
             self._delivery.end(self.closed_error)
 
     def _record_failure(self, error: Exception) -> None:
-        """Keep the first cause of the engine's death."""
-        if self._death is not None:
+        """Record why the engine failed; only the first failure is kept."""
+        if self._failure is not None:
             return
 
         if isinstance(error, EngineDeadError):
-            self._death = error
+            self._failure = error
         else:
-            self._death = EngineDeadError(f"the engine failed: {error}")
-            self._death.__cause__ = error
+            self._failure = EngineDeadError(f"the engine failed: {error}")
+            self._failure.__cause__ = error
 
     def closed_error(self) -> AiomlcError:
-        """Return why the engine does not serve, as a new error for each caller."""
-        if self._death is None:
+        """Return a new error that contains the reason why the engine does not serve."""
+        if self._failure is None:
             return EngineClosedError(self._end_reason)
 
-        # One instance per reader: an exception that several tasks raise mixes their tracebacks.
-        error = EngineDeadError(str(self._death))
-        error.__cause__ = self._death
+        # One instance per reader, since tasks that raise the same one would mix their tracebacks.
+        error = EngineDeadError(str(self._failure))
+        error.__cause__ = self._failure
         return error
 
     def _only_cause(self, group: BaseExceptionGroup) -> BaseException | None:
-        """Return the one exception of a group that is not a consequence of the engine's death."""
-        causes = [error for error in group.exceptions if not self._follows_death(error)]
+        """Return the only exception of a group that does not follow from the engine's failure."""
+        causes = [error for error in group.exceptions if not self._follows_failure(error)]
         return causes[0] if len(causes) == 1 else None
 
-    def _follows_death(self, error: BaseException) -> bool:
+    def _follows_failure(self, error: BaseException) -> bool:
         if isinstance(error, BaseExceptionGroup):
-            return all(self._follows_death(inner) for inner in error.exceptions)
+            return all(self._follows_failure(inner) for inner in error.exceptions)
 
-        return self._death is not None and error.__cause__ is self._death
+        return self._failure is not None and error.__cause__ is self._failure

@@ -1,4 +1,4 @@
-"""A caller's own functions that change logits, on the thread that steps the model."""
+"""Logits processors: functions of the caller that change logits, in the stepping thread."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Changes the second argument, the raw logits of the next token, float32 `[vocab_size]`, in place.
-#: The first has the token ids so far, the prompt's and the answer's. What it returns is not looked
-#: at. The array is written anew for every token.
+#: A function that changes the raw logits of the next token in place.
+#:
+#: Its arguments are the token ids of the prompt and of the completion so far, and the logits,
+#: float32 `[vocab_size]`. Its result is ignored. The array is overwritten for every token.
 LogitsProcessor: TypeAlias = "Callable[[Sequence[int], NDArray[np.float32]], object]"
 
 
 @final
 class LogitsProcessors:
-    """The functions of one request, and what one of them raised."""
+    """The logits processors of one request, and the exception that one of them raised."""
 
     def __init__(self, functions: Iterable[LogitsProcessor]) -> None:
         self._functions = tuple(functions)
         self._failure: BaseException | None = None
 
     def run(self, token_ids: Sequence[int], logits: NDArray[np.float32]) -> bool:
-        """Call each in turn; false when one has raised, whatever it was."""
+        """Call the functions in order; return False if one raises any exception."""
         try:
             for function in self._functions:
                 function(token_ids, logits)
-        except BaseException as error:  # noqa: BLE001 - it becomes the cause of the request's end.
+        except BaseException as error:  # noqa: BLE001 - the cause of the request's error.
             self._failure = error
             return False
 
         return True
 
     def take_failure(self) -> BaseException | None:
-        """What was raised, once: its traceback knows this object."""
+        """Return the exception and forget it, since its traceback refers to this object."""
         failure, self._failure = self._failure, None
         return failure
 
 
 @final
 class ProcessedSequence:
-    """What the core calls for each token of one sequence."""
+    """The callback of the core for each token of one sequence."""
 
     def __init__(self, processors: LogitsProcessors, vocab_size: int) -> None:
         import numpy as np
@@ -54,6 +55,6 @@ class ProcessedSequence:
         self._token_ids: tuple[int, ...] = ()
 
     def __call__(self, token_ids: Iterable[int]) -> bool:
-        """Change `logits`; the token ids are those since the last call."""
+        """Run the processors on `logits`; `token_ids` are new since the last call."""
         self._token_ids = (*self._token_ids, *token_ids)
         return self._processors.run(self._token_ids, self.logits)

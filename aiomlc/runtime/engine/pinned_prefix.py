@@ -1,4 +1,4 @@
-"""A beginning of prompts that stays computed for as long as somebody wants it."""
+"""A prefix of prompts that is pinned in the prefix cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aiomlc.runtime.engine.core_protocol import Core
 
 @final
 class PinnedPrefix:
-    """Tokens that stay in the prefix cache until `release`, or the end of a `with` block.
+    """A pinned prefix. `release`, or leaving it as a context manager, unpins it.
 
-    Without either they stay for as long as the model is loaded.
+    A prefix that is not released stays pinned until the engine is reset or its model is unloaded.
     """
 
     def __init__(self, core: Core, sequence_id: int, num_tokens: int) -> None:
@@ -39,9 +39,9 @@ class PinnedPrefix:
         self.release()
 
     def release(self) -> None:
-        """Let the tokens go as soon as their room is needed.
+        """Allow the prefix to be evicted when its pages are needed.
 
-        From any thread; never blocks. A second call does nothing.
+        Thread-safe and idempotent; never blocks.
         """
         if not self.is_released:
             self.is_released = True

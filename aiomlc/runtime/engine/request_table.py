@@ -25,7 +25,7 @@ from aiomlc.sampling_params import SequenceOptions
 
 
 class _RequestEntry(NamedTuple):
-    """The addressee of one sequence's records."""
+    """The request that a sequence belongs to, and the mailbox for its records."""
 
     request_id: str
     mailbox: Mailbox
@@ -37,20 +37,20 @@ class _RequestEntry(NamedTuple):
 class RequestTable:
     """Submits requests to a core and fans its records out to their mailboxes.
 
-    A request has one sequence for each of its choices, which share a mailbox. Used in one event
-    loop's thread.
+    A request has one sequence per choice; all of them share a mailbox. All methods must be called
+    in the thread of one event loop.
     """
 
     def __init__(self, core: Core, *, max_unread_tokens: int) -> None:
-        """A choice pauses while its reader has `max_unread_tokens` unread tokens."""
+        """Create a table; a choice is paused at `max_unread_tokens` unread tokens."""
         self._core = core
         self._max_unread_tokens = max_unread_tokens
-        # The reader's stream holds the mailbox, and no table holds the stream: so it can be
-        # collected, and cancel its request, while it is unfinished.
+        # The table refers to the mailboxes and not to the streams, so that a dropped stream is
+        # garbage collected and cancels its request.
         self._entries: dict[int, _RequestEntry] = {}  # By sequence id.
         self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice, by request id.
         self._default_ids = (f"request-{number}" for number in itertools.count(1))
-        self._is_idle: Event | None = None  # Set when no request is left, if somebody waits for it.
+        self._is_idle: Event | None = None  # Created by `wait_idle`; set when no request is live.
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -90,7 +90,7 @@ class RequestTable:
         return DeltaStream(self._core, sequence_ids, request_id, mailbox)
 
     def abort(self, request_id: str) -> None:
-        """End a request for its reader and in the core; an unknown id does nothing."""
+        """End a request for its reader and in the core; an unknown id is ignored."""
         for sequence_id in self._sequence_ids.get(request_id, ()):
             if sequence_id in self._entries:
                 self._core.cancel(sequence_id)
@@ -116,7 +116,7 @@ class RequestTable:
                 continue
 
             if record.finish_reason == "error" and self._core.failure():
-                continue  # The engine is dead; `end` tells every reader.
+                continue  # The engine is dead; `end` fails every request.
 
             self._forget(record.sequence_id)
             if not entry.mailbox.ended:
@@ -161,12 +161,12 @@ class RequestTable:
     def _fail(self, mailbox: Mailbox, error: AiomlcError) -> None:
         mailbox.fail(error)
         for sequence_id, entry in self._entries.items():
-            if entry.mailbox is mailbox:  # Another choice, which nobody reads any more.
+            if entry.mailbox is mailbox:  # Another choice, which is not read any more.
                 self._core.cancel(sequence_id)
 
     def _forget(self, sequence_id: int) -> None:
         request_id = self._entries.pop(sequence_id).request_id
-        # A reader that left early frees its id at once, so a later request may have it by now.
+        # Closing a stream frees its id at once, so a later request may have the same id.
         siblings = self._sequence_ids.get(request_id, ())
         if sequence_id in siblings and not self._entries.keys() & siblings:
             del self._sequence_ids[request_id]
@@ -177,8 +177,8 @@ class RequestTable:
         return next(name for name in self._default_ids if not self._is_live(name))
 
     def _is_live(self, request_id: str) -> bool:
-        known = self._entries.keys() & self._sequence_ids.get(request_id, ())
-        return any(not self._entries[sequence_id].mailbox.ended for sequence_id in known)
+        live_ids = self._entries.keys() & self._sequence_ids.get(request_id, ())
+        return any(not self._entries[sequence_id].mailbox.ended for sequence_id in live_ids)
 
     def _notify_idle(self) -> None:
         if self._is_idle is not None and not self._entries:

@@ -1,4 +1,4 @@
-"""A line in the log for each step, if somebody wants to read it."""
+"""Logging of an engine's steps at level DEBUG."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import final
 from aiomlc.runtime.engine.core_protocol import Core
 
 _LOG = logging.getLogger("aiomlc")
-_NEVER = 2**62
+_END_OF_TRACE = 2**62  # A number after that of every event.
 
 
 @final
 class StepLog:
-    """Writes the steps that a core recorded, at the level DEBUG.
+    """Logs the steps that a core has recorded in its trace.
 
-    The core records from the first `write` on that finds the level enabled, and never calls
-    Python: the lines come when somebody writes.
+    The first `write` that finds level DEBUG enabled enables the trace. The core never calls Python:
+    the steps are logged by the next `write`.
     """
 
     def __init__(self, core: Core) -> None:
@@ -27,10 +27,10 @@ class StepLog:
         self._next: int | None = None  # The number of the next event; None: not recording.
 
     def write(self) -> None:
-        """Log the steps since the last call. What the program's own logging raises is printed."""
+        """Log the steps since the last call; print exceptions of logging handlers and filters."""
         try:
             self._write()
-        except Exception:  # noqa: BLE001 - as `logging` does where a handler fails.
+        except Exception:  # noqa: BLE001 - as `logging` does if a handler fails.
             traceback.print_exc()
 
     def _write(self) -> None:
@@ -40,7 +40,7 @@ class StepLog:
 
         if self._next is None:
             self._core.enable_trace()
-            self._next, _ = self._core.read_trace(_NEVER)
+            self._next, _ = self._core.read_trace(_END_OF_TRACE)
             return
 
         first, events = self._core.read_trace(self._next)

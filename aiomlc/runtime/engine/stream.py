@@ -1,4 +1,4 @@
-"""The deltas of one request: a mailbox that delivery fills and a stream that one task reads."""
+"""The stream of one request's deltas, and the mailbox between delivery and its reader."""
 
 from __future__ import annotations
 
@@ -24,51 +24,58 @@ _LOG = logging.getLogger("aiomlc")
 
 
 class Delta(NamedTuple):
-    """What one choice gained since its reader last looked; counts are of the whole choice."""
+    """The output of one choice since the previous delta; the counts are totals of the choice."""
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str | None  #: "stop" or "length" in the last delta, else None.
     prompt_tokens: int
     completion_tokens: int
-    logprobs: tuple[TokenLogprob, ...]  #: One for each of `token_ids`, if asked for.
-    cached_tokens: int  #: Prompt tokens that were in the KV cache already.
-    choice: int = 0  #: Which of the request's choices.
-    timing: RequestTiming | None = None  #: In the last delta, if the core tells it.
-    #: Of each prompt token but the first, if asked for: in the first delta of the first choice.
+    logprobs: tuple[TokenLogprob, ...]  #: One for each of `token_ids`, if requested.
+    cached_tokens: int  #: Prompt tokens from the prefix cache.
+    choice: int = 0  #: The index of the choice.
+    timing: RequestTiming | None = None  #: In the last delta, if the core provides it.
+    #: One for each prompt token but the first, if requested; in the first delta of choice 0.
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class StreamObserver(Protocol):
-    """Somebody beside the reader who is told of a request, in the event loop's thread."""
+    """An observer of a request in addition to its reader, called in the event loop's thread."""
 
     def on_record(self, record: Record, choice: int) -> None:
-        """A record came."""
+        """Handle a record."""
+        ...
 
     def on_end(self, error: AiomlcError | None) -> None:
-        """It is over, once: with its last record, by the reader's leaving, or with an error."""
+        """Handle the end of the request: its last record, a closed stream or an error.
+
+        Called once.
+        """
+        ...
 
 
 @final
 class Mailbox:
-    """What waits for one reader: at most one delta per choice, which later records are merged into.
+    """The records that one reader has not taken yet, by choice.
 
-    So delivery never waits for a slow reader. One that has more than some tokens to read is
-    *behind*, and its choice pauses until they are read. A mailbox has ended when every choice has,
-    or when it was failed or closed. It is a waiter beside a value and not a memory object stream:
-    a read that is cancelled while it is woken loses nothing, and a delta costs a fraction.
+    The unread records of a choice are merged into one delta, so that delivery never waits for a
+    slow reader. A choice with too many unread tokens is paused until its reader has caught up.
+
+    The mailbox ends when every choice has ended, or when it is failed or closed. It uses a waiter
+    and not a memory object stream: a read that is cancelled while it is being woken loses nothing,
+    and a delta takes a fraction of the time.
     """
 
     __slots__ = (
-        "_arrived",
-        "_behind",
+        "_arrival",
         "_error",
         "_loop",
         "_make_waiter",
         "_max_unread",
         "_num_open",
         "_observer",
-        "_waiting",
+        "_paused",
+        "_unread",
         "ended",
     )
 
@@ -80,36 +87,44 @@ class Mailbox:
         max_unread: int = sys.maxsize,
         loop: object = None,
     ) -> None:
-        """`loop` is the event loop that puts, in which the reader must be, too; None is any."""
+        """Create a mailbox.
+
+        Args:
+            num_choices: The number of choices.
+            observer: An observer of the records, or None.
+            max_unread: The number of unread tokens at which a choice is paused.
+            loop: The event loop that fills the mailbox, in which it must be read; None for any.
+        """
         self._loop = loop
-        self._max_unread = max_unread  # Tokens of a choice.
-        self._behind: set[int] = set()  # Choices that pause.
-        self._waiting: dict[int, list[Record]] = {}  # By choice, the one that waits longest first.
+        self._max_unread = max_unread
+        self._paused: set[int] = set()  # Choices.
+        self._unread: dict[int, list[Record]] = {}  # By choice, the least recent first.
         self._num_open = num_choices
         self._error: AiomlcError | None = None
-        self._arrived: Waiter | None = None  # Set by the reader that waits.
+        self._arrival: Waiter | None = None  # While the reader waits.
         self._make_waiter: Callable[[], Waiter] | None = None
         self._observer = observer
         self.ended: bool = False
 
     def put(self, record: Record, choice: int = 0) -> bool:
-        """Add a record to what waits; one with a finish reason is the last of its choice.
+        """Add a record; the last record of a choice has a finish reason.
 
-        Returns whether the reader has just fallen behind with it, so that it should pause.
+        Returns:
+            Whether the choice now has too many unread tokens and must be paused.
         """
-        falls_behind = False
-        earlier = self._waiting.get(choice)
+        must_pause = False
+        earlier = self._unread.get(choice)
         if earlier is None:
-            self._waiting[choice] = [record]
+            self._unread[choice] = [record]
         else:
             earlier.append(record)
             num_unread = record.completion_tokens - earlier[0].completion_tokens + 1
-            if num_unread >= self._max_unread and choice not in self._behind:
-                self._behind.add(choice)
-                falls_behind = True
+            if num_unread >= self._max_unread and choice not in self._paused:
+                self._paused.add(choice)
+                must_pause = True
 
         if self._observer is not None:
-            self._tell(partial(self._observer.on_record, record, choice))
+            self._notify(partial(self._observer.on_record, record, choice))
 
         if record.finish_reason is not None:
             self._num_open -= 1
@@ -117,26 +132,26 @@ class Mailbox:
                 self._end(None)
 
         self._wake()
-        return falls_behind and record.finish_reason is None
+        return must_pause and record.finish_reason is None
 
     def catch_up(self, choice: int) -> bool:
-        """Note that what waited was read; returns whether the choice had fallen behind."""
-        if choice not in self._behind:
+        """Return whether a choice was paused and must be resumed, since its records were read."""
+        if choice not in self._paused:
             return False
 
-        self._behind.discard(choice)
+        self._paused.discard(choice)
         return not self.ended
 
     def fail(self, error: AiomlcError) -> None:
-        """End the stream with an error, after what waits has been read."""
+        """End with an error, which is raised after the unread records have been read."""
         if not self.ended:
             self._error = error
             self._end(error)
             self._wake()
 
     def close(self) -> None:
-        """Forget what waits and end."""
-        self._waiting.clear()
+        """End, and drop the unread records."""
+        self._unread.clear()
         self._error = None
         if not self.ended:
             self._end(None)
@@ -144,41 +159,45 @@ class Mailbox:
         self._wake()
 
     async def take(self) -> Delta | None:
-        """Wait for something to read; None is the end.
+        """Wait for the next delta; None means the end.
 
         Raises:
-            AiomlcError: the stream was failed. Only once; then it is at its end.
-            EngineClosedError: this is another event loop, which could not be woken.
+            AiomlcError: If the mailbox was failed. Raised once; later calls return None.
+            EngineClosedError: If the running event loop is not the one that fills the mailbox.
         """
-        if self._waiting or self.ended:
+        if self._unread or self.ended:
             await checkpoint()
 
-        while not self._waiting and not self.ended:
+        while not self._unread and not self.ended:
             if self._make_waiter is None:
                 if self._loop is not None:
                     check_loop(self._loop)
 
                 self._make_waiter = waiter_factory()
 
-            self._arrived = self._make_waiter()
-            await self._arrived
+            self._arrival = self._make_waiter()
+            await self._arrival
 
         return self.take_nowait()
 
     def take_nowait(self) -> Delta | None:
-        """Take what waits, or raise the error that ended the stream; None is nothing."""
-        if not self._waiting:
+        """Return the next delta; None if there are no unread records.
+
+        Raises:
+            AiomlcError: If the mailbox was failed. Raised once; later calls return None.
+        """
+        if not self._unread:
             error, self._error = self._error, None
             if error is not None:
                 raise error
 
             return None
 
-        if len(self._waiting) == 1:
-            choice, records = self._waiting.popitem()
+        if len(self._unread) == 1:
+            choice, records = self._unread.popitem()
         else:
-            choice = next(iter(self._waiting))
-            records = self._waiting.pop(choice)
+            choice = next(iter(self._unread))
+            records = self._unread.pop(choice)
         last = records[-1]
         text, token_ids, logprobs = last.text, last.token_ids, last.logprobs
         if len(records) > 1:
@@ -202,42 +221,46 @@ class Mailbox:
     def _end(self, error: AiomlcError | None) -> None:
         self.ended = True
         if self._observer is not None:
-            self._tell(partial(self._observer.on_end, error))
+            self._notify(partial(self._observer.on_end, error))
 
-    def _tell(self, tell: Callable[[], None]) -> None:
-        # Whoever watches is not the reader's business, nor that of the others.
+    def _notify(self, call: Callable[[], None]) -> None:
+        # A failure of the observer must not affect this reader or other requests.
         try:
-            tell()
-        except Exception:  # noqa: BLE001 - of the program's own code, and logged.
+            call()
+        except Exception:  # noqa: BLE001 - any exception of the observer is logged.
             self._observer = None
-            _LOG.exception("the observer of a request failed, and is told no more")
+            _LOG.exception("the observer of a request failed and will not be called again")
 
     def _wake(self) -> None:
-        arrived, self._arrived = self._arrived, None
-        if arrived is not None and not arrived.done():
-            arrived.set_result(None)
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None and not arrival.done():
+            arrival.set_result(None)
 
 
 @final
 class DeltaStream:
-    """The deltas of one request, each choice's in order. Leaving it early cancels the request.
+    """The deltas of one request, as an async iterator and an async context manager for one task.
 
-    An async iterator for one task, and an async context manager. A stream that is dropped
-    without being closed cancels its request too, when it is garbage collected.
+    The deltas of a choice are in order; those of several choices are interleaved. Closing the
+    stream cancels the request unless it has finished, and so does garbage collection.
+
+    Raises:
+        AiomlcError: While iterating, if the request was aborted or failed.
+        anyio.BusyResourceError: While iterating, if another task is waiting for a delta.
     """
 
     def __init__(
         self, core: Core, sequence_ids: Sequence[int], request_id: str, mailbox: Mailbox
     ) -> None:
         self.request_id = request_id
-        self.sequence_ids: tuple[int, ...] = tuple(sequence_ids)  #: The core's, one per choice.
+        self.sequence_ids: tuple[int, ...] = tuple(sequence_ids)  #: One per choice, in the core.
         self._core = core
         self._mailbox = mailbox
         self._reading = False
 
     @property
     def num_choices(self) -> int:
-        """How many completions it tells."""
+        """The number of choices."""
         return len(self.sequence_ids)
 
     def __repr__(self) -> str:
@@ -282,12 +305,12 @@ class DeltaStream:
         await checkpoint()
 
     def close(self) -> None:
-        """Cancel what is unfinished. Never blocks, so it is safe in a cancelled scope."""
+        """Cancel the request unless it has finished. Never blocks."""
         self._cancel()
         self._mailbox.close()
 
     def __del__(self) -> None:
-        # Any thread may collect garbage, and at any moment: thread-safe calls, nothing else.
+        # Garbage collection may happen in any thread, so only thread-safe calls are allowed here.
         self._cancel()
 
     def _cancel(self) -> None:

@@ -1,4 +1,7 @@
-"""What an engine did and when, as events and as a trace that chrome://tracing and Perfetto show."""
+"""Trace events of an engine, and their conversion to the Trace Event Format.
+
+The format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,16 @@ assert tuple(_VALUES) == get_args(EventKind)
 
 
 class TraceEvent(NamedTuple):
-    """One event; times are nanoseconds of a clock that only goes forward."""
+    """One event. Times are in nanoseconds, from a monotonic clock."""
 
     kind: EventKind
-    sequence_id: int  #: -1 in a step, and where guessing failed for all.
+    sequence_id: int  #: -1 for a step, and if drafting failed for all sequences.
     start_ns: int
     duration_ns: int
     values: tuple[int, ...]
 
     def fields(self) -> dict[str, int | str]:
-        """The values with their names."""
+        """Return the values by name."""
         named: dict[str, int | str] = dict(zip(_VALUES[self.kind], self.values, strict=False))
         if self.kind == "ended":
             named["finish_reason"] = _FINISH_REASONS[self.values[0]]
@@ -56,47 +59,48 @@ class TraceEvent(NamedTuple):
 
 
 def chrome_trace(events: Iterable[TraceEvent]) -> dict[str, Any]:
-    """The events as a JSON object in the Trace Event Format; times are microseconds.
+    """Return a JSON object in the Trace Event Format; its times are in microseconds.
 
-    Each sequence is a thread of the process: a slice for its life, with its share of each step
-    inside, and instants. Thread 0 has the steps. The life of a sequence whose beginning was
-    forgotten has no slice.
+    Thread 0 has a slice for each step. Each sequence is a thread with instant events, a slice for
+    its lifetime, and a slice for each of its prefills and decodes. The lifetime has no slice if
+    the event of the submission was dropped.
     """
     process = os.getpid()
-    written: list[dict[str, Any]] = [
-        _named("process_name", "aiomlc", process, 0),
-        _named("thread_name", "engine", process, 0),
+    entries: list[dict[str, Any]] = [
+        _metadata("process_name", "aiomlc", process, 0),
+        _metadata("thread_name", "engine", process, 0),
     ]
-    known: set[int] = set()
-    begun: set[int] = set()
+    named_threads: set[int] = set()
+    submitted: set[int] = set()
     for event in events:
         thread = event.sequence_id + 1
-        if thread not in known and thread > 0:
-            known.add(thread)
+        if thread not in named_threads and thread > 0:
+            named_threads.add(thread)
             name = f"sequence {event.sequence_id}"
-            written.append(_named("thread_name", name, process, thread))
+            entries.append(_metadata("thread_name", name, process, thread))
 
         common = {"pid": process, "tid": thread, "ts": event.start_ns / 1000}
-        written += ({**common, **part} for part in _parts(event, begun))
+        entries += ({**common, **fields} for fields in _entries(event, submitted))
 
-    return {"traceEvents": written, "displayTimeUnit": "ms"}
+    return {"traceEvents": entries, "displayTimeUnit": "ms"}
 
 
-def _parts(event: TraceEvent, begun: set[int]) -> Iterator[dict[str, Any]]:
+def _entries(event: TraceEvent, submitted: set[int]) -> Iterator[dict[str, Any]]:
+    """Yield the entries of one event; `submitted` has the sequences with an open lifetime."""
     fields = event.fields()
     if event.kind in _SPANS:
         yield {"name": event.kind, "ph": "X", "dur": event.duration_ns / 1000, "args": fields}
         return
 
     if event.kind == "submitted":
-        begun.add(event.sequence_id)
+        submitted.add(event.sequence_id)
         yield {"name": "sequence", "ph": "B", "args": fields}
 
     yield {"name": event.kind, "ph": "i", "s": "t", "args": fields}
-    if event.kind == "ended" and event.sequence_id in begun:
-        begun.remove(event.sequence_id)
+    if event.kind == "ended" and event.sequence_id in submitted:
+        submitted.remove(event.sequence_id)
         yield {"name": "sequence", "ph": "E", "args": fields}
 
 
-def _named(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
+def _metadata(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}

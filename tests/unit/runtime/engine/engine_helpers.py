@@ -1,4 +1,4 @@
-"""Cores, readers and conditions that the tests of engines use."""
+"""Helpers for tests of engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading, closing and dropping the stream of a request."""
+"""Tests of reading, closing and dropping the stream of a request."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def test_repr_of_a_stream_shows_its_state() -> None:
 
 
 class FailingObserver:
-    """Observer that raises an exception in every call."""
+    """An observer that raises an exception in every call."""
 
     def on_record(self, record: Record, choice: int) -> None:
         raise ValueError("deliberate observer failure")

@@ -1,4 +1,4 @@
-"""Event loops, state and logging of engines."""
+"""Tests of an engine's event loops, state and logging."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import logging
 
 import anyio
 import pytest
-from anyio import (
-    to_thread,
-)
+from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 
-from aiomlc.errors import (
-    EngineClosedError,
-)
+from aiomlc.errors import EngineClosedError
 from aiomlc.runtime.engine.engine import Engine
 from aiomlc.testing import FakeCore
-from tests.unit.runtime.engine.engine_helpers import (
-    OPTIONS,
-    read,
-)
+from tests.unit.runtime.engine.engine_helpers import OPTIONS, read
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -1,4 +1,4 @@
-"""Start, end and failure of an engine's task, in a scope and in an event loop."""
+"""Tests of the start, end and failure of an engine's task."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from anyio import (
 )
 from anyio.lowlevel import checkpoint
 
-from aiomlc.errors import (
-    EngineClosedError,
-    EngineDeadError,
-)
+from aiomlc.errors import EngineClosedError, EngineDeadError
 from aiomlc.runtime.engine.engine import Engine
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.testing import FakeCore
@@ -40,7 +37,7 @@ def engine_tasks() -> set[str]:
     return {name for name in names if name.startswith("aiomlc")}
 
 
-async def test_engine_death_is_raised_to_every_reader_and_from_the_scope() -> None:
+async def test_engine_failure_is_raised_to_every_reader_and_from_the_scope() -> None:
     core = FakeCore([LONG_REPLY], dies_at_step=3)
     errors: list[EngineDeadError] = []
 
@@ -65,7 +62,7 @@ async def test_engine_death_is_raised_to_every_reader_and_from_the_scope() -> No
     assert core.is_closed
 
 
-async def test_engine_death_is_a_single_error_for_a_reader_inside_the_scope() -> None:
+async def test_engine_failure_is_a_single_error_for_a_reader_inside_the_scope() -> None:
     engine = Engine(FakeCore([LONG_REPLY], dies_at_step=3))
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
@@ -243,7 +240,7 @@ async def test_engine_that_is_terminated_before_its_task_runs_never_steps() -> N
     assert not core.is_running
 
 
-async def test_death_of_a_started_engine_is_raised_to_readers_and_later_callers() -> None:
+async def test_failure_of_a_started_engine_is_raised_to_readers_and_later_callers() -> None:
     engine = Engine(FakeCore([LONG_REPLY], dies_at_step=2))
     engine.task.start()
 

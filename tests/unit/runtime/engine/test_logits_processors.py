@@ -1,4 +1,4 @@
-"""Logits processors: their arguments, their exceptions and invalid values."""
+"""Tests of logits processors: their arguments, their exceptions and invalid values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
 HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
-Row = NDArray[np.float32]
+Logits = NDArray[np.float32]
 
 
 def test_processors_get_all_token_ids_and_one_logits_buffer() -> None:
     calls: list[tuple[Sequence[int], float]] = []
 
-    def first(token_ids: Sequence[int], logits: Row) -> None:
+    def first(token_ids: Sequence[int], logits: Logits) -> None:
         logits[1] += 1
 
-    def second(token_ids: Sequence[int], logits: Row) -> None:
+    def second(token_ids: Sequence[int], logits: Logits) -> None:
         calls.append((token_ids, float(logits[1])))
 
     sequence = ProcessedSequence(LogitsProcessors([first, second]), 4)
@@ -36,23 +36,23 @@ def test_processors_get_all_token_ids_and_one_logits_buffer() -> None:
     assert sequence.logits.tolist() == [0, 2, 0, 0]
 
 
-@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
-def test_exception_ends_the_call_and_is_kept(kind: type[BaseException]) -> None:
+@pytest.mark.parametrize("error_type", [ValueError, SystemExit, KeyboardInterrupt])
+def test_exception_ends_the_call_and_is_kept(error_type: type[BaseException]) -> None:
     called = []
 
-    def fail(token_ids: Sequence[int], logits: Row) -> None:
-        raise kind("deliberate failure")
+    def fail(token_ids: Sequence[int], logits: Logits) -> None:
+        raise error_type("deliberate failure")
 
-    processors = LogitsProcessors([fail, lambda ids, row: called.append(ids)])
+    processors = LogitsProcessors([fail, lambda ids, _: called.append(ids)])
 
     assert not processors.run((1,), np.zeros(2, np.float32))
-    assert isinstance(processors.take_failure(), kind)
+    assert isinstance(processors.take_failure(), error_type)
     assert processors.take_failure() is None
     assert called == []
 
 
 async def test_exception_fails_only_its_request_and_is_the_cause() -> None:
-    def fail(token_ids: Sequence[int], logits: Row) -> None:
+    def fail(token_ids: Sequence[int], logits: Logits) -> None:
         if bytes(token_ids).endswith(b"Hi"):
             raise LookupError("deliberate failure")
 
@@ -78,7 +78,7 @@ async def test_exception_fails_only_its_request_and_is_the_cause() -> None:
 
 
 async def test_failure_of_one_choice_fails_the_request() -> None:
-    def fail(token_ids: Sequence[int], logits: Row) -> None:
+    def fail(token_ids: Sequence[int], logits: Logits) -> None:
         if bytes(token_ids).endswith(b"Ho"):
             raise LookupError("deliberate failure")
 
@@ -91,7 +91,7 @@ async def test_failure_of_one_choice_fails_the_request() -> None:
 
 
 def test_sync_engine_raises_the_error_with_its_cause() -> None:
-    def fail(token_ids: Sequence[int], logits: Row) -> None:
+    def fail(token_ids: Sequence[int], logits: Logits) -> None:
         raise LookupError("deliberate failure")
 
     with (

@@ -1,4 +1,4 @@
-"""The mailbox between delivery and the reader of one request."""
+"""Tests of the mailbox between delivery and the reader of one request."""
 
 from __future__ import annotations
 

@@ -1,19 +1,12 @@
-"""Request ids, aborts and failures of single requests."""
+"""Tests of request ids, aborts and failures of single requests."""
 
 from __future__ import annotations
 
 import pytest
-from anyio import (
-    create_task_group,
-    wait_all_tasks_blocked,
-)
+from anyio import create_task_group, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from aiomlc.errors import (
-    DuplicateRequestError,
-    RequestAbortedError,
-    RequestFailedError,
-)
+from aiomlc.errors import DuplicateRequestError, RequestAbortedError, RequestFailedError
 from aiomlc.runtime.engine.engine import Engine
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
@@ -73,7 +66,7 @@ async def test_abort_delivers_earlier_deltas_first() -> None:
 
     async with Engine(core) as engine, engine.open_stream([1], OPTIONS, "named") as stream:
         core.allow(1)
-        while not stream._mailbox._waiting:
+        while not stream._mailbox._unread:
             await checkpoint()
 
         engine.abort("named")
@@ -112,7 +105,7 @@ async def test_duplicate_live_request_id_is_rejected() -> None:
     assert core.cancelled == []
 
 
-async def test_default_request_id_never_collides_with_a_given_one() -> None:
+async def test_default_request_id_never_equals_a_given_one() -> None:
     async with Engine(FakeCore(["abc"])) as engine:
         named = engine.open_stream([1], OPTIONS, "request-1")
         unnamed = engine.open_stream([1], OPTIONS)
@@ -159,10 +152,10 @@ async def test_cancelled_and_finished_streams_free_their_pages() -> None:
 
     async def reader(engine: Engine, index: int) -> None:
         async with engine.open_stream([index], OPTIONS) as stream:
-            deltas = 0
+            num_deltas = 0
             async for _ in stream:
-                deltas += 1
-                if index % 2 and deltas > index % 7:
+                num_deltas += 1
+                if index % 2 and num_deltas > index % 7:
                     return
 
     async with Engine(core) as engine:

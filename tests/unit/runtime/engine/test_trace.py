@@ -1,4 +1,4 @@
-"""The trace of an engine, as Chrome trace events and as lines of the log."""
+"""Tests of the trace of an engine, as Chrome trace events and in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composed grammars, checked with llguidance's own matcher."""
+"""Tests of composed grammars against llguidance's matcher."""
 
 from __future__ import annotations
 

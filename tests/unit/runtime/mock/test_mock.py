@@ -1,4 +1,4 @@
-"""The model `mock://echo`, which needs no files."""
+"""Tests of the model `mock://echo`, which needs no files."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_every_engine_supports_the_echo_model() -> None:
 )
 def test_the_echo_library_of_mlc_llm_selects_the_echo_model(arguments: dict[str, Any]) -> None:
     with MLCEngine(**arguments) as engine, SyncMLCEngine(**arguments) as steps:
-        answer = engine.chat.completions.create(messages=HELLO)
+        response = engine.chat.completions.create(messages=HELLO)
         generated, _ = steps.generate("Hello")
         assert (engine.engine_config.model, engine.engine_config.model_lib) == (ECHO, None)
 
-    assert (answer.choices[0].message.content, answer.model) == (PROMPT, ECHO)
+    assert (response.choices[0].message.content, response.model) == (PROMPT, ECHO)
     assert generated == [["Hello"]]
