@@ -43,6 +43,7 @@ from aiomlc.models.graph.layers import (
     SoftCap,
     SquaredReLU,
 )
+from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.moe import MoE
 from aiomlc.models.parameters.packed_layout import MatrixFormat, packed_bytes
 
@@ -82,17 +83,17 @@ def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
     return relax.prim_value(value)
 
 
-class CpuLinear(nn.Module):  # type: ignore[misc]
+class CpuLinear(Module):
     """A matrix product, with or without bias."""
 
     def __init__(self, layer: Linear, quantization: Quantization) -> None:
         super().__init__()
         self.format: MatrixFormat = "f32" if layer.keep_float32 else quantization.matrix_format
-        self.outputs = layer.outputs
-        self.out_dtype = layer.out_dtype
+        self.outputs: int = layer.outputs
+        self.out_dtype: str = layer.out_dtype
         size = packed_bytes(self.format, layer.outputs, layer.inputs)
-        self.weight = nn.Parameter((size,), "uint8")
-        self.bias = layer.bias
+        self.weight: Any = nn.Parameter((size,), "uint8")
+        self.bias: Any = layer.bias
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.outputs)
@@ -103,16 +104,16 @@ class CpuLinear(nn.Module):  # type: ignore[misc]
         return call_kernel(f"linear_bias_{self.format}", inputs, shape, self.out_dtype)
 
 
-class CpuEmbedding(nn.Module):  # type: ignore[misc]
+class CpuEmbedding(Module):
     """An embedding lookup, and the tied output head."""
 
     def __init__(self, layer: Embedding, quantization: Quantization) -> None:
         super().__init__()
         self.format = quantization.matrix_format
-        self.vocab_size = layer.vocab_size
-        self.hidden_size = layer.hidden_size
+        self.vocab_size: int = layer.vocab_size
+        self.hidden_size: int = layer.hidden_size
         size = packed_bytes(self.format, layer.vocab_size, layer.hidden_size)
-        self.weight = nn.Parameter((size,), "uint8")
+        self.weight: Any = nn.Parameter((size,), "uint8")
 
     def forward(self, ids: nn.Tensor) -> nn.Tensor:
         shape = (ids.shape[0], self.hidden_size)
@@ -123,13 +124,13 @@ class CpuEmbedding(nn.Module):  # type: ignore[misc]
         return call_kernel(f"linear_{self.format}", [x, self.weight], shape, "float32")
 
 
-class CpuRMSNorm(nn.Module):  # type: ignore[misc]
+class CpuRMSNorm(Module):
     """RMS normalization, fused with a sum and with a q4 matrix."""
 
     def __init__(self, layer: RMSNorm) -> None:
         super().__init__()
-        self.eps = layer.eps
-        self.weight = layer.weight
+        self.eps: float = layer.eps
+        self.weight: Any = layer.weight
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel("rms_norm", [x, self.weight, self.eps], x.shape, "float32")
@@ -154,15 +155,15 @@ class CpuRMSNorm(nn.Module):  # type: ignore[misc]
         return _call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
 
 
-class CpuLayerNorm(nn.Module):  # type: ignore[misc]
+class CpuLayerNorm(Module):
     """Layer normalization, fused with a sum."""
 
     def __init__(self, layer: LayerNorm) -> None:
         super().__init__()
         self.kernel = "layer_norm" if layer.bias is None else "layer_norm_bias"
-        self.eps = layer.eps
-        self.weight = layer.weight
-        self.bias = layer.bias
+        self.eps: float = layer.eps
+        self.weight: Any = layer.weight
+        self.bias: Any = layer.bias
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel(self.kernel, [x, *self._settings()], x.shape, "float32")
@@ -183,20 +184,20 @@ class CpuLayerNorm(nn.Module):  # type: ignore[misc]
         return [self.weight, *biases, self.eps]
 
 
-class CpuQKNorm(nn.Module):  # type: ignore[misc]
+class CpuQKNorm(Module):
     """RMS normalization of queries and keys."""
 
     def __init__(self, layer: QKNorm) -> None:
         super().__init__()
-        self.settings = (layer.eps, layer.num_q_heads, layer.num_kv_heads)
-        self.out_dtype = layer.out_dtype
+        self.settings: tuple[float, int, int] = (layer.eps, layer.num_q_heads, layer.num_kv_heads)
+        self.out_dtype: str = layer.out_dtype
 
     def forward(self, qkv: nn.Tensor, q_weight: nn.Tensor, k_weight: nn.Tensor) -> nn.Tensor:
         inputs = [qkv, q_weight, k_weight, *self.settings]
         return call_kernel("qk_norm", inputs, qkv.shape, self.out_dtype)
 
 
-class CpuGatedMul(nn.Module):  # type: ignore[misc]
+class CpuGatedMul(Module):
     """The activation of a gated MLP, or the whole MLP in one call."""
 
     def __init__(self, layer: GatedMul) -> None:
@@ -227,29 +228,29 @@ class CpuGatedMul(nn.Module):  # type: ignore[misc]
         return _call_with_sum(f"add_norm_feed_forward_{self.activation}_q4", inputs, out, out)
 
 
-class CpuScale(nn.Module):  # type: ignore[misc]
+class CpuScale(Module):
     """Multiplication by a factor."""
 
     def __init__(self, layer: Scale) -> None:
         super().__init__()
-        self.factor = layer.factor
+        self.factor: float = layer.factor
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel("scale", [x, self.factor], x.shape, "float32")
 
 
-class CpuGelu(nn.Module):  # type: ignore[misc]
+class CpuGelu(Module):
     """GELU, exact or approximated."""
 
     def __init__(self, layer: Gelu) -> None:
         super().__init__()
-        self.kind = layer.kind
+        self.kind: str = layer.kind
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel(self.kind, [x], x.shape, "float32")
 
 
-class CpuSquaredReLU(nn.Module):  # type: ignore[misc]
+class CpuSquaredReLU(Module):
     """Squared ReLU."""
 
     def __init__(self, _: SquaredReLU) -> None:
@@ -259,7 +260,7 @@ class CpuSquaredReLU(nn.Module):  # type: ignore[misc]
         return call_kernel("relu_square", [x], x.shape, "float32")
 
 
-class CpuAdd(nn.Module):  # type: ignore[misc]
+class CpuAdd(Module):
     """A sum."""
 
     def __init__(self, _: Add) -> None:
@@ -269,13 +270,13 @@ class CpuAdd(nn.Module):  # type: ignore[misc]
         return call_kernel("add", [a, b], a.shape, "float32")
 
 
-class CpuMoE(nn.Module):  # type: ignore[misc]
+class CpuMoE(Module):
     """A mixture of experts."""
 
     def __init__(self, layer: MoE) -> None:
         super().__init__()
-        self.inner = layer.inner
-        self.routing = (layer.per_token, int(layer.normalize))
+        self.inner: int = layer.inner
+        self.routing: tuple[int, int] = (layer.per_token, int(layer.normalize))
 
     def forward(
         self,
@@ -291,18 +292,18 @@ class CpuMoE(nn.Module):  # type: ignore[misc]
         return call_kernel(f"{name}_{gate_up.format}", inputs, x.shape, "float32")
 
 
-class CpuSoftCap(nn.Module):  # type: ignore[misc]
+class CpuSoftCap(Module):
     """Softcapping."""
 
     def __init__(self, layer: SoftCap) -> None:
         super().__init__()
-        self.cap = layer.cap
+        self.cap: float = layer.cap
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         return call_kernel("soft_cap", [x, self.cap], x.shape, "float32")
 
 
-class CpuGatherRows(nn.Module):  # type: ignore[misc]
+class CpuGatherRows(Module):
     """Row selection."""
 
     def __init__(self, _: GatherRows) -> None:
@@ -316,14 +317,14 @@ class CpuGatherRows(nn.Module):  # type: ignore[misc]
         return gathered.reshape(rows.shape[0], size)
 
 
-class CpuAttention(nn.Module):  # type: ignore[misc]
+class CpuAttention(Module):
     """Attention with settings that TVM's cache does not support: a window, softcapping, per-layer
     RoPE or an 8-bit KV cache."""
 
     def __init__(self, layer: CacheAttention, name: str) -> None:
         super().__init__()
         self.layer = layer
-        self.name = KERNEL_PREFIX + name
+        self.name: str = KERNEL_PREFIX + name
 
     def forward(self, qkv: nn.Tensor, kv: nn.Object) -> nn.Tensor:
         spec = self.layer.spec

@@ -59,7 +59,7 @@ class NativeModel:
             ModelLoadError: If the library cannot be loaded or lacks a function.
             MemoryError: If the KV cache cannot be allocated.
         """
-        self.vocab_size = shape.vocab_size
+        self.vocab_size: int = shape.vocab_size
         with open_library(library) as module:
             self.handle: Any = native_function("aiomlc.model_open")(
                 module,
