@@ -21,13 +21,14 @@ from anyio import (
     wait_readable,
 )
 
-from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError
+from aiomlc.errors import AiomlcError, EngineDeadError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop, spawn_system_task
 from aiomlc.runtime.concurrency.process_lifecycle import (
     FORKED_MESSAGE,
     at_exit,
     invalidate_after_fork,
 )
+from aiomlc.runtime.engine.end_reason import EndReason
 
 _EXIT_SECONDS = 2.0  # How long the exit of the interpreter waits for a blocked event loop.
 _ORPHANED = "the event loop or the scope of the engine has ended: open a new engine"
@@ -84,8 +85,7 @@ class EngineTask(AsyncContextManagerMixin):
         self._delivery = delivery
         self._closing = False
         self._closed = False
-        self._end_reason = "the engine was terminated"  # Unless it ended for another reason.
-        self._failure: EngineDeadError | None = None
+        self._end_reason = EndReason()
         self._running = Lock()  # Held while a thread is inside `StepLoop.run`.
         self._step_thread_id: int | None = None  # The id of that thread.
         self._event_loop: object = None
@@ -101,7 +101,7 @@ class EngineTask(AsyncContextManagerMixin):
     @property
     def state(self) -> str:
         """`open`, `closed` or `dead`."""
-        return "dead" if self._failure else "closed" if self._closing else "open"
+        return "dead" if self._end_reason.failure else "closed" if self._closing else "open"
 
     @property
     def is_over(self) -> bool:
@@ -136,7 +136,7 @@ class EngineTask(AsyncContextManagerMixin):
                 finally:
                     self.stop()
         except BaseExceptionGroup as group:
-            failure = self._only_cause(group)
+            failure = self._end_reason.only_other_cause(group)
             if failure is None:
                 raise
         finally:
@@ -191,12 +191,12 @@ class EngineTask(AsyncContextManagerMixin):
                     await self._deliver()
                 finally:
                     if not self._closing:
-                        self._end_reason = _ORPHANED
+                        self._end_reason.text = _ORPHANED
 
                     # Here and not in the child task, which may never have started.
                     self.stop()
         except Exception as error:  # noqa: BLE001 - raised below, as an EngineDeadError.
-            self._record_failure(error)
+            self._end_reason.record_failure(error)
         finally:
             assert self._has_started is not None, "made with the task"
             assert self._has_ended is not None, "made with the task"
@@ -207,8 +207,8 @@ class EngineTask(AsyncContextManagerMixin):
                 ends.callback(self._step_loop.release)  # No task waits on the wake fd any more.
                 self._finish()
 
-        if self._failure is not None:
-            raise self._failure
+        if self._end_reason.failure is not None:
+            raise self._end_reason.failure
 
     async def _serve_detached(self) -> None:
         # No caller awaits this task; every stream and every later call raises its failure.
@@ -233,7 +233,7 @@ class EngineTask(AsyncContextManagerMixin):
             try:
                 self._step_loop.run()
             except Exception as error:  # noqa: BLE001 - `_serve` raises it in the event loop.
-                self._record_failure(error)
+                self._end_reason.record_failure(error)
             finally:
                 self._step_thread_id = None
 
@@ -279,7 +279,7 @@ class EngineTask(AsyncContextManagerMixin):
 
     def abandon(self) -> None:
         """Close the engine in a forked process, which has none of its threads."""
-        self._end_reason = FORKED_MESSAGE
+        self._end_reason.text = FORKED_MESSAGE
         self._closing = self._closed = True
         self._running = Lock()  # A thread of the parent process may hold the previous lock.
         self._is_over = ThreadEvent()
@@ -318,39 +318,11 @@ class EngineTask(AsyncContextManagerMixin):
                 try:
                     step()
                 except Exception as error:  # noqa: BLE001 - raised to every reader.
-                    self._record_failure(error)
+                    self._end_reason.record_failure(error)
 
         if self._delivery is not None:
             self._delivery.end(self.closed_error)
 
-    def _record_failure(self, error: Exception) -> None:
-        """Record why the engine failed; only the first failure is kept."""
-        if self._failure is not None:
-            return
-
-        if isinstance(error, EngineDeadError):
-            self._failure = error
-        else:
-            self._failure = EngineDeadError(f"the engine failed: {error}")
-            self._failure.__cause__ = error
-
     def closed_error(self) -> AiomlcError:
         """Return a new error that contains the reason why the engine does not serve."""
-        if self._failure is None:
-            return EngineClosedError(self._end_reason)
-
-        # One instance per reader, since tasks that raise the same one would mix their tracebacks.
-        error = EngineDeadError(str(self._failure))
-        error.__cause__ = self._failure
-        return error
-
-    def _only_cause(self, group: BaseExceptionGroup) -> BaseException | None:
-        """Return the only exception of a group that does not follow from the engine's failure."""
-        causes = [error for error in group.exceptions if not self._follows_failure(error)]
-        return causes[0] if len(causes) == 1 else None
-
-    def _follows_failure(self, error: BaseException) -> bool:
-        if isinstance(error, BaseExceptionGroup):
-            return all(self._follows_failure(inner) for inner in error.exceptions)
-
-        return self._failure is not None and error.__cause__ is self._failure
+        return self._end_reason.new_error()
