@@ -1,4 +1,4 @@
-"""The configuration of an engine: a frozen record with upstream's field names."""
+"""The configuration of an engine: a frozen record with MLC LLM's field names."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ PrefixCacheMode = Literal["radix", "disable"]
 SpeculativeMode = Literal["disable", "prompt_lookup", "small_draft", "eagle", "medusa"]
 KVCacheType = Literal["auto", "float16", "float32", "int8"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
-ECHO = (
-    "mock://echo"  #: The model that echoes its prompt, also under upstream's name for its library.
-)
+#: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
+ECHO = "mock://echo"
 
-# The values that mean "not used" in upstream's configuration; any other is rejected by name.
+# The values that mean "not used" in MLC LLM's configuration; any other is rejected by name.
 _UNUSED: dict[str, tuple[object, ...]] = {
     "model_lib": (None, ECHO),
     "tensor_parallel_shards": (None, 1),
@@ -51,14 +50,14 @@ _CountOrUnlimited = Annotated[int | None, Integer(ge=-1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Everything about an engine that is fixed while it is open.
+    """The settings of an engine, which are fixed while it is open.
 
-    The fields are upstream's. Those from `model_lib` on exist so that upstream's configurations can
-    be read; a value that asks for an unsupported feature is rejected, never ignored.
+    The fields are MLC LLM's. Those from `model_lib` on exist so that MLC LLM's configurations can
+    be read; a value that requires an unsupported feature is rejected, never ignored.
 
     With `prefill_mode="hybrid"` (chunked prefill) a step decodes every running sequence and spends
-    the rest of its token budget on prompts. With `"chunked"` a step that prefills does nothing
-    else: prompts are finished sooner, and running sequences stall meanwhile. The output is the
+    the rest of its token budget on prompts. With `"chunked"` a step that prefills does not
+    decode: prompts are finished sooner, and running sequences stall meanwhile. The output is the
     same.
 
     With the `radix` prefix cache, the KV cache entries of a sequence are kept when it ends, and a
@@ -69,7 +68,7 @@ class EngineConfig:
     are verified in one step. The output is the same with and without it, also when sampling.
     `prompt_lookup` proposes the tokens that followed an earlier occurrence of the last few tokens,
     which suits output that copies from the prompt. `small_draft` proposes with the draft model in
-    `additional_models`, which has the same vocabulary; the bundled model has its own.
+    `additional_models`, which must have the same vocabulary; the bundled model has a default.
 
     Raises:
         BadRequestError: If a field is out of range or not supported; `param` names it.
@@ -77,34 +76,34 @@ class EngineConfig:
 
     model: str | None = None  #: Set by the engine.
     mode: Mode | None = None  #: Set by the engine.
-    #: The quantization of a Hugging Face directory; None is the loader's default.
+    #: The quantization of a Hugging Face directory; None means the loader's default.
     quantization: str | None = None
     kv_cache_page_size: int = PAGE_SIZE
     #: The dtype of the KV cache; "auto" is float16, or float32 for `q0f32`.
     kv_cache_dtype: KVCacheType = "auto"
-    max_num_sequence: _Count = None  #: Sequences that run at once; more wait.
-    max_total_sequence_length: _Count = None  #: Tokens that the KV cache holds.
-    max_single_sequence_length: _Count = None  #: Tokens of one sequence: prompt and completion.
-    prefill_chunk_size: _Count = None  #: Tokens of a forward pass at most.
-    step_token_budget: _Count = None  #: Tokens of a step at most; decodes come first.
-    #: The fraction of the free memory to plan with; None is 0.85.
+    max_num_sequence: _Count = None  #: Maximum running sequences; others wait.
+    max_total_sequence_length: _Count = None  #: Maximum tokens in the KV cache.
+    max_single_sequence_length: _Count = None  #: Maximum tokens of a sequence, prompt included.
+    prefill_chunk_size: _Count = None  #: Maximum tokens of a forward pass.
+    step_token_budget: _Count = None  #: Maximum tokens of a step; decodes come first.
+    #: The fraction of the free memory to plan with; None means 0.85.
     gpu_memory_utilization: Annotated[float | None, Number(gt=0, le=1)] = None
     num_threads: _Count = None  #: None: the physical cores that this process may use.
-    #: Sequences that may wait or be paused; None is no limit.
+    #: Maximum number of waiting and paused sequences; None means no limit.
     max_queue_size: Annotated[int | None, Integer(ge=0)] = 4096
-    #: Unread tokens at which a choice pauses until its reader has caught up.
+    #: Unread tokens at which a choice is paused until its reader has caught up.
     max_unread_tokens: Annotated[int, Integer(ge=1)] = 1024
     prefill_mode: PrefillMode = "hybrid"
     prefix_cache_mode: PrefixCacheMode = "radix"
-    #: Ended sequences to keep: None is `max_num_sequence`, -1 is no limit, 0 disables the cache.
+    #: Maximum ended sequences to keep; None means `max_num_sequence`, -1 no limit, 0 no cache.
     prefix_cache_max_num_recycling_seqs: _CountOrUnlimited = None
     speculative_mode: SpeculativeMode = "disable"
     #: Draft tokens per proposal; 0 adapts the number to each sequence.
     spec_draft_length: Annotated[int, Integer(ge=0)] = 0
     additional_models: tuple[str | tuple[str, str], ...] = ()  #: The directory of the draft model.
-    #: The sliding window in tokens, instead of the model's own; -1 is none.
+    #: Overrides the model's sliding window, in tokens; -1 disables it.
     sliding_window_size: _CountOrUnlimited = None
-    #: Attention sinks in tokens, instead of the model's own; -1 is none.
+    #: Overrides the model's number of attention sinks; -1 disables them.
     attention_sink_size: _CountOrUnlimited = None
     verbose: Annotated[bool, Flag()] = False  #: Log the memory plan at level INFO, not DEBUG.
     enable_tracing: Annotated[bool, Flag()] = False  #: Record events, for `engine.trace()`.
@@ -161,7 +160,7 @@ class EngineConfig:
 
         if not all(isinstance(model, str) for model in models):
             raise BadRequestError(
-                f"engine_config.{name} names a compiled library, which is not supported yet",
+                f"engine_config.{name} contains a compiled library, which is not supported yet",
                 param=name,
             )
 

@@ -1,6 +1,6 @@
 """The table of sampling parameters: name, type, range, default and meaning of each, in one place.
 
-Requests, keyword arguments, `GenerationConfig`, the model's own defaults, error messages and the
+Requests, keyword arguments, `GenerationConfig`, the model's defaults, error messages and the
 native record derive from it. To add a parameter: a field and a key here, a member and a table row
 in `native/src/options/sequence_options.h`, its effect in `native/src/sampling/sampler.cc`, a line
 in `docs/parameters.md`, and a test.
@@ -22,10 +22,10 @@ from aiomlc.validation.parameter import Flag, Integer, Number
 class SamplingParams:
     """How text is sampled, and when it ends.
 
-    None leaves a parameter to the model's own files, then to the default given here.
+    None selects the default of the model's files, else the default in parentheses.
     """
 
-    #: Divides the logits before sampling (1); 0 is greedy decoding.
+    #: Divides the logits before sampling (1); 0 means greedy decoding.
     temperature: Annotated[float | None, Number(1.0, ge=0)] = None
     #: Sample from the most likely tokens whose probabilities add up to this (1: from all).
     top_p: Annotated[float | None, Number(1.0, ge=0, le=1)] = None
@@ -39,11 +39,11 @@ class SamplingParams:
     frequency_penalty: Annotated[float | None, Number(0.0, ge=-2, le=2)] = None
     #: Divides positive logits, and multiplies negative ones, of tokens generated before (1).
     repetition_penalty: Annotated[float | None, Number(1.0, gt=0)] = None
-    #: Completion tokens at most (to the end of the context window).
+    #: The maximum number of completion tokens (the rest of the context window).
     max_tokens: Annotated[int | None, Integer(ge=1)] = None
-    #: Completion tokens before which nothing but `max_tokens` or a grammar ends the text (0).
+    #: Completion tokens before which only `max_tokens` or a grammar can end the text (0).
     min_tokens: Annotated[int | None, Integer(0, ge=0)] = None
-    #: Continue when the model ends its turn (False).
+    #: Ignore the model's stop tokens (False).
     ignore_eos: Annotated[bool | None, Flag()] = None
     #: The same seed gives the same text (random).
     seed: Annotated[int | None, Integer()] = None
@@ -55,12 +55,12 @@ class SamplingParams:
     timeout: Annotated[float | None, Number(gt=0)] = None
     #: Seconds from the submission to the first token (no limit).
     first_token_timeout: Annotated[float | None, Number(gt=0)] = None
-    #: Seconds between two tokens, without the time that the reader takes (no limit).
+    #: Seconds between two tokens, excluding the time of a slow reader (no limit).
     inter_token_timeout: Annotated[float | None, Number(gt=0)] = None
 
     @property
     def max_new_tokens(self) -> int | None:
-        """Completion tokens at most; None is no limit but the context window."""
+        """The maximum number of completion tokens; None means the rest of the context window."""
         return self.max_tokens
 
 
@@ -92,7 +92,7 @@ PARAMETERS: Mapping[str, Number | Integer | Flag] = MappingProxyType(
         for name, annotation in get_type_hints(SamplingParams, include_extras=True).items()
     }
 )
-#: The parameters that a model's own files may set.
+#: The parameters that a model's files may set.
 MODEL_DEFAULTS = (
     *("temperature", "top_p", "top_k", "min_p"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty"),
@@ -101,7 +101,7 @@ MODEL_DEFAULTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceOptions(SamplingParams):
-    """Everything that the core takes for one sequence; a parameter that is None has its default."""
+    """All options of the core for one sequence; a parameter that is None has its default."""
 
     logit_bias: tuple[tuple[int, float], ...] = ()  #: Unique token ids, and biases.
     top_logprobs: int | None = None  #: Alternatives to report per token; None: no logprobs.
@@ -109,7 +109,8 @@ class SequenceOptions(SamplingParams):
     stop_token_ids: tuple[int, ...] = ()
     logits_processors: object = None  #: A `LogitsProcessors`, or None.
     grammar: object = None  #: A grammar that `GrammarCache` compiled, or None.
-    is_pinned: bool = False  #: Whether its tokens stay in the prefix cache when it ended normally.
+    #: Whether the sequence is pinned in the prefix cache when it ends normally.
+    is_pinned: bool = False
 
     def resolve(self, defaults: SamplingParams) -> Self:
         """Return the same with `defaults` for the parameters that are None."""
@@ -119,14 +120,16 @@ class SequenceOptions(SamplingParams):
         return replace(self, **chosen)
 
     def of_choice(self, choice: int) -> Self:
-        """Return the options of one of several choices, whose seed is the request's plus its index.
+        """Return the options of a choice, with the seed of the request plus the choice's index.
 
-        The log-probabilities of the shared prompt are those of the first choice.
+        Only the first choice computes the log-probabilities of the prompt.
         """
         if choice == 0 or (self.seed is None and self.prompt_logprobs is None):
             return self
 
         # Seeds wrap around at 64 bits.
         seed = self.seed
-        own = None if seed is None else (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)
-        return replace(self, seed=own, prompt_logprobs=None)
+        if seed is not None:
+            seed = (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)
+
+        return replace(self, seed=seed, prompt_logprobs=None)

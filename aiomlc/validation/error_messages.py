@@ -32,7 +32,7 @@ def describe_error(error: ErrorDetails) -> str:
 
 
 def describe_requirement(error: ErrorDetails) -> str:
-    """Return what an argument must be, and what it is: `>= 0, got -1`."""
+    """Return the requirement of an argument and its value: `>= 0, got -1`."""
     value = error["input"]
     context = error.get("ctx", {})
     match error["type"]:

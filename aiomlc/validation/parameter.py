@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-OUT_OF_RANGE = "out_of_range"  #: Pydantic's error type of a number with two bounds.
+OUT_OF_RANGE = "out_of_range"  #: Our pydantic error type for a number with two bounds.
 _INT64 = 2**63
 
 
@@ -79,7 +79,7 @@ class Flag:
 
 
 def _nullable(annotated: object, schema: Any) -> Any:  # noqa: ANN401
-    """Return the schema of a field, which may be None if its annotation says so."""
+    """Return the schema of a field, which allows None if the annotation does."""
     from pydantic_core import core_schema
 
     return core_schema.nullable_schema(schema) if type(None) in get_args(annotated) else schema
@@ -90,7 +90,7 @@ def _bounds(**bounds: float | None) -> dict[str, Any]:
 
 
 def _within(low: float, high: float) -> Callable[[Any], Any]:
-    """Return a check of both bounds, whose error gives both, whichever was violated."""
+    """Return a check of two bounds, whose error message contains both."""
 
     def check(number: Any) -> Any:  # noqa: ANN401 - a number of either type.
         from pydantic_core import PydanticCustomError

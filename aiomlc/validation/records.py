@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def validate_fields(record: Any, describe: Callable[[str, ErrorDetails], str]) -> None:  # noqa: ANN401
-    """Validate the fields of a frozen dataclass, and replace them by what pydantic made of them.
+    """Validate the fields of a frozen dataclass, and replace them by pydantic's validated values.
 
     Args:
         record: An instance that is being constructed.
-        describe: Makes the message from a field, such as `stop[1]`, and its error.
+        describe: Returns the message for a field, such as `stop[1]`, and its error.
 
     Raises:
         BadRequestError: If a field is invalid; `param` names it.

@@ -57,7 +57,7 @@ class AsyncEmbeddingEngine:
                 param="pooling_strategy",
             )
 
-        self._pooling = pooling_strategy
+        self._pooling: Pooling | None = pooling_strategy
         self._engine = MLCEngine(model, device, model_lib=model_lib, loader=loader)
         try:
             self.embed([" "])  # Fails unless the model is an encoder.

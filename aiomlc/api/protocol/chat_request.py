@@ -66,7 +66,7 @@ class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen b
     n: NumChoices = None
     tools: Annotated[tuple[Tool, ...], NONE_IS_EMPTY] = ()
     tool_choice: ToolChoice | None = None  #: None means "auto".
-    parallel_tool_calls: StrictBool | None = None  #: False allows one call at most.
+    parallel_tool_calls: StrictBool | None = None  #: False allows at most one call.
     response_format: ResponseFormat | None = None  #: None means any text.
     #: The newer name of `max_tokens`.
     max_completion_tokens: Annotated[int | None, Integer(ge=1)] = None
@@ -119,7 +119,7 @@ class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen b
 
     @property
     def max_new_tokens(self) -> int | None:
-        """Completion tokens at most, by either name; None is no limit."""
+        """The maximum number of completion tokens, by either name; None means no limit."""
         return self.max_completion_tokens or self.max_tokens
 
 
@@ -203,7 +203,7 @@ def _check_continuation(request: ChatCompletionRequest) -> None:
     last = request.messages[-1]
     if last.role != "assistant" or not last.content or last.tool_calls:
         raise BadRequestError(
-            "continue_final_message: the last message must be text of the assistant",
+            "continue_final_message: the last message must be an assistant message with text",
             param="continue_final_message",
         )
 

@@ -1,4 +1,4 @@
-"""The sampling parameters of `SyncMLCEngine`, with upstream's field names."""
+"""The sampling parameters of `SyncMLCEngine`, with MLC LLM's field names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from aiomlc.runtime.engine.logits_processors import LogitsProcessor
 else:
-    LogitsProcessor = Callable[..., object]  # Its own annotations need NumPy.
+    LogitsProcessor = Callable[..., object]  # The annotations of the type need NumPy.
 
 
 def _validated_as(wire_type: object) -> GetPydanticSchema:
@@ -100,7 +100,7 @@ class GenerationConfig(SamplingParams):
 
     @property
     def max_new_tokens(self) -> int | None:
-        """Completion tokens at most; None is no limit but the context window."""
+        """The maximum number of completion tokens; None means the rest of the context window."""
         return None if self.max_tokens == -1 else self.max_tokens
 
 

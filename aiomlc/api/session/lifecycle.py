@@ -148,7 +148,7 @@ class EngineLifecycle:
     @property
     def completed_config(self) -> EngineConfig:
         """The configuration; while a model is open, with the sizes from its memory plan."""
-        # `self.config` stays as it is, since another model gets another plan.
+        # `self.config` is unchanged, since a reloaded model gets another plan.
         plan = _memory_plan(self._session)
         return self.config if plan is None else plan.complete(self.config)
 
@@ -189,7 +189,7 @@ class EngineLifecycle:
         return session.embedder
 
     async def _open_session(self) -> ModelSession | EncoderSession:
-        """Return the open session; the first call opens it, and serves in a task of its own."""
+        """Return the open session; the first call opens it and starts its task."""
         if self._session is None:
             # One caller loads the model; if that caller is cancelled, the next one loads it.
             async with self._load_lock:

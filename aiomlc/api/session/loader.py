@@ -130,7 +130,7 @@ def model_configs(config: EngineConfig) -> list[dict[str, Any]]:
 
 
 def _import_loader() -> Loader:
-    # Imported late, since its own imports take half a second.
+    # Imported late, since the module's imports take half a second.
     from aiomlc.runtime.loading.open import load_any
 
     return load_any

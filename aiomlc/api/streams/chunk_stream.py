@@ -21,7 +21,7 @@ _Chunk = TypeVar("_Chunk")
 class ChunkStream(ABC, Generic[_Delta, _Chunk]):
     """The chunks of one request, as an async iterator and an async context manager for one task.
 
-    Iteration yields chunks until the request has finished. If the reader falls behind, the tokens
+    Iteration yields chunks until the request has finished. If the reader is slow, the tokens
     generated in the meantime arrive merged in one chunk. Leaving the scope, `close` and `aclose`
     (also through `contextlib.aclosing`) end the stream, and cancel the request if it is still
     running; so does garbage collection. Iterating a closed stream ends at once.

@@ -142,7 +142,7 @@ class EnginePortal:
             raise EngineClosedError(FORKED_MESSAGE)
 
         if self.runs_here():
-            raise EngineError("the engine's own thread cannot wait for the engine")
+            raise EngineError("the engine's thread cannot wait for the engine")
 
         try:
             return self._portal.start_task_soon(call.run)
@@ -169,7 +169,7 @@ class EnginePortal:
                 stack.close()
 
     def abandon(self) -> None:
-        """Mark the portal as closed in a forked process, which has none of the engine's threads."""
+        """Close the portal in a forked process, which has none of the engine's threads."""
         self._is_inherited = True
         self._closing = threading.Lock()  # The old lock may be held by a thread of the parent.
         leak(self._stack)  # Freeing its contexts would wait for the parent's event loop.

@@ -1,7 +1,7 @@
 """Batched embedding: the inputs of concurrent requests share forward passes of the encoder.
 
 There is no batching task. A caller that finds the encoder idle runs it on the inputs of all
-waiting callers, up to the token budget. A cancelled caller withdraws only its own inputs.
+waiting callers, up to the token budget. A cancelled caller withdraws only its inputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An engine whose model is an encoder: it has a life, but no requests that generate."""
+"""The engine of an encoder, with the lifecycle of `Engine` but without generation requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @final
 class EncoderEngine(AsyncContextManagerMixin):
-    """Ends its embedder with the task; inputs go to the embedder directly, without request ids."""
+    """An engine whose task closes the embedder at its end.
+
+    Inputs are passed to the embedder directly and have no request ids.
+    """
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -73,7 +76,7 @@ class EncoderEngine(AsyncContextManagerMixin):
 
 
 class _EncoderLoop:
-    """Waits for the end; callers of the embedder run its batches."""
+    """A step loop that only waits for `stop`, since callers of the embedder run its batches."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder

@@ -51,7 +51,7 @@ class EncoderTokenizer:
         return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def encode(self, text: str, *, truncate: bool = False) -> list[int]:
-        """Return the token ids of a text, with the model's special tokens around it.
+        """Return the token ids of text, with the model's special tokens around it.
 
         If `truncate` is set, the text is truncated so that there are at most `max_tokens` ids.
         """

@@ -31,7 +31,7 @@ class SentenceConfig:
     """The sentence-transformers configuration of a model directory."""
 
     pooling: Pooling = "mean"
-    max_tokens: int | None = None  #: The maximum input length; None for the model's own maximum.
+    max_tokens: int | None = None  #: The maximum input length; None means that of the model.
 
 
 def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:

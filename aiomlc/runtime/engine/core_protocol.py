@@ -64,14 +64,14 @@ class CoreStatistics:
     prompt_tokens: int
     completion_tokens: int
     steps: int
-    prefix_cache_hits: int  #: Sequences that started from tokens of another.
-    cached_tokens: int  #: Tokens that they took from the prefix cache.
+    prefix_cache_hits: int  #: Sequences that started from cached tokens.
+    cached_tokens: int  #: Prompt tokens from the prefix cache.
     prefill_tokens: int
     decode_tokens: int
     prefill_seconds: float
     decode_seconds: float
     num_pinned: int = 0  #: Pinned prefixes.
-    num_paused: int = 0  #: Sequences whose readers are behind.
+    num_paused: int = 0  #: Sequences that are paused because their readers are slow.
     preemptions: int = 0  #: How often a sequence was preempted.
     finished: Mapping[str, int] = field(default_factory=dict)  #: Sequences by finish reason.
     #: Steps with only decodes and no drafts, by batch size from 1 to 64; without empty entries.
@@ -87,22 +87,21 @@ class CoreStatistics:
     draft_tokens: int = 0  #: Draft tokens that were verified.
     accepted_tokens: int = 0  #: Draft tokens that were accepted.
     forced_tokens: int = 0  #: Completion tokens that a grammar forced.
-    forced_seconds: float = 0.0  #: The time of finding them.
+    forced_seconds: float = 0.0  #: The time spent on finding them.
     verified_drafts: int = 0  #: Drafts that were verified.
-    #: Of the first draft token, the second and so on.
+    #: Counts for the first draft token of a draft, the second and so on.
     draft_positions: tuple[DraftPosition, ...] = ()
     #: Steps with only decodes and with drafts, by their tokens; without the time of drafting.
     verify_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
     #: The time of drafting in a step, by the number of sequences with drafts.
     draft_steps: Mapping[int, DecodeSteps] = field(default_factory=dict)
     draft_failures: int = 0  #: How often drafting failed, for a sequence or for all.
-    speculation_failure: str | None = (
-        None  #: Why drafting is disabled until a reload; None if it is not.
-    )
+    #: Why drafting is disabled until a reload; None if drafting is not disabled.
+    speculation_failure: str | None = None
 
 
 class Core(Protocol):
-    """The engine of one model. All methods but `run` and `step` return at once, in any thread."""
+    """The engine of one model. All methods except `run` and `step` are thread-safe and fast."""
 
     wake_fd: int  #: Readable while there are records to drain; open as long as this object lives.
 
@@ -132,7 +131,7 @@ class Core(Protocol):
         ...
 
     def reset(self) -> None:
-        """Empty the prefix cache and set the counters to 0, after earlier cancellations."""
+        """Empty the prefix cache and set the counters to 0, once earlier cancellations are done."""
         ...
 
     def run(self) -> None:
@@ -144,11 +143,11 @@ class Core(Protocol):
         ...
 
     def stop(self) -> None:
-        """Make `run` return after the current step, also if it has not started."""
+        """Make `run` return after the current step, or immediately if it has not started."""
         ...
 
     def close(self) -> None:
-        """Cancel every sequence and free its pages. Call it after `run` has returned.
+        """Cancel every sequence and free its pages. Must be called after `run` has returned.
 
         Raises:
             EngineDeadError: If the model failed to free a page; the rest is done.
@@ -156,7 +155,7 @@ class Core(Protocol):
         ...
 
     def release(self) -> None:
-        """Free the model and the wake fd, on which nothing may wait any more.
+        """Free the model and the wake fd, which must not be waited on any more.
 
         Afterwards `submit` raises EngineClosedError, and the others have no effect.
         """
@@ -171,7 +170,7 @@ class Core(Protocol):
         ...
 
     def failure(self) -> str:
-        """Return why the engine is dead, "" if it is not; known before its error records."""
+        """Return why the engine is dead; "" if it is not. Set before the error records."""
         ...
 
     def statistics(self) -> CoreStatistics:
@@ -185,6 +184,7 @@ class Core(Protocol):
     def read_trace(self, start: int) -> tuple[int, list[TraceEvent]]:
         """Return the events from number `start` on, and the number of the first of them.
 
-        Events are numbered from 0. Past the end there are none, and the number is the next one's.
+        Events are numbered from 0. If `start` is past the end, there are none, and the
+        number is that of the next event.
         """
         ...

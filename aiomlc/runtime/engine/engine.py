@@ -138,7 +138,7 @@ class Engine(AsyncContextManagerMixin):
         self._step_log.write()
 
     def end(self, reason: Callable[[], AiomlcError]) -> None:
-        """Fail every request that is left."""
+        """Fail every remaining request."""
         self._requests.end(reason)
 
     def resume(self) -> None:

@@ -123,7 +123,7 @@ class RequestTable:
                 self._deliver_final(record, entry)
 
     def end(self, reason: Callable[[], AiomlcError]) -> None:
-        """Fail every request that is left, each with an error of its own."""
+        """Fail every remaining request, each with a separate error."""
         for entry in list(self._entries.values()):
             entry.mailbox.fail(reason())
 

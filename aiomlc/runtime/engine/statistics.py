@@ -1,4 +1,4 @@
-"""The records of which an engine's statistics consist."""
+"""The records that make up an engine's statistics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from typing import NamedTuple
 class Histogram:
     """A histogram of values; an empty one has no buckets."""
 
-    bounds: tuple[
-        float, ...
-    ] = ()  #: The upper bounds of the buckets, ascending; the last bucket has none.
+    #: The upper bounds of the buckets, ascending; the last bucket has no bound.
+    bounds: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()  #: Not cumulative; one more than `bounds`.
     sum: float = 0.0  #: The sum of the values.
 
@@ -44,7 +43,7 @@ class RequestTiming(NamedTuple):
 
 
 class DecodeSteps(NamedTuple):
-    """The decode steps of one batch size: their number, and their time or that of a part."""
+    """The steps of one batch size: their number, and the time of the steps or of a part of them."""
 
     num_steps: int
     seconds: float

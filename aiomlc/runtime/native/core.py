@@ -34,8 +34,8 @@ _NATIVE_PARAMETERS = tuple(name for name in PARAMETERS if name != "ignore_eos")
 class EngineOptions:
     """The settings of a native engine; None is the native default."""
 
-    step_token_budget: int | None = None  #: Tokens of a step at most.
-    max_recycling_sequences: int | None = None  #: Ended sequences in the prefix cache; -1: any.
+    step_token_budget: int | None = None  #: Maximum tokens of a step.
+    max_recycling_sequences: int | None = None  #: Sequences in the prefix cache; -1: no limit.
     max_queue_size: int | None = None  #: Sequences that may wait.
     separate_prefill: bool = False  #: Whether a step with prompts does not decode.
     speculative_mode: SpeculativeMode = "disable"
@@ -44,7 +44,7 @@ class EngineOptions:
 
 @final
 class NativeCore:
-    """An engine of the native library. All methods but `run` and `step` return at once."""
+    """An engine of the native library. All methods except `run` and `step` are non-blocking."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class NativeCore:
             self._stop(handle)
 
     def close(self) -> None:
-        """Cancel every sequence and free its pages. Call it after `run` has returned."""
+        """Cancel every sequence and free its pages. Must be called after `run` has returned."""
         if (handle := self._handle) is not None:
             try:
                 self._close(handle)
@@ -157,7 +157,7 @@ class NativeCore:
                 del handle  # As in `run`.
 
     def release(self) -> None:
-        """Free the model and the wake fd, on which nothing may wait any more."""
+        """Free the model and the wake fd, which must not be waited on any more."""
         if self._handle is None:
             return
 

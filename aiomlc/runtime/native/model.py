@@ -35,7 +35,8 @@ class ModelShape:
 class NativeModel:
     """A compiled library with its parameters and its KV cache.
 
-    An engine drives it; its own methods run single forward passes, to get logits. Not thread-safe.
+    An engine drives the model. The methods run single forward passes, to get logits. Not
+    thread-safe.
     """
 
     def __init__(
@@ -108,5 +109,5 @@ class NativeModel:
 
 def _as_record(faults: Faults) -> object:
     fields = asdict(faults)
-    del fields["draft"]  # The draft model is a model of its own.
+    del fields["draft"]  # The draft model has separate faults.
     return native_record("aiomlc.Faults", fields)

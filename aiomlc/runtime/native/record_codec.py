@@ -1,4 +1,4 @@
-"""Decoding of what the native engine returns (`native/src/ffi/{core,records}.cc`)."""
+"""Decoding of the native engine's results (`native/src/ffi/{core,records}.cc`)."""
 
 from __future__ import annotations
 
