@@ -20,7 +20,7 @@ from aiomlc.validation.parameter import Flag, Integer, Number
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How text is sampled, and when it ends.
+    """The parameters of sampling, and the limits of a completion.
 
     None selects the default of the model's files, else the default in parentheses.
     """
@@ -113,7 +113,7 @@ class SequenceOptions(SamplingParams):
     is_pinned: bool = False
 
     def resolve(self, defaults: SamplingParams) -> Self:
-        """Return the same with `defaults` for the parameters that are None."""
+        """Return a copy with the values of `defaults` for the parameters that are None."""
         chosen: dict[str, Any] = {
             name: getattr(defaults, name) for name in PARAMETERS if getattr(self, name) is None
         }

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @final
 class AsyncMLCEngine(AsyncContextManagerMixin):
-    """Serve one model to concurrent requests.
+    """An engine that serves one model to concurrent requests, on asyncio or trio.
 
         async with AsyncMLCEngine() as engine:
             response = await engine.chat.completions.create(messages=[...])
@@ -53,10 +53,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     opens the model and `terminate` frees it.
 
     Args:
-        model: The model directory; None is the bundled model.
+        model: The model directory; None means the bundled model.
         device: The device to run on: `auto` or `cpu`.
-        model_lib: Not supported, except for `mock://echo`: the library is compiled.
-        mode: The kind of load for which the memory plan chooses its defaults.
+        model_lib: Only `mock://echo` is supported; the engine compiles the library of the model.
+        mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
         enable_tracing: Whether to record events for `trace`.
         on_progress: Called with the progress while the model is loaded.
@@ -128,7 +128,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
             reply = engine.portal.call(ask, "What is 3 plus 5?")  # `ask` is a coroutine function.
 
-        A call blocks its thread, so a task of another event loop makes it in a worker thread.
+        A call blocks its thread, so another event loop should make it in a worker thread.
         Leaving the engine's scope cancels unfinished calls.
 
         Raises:
@@ -302,8 +302,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """Return the recorded events as a JSON object in the Trace Event Format.
 
         Written to a file with `json.dump`, it can be opened in Perfetto or chrome://tracing. The
-        last 65,536 events are kept. Each step has one event, and one more for each of its
-        requests.
+        last 65,536 events are kept. A step adds one event, and one more for each of its sequences.
 
         Raises:
             EngineError: If the engine was opened without `enable_tracing`, or is not open.
@@ -314,8 +313,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
         """Reject new requests until `resume`, and wait until the running ones have finished.
 
-        New requests get `EngineDrainingError`. Cancelling this call aborts no request, and the
-        engine continues to reject new ones; another call continues to wait.
+        New requests get `EngineDrainingError`. If this call is cancelled, no request is aborted
+        and new requests are still rejected; call it again to continue waiting.
 
         Args:
             timeout: The number of seconds after which the remaining requests are aborted and get
@@ -366,7 +365,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         If loading fails, the engine stays unloaded, and `reload` can be called again.
 
         Args:
-            model: The model directory; None is the current model.
+            model: The model directory; None means the current model.
 
         Raises:
             BadRequestError: If `model` is not a path; nothing is unloaded.

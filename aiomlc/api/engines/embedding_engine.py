@@ -24,7 +24,7 @@ _POOLINGS = ("mean", "cls", "last")
 
 @final
 class AsyncEmbeddingEngine:
-    """Embed text with an encoder, from threads or from tasks of any event loop.
+    """An engine that embeds text with an encoder, for threads and for tasks of any event loop.
 
     The constructor opens the model and blocks until it is ready. Input that is too long is
     truncated. New programs should use `AsyncMLCEngine.embeddings`.
@@ -33,7 +33,7 @@ class AsyncEmbeddingEngine:
         model: The directory of an encoder.
         model_lib: Not supported: the library is compiled.
         device: The device to run on: `auto` or `cpu`.
-        pooling_strategy: The pooling of hidden states; None is the model's default.
+        pooling_strategy: The pooling of hidden states; None means the model's default.
         loader: Opens the model, in place of the default loader.
 
     Raises:
@@ -86,7 +86,7 @@ class AsyncEmbeddingEngine:
         return vectors, response.usage.prompt_tokens
 
     async def async_embed(self, inputs: Sequence[str]) -> tuple[list[list[float]], int]:
-        """Embed like `embed`, without blocking the event loop; can be cancelled."""
+        """Embed like `embed`, in a worker thread. A cancelled call returns at once."""
         return await to_thread.run_sync(partial(self.embed, inputs), abandon_on_cancel=True)
 
     def terminate(self) -> None:

@@ -1,4 +1,4 @@
-"""The public function that plans the memory of an engine before it is opened."""
+"""Planning of an engine's memory before it is opened."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def plan_memory(
     """Return the memory plan of an engine with these arguments; `print` it as a table.
 
     Only the small files of the model are read; nothing is allocated, compiled or converted. An
-    engine makes its plan in the same way when it is opened, from the memory that is free then. Its
-    plan is the attribute `memory_plan`.
+    engine makes its plan in the same way when it is opened, from the memory that is free then, and
+    has it as its `memory_plan`.
 
     Args:
-        model: The model directory; None is the bundled model.
-        mode: The kind of load for which the plan chooses its defaults.
+        model: The model directory; None means the bundled model.
+        mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
 
     Raises:

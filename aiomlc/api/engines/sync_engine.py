@@ -32,17 +32,19 @@ TokenIterator = BlockingStream[Delta]
 
 @final
 class MLCEngine:
-    """Serve one model to blocking code; concurrent requests of several threads share batches.
+    """An engine that serves one model to blocking code, in one thread or several.
 
-    The constructor opens the model and blocks until it is ready. Use the engine as a context
-    manager, or call `terminate`. The methods behave like those of `AsyncMLCEngine`, which has
-    their full documentation, and raise the same errors.
+    The constructor opens the model and blocks until it is ready. Concurrent requests of several
+    threads share batches. Use the engine as a context manager, or call `terminate`.
+
+    The methods behave like those of `AsyncMLCEngine`, which has their full documentation, and raise
+    the same errors.
 
     Args:
-        model: The model directory; None is the bundled model.
+        model: The model directory; None means the bundled model.
         device: The device to run on: `auto` or `cpu`.
-        model_lib: Not supported, except for `mock://echo`: the library is compiled.
-        mode: The kind of load for which the memory plan chooses its defaults.
+        model_lib: Only `mock://echo` is supported; the engine compiles the library of the model.
+        mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
         enable_tracing: Whether to record events for `trace`.
         on_progress: Called with the progress while the model is loaded, in the engine's thread.
@@ -206,7 +208,7 @@ class MLCEngine:
         """End every request and the engine's thread, and free the model. Idempotent.
 
         A call from a logits processor cannot wait for the thread: it returns at once, and the
-        thread ends with the next call or with the interpreter.
+        thread ends with the next call or when the interpreter exits.
 
         Raises:
             EngineDeadError: If the engine had failed.

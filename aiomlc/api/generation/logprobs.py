@@ -66,7 +66,7 @@ class LogprobsWriter:
 
 @final
 class FirstChoiceBuffer:
-    """Buffers the other choices until choice 0 has delivered the prompt's log-probabilities.
+    """A buffer for other choices until choice 0 has delivered the prompt's log-probabilities.
 
     Only choice 0 has them. It must prefill the prompt to compute them, while the other choices may
     find the prompt in the prefix cache and so be faster.

@@ -102,7 +102,7 @@ def _structural_tag_grammar(response: StructuralTagFormat, model: LoadedModel) -
 
 
 def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar | None:
-    """Return the grammar that enforces the tools' constraints; None if there are none."""
+    """Return the grammar that the tools and their options require; None means any text."""
     functions = [tool.function for tool in request.callable_tools]
     must_call = request.requires_tool_call
     is_constrained = (
@@ -136,7 +136,7 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
 def _calls_or_response(
     response: Grammar, request: ChatCompletionRequest, model: LoadedModel
 ) -> Grammar:
-    """Return the grammar of a completion that is either tool calls or a response."""
+    """Return the grammar of a completion that is either tool calls or a formatted response."""
     assert model.tool_format is not None, "the chat offers no tools otherwise"
     _check_triggers(request, model.tool_format.start_marker, model)
     functions = [tool.function for tool in request.callable_tools]
@@ -157,9 +157,10 @@ def _calls_or_response(
 
 
 def _check_triggers(request: ChatCompletionRequest, start_marker: str, model: LoadedModel) -> None:
-    """Reject triggers that a textual start marker of tool calls contains.
+    """Reject triggers that are a part of the start marker of tool calls.
 
-    Such a trigger would start a structure within the marker, so no tool could be called.
+    Such a trigger would start a structure within the marker, so no tool could be called. A marker
+    that is a special token cannot contain a trigger.
     """
     response = request.response_format
     if (

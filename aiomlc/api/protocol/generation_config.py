@@ -38,13 +38,13 @@ _LogitBias = dict[Annotated[StrictInt, Field(ge=0)], Bias] | None
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig(SamplingParams):
-    """How a request is sampled, and when it ends; None leaves a parameter to the model.
+    """The sampling parameters and the limits of a request; None selects the model's default.
 
     Raises:
         BadRequestError: If a field is invalid or not supported; `param` names it.
     """
 
-    n: Annotated[int, Integer(ge=1)] = 1  #: Choices.
+    n: Annotated[int, Integer(ge=1)] = 1  #: The number of choices.
     max_tokens: Annotated[int | None, Integer(ge=-1)] = -1  #: -1 means no limit.
     logprobs: Annotated[bool, Flag()] = False
     #: Alternatives to report per token, which needs `logprobs`.

@@ -67,7 +67,7 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
-    # Labels for the records of a service, which an engine within a program does not keep.
+    # Labels for the logs of a hosted service, which an in-process engine does not keep.
     user: StrictStr | None = None
     safety_identifier: StrictStr | None = None
     metadata: dict[str, StrictStr] | None = None

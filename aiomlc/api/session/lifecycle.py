@@ -34,7 +34,8 @@ class EngineLifecycle:
     """The owner of an engine's model and task.
 
     A scope or the first request opens the model. The engine, its `chat` and each stream refer to
-    this object, but the task does not: when all of them are garbage, the task is stopped.
+    this object, but the task does not: when all of them have been garbage collected, the task is
+    stopped.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class EngineLifecycle:
         Raises:
             EngineClosedError: If the engine belongs to another event loop.
         """
-        # Created here, since the constructor may run in another event loop, or outside of any.
+        # Created here, since the constructor may run outside of the engine's event loop.
         loop = running_loop()
         with self._loop_lock:
             if self._loop is not loop and not self._has_loop():
@@ -112,7 +113,7 @@ class EngineLifecycle:
 
         Raises:
             BadRequestError: If the model is an encoder.
-            EngineClosedError: If no model is open and only the loader knows which one it opens.
+            EngineClosedError: If no model is open and a custom loader chooses the model.
             ModelLoadError: If a file of a model that is not open is missing or invalid.
         """
         session = self._session
@@ -125,7 +126,7 @@ class EngineLifecycle:
         return session.model
 
     def _unopened_model(self) -> ModelInfo:
-        # Only the default loader opens the model that the configuration names.
+        # A custom loader may open another model than the configuration names.
         is_over = self._terminated or self._is_unloaded
         if is_over or self._loader is not open_model:
             raise EngineClosedError("the engine is not open")

@@ -39,9 +39,9 @@ class Loader(Protocol):
         Cancelling the call frees everything that it has opened.
 
         Args:
-            model: The model directory; None is the bundled model.
+            model: The model directory; None means the bundled model.
             device: The device to run on.
-            mode: The kind of load for which the memory plan chooses its defaults.
+            mode: The preset of default sizes.
             engine_config: The configuration of the engine.
             on_progress: Called with the progress.
 
@@ -62,7 +62,7 @@ def complete_config(
 ) -> EngineConfig:
     """Return the configuration completed with the arguments of a constructor.
 
-    With the `model_lib` `mock://echo`, MLC LLM's mock library, `model` is `mock://echo` as well.
+    If `model_lib` is `mock://echo`, so is the `model` of the result.
 
     Raises:
         BadRequestError: If an argument is not supported or contradicts the configuration.

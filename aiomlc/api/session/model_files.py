@@ -67,7 +67,7 @@ class ModelFiles:
 
     @cached_property
     def context_window(self) -> int:
-        """The maximum number of tokens of a sequence, as an engine that is opened now plans it."""
+        """The maximum number of tokens of a sequence, planned from the memory that is free now."""
         from aiomlc.runtime.loading.memory_plan import (
             plan_memory,  # Imported late, like the loader.
         )
@@ -95,5 +95,5 @@ class ModelFiles:
 
 def model_info(config: EngineConfig) -> ModelInfo:
     """Return the properties of the model that a configuration names, without opening it."""
-    # A protocol's property may be a cached_property, which basedpyright does not see.
+    # basedpyright does not accept a cached_property as a property of a protocol.
     return echo_model() if config.model == ECHO else ModelFiles(config)  # pyright: ignore[reportReturnType]

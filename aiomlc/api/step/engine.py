@@ -55,17 +55,17 @@ StreamCallback = Callable[[list[RequestStreamOutput]], object]
 
 @final
 class SyncMLCEngine:
-    """Serve one model step by step, in the calling thread.
+    """An engine that serves one model step by step, in the calling thread.
 
     Every `step` runs the model once for all requests, and passes their outputs and the usage of
     finished requests to `request_stream_callback`. The engine must be used by one thread. The chat
     template is not applied.
 
     Args:
-        model: The model directory; None is the bundled model.
+        model: The model directory; None means the bundled model.
         device: The device to run on: `auto` or `cpu`.
-        model_lib: Not supported, except for `mock://echo`: the library is compiled.
-        mode: The kind of load for which the memory plan chooses its defaults.
+        model_lib: Only `mock://echo` is supported; the engine compiles the library of the model.
+        mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
         enable_tracing: Whether to record events for `trace`.
         request_stream_callback: Called in `step` with the outputs of requests.

@@ -35,8 +35,8 @@ class _LiveChoice(NamedTuple):
 class LiveRequests:
     """The requests whose sequences are in the core.
 
-    The outputs of a request go to its listeners, one per choice. Without listeners they go to the
-    callback of the engine, and the request is known by its id.
+    A request has one listener per choice, which receives the outputs, or no listeners. The outputs
+    of a request without listeners go to the callback of the engine; it can be cancelled by its id.
     """
 
     def __init__(self, core: Core, tokenizer: Tokenizer) -> None:
@@ -55,7 +55,7 @@ class LiveRequests:
 
     @property
     def needs_callback(self) -> bool:
-        """Whether a request has no listeners."""
+        """Whether any request has no listeners."""
         return bool(self._sequence_ids)
 
     def submit(
@@ -97,12 +97,12 @@ class LiveRequests:
         return tuple(sequence_ids)
 
     def cancel(self, request_id: str) -> None:
-        """Cancel a request, which gets its last records; no effect on an unknown one."""
+        """Cancel a request, whose last records follow; no effect on an unknown id."""
         for sequence_id in self._sequence_ids.get(request_id, ()):
             self._core.cancel(sequence_id)
 
     def cancel_all(self) -> None:
-        """Cancel every request, which get their last records."""
+        """Cancel every request; their last records follow."""
         for sequence_id in self._choices:
             self._core.cancel(sequence_id)
 
@@ -114,7 +114,7 @@ class LiveRequests:
                 self._remove(sequence_id)
 
     def clear(self) -> None:
-        """Forget every request."""
+        """Remove every request without cancelling it."""
         self._choices.clear()
         self._sequence_ids.clear()
         self._last_records.clear()

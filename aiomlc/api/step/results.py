@@ -1,4 +1,4 @@
-"""The result of `SyncMLCEngine.generate`, and the outputs that it is made from."""
+"""The result of `SyncMLCEngine.generate`, and the outputs of its choices."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class GenerateResult(tuple[_Texts, _Logprobs]):
     The result is MLC LLM's pair of lists, with `prompt_logprobs` as an additional attribute.
     """
 
-    #: For each prompt None, or if requested, a JSON entry for each token but the first.
+    #: For each prompt, a JSON entry per token but the first; None if not requested.
     prompt_logprobs: list[list[str] | None]
 
     def __new__(

@@ -58,7 +58,7 @@ class CoreStatistics:
     num_running: int  #: Scheduled sequences.
     num_waiting: int  #: Sequences that wait to be scheduled.
     total_pages: int
-    #: Pages that no sequence and no pin holds; the prefix cache's are evicted on demand.
+    #: Pages for new tokens, including the prefix cache's pages that can be evicted.
     free_pages: int
     num_recycling: int  #: Ended sequences in the prefix cache that can be evicted.
     prompt_tokens: int
@@ -157,7 +157,7 @@ class Core(Protocol):
     def release(self) -> None:
         """Free the model and the wake fd, which must not be waited on any more.
 
-        Afterwards `submit` raises EngineClosedError, and the others have no effect.
+        Afterwards `submit` raises EngineClosedError, and the other methods have no effect.
         """
         ...
 

@@ -74,7 +74,7 @@ class Engine(AsyncContextManagerMixin):
         )
 
     async def pin(self, prompt_ids: Sequence[int]) -> PinnedPrefix:
-        """Compute a prompt and keep it in the prefix cache; a cancelled call keeps nothing.
+        """Prefill a prompt and pin it in the prefix cache; a cancelled call pins nothing.
 
         Raises:
             BadRequestError: If the prefix cache is disabled.
@@ -105,8 +105,8 @@ class Engine(AsyncContextManagerMixin):
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
         """Reject new requests until `resume`, and wait until the live ones have ended.
 
-        A cancelled call aborts no request, and the engine continues to reject new ones; another
-        call continues to wait.
+        If this call is cancelled, no request is aborted and new requests are still rejected; call
+        it again to continue waiting.
 
         Args:
             timeout: The number of seconds after which the remaining requests are aborted, or None.
@@ -158,5 +158,5 @@ class Engine(AsyncContextManagerMixin):
         return self._core.statistics()
 
     def trace(self) -> list[TraceEvent]:
-        """Return the events that the core recorded and still keeps."""
+        """Return the events in the core's trace buffer."""
         return self._core.read_trace(0)[1]

@@ -105,7 +105,7 @@ class EngineTask(AsyncContextManagerMixin):
 
     @property
     def is_over(self) -> bool:
-        """Whether no part of the engine runs in an event loop (any more, or yet)."""
+        """Whether no part of the engine runs in an event loop: before start or after the end."""
         return self._is_over.is_set()
 
     @property
@@ -146,7 +146,7 @@ class EngineTask(AsyncContextManagerMixin):
             raise failure
 
     def start(self) -> None:
-        """Serve in a system task of the running event loop, until `terminate` or the loop's end."""
+        """Serve in a system task of the running event loop, until `terminate` or its end."""
         self._bind_loop()
         self._system_task = spawn_system_task(self._serve_detached, name="aiomlc engine")
 

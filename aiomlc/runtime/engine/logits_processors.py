@@ -27,7 +27,7 @@ class LogitsProcessors:
         self._failure: BaseException | None = None
 
     def run(self, token_ids: Sequence[int], logits: NDArray[np.float32]) -> bool:
-        """Call the functions in order; return False if one raises any exception."""
+        """Call the functions in order; return False if one of them raises an exception."""
         try:
             for function in self._functions:
                 function(token_ids, logits)

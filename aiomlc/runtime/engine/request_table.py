@@ -1,4 +1,4 @@
-"""The live requests of an engine: their sequences, and the mailboxes that get the records."""
+"""The live requests of an engine: their sequences and mailboxes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _RequestEntry(NamedTuple):
 
 @final
 class RequestTable:
-    """Submits requests to a core and fans its records out to their mailboxes.
+    """The live requests of a core. Records are delivered to the mailboxes of their requests.
 
     A request has one sequence per choice; all of them share a mailbox. All methods must be called
     in the thread of one event loop.

@@ -34,7 +34,7 @@ NO_VALUES = Histogram()
 
 
 class RequestTiming(NamedTuple):
-    """The timing of a sequence in seconds since its submission; None if it never happened."""
+    """Times of a sequence in seconds since its submission; None for events that did not happen."""
 
     queue: float | None  #: Until it was first scheduled.
     first_token: float | None

@@ -16,7 +16,7 @@ _END_OF_TRACE = 2**62  # A number after that of every event.
 
 @final
 class StepLog:
-    """Logs the steps that a core has recorded in its trace.
+    """A log of the steps that a core has recorded in its trace.
 
     The first `write` that finds level DEBUG enabled enables the trace. The core never calls Python:
     the steps are logged by the next `write`.

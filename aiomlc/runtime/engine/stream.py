@@ -63,7 +63,7 @@ class Mailbox:
 
     The mailbox ends when every choice has ended, or when it is failed or closed. It uses a waiter
     and not a memory object stream: a read that is cancelled while it is being woken loses nothing,
-    and a delta takes a fraction of the time.
+    and the delivery of a delta takes a fraction of the time.
     """
 
     __slots__ = (
@@ -97,8 +97,8 @@ class Mailbox:
         """
         self._loop = loop
         self._max_unread = max_unread
-        self._paused: set[int] = set()  # Choices.
-        self._unread: dict[int, list[Record]] = {}  # By choice, the least recent first.
+        self._paused: set[int] = set()  # Paused choices.
+        self._unread: dict[int, list[Record]] = {}  # By choice; the first has waited longest.
         self._num_open = num_choices
         self._error: AiomlcError | None = None
         self._arrival: Waiter | None = None  # While the reader waits.

@@ -86,7 +86,7 @@ def chrome_trace(events: Iterable[TraceEvent]) -> dict[str, Any]:
 
 
 def _entries(event: TraceEvent, submitted: set[int]) -> Iterator[dict[str, Any]]:
-    """Yield the entries of one event; `submitted` has the sequences with an open lifetime."""
+    """Yield the entries of one event; `submitted` contains the sequences with an open lifetime."""
     fields = event.fields()
     if event.kind in _SPANS:
         yield {"name": event.kind, "ph": "X", "dur": event.duration_ns / 1000, "args": fields}

@@ -195,7 +195,7 @@ class FakeCore:
             return self._outbox.drain()
 
     def failure(self) -> str:
-        """Return why the engine failed; empty while it has not."""
+        """Return why the engine failed; "" if it has not failed."""
         return self._failure
 
     def statistics(self) -> CoreStatistics:

@@ -32,7 +32,7 @@ _NATIVE_PARAMETERS = tuple(name for name in PARAMETERS if name != "ignore_eos")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """The settings of a native engine; None is the native default."""
+    """The settings of a native engine; None means the native default."""
 
     step_token_budget: int | None = None  #: Maximum tokens of a step.
     max_recycling_sequences: int | None = None  #: Sequences in the prefix cache; -1: no limit.

@@ -24,7 +24,7 @@ def native_record(type_key: str, fields: Mapping[str, object]) -> object:
 
     Raises:
         AttributeError: If the record has no such field.
-        TypeError: If a value has another type than its field.
+        TypeError: If a value does not have the type of its field.
     """
     record: object = _record_class(type_key)()
     for name, value in fields.items():
