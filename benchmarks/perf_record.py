@@ -36,7 +36,10 @@ _FUNCTION_KINDS = (
     ("kernel calls", r"LayerAttention::(?!PageNewTokens)|Call[A-Z]\w+\(|TensorArguments"),
     (ATTENTION, r"Attention|Attend|KvPages|PageNewTokens|(To|From)Pages|Copy(Page|Slots)"),
     (LINEAR, r"Linear|Quantiz|Q4|Q8|Dense|FloatPanels|RunBlocks|Embed|Widen|Amx|Dot|Experts"),
-    (OTHER_KERNELS, r"Rows<|Norm|Rota|Silu|Gelu|For(Parts|Ranges)|aiomlc::(Add|Scale)\(|GatherRows"),
+    (
+        OTHER_KERNELS,
+        r"Rows<|Norm|Rota|Silu|Gelu|For(Parts|Ranges)|aiomlc::(Add|Scale)\(|GatherRows",
+    ),
     ("sampling", r"Sampler|LogitAdjuster|AreFinite|Logprobs|PromptScorer|Uniform"),
     ("text and records", r"Detokenizer|StopMatcher|Outbox|Record|FlushText|WakeFd|Drain"),
     (UNKNOWN, r"^\[unknown\]$"),

@@ -6,7 +6,6 @@ __all__ = ("MLCEngine", "TokenIterator")
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat.resource import MessageLike
@@ -93,12 +92,7 @@ class MLCEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.terminate()
 
     def __del__(self) -> None:

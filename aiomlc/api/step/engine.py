@@ -7,7 +7,6 @@ __all__ = ("StreamCallback", "SyncMLCEngine")
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, Unpack, final
 
 from anyio.from_thread import start_blocking_portal
@@ -158,12 +157,7 @@ class SyncMLCEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.terminate()
 
     def generate(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("PinnedPrefix",)
 
-from types import TracebackType
 from typing import Self, final
 
 from aiomlc.runtime.engine.core_protocol import Core
@@ -30,12 +29,7 @@ class PinnedPrefix:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.release()
 
     def release(self) -> None:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from types import TracebackType
 from typing import NamedTuple, Protocol, Self, final
 
 from anyio import BusyResourceError
@@ -291,12 +290,7 @@ class DeltaStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self.close()
 
     async def aclose(self) -> None:
