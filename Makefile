@@ -29,7 +29,7 @@ CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
-	@if [ -n "$$PROMPT" ]; then $(BIN)/aiomlc chat "$$PROMPT"; else $(BIN)/aiomlc chat; fi
+	@if [ -n "$$PROMPT" ]; then $(BIN)/aiomlc chat -p "$$PROMPT" </dev/null; else $(BIN)/aiomlc chat; fi
 
 test: lint native $(if $(filter-out 0 false,$(SANITIZE)),native-sanitize) pytest
 

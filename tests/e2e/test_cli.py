@@ -58,7 +58,7 @@ def conversation(*arguments: str) -> Iterator[Conversation]:
 
 
 def test_answer_is_printed_to_stdout_and_the_speed_to_stderr() -> None:
-    result = run_program(["-m", "aiomlc", "chat", "Who are you?", "--temperature", "0"])
+    result = run_program(["-m", "aiomlc", "chat", "-p", "Who are you?", "--temperature", "0"])
 
     assert result.returncode == 0
     assert "Pebble" in result.stdout
@@ -67,7 +67,7 @@ def test_answer_is_printed_to_stdout_and_the_speed_to_stderr() -> None:
 
 
 def test_missing_model_prints_one_line_without_traceback(tmp_path: Path) -> None:
-    result = run_program(["-m", "aiomlc", "chat", "hi", "--model", str(tmp_path / "missing")])
+    result = run_program(["-m", "aiomlc", "chat", str(tmp_path / "missing"), "-p", "hi"])
 
     assert result.returncode == 1
     assert result.stderr.startswith("aiomlc: ")
@@ -75,7 +75,7 @@ def test_missing_model_prints_one_line_without_traceback(tmp_path: Path) -> None
 
 
 def test_invalid_option_exits_with_status_2() -> None:
-    result = run_program(["-m", "aiomlc", "chat", "hi", "--temperature", "-3"])
+    result = run_program(["-m", "aiomlc", "chat", "-p", "hi", "--temperature", "-3"])
 
     assert result.returncode == 2
     assert "temperature" in result.stderr

@@ -228,7 +228,7 @@ def run(
 
 def test_the_prompt_and_the_options_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     core = FakeCore(["Hello!"])
-    arguments = ["chat", "Hi", "--seed", "7", "--max-tokens", "4", "--temperature", "0.5"]
+    arguments = ["chat", "-p", "Hi", "--seed", "7", "--max-tokens", "4", "--temperature", "0.5"]
 
     code, output, _ = run(monkeypatch, arguments, fake_loader(core))
 
@@ -250,13 +250,13 @@ def test_each_line_of_standard_input_is_a_prompt(monkeypatch: pytest.MonkeyPatch
 def test_a_model_load_error_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code, output, errors = run(monkeypatch, ["chat", "Hi"], truncated_weights)
+    code, output, errors = run(monkeypatch, ["chat", "-p", "Hi"], truncated_weights)
 
     assert (code, output, errors) == (1, "", "aiomlc: weights.bin is truncated\n")
 
 
 def test_a_value_out_of_range_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    code, _, errors = run(monkeypatch, ["chat", "Hi", "--temperature", "-1"], fake_loader())
+    code, _, errors = run(monkeypatch, ["chat", "-p", "Hi", "--temperature", "-1"], fake_loader())
 
     assert code == 2
     assert errors.startswith("aiomlc: ")
@@ -266,7 +266,7 @@ def test_a_value_out_of_range_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) ->
 def test_debug_raises_the_original_error(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = partial(AsyncMLCEngine, loader=truncated_weights)
     monkeypatch.setattr(terminal_chat, "AsyncMLCEngine", engine)
-    result = CliRunner().invoke(app, ["chat", "Hi", "--debug"])
+    result = CliRunner().invoke(app, ["chat", "-p", "Hi", "--debug"])
 
     assert isinstance(result.exception, ModelLoadError)
 

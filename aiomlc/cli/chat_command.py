@@ -1,0 +1,51 @@
+"""The command `aiomlc chat`."""
+
+from __future__ import annotations
+
+__all__ = ("chat",)
+
+from typing import Annotated
+
+import typer
+
+from aiomlc.cli.failures import report_failures
+from aiomlc.cli.options import Debug, KVCacheDtype, Model, Quantization
+
+
+def chat(  # noqa: PLR0913 - one parameter per option.
+    model: Model = None,
+    *,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The prompt; - reads standard input.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy decoding.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="The maximum number of generated tokens.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of the sampler, for reproducible output.")
+    ] = None,
+    quantization: Quantization = None,
+    kv_cache_dtype: KVCacheDtype = "auto",
+    debug: Debug = False,
+) -> None:
+    """Answer one prompt, or chat interactively; the output is streamed."""
+    options = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "max_tokens": max_tokens,
+        "seed": seed,
+    }
+    with report_failures(debug=debug):
+        # Imported here because the import of the engine would slow down --help.
+        from aiomlc.cli.terminal_chat import ChatSettings, run_chat
+
+        settings = ChatSettings(
+            model=model,
+            engine={"quantization": quantization, "kv_cache_dtype": kv_cache_dtype},
+            system=system,
+            options={name: value for name, value in options.items() if value is not None},
+        )
+        run_chat(settings, prompt)

@@ -1,0 +1,65 @@
+"""Failures of a command, reported in one line and by the exit code of the process.
+
+| exit code | meaning                                                   |
+|-----------|-----------------------------------------------------------|
+| 0         | success                                                   |
+| 1         | the model cannot be opened, or the engine failed          |
+| 2         | an option or a request is invalid                         |
+| 130       | interrupted by Ctrl-C                                     |
+| 141       | the reader of the output has gone (`aiomlc ... | head -1`) |
+"""
+
+from __future__ import annotations
+
+__all__ = ("exit_code_of", "report_failures")
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from aiomlc.cli.standard_streams import discard_output, write_error
+from aiomlc.errors import AiomlcError, RequestError
+
+_FAILED = 1
+_INVALID = 2
+_INTERRUPTED = 130  # What shells report for a process ended by SIGINT.
+_BROKEN_PIPE = 141  # The same for SIGPIPE.
+
+
+@contextmanager
+def report_failures(*, debug: bool) -> Iterator[None]:
+    """Report an error in one line, and exit with its exit code; with `debug`, raise errors.
+
+    Raises:
+        typer.Exit: If a command failed or was interrupted.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
+    except BrokenPipeError as error:
+        discard_output()
+        raise typer.Exit(exit_code_of(error)) from None
+    except (AiomlcError, OSError) as error:
+        if debug:
+            raise
+
+        if not isinstance(error, AiomlcError):
+            discard_output()
+        raise typer.Exit(exit_code_of(error)) from error
+
+
+def exit_code_of(error: AiomlcError | OSError) -> int:
+    """Write an error to standard error, in one line, and return its exit code."""
+    if isinstance(error, BrokenPipeError):
+        return _BROKEN_PIPE
+
+    write_error(str(error) if isinstance(error, AiomlcError) else _describe(error))
+    return _INVALID if isinstance(error, RequestError) else _FAILED
+
+
+def _describe(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {reason}" if error.filename else reason
