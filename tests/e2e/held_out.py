@@ -20,7 +20,7 @@ import anyio
 from anyio import CapacityLimiter, create_task_group
 
 from aiomlc.config import EngineConfig
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.loading.open_decoder import load_model
 from aiomlc.sampling_params import SequenceOptions
@@ -56,19 +56,19 @@ async def score(
     num_correct: dict[str, int] = dict.fromkeys(cases, 0)
     limiter = CapacityLimiter(64)
 
-    async def run_case(engine: Engine, skill: str, case: Case) -> None:
+    async def run_case(engine: EngineClient, skill: str, case: Case) -> None:
         async with limiter:
             text, finish_reason = await _complete(engine, model, case)
         num_correct[skill] += _is_correct(case, text, finish_reason)
 
-    async with Engine(model.core) as engine, create_task_group() as tasks:
+    async with EngineClient(model.core) as engine, create_task_group() as tasks:
         for skill, skill_cases in cases.items():
             for case in skill_cases:
                 tasks.start_soon(run_case, engine, skill, case)
     return {skill: num_correct[skill] / len(skill_cases) for skill, skill_cases in cases.items()}
 
 
-async def _complete(engine: Engine, model: LoadedModel, case: Case) -> tuple[str, str | None]:
+async def _complete(engine: EngineClient, model: LoadedModel, case: Case) -> tuple[str, str | None]:
     # Bypass the chat API, which parses tool calls out of the text.
     assert model.chat_template is not None
     prompt = model.chat_template.render(case["messages"], tools=case.get("tools"))

@@ -20,7 +20,7 @@ from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 
@@ -89,7 +89,7 @@ class EngineLifecycle:
         return self._session is not None and not self._terminated
 
     @property
-    def engine(self) -> Engine | EncoderEngine:
+    def engine(self) -> EngineClient | EncoderEngine:
         """The engine of the open model.
 
         Raises:
@@ -313,5 +313,5 @@ def _create_session(
     if isinstance(loaded, LoadedEncoder):
         return EncoderSession(EncoderEngine(loaded.embedder))
 
-    engine = Engine(loaded.core, max_unread_tokens=config.max_unread_tokens)
+    engine = EngineClient(loaded.core, max_unread_tokens=config.max_unread_tokens)
     return ModelSession(engine, loaded)

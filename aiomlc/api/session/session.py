@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from aiomlc.api.generation.sampling import SamplingRequest, sequence_options
 from aiomlc.api.observability.telemetry import Operation, start_span
 from aiomlc.errors import AiomlcError, BadRequestError, GrammarError, PromptTooLongError
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
@@ -32,7 +32,7 @@ _MAX_INLINE_CHARACTERS = 20_000
 class ModelSession:
     """An open engine and its decoder."""
 
-    def __init__(self, engine: Engine, model: LoadedModel) -> None:
+    def __init__(self, engine: EngineClient, model: LoadedModel) -> None:
         self.engine = engine
         self.model = model
 

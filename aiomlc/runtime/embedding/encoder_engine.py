@@ -1,4 +1,4 @@
-"""The engine of an encoder, with the lifecycle of `Engine` but without generation requests."""
+"""The engine of an encoder: the lifecycle of an `EngineClient`, without generation requests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @final
 class EncoderEngine(AsyncContextManagerMixin):
-    """An engine whose task closes the embedder at its end.
+    """The engine of an encoder, which only ties the embedder's lifetime to a task.
 
-    Inputs are passed to the embedder directly and have no request ids.
+    Inputs go straight to the embedder and have no request ids.
     """
 
     def __init__(self, embedder: Embedder) -> None:
@@ -39,7 +39,7 @@ class EncoderEngine(AsyncContextManagerMixin):
     def abort(self, request_id: str) -> None:
         """Do nothing: inputs have no request ids."""
 
-    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - as Engine's.
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - like EngineClient
         """Return True: no request is live."""
         await checkpoint()
         return True

@@ -13,7 +13,7 @@ from aiomlc import (
     RequestAbortedError,
     RequestFailedError,
 )
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore
@@ -34,7 +34,7 @@ async def read_texts(stream: DeltaStream) -> dict[int, str]:
 async def test_choices_have_their_own_text_and_end_independently() -> None:
     core = FakeCore(["long answer", "no", "medium"])
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1, 2], OPTIONS, num_choices=3)
         deltas = [delta async for delta in stream]
 
@@ -52,7 +52,7 @@ async def test_the_seeds_of_the_choices_count_up_from_that_of_the_request(
 ) -> None:
     core = FakeCore(["a"])
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         await read_texts(engine.open_stream([1], SequenceOptions(seed=seed), num_choices=3))
 
     assert [options.seed for options in core.options] == seeds
@@ -61,7 +61,7 @@ async def test_the_seeds_of_the_choices_count_up_from_that_of_the_request(
 async def test_a_slow_reader_receives_one_merged_delta_per_choice() -> None:
     core = FakeCore(["abc", "xyz"])
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS, num_choices=2)
         await read_texts(engine.open_stream([1], OPTIONS))
         await wait_all_tasks_blocked()
@@ -74,7 +74,7 @@ async def test_leaving_early_cancels_every_choice() -> None:
     core = FakeCore(["long answer"], hand_stepped=True)
 
     async with (
-        Engine(core) as engine,
+        EngineClient(core) as engine,
         engine.open_stream([1], OPTIONS, num_choices=3) as stream,
     ):
         core.allow(1)
@@ -86,7 +86,7 @@ async def test_leaving_early_cancels_every_choice() -> None:
 async def test_a_failed_choice_ends_the_other_choices_of_its_request() -> None:
     core = FakeCore(["a", "b"], failures={2: "bad logits"}, hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=3)
         other = engine.open_stream([1], OPTIONS)
         core.allow(1)
@@ -105,7 +105,7 @@ async def test_a_failed_choice_ends_the_other_choices_of_its_request() -> None:
 async def test_abort_ends_all_choices_and_frees_the_request_id() -> None:
     core = FakeCore(["long answer"], hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=2)
         with pytest.raises(DuplicateRequestError):
             engine.open_stream([1], OPTIONS, "of_choice")
@@ -120,7 +120,7 @@ async def test_abort_ends_all_choices_and_frees_the_request_id() -> None:
 async def test_the_request_id_is_in_use_until_the_last_choice_has_ended() -> None:
     core = FakeCore(["a", "abcdef"], hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS, "of_choice", num_choices=2)
         core.allow(3)
         while (await anext(stream)).finish_reason is None:
@@ -144,7 +144,7 @@ async def test_a_rejected_choice_cancels_the_choices_before_it(
         return submit(prompt_ids, options)
 
     monkeypatch.setattr(core, "submit", reject_the_third)
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         with pytest.raises(EngineClosedError):
             engine.open_stream([1], OPTIONS, num_choices=3)
 

@@ -20,7 +20,7 @@ from aiomlc.errors import (
     EngineClosedError,
 )
 from aiomlc.runtime.engine.core_protocol import Record
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
     LONG_REPLY,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(20)
 async def test_stream_yields_the_text_and_counts_of_its_sequence() -> None:
     core = FakeCore(["Hello!"])
 
-    async with Engine(core) as engine, engine.open_stream([1, 2, 3], OPTIONS) as stream:
+    async with EngineClient(core) as engine, engine.open_stream([1, 2, 3], OPTIONS) as stream:
         deltas = [delta async for delta in stream]
 
     assert "".join(delta.text for delta in deltas) == "Hello!"
@@ -48,7 +48,7 @@ async def test_stream_yields_the_text_and_counts_of_its_sequence() -> None:
 async def test_breaking_out_of_a_stream_cancels_only_its_request() -> None:
     core = FakeCore([LONG_REPLY, "survivor"], hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         async with engine.open_stream([1], OPTIONS) as stream:
             other = engine.open_stream([2], OPTIONS)
             core.allow(1)
@@ -65,7 +65,7 @@ async def test_breaking_out_of_a_stream_cancels_only_its_request() -> None:
 async def test_aclosing_cancels_an_unfinished_stream() -> None:
     core = one_step_core()
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         async with aclosing(engine.open_stream([1], OPTIONS)) as stream:
             await read_one(stream)
 
@@ -77,7 +77,7 @@ async def test_aclosing_cancels_an_unfinished_stream() -> None:
 async def test_exception_in_the_reader_cancels_its_request() -> None:
     core = one_step_core()
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
 
         async def reader() -> None:
             async with engine.open_stream([1], OPTIONS) as stream:
@@ -95,7 +95,7 @@ async def test_exception_in_the_reader_cancels_its_request() -> None:
 async def test_cancelling_a_waiting_reader_cancels_its_request() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
-    async with Engine(core) as engine, create_task_group() as tasks:
+    async with EngineClient(core) as engine, create_task_group() as tasks:
         tasks.start_soon(read, engine.open_stream([1], OPTIONS))
         await wait_all_tasks_blocked()
         tasks.cancel_scope.cancel()
@@ -106,7 +106,7 @@ async def test_cancelling_a_waiting_reader_cancels_its_request() -> None:
 async def test_reader_in_a_cancelled_scope_cancels_its_request() -> None:
     core = one_step_core()
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         with CancelScope() as scope:
             async with engine.open_stream([1], OPTIONS) as stream:
                 async for _ in stream:
@@ -119,7 +119,7 @@ async def test_cancelled_read_loses_no_delta() -> None:
     core = FakeCore(["abc"], hand_stepped=True)
     text = ""
 
-    async with Engine(core) as engine, engine.open_stream([1], OPTIONS) as stream:
+    async with EngineClient(core) as engine, engine.open_stream([1], OPTIONS) as stream:
         for _ in range(3):
             with CancelScope() as scope:
                 scope.cancel()
@@ -139,7 +139,7 @@ async def test_cancelled_read_loses_no_delta() -> None:
 async def test_garbage_collected_stream_cancels_its_request() -> None:
     core = one_step_core()
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS)
         await read_one(stream)
         reference = weakref.ref(stream)
@@ -154,7 +154,7 @@ async def test_garbage_collected_stream_cancels_its_request() -> None:
 async def test_finished_stream_cancels_nothing() -> None:
     core = FakeCore(["abc"])
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS)
         await read(stream)
         await stream.aclose()
@@ -165,7 +165,7 @@ async def test_finished_stream_cancels_nothing() -> None:
 
 
 async def test_closed_stream_yields_nothing_more() -> None:
-    async with Engine(one_step_core()) as engine:
+    async with EngineClient(one_step_core()) as engine:
         stream = engine.open_stream([1], OPTIONS)
         await read_one(stream)
         stream.close()
@@ -177,7 +177,7 @@ async def test_closed_stream_yields_nothing_more() -> None:
 async def test_closing_from_another_task_ends_a_waiting_reader() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
-    async with Engine(core) as engine, create_task_group() as tasks:
+    async with EngineClient(core) as engine, create_task_group() as tasks:
         stream = engine.open_stream([1], OPTIONS)
         tasks.start_soon(read, stream)
         await wait_all_tasks_blocked()
@@ -189,7 +189,7 @@ async def test_closing_from_another_task_ends_a_waiting_reader() -> None:
 async def test_second_concurrent_reader_is_rejected() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
-    async with Engine(core) as engine, create_task_group() as tasks:
+    async with EngineClient(core) as engine, create_task_group() as tasks:
         stream = engine.open_stream([1], OPTIONS)
         tasks.start_soon(read, stream)
         await wait_all_tasks_blocked()
@@ -203,7 +203,7 @@ async def test_second_concurrent_reader_is_rejected() -> None:
 async def test_unread_records_are_merged_into_one_delta() -> None:
     core = FakeCore([LONG_REPLY])
 
-    async with Engine(core, max_unread_tokens=2 * len(LONG_REPLY)) as engine:
+    async with EngineClient(core, max_unread_tokens=2 * len(LONG_REPLY)) as engine:
         stream = engine.open_stream([1], OPTIONS)
         await wait_until_free(core)
         while not stream._mailbox.ended:
@@ -219,7 +219,7 @@ async def test_unread_records_are_merged_into_one_delta() -> None:
 
 
 async def test_repr_of_a_stream_shows_its_state() -> None:
-    async with Engine(FakeCore(hand_stepped=True)) as engine:
+    async with EngineClient(FakeCore(hand_stepped=True)) as engine:
         stream = engine.open_stream([1], OPTIONS, "named")
         before = repr(stream)
         stream.close()
@@ -241,7 +241,7 @@ async def test_failing_observer_is_logged_and_affects_no_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     core = FakeCore(["Hello", "you"])
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         observed = engine.open_stream([1], OPTIONS, observer=FailingObserver())
         other = engine.open_stream([2], OPTIONS)
         texts = ["".join([delta.text async for delta in stream]) for stream in (observed, other)]

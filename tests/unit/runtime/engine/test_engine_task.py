@@ -16,7 +16,7 @@ from anyio import (
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import EngineClosedError, EngineDeadError
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
@@ -48,7 +48,7 @@ async def test_engine_failure_is_raised_to_every_reader_and_from_the_scope() -> 
         errors.append(caught.value)
 
     async def scope() -> None:
-        async with Engine(core) as engine, create_task_group() as tasks:
+        async with EngineClient(core) as engine, create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
 
@@ -63,7 +63,7 @@ async def test_engine_failure_is_raised_to_every_reader_and_from_the_scope() -> 
 
 
 async def test_engine_failure_is_a_single_error_for_a_reader_inside_the_scope() -> None:
-    engine = Engine(FakeCore([LONG_REPLY], dies_at_step=3))
+    engine = EngineClient(FakeCore([LONG_REPLY], dies_at_step=3))
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
         async with engine:
@@ -82,7 +82,7 @@ async def test_unexpected_error_of_the_core_is_raised_as_engine_dead_error() -> 
     core.run = run  # type: ignore[method-assign]
 
     with pytest.raises(EngineDeadError, match="deliberate bug") as caught:
-        async with Engine(core):
+        async with EngineClient(core):
             await anyio.sleep_forever()
 
     assert isinstance(caught.value.__cause__, OSError)
@@ -90,7 +90,7 @@ async def test_unexpected_error_of_the_core_is_raised_as_engine_dead_error() -> 
 
 async def test_exception_inside_the_scope_is_raised_unchanged() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
-    engine = Engine(core)
+    engine = EngineClient(core)
 
     async def scope() -> None:
         async with engine:
@@ -114,7 +114,7 @@ async def test_exception_group_inside_the_scope_is_raised_unchanged() -> None:
     group = ExceptionGroup("group", [ZeroDivisionError()])
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with Engine(FakeCore()):
+        async with EngineClient(FakeCore()):
             raise group
 
     assert (caught.value.message, caught.value.exceptions) == ("group", group.exceptions)
@@ -127,7 +127,7 @@ async def test_leaving_the_scope_closes_streams_that_other_tasks_read() -> None:
         with pytest.raises(EngineClosedError):
             await read(stream)
 
-    async with create_task_group() as tasks, Engine(core) as engine:
+    async with create_task_group() as tasks, EngineClient(core) as engine:
         tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
         await wait_all_tasks_blocked()
 
@@ -140,7 +140,7 @@ async def test_cancelling_the_owner_of_the_scope_stops_the_core() -> None:
     core = one_step_core()
 
     with CancelScope() as cancelled:
-        async with Engine(core) as engine:
+        async with EngineClient(core) as engine:
             stream = engine.open_stream([1], OPTIONS)
             await read_one(stream)
             cancelled.cancel()
@@ -156,7 +156,7 @@ async def test_scope_that_is_cancelled_immediately_stops_the_core() -> None:
 
     with CancelScope() as cancelled:
         cancelled.cancel()
-        async with Engine(core):
+        async with EngineClient(core):
             await checkpoint()
 
     assert core.is_closed
@@ -170,7 +170,7 @@ async def test_terminate_ends_waiting_readers_and_the_core() -> None:
         with pytest.raises(EngineClosedError):
             await read(stream)
 
-    async with Engine(core) as engine, create_task_group() as tasks:
+    async with EngineClient(core) as engine, create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(reader, engine.open_stream([1], OPTIONS))
 
@@ -187,7 +187,7 @@ async def test_terminate_ends_waiting_readers_and_the_core() -> None:
 async def test_terminate_works_from_another_thread() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         stream = engine.open_stream([1], OPTIONS)
         await to_thread.run_sync(engine.task.terminate)
 
@@ -199,7 +199,7 @@ async def test_terminate_works_from_another_thread() -> None:
 async def test_terminate_delivers_finished_replies() -> None:
     core = FakeCore(["ab"])
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         await wait_all_tasks_blocked()
         stream = engine.open_stream([1], OPTIONS)
         while core.statistics().steps < 3:
@@ -213,7 +213,7 @@ async def test_terminate_delivers_finished_replies() -> None:
 
 async def test_started_engine_serves_until_terminate() -> None:
     core = FakeCore(["Hello!"])
-    engine = Engine(core)
+    engine = EngineClient(core)
     engine.task.start()
 
     text = await read(engine.open_stream([1], OPTIONS))
@@ -229,7 +229,7 @@ async def test_started_engine_serves_until_terminate() -> None:
 
 async def test_engine_that_is_terminated_before_its_task_runs_never_steps() -> None:
     core = FakeCore()
-    engine = Engine(core)
+    engine = EngineClient(core)
     engine.task.start()
     engine.task.terminate()
 
@@ -241,7 +241,7 @@ async def test_engine_that_is_terminated_before_its_task_runs_never_steps() -> N
 
 
 async def test_failure_of_a_started_engine_is_raised_to_readers_and_later_callers() -> None:
-    engine = Engine(FakeCore([LONG_REPLY], dies_at_step=2))
+    engine = EngineClient(FakeCore([LONG_REPLY], dies_at_step=2))
     engine.task.start()
 
     with pytest.raises(EngineDeadError, match="scripted failure"):
@@ -252,7 +252,7 @@ async def test_failure_of_a_started_engine_is_raised_to_readers_and_later_caller
 
 
 async def test_terminate_leaves_no_running_task() -> None:
-    engine = Engine(FakeCore([LONG_REPLY], hand_stepped=True))
+    engine = EngineClient(FakeCore([LONG_REPLY], hand_stepped=True))
     engine.task.start()
     stream = engine.open_stream([1], OPTIONS)
     await wait_all_tasks_blocked()
@@ -270,9 +270,9 @@ def test_no_thread_outlives_the_event_loop() -> None:
     before = set(threading.enumerate())
 
     async def main() -> None:
-        async with Engine(FakeCore(["abc"])) as engine:
+        async with EngineClient(FakeCore(["abc"])) as engine:
             await read(engine.open_stream([1], OPTIONS))
-        engine = Engine(FakeCore([LONG_REPLY]))
+        engine = EngineClient(FakeCore([LONG_REPLY]))
         engine.task.start()
         await read_one(engine.open_stream([1], OPTIONS))
 
@@ -288,7 +288,7 @@ def test_end_of_the_event_loop_ends_a_started_engine(backend: str) -> None:
     core = FakeCore([LONG_REPLY])
 
     async def main() -> None:
-        engine = Engine(core)
+        engine = EngineClient(core)
         engine.task.start()
         await read_one(engine.open_stream([1], OPTIONS))
 
@@ -303,7 +303,7 @@ def test_event_loop_that_ends_immediately_ends_a_started_engine(backend: str) ->
     core = FakeCore([LONG_REPLY])
 
     async def main() -> None:
-        Engine(core).task.start()
+        EngineClient(core).task.start()
         await checkpoint()
 
     anyio.run(main, backend=backend)
@@ -314,7 +314,7 @@ def test_event_loop_that_ends_immediately_ends_a_started_engine(backend: str) ->
 
 async def test_core_that_fails_to_close_ends_every_reader() -> None:
     core = FakeCore([LONG_REPLY], hand_stepped=True)
-    engine = Engine(core)
+    engine = EngineClient(core)
     engine.task.start()
     stream = engine.open_stream([1], OPTIONS)
 
@@ -332,7 +332,7 @@ async def test_core_that_fails_to_close_ends_every_reader() -> None:
 
 
 async def test_terminated_engine_cannot_be_entered_or_started() -> None:
-    engine = Engine(FakeCore())
+    engine = EngineClient(FakeCore())
     engine.task.terminate()
 
     with pytest.raises(EngineClosedError):

@@ -7,7 +7,7 @@ from anyio import create_task_group, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import DuplicateRequestError, RequestAbortedError, RequestFailedError
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import (
     LONG_REPLY,
@@ -24,7 +24,7 @@ async def test_each_concurrent_stream_gets_its_reply() -> None:
     replies = [f"reply {index}" * 5 for index in range(32)]
     texts: dict[int, str] = {}
 
-    async with Engine(FakeCore(replies)) as engine:
+    async with EngineClient(FakeCore(replies)) as engine:
 
         async def reader(index: int) -> None:
             texts[index] = await read(engine.open_stream([index], OPTIONS))
@@ -40,7 +40,7 @@ async def test_abort_fails_only_its_request() -> None:
     core = FakeCore(["first", "second"], hand_stepped=True)
     errors: list[RequestAbortedError] = []
 
-    async with Engine(core) as engine, create_task_group() as tasks:
+    async with EngineClient(core) as engine, create_task_group() as tasks:
         first = engine.open_stream([1], OPTIONS, "named")
         second = engine.open_stream([2], OPTIONS)
 
@@ -64,7 +64,7 @@ async def test_abort_fails_only_its_request() -> None:
 async def test_abort_delivers_earlier_deltas_first() -> None:
     core = FakeCore(["abc"], hand_stepped=True)
 
-    async with Engine(core) as engine, engine.open_stream([1], OPTIONS, "named") as stream:
+    async with EngineClient(core) as engine, engine.open_stream([1], OPTIONS, "named") as stream:
         core.allow(1)
         while not stream._mailbox._unread:
             await checkpoint()
@@ -80,7 +80,7 @@ async def test_abort_delivers_earlier_deltas_first() -> None:
 async def test_abort_of_an_unknown_or_finished_request_does_nothing() -> None:
     core = FakeCore(["abc"])
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         engine.abort("unknown")
         await read(engine.open_stream([1], OPTIONS, "named"))
         engine.abort("named")
@@ -91,7 +91,7 @@ async def test_abort_of_an_unknown_or_finished_request_does_nothing() -> None:
 async def test_duplicate_live_request_id_is_rejected() -> None:
     core = FakeCore(["first"], hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         first = engine.open_stream([1], OPTIONS, "same")
         with pytest.raises(DuplicateRequestError) as caught:
             engine.open_stream([2], OPTIONS, "same")
@@ -106,7 +106,7 @@ async def test_duplicate_live_request_id_is_rejected() -> None:
 
 
 async def test_default_request_id_never_equals_a_given_one() -> None:
-    async with Engine(FakeCore(["abc"])) as engine:
+    async with EngineClient(FakeCore(["abc"])) as engine:
         named = engine.open_stream([1], OPTIONS, "request-1")
         unnamed = engine.open_stream([1], OPTIONS)
         texts = [await read(named), await read(unnamed)]
@@ -118,7 +118,7 @@ async def test_default_request_id_never_equals_a_given_one() -> None:
 async def test_request_id_is_reusable_once_its_stream_finished_or_closed() -> None:
     core = FakeCore(["one", LONG_REPLY, "three"], hand_stepped=True)
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         core.allow(10)
         await read(engine.open_stream([1], OPTIONS, "same"))
         second = engine.open_stream([2], OPTIONS, "same")
@@ -136,7 +136,7 @@ async def test_request_id_is_reusable_once_its_stream_finished_or_closed() -> No
 async def test_failure_of_one_request_does_not_affect_others() -> None:
     core = FakeCore(["never generated", "healthy"], failures={1: "the grammar has no match"})
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         first = engine.open_stream([1], OPTIONS)
         second = engine.open_stream([2], OPTIONS)
         with pytest.raises(RequestFailedError, match="the grammar has no match"):
@@ -150,7 +150,7 @@ async def test_failure_of_one_request_does_not_affect_others() -> None:
 async def test_cancelled_and_finished_streams_free_their_pages() -> None:
     core = FakeCore(["x" * 200])
 
-    async def reader(engine: Engine, index: int) -> None:
+    async def reader(engine: EngineClient, index: int) -> None:
         async with engine.open_stream([index], OPTIONS) as stream:
             num_deltas = 0
             async for _ in stream:
@@ -158,7 +158,7 @@ async def test_cancelled_and_finished_streams_free_their_pages() -> None:
                 if index % 2 and num_deltas > index % 7:
                     return
 
-    async with Engine(core) as engine:
+    async with EngineClient(core) as engine:
         async with create_task_group() as tasks:
             for index in range(32):
                 tasks.start_soon(reader, engine, index)

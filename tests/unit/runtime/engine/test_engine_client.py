@@ -10,7 +10,7 @@ from anyio import to_thread
 from anyio.from_thread import start_blocking_portal
 
 from aiomlc.errors import EngineClosedError
-from aiomlc.runtime.engine.engine import Engine
+from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.testing import FakeCore
 from tests.unit.runtime.engine.engine_helpers import OPTIONS, read
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(20)
 
 def test_engines_on_two_event_loops_are_independent() -> None:
     async def serve(reply: str) -> list[str]:
-        async with Engine(FakeCore([reply])) as engine:
+        async with EngineClient(FakeCore([reply])) as engine:
             return [await read(engine.open_stream([1], OPTIONS)) for _ in range(20)]
 
     with start_blocking_portal("asyncio") as first, start_blocking_portal("trio") as second:
@@ -30,7 +30,7 @@ def test_engines_on_two_event_loops_are_independent() -> None:
 
 
 async def test_call_from_another_event_loop_is_rejected() -> None:
-    async with Engine(FakeCore()) as engine:
+    async with EngineClient(FakeCore()) as engine:
 
         async def open_stream() -> None:
             engine.open_stream([1], OPTIONS)
@@ -43,20 +43,20 @@ async def test_call_from_another_event_loop_is_rejected() -> None:
 
 
 async def test_request_before_the_engine_serves_is_rejected() -> None:
-    engine = Engine(FakeCore())
+    engine = EngineClient(FakeCore())
 
     with pytest.raises(EngineClosedError):
         engine.open_stream([1], OPTIONS)
 
 
 def test_repr_of_an_engine_shows_its_state() -> None:
-    engine = Engine(FakeCore())
+    engine = EngineClient(FakeCore())
 
     before = repr(engine)
     engine.task.terminate()
 
-    assert before == "<Engine open, 0 requests>"
-    assert repr(engine) == "<Engine closed, 0 requests>"
+    assert before == "<EngineClient open, 0 requests>"
+    assert repr(engine) == "<EngineClient closed, 0 requests>"
 
 
 async def test_failing_log_filter_affects_no_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ async def test_failing_log_filter_affects_no_request(capsys: pytest.CaptureFixtu
     log.addFilter(failing_filter)
     log.setLevel(logging.DEBUG)
     try:
-        async with Engine(FakeCore(["Hello"])) as engine:
+        async with EngineClient(FakeCore(["Hello"])) as engine:
             text = await read(engine.open_stream([1], OPTIONS))
     finally:
         log.removeFilter(failing_filter)

@@ -1,8 +1,8 @@
-"""The engine of one model: it serves concurrent requests with a core."""
+"""The client of a core, which serves concurrent requests to one model."""
 
 from __future__ import annotations
 
-__all__ = ("Engine",)
+__all__ = ("EngineClient",)
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,15 +23,15 @@ from aiomlc.sampling_params import SequenceOptions
 
 
 @final
-class Engine(AsyncContextManagerMixin):
-    """The engine of one model, which serves requests while its `task` runs.
+class EngineClient(AsyncContextManagerMixin):
+    """The client of a core: opens streams and delivers the records to them while `task` runs.
 
     The task runs inside `async with`, or after `task.start()`. All methods must be called in the
     event loop of the task.
     """
 
     def __init__(self, core: Core, *, max_unread_tokens: int = 1024) -> None:
-        """Create an engine; a choice is paused at `max_unread_tokens` unread tokens."""
+        """Create a client; a choice is paused at `max_unread_tokens` unread tokens."""
         self._core = core
         self._requests = RequestTable(core, max_unread_tokens=max_unread_tokens)
         self._step_log = StepLog(core)
@@ -41,7 +41,7 @@ class Engine(AsyncContextManagerMixin):
         self.task: EngineTask = EngineTask(core, self)
 
     def __repr__(self) -> str:
-        return f"<Engine {self.task.state}, {len(self._requests)} requests>"
+        return f"<EngineClient {self.task.state}, {len(self._requests)} requests>"
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
