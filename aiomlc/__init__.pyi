@@ -1,8 +1,8 @@
 # Engines
 from .api.engines.async_engine import AsyncMLCEngine as AsyncMLCEngine
 from .api.engines.embedding_engine import AsyncEmbeddingEngine as AsyncEmbeddingEngine
+from .api.engines.mlc_engine import MLCEngine as MLCEngine
 from .api.engines.planning import plan_memory as plan_memory
-from .api.engines.sync_engine import MLCEngine as MLCEngine
 from .api.json_ffi.engine import JSONFFIEngine as JSONFFIEngine
 from .api.step.engine import SyncMLCEngine as SyncMLCEngine
 from .config import EngineConfig as EngineConfig

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from anyio import to_thread
 
-from aiomlc.api.engines.sync_engine import MLCEngine
+from aiomlc.api.engines.mlc_engine import MLCEngine
 from aiomlc.api.session.loader import Loader, Model
 from aiomlc.devices import Device
 from aiomlc.errors import BadRequestError

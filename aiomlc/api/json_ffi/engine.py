@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat.resource import MessageLike
-from aiomlc.api.engines.sync_engine import MLCEngine
+from aiomlc.api.engines.mlc_engine import MLCEngine
 from aiomlc.api.engines.sync_resources import ChatCompletionIterator
 from aiomlc.api.generation.options import ChatOptions
 from aiomlc.api.json_ffi.chunks import (
