@@ -12,7 +12,7 @@ from types import MappingProxyType
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
-from aiomlc.models.config.fields import Fields, read_json
+from aiomlc.models.config.fields import Fields
 from aiomlc.models.families import (
     bert,
     cohere,
@@ -45,6 +45,7 @@ from aiomlc.models.families import (
     stablelm,
     starcoder2,
 )
+from aiomlc.validation.model_files import load_errors, read_optional
 
 ModelConfig = DecoderConfig | EncoderConfig
 
@@ -102,22 +103,28 @@ def read_description(directory: Path) -> ModelDescription:
         ModelNotFoundError: If the directory has neither file.
         ModelLoadError: If the `model_type` is unknown or a field is invalid.
     """
-    mlc = directory / "mlc-chat-config.json"
-    if mlc.is_file():
-        fields = read_json(mlc)
+    path = directory / "mlc-chat-config.json"
+    if (values := read_optional(path)) is not None:
+        fields = Fields(values, path)
         quantization = fields.string("quantization")
         return ModelDescription(
-            _parser(fields)(fields.flattened("model_config")), mlc, quantization
+            _parse(fields, fields.flattened("model_config")), path, quantization
         )
 
     path = directory / "config.json"
-    if not path.is_file():
+    if (values := read_optional(path)) is None:
         raise ModelNotFoundError(
             f"{directory} has neither mlc-chat-config.json nor config.json", path=directory
         )
 
-    fields = read_json(path)
-    return ModelDescription(_parser(fields)(fields), path, None)
+    fields = Fields(values, path)
+    return ModelDescription(_parse(fields, fields), path, None)
+
+
+def _parse(fields: Fields, config: Fields) -> ModelConfig:
+    """Parse the fields `config` by the `model_type` of `fields`."""
+    with load_errors(fields.path):
+        return _parser(fields)(config)
 
 
 def _parser(fields: Fields) -> Callable[[Fields], ModelConfig]:

@@ -199,7 +199,7 @@ def _refuse_quantized(fields: Fields) -> None:
 
 def _key_value_heads(fields: Fields, heads: int) -> int:
     # MLC writes 0 for "as many as query heads".
-    kv_heads = fields.integer("num_key_value_heads", 0, minimum=0) or heads
+    kv_heads = fields.integer("num_key_value_heads", 0) or heads
     if heads % kv_heads:
         problem = f"must divide num_attention_heads ({heads}), got {kv_heads}"
         raise fields.error("num_key_value_heads", problem)
@@ -208,7 +208,7 @@ def _key_value_heads(fields: Fields, heads: int) -> int:
 
 
 def _head_dim(fields: Fields, hidden: int, heads: int, default: int | None) -> int:
-    size = fields.integer("head_dim", default or 0, minimum=0)
+    size = fields.integer("head_dim", default or 0)
     if size == 0 and hidden % heads:
         raise fields.error(
             "num_attention_heads", f"must divide hidden_size ({hidden}), got {heads}"

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-__all__ = ("Fields", "quote", "read_json")
+__all__ = ("Fields", "quote")
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.models.config.limits import INTEGERS, MAX_LIST_LENGTH, NUMBERS
+from aiomlc.validation.json_values import short_repr
 
-
-def read_json(path: Path) -> Fields:
-    """Read a file that contains one JSON object.
-
-    Raises:
-        ModelLoadError: If the file cannot be read or does not contain a JSON object.
-    """
-    try:
-        values = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelLoadError(f"{path}: cannot read: {error.strerror}", path=path) from error
-    except ValueError as error:
-        raise ModelLoadError(f"{path}: invalid JSON: {error}", path=path) from error
-
-    if not isinstance(values, dict):
-        raise ModelLoadError(f"{path}: must contain a JSON object", path=path)
-
-    return Fields(values, path)
+_MAX_QUOTED = 200  # characters
 
 
 def quote(value: object) -> str:
-    """Return a config value in JSON notation, for a message."""
-    return json.dumps(value, ensure_ascii=False)
+    """Return a config value in JSON notation, for a message; a long one is shortened."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    text = short_repr(value) if is_integer else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}..."
 
 
 @final
 class Fields:
-    """The fields of one JSON object. A null field counts as absent unless noted otherwise."""
+    """The fields of one JSON object. A null field counts as absent unless noted otherwise.
+
+    Every number must be in the range that `limits` has for its field.
+    """
 
     def __init__(self, values: Mapping[str, object], path: Path, prefix: str = "") -> None:
         self.path = path
@@ -55,15 +45,20 @@ class Fields:
             f'{self.path}: field "{field}" {problem}', path=self.path, field=field
         )
 
-    def integer(self, name: str, default: int | None = None, *, minimum: int = 1) -> int:
-        """Return an integer of at least `minimum`; required if there is no default."""
+    def integer(self, name: str, default: int | None = None, *, minimum: int | None = None) -> int:
+        """Return an integer; required if there is no default.
+
+        Args:
+            name: The field.
+            default: The value if the field is absent.
+            minimum: A lower bound above that of the table.
+        """
         value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._mismatch(name, "an integer", value)
 
-        if value < minimum:
-            raise self.error(name, f"must be >= {minimum}, got {value}")
-
+        low, high = INTEGERS[name]
+        self._check_range(name, value, low if minimum is None else minimum, high)
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
@@ -72,9 +67,10 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._mismatch(name, "a number", value)
 
-        if not 0 < value < float("inf"):
+        if not _is_positive(value):
             raise self._mismatch(name, "a positive number", value)
 
+        self._check_range(name, value, *NUMBERS[name])
         return float(value)
 
     def optional_number(self, name: str, default: float) -> float:
@@ -117,27 +113,29 @@ class Fields:
 
     def strings(self, name: str) -> list[str]:
         """Return a list of strings; required."""
-        value = self._required(name, None)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self._mismatch(name, "a list of strings", value)
+        values = self._list(name, "a list of strings")
+        if not all(isinstance(item, str) for item in values):
+            raise self._mismatch(name, "a list of strings", values)
 
-        return value
+        return values
 
     def numbers(self, name: str) -> list[float]:
         """Return a list of positive numbers; required."""
-        values = self._required(name, None)
-        if not isinstance(values, list) or not all(_is_positive(value) for value in values):
+        values = self._list(name, "a list of positive numbers")
+        if not all(map(_is_positive, values)):
             raise self._mismatch(name, "a list of positive numbers", values)
 
+        for value in values:
+            self._check_range(name, value, *NUMBERS[name])
         return [float(value) for value in values]
 
     def integers(self, name: str) -> list[int]:
         """Return a list of integers; required."""
-        value = self._required(name, None)
-        if not isinstance(value, list) or not all(type(item) is int for item in value):
-            raise self._mismatch(name, "a list of integers", value)
+        values = self._list(name, "a list of integers")
+        if not all(type(item) is int for item in values):
+            raise self._mismatch(name, "a list of integers", values)
 
-        return value
+        return values
 
     def nested(self, name: str) -> Fields:
         """Return the fields of a JSON object inside this one; empty if it is absent."""
@@ -177,8 +175,30 @@ class Fields:
 
         return value
 
+    def _list(self, name: str, expected: str) -> list[Any]:
+        values = self._required(name, None)
+        if not isinstance(values, list):
+            raise self._mismatch(name, expected, values)
+
+        if len(values) > MAX_LIST_LENGTH:
+            problem = f"must have at most {MAX_LIST_LENGTH} entries, got {len(values)}"
+            raise self.error(name, problem)
+
+        return values
+
+    def _check_range(self, name: str, value: float, low: float, high: float) -> None:
+        if value < low:
+            raise self.error(name, f"must be >= {_bound(low)}, got {quote(value)}")
+
+        if value > high:
+            raise self.error(name, f"must be <= {_bound(high)}, got {quote(value)}")
+
     def _mismatch(self, name: str, expected: str, value: object) -> ModelLoadError:
         return self.error(name, f"must be {expected}, got {quote(value)}")
+
+
+def _bound(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _is_positive(value: object) -> bool:

@@ -35,7 +35,21 @@ def parse_rope(
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
     name = "rope_parameters" if "rope_parameters" in fields else "rope_scaling"
-    scaling = fields.nested(name)
+    rope = _parse_type(fields, fields.nested(name), head_dim, context, partial_rotary_factor, theta)
+    if not all(map(math.isfinite, (rope.attention_factor, *rope.inverse_frequencies(head_dim)))):
+        raise fields.error(name, "must give finite frequencies")
+
+    return rope
+
+
+def _parse_type(
+    fields: Fields,
+    scaling: Fields,
+    head_dim: int,
+    context: int,
+    partial_rotary_factor: float | None,
+    theta: float,
+) -> RopeConfig:
     outer_theta = fields.number("rope_theta", fields.number("position_embedding_base", theta))
     plain = RopeConfig(
         theta=scaling.number("rope_theta", outer_theta),

@@ -46,12 +46,12 @@ def parse_windows(
         return tuple(size if is_sliding else 0 for is_sliding in slides)
 
     if "sliding_window_size" in fields:
-        return (max(0, fields.integer("sliding_window_size", minimum=-1)),) * layers
+        return (max(0, fields.integer("sliding_window_size")),) * layers
 
     if hf_window == "never" or "sliding_window" not in fields:
         return ()
 
-    size = max(0, fields.integer("sliding_window", minimum=-1))
+    size = max(0, fields.integer("sliding_window"))
     if hf_window == "always":
         return (size,) * layers
 
@@ -70,15 +70,15 @@ def limit_windows(windows: tuple[int, ...], context: int) -> tuple[int, ...]:
 def parse_context(fields: Fields, windows: tuple[int, ...]) -> int:
     """Return the context length: tokens of the longest sequence."""
     name = "context_window_size"
-    if any(windows) and name in fields and fields.integer(name, minimum=-1) == -1:
+    if any(windows) and name in fields and fields.integer(name) == -1:
         return fields.integer("max_position_embeddings", _DEFAULT_CONTEXT)
 
-    return fields.integer(name if name in fields else "max_position_embeddings")
+    return fields.integer(name if name in fields else "max_position_embeddings", minimum=1)
 
 
 def parse_sinks(fields: Fields) -> int:
     """Return the number of attention sinks: first positions that stay visible to every row."""
-    return max(0, fields.integer("attention_sink_size", 0, minimum=-1))
+    return max(0, fields.integer("attention_sink_size", 0))
 
 
 def sliding_layers(fields: Fields, layers: int, full_attention_interval: int) -> list[bool]:
@@ -92,7 +92,7 @@ def sliding_layers(fields: Fields, layers: int, full_attention_interval: int) ->
 
 def _interleaved_size(fields: Fields) -> int:
     # MLC supports one window for all layers or none, and writes -1 next to the window of the model.
-    sizes = (fields.integer(n, 0, minimum=-1) for n in ("sliding_window_size", "sliding_window"))
+    sizes = (fields.integer(n, 0) for n in ("sliding_window_size", "sliding_window"))
     return next((size for size in sizes if size > 0), 0)
 
 
@@ -100,7 +100,7 @@ def _switched_layers(fields: Fields, layers: int) -> list[bool]:
     if "layer_types" in fields:
         return _typed_layers(fields, layers)
 
-    first = fields.integer("max_window_layers", _QWEN_FULL_LAYERS, minimum=0)
+    first = fields.integer("max_window_layers", _QWEN_FULL_LAYERS)
     return [layer >= first for layer in range(layers)]
 
 

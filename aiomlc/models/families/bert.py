@@ -30,7 +30,9 @@ def parse(fields: Fields) -> EncoderConfig:
         intermediate_size=fields.integer("intermediate_size"),
         num_hidden_layers=fields.integer("num_hidden_layers"),
         num_attention_heads=heads,
-        num_positions=fields.integer(positions if positions in fields else "context_window_size"),
+        num_positions=fields.integer(
+            positions if positions in fields else "context_window_size", minimum=1
+        ),
         num_token_types=fields.integer("type_vocab_size", 2),
         layer_norm_eps=fields.number("layer_norm_eps", 1e-12),
     )

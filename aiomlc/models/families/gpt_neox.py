@@ -11,10 +11,6 @@ from aiomlc.models.config.rope import DEFAULT_THETA
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gpt_neox`."""
-    rotary_fraction = fields.number("rotary_pct", 0.25)
-    if rotary_fraction > 1.0:
-        raise fields.error("rotary_pct", f"must be <= 1, got {rotary_fraction}")
-
     bias = fields.boolean("attention_bias", True)
     is_parallel = fields.boolean("use_parallel_residual", True)
     traits = DecoderTraits(
@@ -30,7 +26,7 @@ def parse(fields: Fields) -> DecoderConfig:
     )
     rules = ConfigRules(
         norm_eps_field="layer_norm_eps",
-        partial_rotary_factor=rotary_fraction,
+        partial_rotary_factor=fields.number("rotary_pct", 0.25),
         rope_theta=fields.number("rotary_emb_base", DEFAULT_THETA),
     )
     return parse_decoder(fields, "gpt_neox", traits, rules)

@@ -21,7 +21,7 @@ def parse(fields: Fields) -> DecoderConfig:
             problem = f"must contain only {allowed}, got {quote(layer_type)}"
             raise fields.error("layer_types", problem)
 
-    if (experts := fields.integer("num_local_experts", minimum=0)) > 0:
+    if (experts := fields.integer("num_local_experts")) > 0:
         raise fields.error("num_local_experts", f"must be 0, got {experts}")
 
     fields.choice("position_embedding_type", ("rope",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("parse_experts",)
 
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.limits import MAX_EXPERT_MATRICES
 from aiomlc.models.config.moe import ExpertsConfig
 from aiomlc.models.parameters.packed_layout import TILE_ROWS
 
@@ -21,7 +22,8 @@ def parse_experts(fields: Fields, *, size_field: str, normalize: bool) -> Expert
         ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
     """
     count_field = "num_experts" if "num_experts" in fields else "num_local_experts"
-    count = fields.integer(count_field)
+    count = fields.integer(count_field, minimum=1)
+    _check_matrices(fields, count_field, count)
     per_token = fields.integer("num_experts_per_tok")
     if per_token > count:
         problem = f"must be <= {count_field} ({count}), got {per_token}"
@@ -41,8 +43,15 @@ def parse_experts(fields: Fields, *, size_field: str, normalize: bool) -> Expert
     )
 
 
+def _check_matrices(fields: Fields, count_field: str, count: int) -> None:
+    layers = fields.integer("num_hidden_layers")
+    if count * layers > MAX_EXPERT_MATRICES:
+        limit = f"must be <= {MAX_EXPERT_MATRICES} in all {layers} layers together"
+        raise fields.error(count_field, f"{limit}, got {count} in each")
+
+
 def _dense_layers(fields: Fields) -> tuple[int, ...]:
     step = fields.integer("decoder_sparse_step", 1)
-    dense = fields.integers("mlp_only_layers") if "mlp_only_layers" in fields else []
+    dense = set(fields.integers("mlp_only_layers") if "mlp_only_layers" in fields else ())
     layers = range(fields.integer("num_hidden_layers"))
     return tuple(layer for layer in layers if layer in dense or (layer + 1) % step)

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 MatrixFormat = Literal["q4", "bf16", "f32"]
 
-LAYOUT_VERSION: Final = 1  # Increase it whenever the packed bytes of the same weights change.
+LAYOUT_VERSION: Final = 2  # Increase it whenever the packed bytes of the same weights change.
 TILE_ROWS: Final = 16
 GROUP_SIZE: Final = 32  # Consecutive columns of a row that share a scale.
 _SCALE_BYTES = 2  # float16

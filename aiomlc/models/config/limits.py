@@ -1,0 +1,93 @@
+"""The allowed range of every number in a config: one table for all families.
+
+The bounds lie far beyond every published model. They are there so that a wrong number is refused
+when it is read, and not when a graph, a table or a memory plan of that size is made.
+"""
+
+from __future__ import annotations
+
+__all__ = ("INTEGERS", "MAX_EXPERT_MATRICES", "MAX_LIST_LENGTH", "NUMBERS")
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+_LAYERS = (1, 2048)
+_ANY = (1, 2**31 - 1)  # Compared with other numbers only.
+_WIDTH = (1, 2**18)
+_INNER_WIDTH = (1, 2**20)
+_TOKENS = (1, 2**27)  # Of a sequence.
+
+#: Inclusive bounds. -1 is MLC's "none", and 0 stands for a default.
+INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "attention_sink_size": (-1, 2**20),
+        "context_window_size": (-1, _TOKENS[1]),
+        "decoder_sparse_step": _ANY,
+        "head_dim": (0, 4096),
+        "hidden_size": _WIDTH,
+        "intermediate_size": _INNER_WIDTH,
+        "max_position_embeddings": _TOKENS,
+        "max_window_layers": (0, 2**31 - 1),
+        "moe_intermediate_size": _INNER_WIDTH,
+        "no_rope_layer_interval": _ANY,
+        "num_attention_heads": (1, 4096),
+        "num_experts": (1, 4096),
+        "num_experts_per_tok": (1, 4096),
+        "num_hidden_layers": _LAYERS,
+        "num_key_value_heads": (0, 4096),
+        "num_local_experts": (0, 4096),
+        "original_max_position_embeddings": (2, _TOKENS[1]),
+        "shared_expert_intermediate_size": _INNER_WIDTH,
+        "shared_intermediate_size": _INNER_WIDTH,
+        "sliding_window": (-1, 2**63 - 1),
+        "sliding_window_pattern": _ANY,
+        "sliding_window_size": (-1, 2**63 - 1),
+        "type_vocab_size": (1, 2**16),
+        "vocab_size": (1, 2**24),
+    }
+)
+
+_EPSILON = (1e-30, 1.0)
+_FACTOR = (1e-6, 1e6)
+_SCALE = (1e-9, 1e9)
+_THETA = (2.0, 1e15)
+
+#: Inclusive bounds; the elements of lists have those of the list's name.
+NUMBERS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "attention_factor": _FACTOR,
+        "attention_multiplier": _SCALE,
+        "attn_logit_softcapping": _SCALE,
+        "beta_fast": _FACTOR,
+        "beta_slow": _FACTOR,
+        "embedding_multiplier": _SCALE,
+        "factor": _FACTOR,
+        "final_logit_softcapping": _SCALE,
+        "high_freq_factor": _FACTOR,
+        "layer_norm_eps": _EPSILON,
+        "layer_norm_epsilon": _EPSILON,
+        "logit_scale": _SCALE,
+        "logits_scaling": _SCALE,
+        "long_factor": _FACTOR,
+        "low_freq_factor": _FACTOR,
+        "mscale": _FACTOR,
+        "mscale_all_dim": _FACTOR,
+        "norm_eps": _EPSILON,
+        "norm_epsilon": _EPSILON,
+        "partial_rotary_factor": _FACTOR,
+        "position_embedding_base": _THETA,
+        "query_pre_attn_scalar": _SCALE,
+        "residual_multiplier": _SCALE,
+        "rms_norm_eps": _EPSILON,
+        "rope_local_base_freq": _THETA,
+        "rope_theta": _THETA,
+        "rotary_emb_base": _THETA,
+        "rotary_pct": (1e-6, 1.0),
+        "short_factor": _FACTOR,
+    }
+)
+
+MAX_LIST_LENGTH: Final = 1 << 16
+#: Experts of all layers. That of DeepSeek V3 is 14,848.
+MAX_EXPERT_MATRICES: Final = 1 << 17
