@@ -10,14 +10,20 @@ __all__ = (
     "check_str",
     "check_token_ids",
     "check_type",
+    "plain_list",
+    "plain_str",
     "wrong_type",
 )
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from os import PathLike, fspath
+from typing import TypeVar
 
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.json_values import NOT_UTF8, is_utf8
+from aiomlc.validation.json_values import MAX_ITEMS, NOT_UTF8, is_utf8
+
+T = TypeVar("T")
 
 
 def check_type(name: str, value: object, types: type | tuple[type, ...], expected: str) -> None:
@@ -41,6 +47,30 @@ def check_str(name: str, value: object) -> None:
 
     if not is_utf8(value):
         raise BadRequestError(f"{name}: {NOT_UTF8}", param=name)
+
+
+def plain_str(name: str, value: object) -> str:
+    """Require a string, and return it without the methods of its subclass.
+
+    Raises:
+        BadRequestError: If `value` is not a string; `param` is `name`.
+    """
+    check_str(name, value)
+    return str.__str__(value)
+
+
+def plain_list(name: str, values: Iterable[T]) -> list[T]:
+    """Read an iterable of the caller's.
+
+    Raises:
+        BadRequestError: If it raises, or is not iterable; `param` is `name`.
+    """
+    try:
+        return list(islice(values, MAX_ITEMS))
+    except Exception as error:
+        raise BadRequestError(
+            f"{name} cannot be read: it raises {type(error).__name__}", param=name
+        ) from error
 
 
 def check_flag(name: str, value: object) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = ("describe_error", "describe_requirement")
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails
 
@@ -12,21 +13,26 @@ from aiomlc.validation.json_values import safe_repr, short_repr
 from aiomlc.validation.parameter import OUT_OF_RANGE
 
 
-def describe_error(error: ErrorDetails) -> str:
-    """Return why a field of a request is invalid, without the name of the field."""
+def describe_error(error: ErrorDetails, known: Collection[str] = ()) -> str:
+    """Return why a field of a request is invalid, without the name of the field.
+
+    Args:
+        error: Pydantic's error.
+        known: The fields that the request may have, one of which may have been meant.
+    """
+    describe = _DESCRIPTIONS.get(error["type"])
+    if describe is not None:
+        return describe(error)
+
     match error["type"]:
         case "extra_forbidden":
-            return "unknown field"
-        case "string_too_short" | "too_short":
-            return "cannot be empty"
-        case "union_tag_invalid":
-            return _describe_wrong_tag(error)
+            return "unknown field" + _suggest(error["loc"], known)
         case kind if kind == OUT_OF_RANGE:
             return f"{error['msg']}, got {short_repr(error['input'])}"
         case kind if kind in _BOUNDS:
             return f"should be {_allowed_range(error)}, got {short_repr(error['input'])}"
         case kind if kind in _TYPES:
-            return f"must be {_TYPES[kind]}, got {type(error['input']).__name__}"
+            return f"must be {_TYPES[kind]}, got {_type_name(error)}"
         case _:
             return error["msg"].removeprefix("Value error, ").removeprefix("Input ")
 
@@ -87,6 +93,38 @@ def _allowed_range(error: ErrorDetails) -> str:
             return f"at most {bound}"
 
 
+def _suggest(location: tuple[int | str, ...], known: Collection[str]) -> str:
+    """Return a question whether a known field with a similar name was meant."""
+    similar = get_close_matches(str(location[0]), known, n=1) if len(location) == 1 else []
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
+def _type_name(error: ErrorDetails) -> str:
+    name = type(error["input"]).__name__
+    if name == "function" and error["loc"][0] == "tools":
+        return 'function; a tool is {"type": "function", "function": {"name": ...}}'
+
+    return "None" if error["input"] is None else name
+
+
+def _describe_no_tag(error: ErrorDetails) -> str:
+    value = error["input"]
+    if isinstance(value, type):
+        return f"must be an object; pass the class {value.__name__} to chat.completions.parse"
+
+    if not isinstance(value, Mapping):
+        return f"must be an object, got {_type_name(error)}"
+
+    return f"{error.get('ctx', {})['discriminator'].strip(chr(39))} is missing"
+
+
+def _describe_key(error: ErrorDetails) -> str:
+    if error["loc"][0] == "logit_bias":
+        return "must be a token id; see engine.tokenizer.encode"
+
+    return "must be an integer"
+
+
 def _describe_wrong_tag(error: ErrorDetails) -> str:
     context = error.get("ctx", {})
     field, tag = context["discriminator"], context["tag"]
@@ -94,3 +132,13 @@ def _describe_wrong_tag(error: ErrorDetails) -> str:
         return f"type {tag!r} is not supported"
 
     return f"{field.strip(chr(39))} must be one of {context['expected_tags']}, got {tag!r}"
+
+
+_DESCRIPTIONS: Mapping[str, Callable[[ErrorDetails], str]] = {
+    "int_parsing": _describe_key,
+    "missing": lambda _: "is missing",
+    "string_too_short": lambda _: "cannot be empty",
+    "too_short": lambda _: "cannot be empty",
+    "union_tag_invalid": _describe_wrong_tag,
+    "union_tag_not_found": _describe_no_tag,
+}

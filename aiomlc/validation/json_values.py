@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 __all__ = (
+    "MAX_ITEMS",
     "NOT_UTF8",
-    "InvalidValue",
-    "find_invalid",
+    "InvalidValueError",
     "is_utf8",
     "read_json",
     "safe_repr",
     "short_repr",
+    "to_plain",
 )
 
 import json
 import reprlib
 from collections import deque
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -31,17 +32,25 @@ _MAX_PRINTED_BITS = 128
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 200
 _SCALAR_TYPES = frozenset({bool, bytes, float, int, type(None)})
+_SCALARS = (str, int, float, bytes)
+#: The most items of a list or an object that a caller passes; more is not read.
+MAX_ITEMS = 2_000_000
+T = TypeVar("T")
 
 
-class InvalidValue(NamedTuple):
+class InvalidValueError(ValueError):
     """The reason why a value is invalid, and its location: `[0].content`, or "" for the value."""
 
-    path: str
-    reason: str
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
 
-    def prefixed(self, step: str) -> InvalidValue:
+    def within(self, step: str) -> InvalidValueError:
         """Return the same for the enclosing value; excessive nesting has no further location."""
-        return self if self.reason == _TOO_DEEP else InvalidValue(step + self.path, self.reason)
+        return (
+            self if self.reason == _TOO_DEEP else InvalidValueError(self.reason, step + self.path)
+        )
 
 
 def is_utf8(text: str) -> bool:
@@ -84,30 +93,25 @@ def safe_repr(value: object) -> str:
         return f"an object of type {type(value).__name__}"
 
 
-def find_invalid(value: object, depth: int = 0) -> InvalidValue | None:
-    """Return the first invalid part of a value, or None if the value is valid.
+def to_plain(value: object, depth: int = 0) -> Any:  # noqa: ANN401 - of any JSON-like type.
+    """Copy a value from a caller, so that no later code runs methods of the caller's classes.
 
-    Only mappings, lists, sets and pydantic models are searched.
+    Mappings become dicts; lists, tuples, deques and iterators become lists; subclasses of str, int
+    and float become the class itself. Pydantic models are searched and kept, and objects of other
+    classes are kept.
+
+    Raises:
+        InvalidValueError: If a part of the value is invalid or raises while it is read.
     """
     if type(value) in _SCALAR_TYPES:
-        return InvalidValue("", _TOO_LONG) if _is_too_long(value) else None
+        return _check_size(value)
 
-    if isinstance(value, str):
-        return None if is_utf8(value) else InvalidValue("", NOT_UTF8)
-
-    if isinstance(value, BaseModel):
-        value = dict(value)
-
-    if depth == _MAX_DEPTH:
-        return InvalidValue("", _TOO_DEEP)
-
-    if isinstance(value, Mapping):
-        return _find_in_mapping(value, depth)
-
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return _find_in_collection(value, depth)
-
-    return None
+    try:
+        return _plain_scalar(value) if isinstance(value, _SCALARS) else _plain(value, depth)
+    except InvalidValueError:
+        raise
+    except Exception as error:
+        raise InvalidValueError(f"cannot be read: it raises {type(error).__name__}") from error
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
@@ -124,30 +128,93 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
     except RecursionError as error:
         raise ValueError(_TOO_DEEP) from error
 
-    if invalid := find_invalid(value):
-        raise ValueError(invalid.reason)
+    return to_plain(value)
+
+
+def _plain_scalar(value: object) -> object:
+    """Return a str, int or float of exactly that class: subclasses may override any method."""
+    if isinstance(value, str):
+        text = str.__str__(value)
+        if not is_utf8(text):
+            raise InvalidValueError(NOT_UTF8)
+
+        return text
+
+    if isinstance(value, int):
+        return _check_size(int.__int__(value))
+
+    return float.__float__(value) if isinstance(value, float) else value
+
+
+def _check_size(value: object) -> object:
+    if _is_too_long(value):
+        raise InvalidValueError(_TOO_LONG)
 
     return value
 
 
-def _find_in_mapping(fields: Mapping[Any, object], depth: int) -> InvalidValue | None:
-    for name, value in fields.items():
-        if isinstance(name, str) and not is_utf8(name):
-            return InvalidValue("", f"has a key that {NOT_UTF8}")
+def _plain(value: object, depth: int) -> object:
+    if depth == _MAX_DEPTH and isinstance(value, (Iterable, BaseModel)):
+        raise InvalidValueError(_TOO_DEEP)
 
-        if invalid := find_invalid(value, depth + 1):
-            return invalid.prefixed(f".{short_repr(name)}")
+    if isinstance(value, BaseModel):
+        _plain_dict(dict(value).items(), depth)
+        return value
 
-    return None
+    if isinstance(value, Mapping):
+        return _plain_dict(value.items(), depth)
+
+    if isinstance(value, (set, frozenset)):
+        return set(_plain_list(value, depth))
+
+    if isinstance(value, (list, tuple, deque, Iterator)):
+        return _plain_list(value, depth)
+
+    return value
 
 
-def _find_in_collection(values: Collection[object], depth: int) -> InvalidValue | None:
+def _plain_dict(items: Iterable[tuple[Any, object]], depth: int) -> dict[Any, object]:
+    fields = {}
+    for name, value in _limited(items):
+        key = _plain_key(name)
+        try:
+            fields[key] = to_plain(value, depth + 1)
+        except InvalidValueError as error:
+            raise error.within(f".{short_repr(key)}") from error.__cause__
+
+    return fields
+
+
+def _plain_key(name: Any) -> Any:  # noqa: ANN401 - of any hashable type.
+    try:
+        return to_plain(name) if isinstance(name, _SCALARS) else name
+    except InvalidValueError as error:
+        raise InvalidValueError(f"has a key that {error.reason}") from None
+
+
+def _plain_list(values: Iterable[object], depth: int) -> list[object]:
     # Fast path for token ids, of which there may be many.
-    if set(map(type, values)) == {int} and not any(map(_is_too_long, _bounds(values))):
-        return None
+    if type(values) is list and set(map(type, values)) == {int}:
+        if any(map(_is_too_long, _bounds(values))):
+            index = next(i for i, value in enumerate(values) if _is_too_long(value))
+            raise InvalidValueError(_TOO_LONG, f"[{index}]")
 
+        return values
+
+    items = []
+    for index, value in enumerate(_limited(values)):
+        try:
+            items.append(to_plain(value, depth + 1))
+        except InvalidValueError as error:
+            raise error.within(f"[{index}]") from error.__cause__
+
+    return items
+
+
+def _limited(values: Iterable[T]) -> Iterator[T]:
+    """Iterate over the values; a caller's iterator may never end."""
     for index, value in enumerate(values):
-        if invalid := find_invalid(value, depth + 1):
-            return invalid.prefixed(f"[{index}]")
+        if index == MAX_ITEMS:
+            raise InvalidValueError(f"has more than {MAX_ITEMS} items")
 
-    return None
+        yield value

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.json_values import InvalidValueError, to_plain
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -31,7 +32,7 @@ def validate_fields(record: Any, describe: Callable[[str, ErrorDetails], str]) -
     names = [field.name for field in fields(record)]
     try:
         valid = _model(record.__class__).model_validate(
-            {name: getattr(record, name) for name in names}
+            {name: _plain(name, getattr(record, name)) for name in names}
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -41,6 +42,13 @@ def validate_fields(record: Any, describe: Callable[[str, ErrorDetails], str]) -
 
     for name in names:
         object.__setattr__(record, name, getattr(valid, name))
+
+
+def _plain(name: str, value: object) -> object:
+    try:
+        return to_plain(value)
+    except InvalidValueError as error:
+        raise BadRequestError(f"{name}{error.path} {error.reason}", param=name) from error.__cause__
 
 
 @functools.cache

@@ -36,7 +36,7 @@ from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.validation.arguments import check_callable, check_path, check_seconds, check_type
+from aiomlc.validation.arguments import check_callable, check_path, check_seconds, plain_str
 
 if TYPE_CHECKING:
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
@@ -276,7 +276,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         Raises:
             BadRequestError: If `request_id` is not a string.
         """
-        check_type("request_id", request_id, str, "a string")
+        request_id = plain_str("request_id", request_id)
         await checkpoint()
         if self._lifecycle.is_open:
             self._lifecycle.engine.abort(request_id)

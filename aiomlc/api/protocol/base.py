@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("NONE_IS_EMPTY", "JsonObject", "WireModel", "construct_unchecked", "parse")
+__all__ = (
+    "NONE_IS_EMPTY",
+    "JsonObject",
+    "WireModel",
+    "construct_unchecked",
+    "parse",
+    "plain_fields",
+)
 
 import json
 from collections.abc import Mapping
@@ -12,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.error_messages import describe_error
-from aiomlc.validation.json_values import find_invalid, is_utf8
+from aiomlc.validation.json_values import InvalidValueError, is_utf8, to_plain
 
 _Model = TypeVar("_Model", bound="WireModel")
 # The models are frozen, so their state can only be set through the descriptors of BaseModel.
@@ -65,31 +72,41 @@ def construct_unchecked(
     return instance
 
 
-def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
-    """Validate fields from a caller.
+def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy the fields of a caller's request; see `to_plain`.
 
     Raises:
-        BadRequestError: If a field is invalid; `param` and the message name the first such field.
+        BadRequestError: If a value is invalid, such as a lone surrogate, or raises when it is read;
+            `param` names it.
     """
-    _check_values(fields)
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        param = _param_path(first["loc"])
-        raise BadRequestError(f"{param}: {describe_error(first)}", param=param) from error
-
-
-def _check_values(fields: Mapping[str, Any]) -> None:
-    """Reject values that later code cannot handle, such as lone surrogates or deep nesting."""
+    plain = {}
     for name, value in fields.items():
         if not is_utf8(str(name)):
             escaped = str(name).encode(errors="backslashreplace").decode()
             raise BadRequestError(f"{escaped}: unknown field", param=escaped)
 
-        if invalid := find_invalid(value):
-            param = f"{name}{invalid.path}"
-            raise BadRequestError(f"{param}: {invalid.reason}", param=param)
+        try:
+            plain[name] = to_plain(value)
+        except InvalidValueError as error:
+            param = f"{name}{error.path}"
+            raise BadRequestError(f"{param}: {error.reason}", param=param) from error.__cause__
+
+    return plain
+
+
+def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:
+    """Validate fields; those of a caller must have been copied by `plain_fields`.
+
+    Raises:
+        BadRequestError: If a field is invalid; `param` and the message name the first such field.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        param = _param_path(first["loc"])
+        reason = describe_error(first, known=tuple(model.model_fields))
+        raise BadRequestError(f"{param}: {reason}", param=param) from None
 
 
 def _param_path(location: tuple[int | str, ...]) -> str:

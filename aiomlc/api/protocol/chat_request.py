@@ -9,7 +9,7 @@ __all__ = (
     "parse_event_request",
 )
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool
@@ -129,9 +129,13 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
+    return _parse_plain(with_extra_body(fields))
+
+
+def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
     messages = fields.get("messages")
-    if isinstance(messages, (list, tuple, Iterator)):
-        fields = {**fields, "messages": [_as_fields(message) for message in messages]}
+    if isinstance(messages, list):
+        fields["messages"] = [_as_fields(message) for message in messages]
 
     request = parse_request(ChatCompletionRequest, fields, _NOT_SUPPORTED)
     if len({request.max_tokens, request.max_completion_tokens} - {None}) > 1:
@@ -171,7 +175,7 @@ def parse_event_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
     if fields["stream"] is False:
         raise BadRequestError("stream: must be True for a stream of events", param="stream")
 
-    return parse_chat_request(fields)
+    return _parse_plain(fields)
 
 
 def _chosen_names(choice: ToolChoice | None) -> tuple[str, ...] | None:

@@ -23,6 +23,7 @@ from aiomlc.api.protocol.request import (
     NumLogprobs,
     are_token_ids,
     parse_request,
+    with_extra_body,
 )
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.usage import StreamedWithUsage
@@ -127,7 +128,7 @@ def parse_completion_request(fields: Mapping[str, Any]) -> CompletionRequest:
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
-    request = parse_request(CompletionRequest, fields, _NOT_SUPPORTED)
+    request = parse_request(CompletionRequest, with_extra_body(fields), _NOT_SUPPORTED)
     if request.num_choices < (request.n or 1):
         raise BadRequestError(
             f"best_of: must be >= n ({request.n}), got {request.best_of}", param="best_of"

@@ -17,12 +17,12 @@ __all__ = (
     "with_extra_body",
 )
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
 
-from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse
+from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse, plain_fields
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.validation.parameter import Integer, Number
@@ -31,7 +31,10 @@ _Request = TypeVar("_Request", bound="GenerationRequest")
 
 
 def _to_tuple(stop: object) -> object:
-    return (stop,) if isinstance(stop, str) else stop or ()
+    if stop is None:
+        return ()
+
+    return (stop,) if isinstance(stop, str) else stop
 
 
 #: An integer that fits the native core.
@@ -93,11 +96,11 @@ def parse_request(
     fields: Mapping[str, Any],
     not_supported: Mapping[str, tuple[object, ...]],
 ) -> _Request:
-    """Validate the fields of a request, including those of `extra_body`.
+    """Validate the fields of a request.
 
     Args:
         request_type: The class of the request.
-        fields: The fields by name.
+        fields: The fields by name, as `with_extra_body` returns them.
         not_supported: The known fields that are rejected, each with the values that are accepted
             because they have no effect.
 
@@ -105,7 +108,7 @@ def parse_request(
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
     known = {}
-    for name, value in with_extra_body(fields).items():
+    for name, value in fields.items():
         accepted = not_supported.get(name)
         if accepted is not None and not is_noop(value, accepted):
             raise BadRequestError(f"{name} is not supported yet", param=name)
@@ -136,22 +139,22 @@ def are_token_ids(value: object) -> bool:
 
 
 def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields merged with those of `extra_body`; iterators become lists.
+    """Copy a caller's fields, merged with those of `extra_body`.
 
     Raises:
-        BadRequestError: If `extra_body` is not an object.
+        BadRequestError: If `extra_body` is not an object, or a value is invalid.
     """
-    fields = dict(fields)
-    extra = fields.pop("extra_body", None) or {}
-    if not isinstance(extra, Mapping):
+    plain = plain_fields(fields)
+    extra = plain.pop("extra_body", None)
+    if extra is None:
+        return plain
+
+    if not isinstance(extra, dict):
         raise BadRequestError(
             f"extra_body: must be an object, got {type(extra).__name__}", param="extra_body"
         )
 
-    return {
-        name: list(value) if isinstance(value, Iterator) else value
-        for name, value in {**fields, **extra}.items()
-    }
+    return {**plain, **extra}
 
 
 def _check_min_tokens(request: GenerationRequest) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, StrictStr
 
-from aiomlc.api.protocol.base import JsonObject, WireModel, parse
+from aiomlc.api.protocol.base import JsonObject, WireModel, parse, plain_fields
 from aiomlc.validation.json_values import read_json
 
 
@@ -89,4 +89,4 @@ def parse_response_format(value: object) -> ResponseFormat:
     Raises:
         BadRequestError: If it is invalid; `param` names the field.
     """
-    return parse(_Holder, {"response_format": value}).response_format
+    return parse(_Holder, plain_fields({"response_format": value})).response_format

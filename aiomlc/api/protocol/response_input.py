@@ -107,7 +107,7 @@ def _item_type(item: object) -> object:
     if isinstance(item, Mapping):
         return item.get("type", "message")
 
-    return getattr(item, "type", None)
+    return getattr(item, "type", None) if isinstance(item, BaseModel) else None
 
 
 InputItem = Annotated[

@@ -15,6 +15,7 @@ from aiomlc.api.protocol.request import (
     NumLogprobs,
     are_token_ids,
     parse_request,
+    with_extra_body,
 )
 from aiomlc.api.protocol.response_format import ResponseFormat
 
@@ -61,4 +62,4 @@ def parse_token_request(fields: Mapping[str, Any]) -> TokenRequest:
     Raises:
         BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
     """
-    return parse_request(TokenRequest, fields, _NOT_SUPPORTED)
+    return parse_request(TokenRequest, with_extra_body(fields), _NOT_SUPPORTED)

@@ -7,7 +7,7 @@ __all__ = ("AllowedTools", "FunctionDefinition", "NamedTool", "Tool", "ToolChoic
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StrictBool, StrictStr, Tag
+from pydantic import BaseModel, Discriminator, Field, StrictBool, StrictStr, Tag
 
 from aiomlc.api.protocol.base import JsonObject, WireModel
 
@@ -63,7 +63,7 @@ def _choice_tag(choice: object) -> object:
     if isinstance(choice, Mapping):
         return choice.get("type")
 
-    return getattr(choice, "type", "mode")
+    return getattr(choice, "type", None) if isinstance(choice, BaseModel) else "mode"
 
 
 ToolChoice = Annotated[

@@ -16,7 +16,7 @@ import tokenizers
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
-from aiomlc.validation.arguments import check_str, check_token_ids
+from aiomlc.validation.arguments import check_str, check_token_ids, plain_list
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # These decoders act on the decoded text, not on single tokens, so `token_bytes` ignores them.
@@ -110,10 +110,11 @@ class Tokenizer:
         Raises:
             BadRequestError: If `token_ids` are not valid token ids.
         """
+        ids = plain_list("token_ids", token_ids)
         try:
-            return self._backend.decode(list(token_ids), skip_special_tokens=True)
-        except (TypeError, OverflowError):
-            check_token_ids("token_ids", token_ids, self.vocab_size)
+            return self._backend.decode(ids, skip_special_tokens=True)
+        except Exception:
+            check_token_ids("token_ids", ids, self.vocab_size)
             raise
 
     def token_id(self, token: str) -> int | None:

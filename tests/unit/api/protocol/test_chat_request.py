@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from aiomlc.api.protocol.chat import ChatCompletionMessage
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
@@ -12,6 +13,11 @@ from aiomlc.api.protocol.messages import AssistantMessage
 from aiomlc.errors import BadRequestError
 
 USER = {"role": "user", "content": "Hello"}
+TOOL_FORM = '{"type": "function", "function": {"name": ...}}'
+
+
+class Answer(BaseModel):
+    """A class, which is not a `response_format`."""
 
 
 def parse(**fields: object) -> ChatCompletionRequest:
@@ -150,7 +156,7 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"messages": None}, "messages: must be a list, got NoneType"),
+        ({"messages": None}, "messages: must be a list, got None"),
         ({"messages": [1]}, "messages[0]: must be an object, got int"),
         ({"messages": []}, "messages: cannot be empty"),
         ({"stop": 5}, "stop: must be a list, got int"),
@@ -161,6 +167,27 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
         ({"max_tokens": 1.5}, "max_tokens: must be an integer, got float"),
         ({"stream": "yes"}, "stream: must be a boolean, got str"),
         ({"user": 1}, "user: must be a string, got int"),
+        ({"tools": [len]}, "tools[0]: must be an object, got builtin_function_or_method"),
+        (
+            {"tools": [parse]},
+            "tools[0]: must be an object, got function; a tool is " + TOOL_FORM,
+        ),
+        ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type: is missing"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content: is missing"),
+        ({"messages": [{"content": "Hi"}]}, "messages[0]: role is missing"),
+        ({"response_format": 1}, "response_format: must be an object, got int"),
+        ({"response_format": {}}, "response_format: type is missing"),
+        (
+            {"response_format": Answer},
+            "response_format: must be an object; pass the class Answer to chat.completions.parse",
+        ),
+        (
+            {"logit_bias": {"hello": 5}},
+            "logit_bias.hello: must be a token id; see engine.tokenizer.encode",
+        ),
+        ({"tempertaure": 0}, "tempertaure: unknown field; did you mean temperature?"),
+        ({"max_token": 3}, "max_token: unknown field; did you mean max_tokens?"),
+        ({"xyz": 3}, "xyz: unknown field"),
         ({"tool_choice": 1}, "tool_choice: should be 'none', 'auto' or 'required'"),
     ],
 )
@@ -267,7 +294,7 @@ def test_logit_bias_keys_may_be_integers_or_strings() -> None:
 
 def test_huge_integers_are_abbreviated_in_messages() -> None:
     with pytest.raises(BadRequestError, match=r"metadata\.a number of \d+ bits: "):
-        parse(metadata={10**5000: "\ud800"})
+        parse(metadata={2**500: "\ud800"})
 
 
 def test_message_fields_that_are_none_are_ignored() -> None:
