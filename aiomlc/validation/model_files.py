@@ -20,13 +20,13 @@ __all__ = (
     "read_text",
 )
 
+import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from aiomlc.errors import AiomlcError, ModelLoadError, ModelNotFoundError
 from aiomlc.validation import json_values
@@ -48,7 +48,7 @@ _FILE_TYPES: Final = (
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[io.BufferedReader]:
     """Open a regular file for reading; errors inside of the context are mapped as well.
 
     Raises:
@@ -180,8 +180,6 @@ def is_panic(error: BaseException) -> bool:
 def _problem(error: BaseException) -> str | None:
     """Return what is wrong with a file, or None for an exception that is not an error."""
     match error:
-        case FileNotFoundError():
-            return "no such file"
         case OSError():
             return f"cannot read: {error.strerror or error}"
         case MemoryError():
@@ -196,7 +194,7 @@ def _problem(error: BaseException) -> str | None:
             return f"a library failed on its contents: {error}" if is_panic(error) else None
 
 
-def _require_regular(path: str | PathLike[str], status: os.stat_result) -> None:
+def _require_regular(path: Path, status: os.stat_result) -> None:
     if stat.S_ISREG(status.st_mode):
         return
 

@@ -24,7 +24,7 @@ from aiomlc.cache_dir import purge_stale_entries
 from aiomlc.models.parameters.packed_layout import LAYOUT_VERSION
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.convert import Progress, convert_weights
-from aiomlc.weights.formats import mlc, safetensors
+from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source, load_error
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan, make_plan
 
@@ -87,9 +87,7 @@ async def prepare_weights(
 def _plan(
     model: Path, parameters: tuple[PackedParameter, ...]
 ) -> tuple[Source, ConversionPlan, dict[str, Any]]:
-    model = model.resolve()
-    is_mlc = any((model / name).exists() for name in mlc.INDEX_NAMES)
-    source = mlc.read_mlc(model) if is_mlc else safetensors.read_safetensors(model)
+    source = read_source(model.resolve())
     plan = make_plan(parameters, source)
     return source, plan, _index(source, plan)
 

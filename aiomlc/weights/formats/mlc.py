@@ -9,16 +9,19 @@ import math
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from aiomlc.errors import ModelNotFoundError
+from aiomlc.validation.model_files import file_size, open_file
 from aiomlc.weights.formats.source import (
     DTYPE_BYTES,
+    MAX_DIMENSIONS,
     Source,
     SourceTensor,
     is_file_name,
     load_error,
     missing_error,
+    read_index,
 )
 
 INDEX_NAMES: Final = ("tensor-cache.json", "ndarray-cache.json")
@@ -37,7 +40,7 @@ class TensorRecord(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
     name: str
-    shape: tuple[Size, ...]
+    shape: Annotated[tuple[Size, ...], Field(max_length=MAX_DIMENSIONS)]
     dtype: str
     format: str = "raw"
     nbytes: Size
@@ -91,7 +94,7 @@ def verify_checksums(directory: Path) -> None:
     index, cache = _read_index(directory)
     for shard in cache.records:
         path = _check_shard(index, shard)
-        with path.open("rb") as file:
+        with open_file(path) as file:
             digest = hashlib.file_digest(
                 file, lambda: hashlib.md5(usedforsecurity=False)
             ).hexdigest()
@@ -103,15 +106,19 @@ def verify_checksums(directory: Path) -> None:
 def _read_index(directory: Path) -> tuple[Path, TensorCache]:
     for index in (directory / name for name in INDEX_NAMES):
         try:
-            return index, TensorCache.model_validate(orjson.loads(index.read_bytes()))
-        except FileNotFoundError:
+            return index, TensorCache.model_validate(read_index(index))
+        except ModelNotFoundError:
             continue
-        except OSError as error:
-            raise load_error(f"cannot read: {error.strerror}", path=index) from error
-        except (orjson.JSONDecodeError, ValidationError) as error:
-            raise load_error(f"invalid weight index: {error}", path=index) from error
+        except ValidationError as error:
+            problem = _first_problem(error)
+            raise load_error(f"invalid weight index: {problem}", path=index) from None
 
     raise missing_error(directory, INDEX_NAMES)
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _check_shard(index: Path, shard: ShardRecord) -> Path:
@@ -121,11 +128,7 @@ def _check_shard(index: Path, shard: ShardRecord) -> Path:
         )
 
     path = index.parent / shard.data_path
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise load_error(f"cannot read: {error.strerror}", path=path) from error
-
+    size = file_size(path)
     if size != shard.nbytes:
         raise load_error(f"expected {shard.nbytes} bytes, got {size}", path=path)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 __all__ = ("INDEX_NAME", "SINGLE_NAME", "read_safetensors", "read_safetensors_file")
 
 import math
+import os
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
+from aiomlc.errors import ModelNotFoundError
+from aiomlc.validation.model_files import open_file
 from aiomlc.weights.formats.source import (
     DTYPE_BYTES,
     Source,
@@ -21,6 +24,7 @@ from aiomlc.weights.formats.source import (
     is_sizes,
     load_error,
     missing_error,
+    read_index,
 )
 
 SINGLE_NAME: Final = "model.safetensors"
@@ -68,21 +72,14 @@ def read_safetensors_file(path: Path) -> dict[str, SourceTensor]:
     Raises:
         ModelLoadError: If the file is missing, truncated or not a safetensors file.
     """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-                message = (
-                    f"truncated: header ends at byte {8 + length}, but the file has {size} bytes"
-                )
-                raise load_error(message, path=path)
-
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        _check_header_length(path, length, size)
+        try:
             header = orjson.loads(file.read(length))
-    except OSError as error:
-        raise load_error(f"cannot read: {error.strerror}", path=path) from error
-    except orjson.JSONDecodeError as error:
-        raise load_error(f"header is invalid JSON: {error}", path=path) from error
+        except orjson.JSONDecodeError as error:
+            raise load_error(f"header is invalid JSON: {error}", path=path) from error
 
     if not isinstance(header, dict):
         raise load_error("header must be a JSON object", path=path)
@@ -94,15 +91,21 @@ def read_safetensors_file(path: Path) -> dict[str, SourceTensor]:
     return tensors
 
 
+def _check_header_length(path: Path, length: int, size: int) -> None:
+    if size < 8 or length > size - 8:
+        message = f"truncated: header ends at byte {8 + length}, but the file has {size} bytes"
+        raise load_error(message, path=path)
+
+    if length > MAX_HEADER_BYTES:
+        message = f"the header must have at most {MAX_HEADER_BYTES:,} bytes, got {length:,}"
+        raise load_error(message, path=path)
+
+
 def _read_weight_map(index: Path) -> dict[str, str]:
     try:
-        content = orjson.loads(index.read_bytes())
-    except FileNotFoundError as error:
+        content = read_index(index)
+    except ModelNotFoundError as error:
         raise missing_error(index.parent, (SINGLE_NAME, INDEX_NAME)) from error
-    except OSError as error:
-        raise load_error(f"cannot read: {error.strerror}", path=index) from error
-    except orjson.JSONDecodeError as error:
-        raise load_error(f"invalid JSON: {error}", path=index) from error
 
     shards = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "DTYPE_BYTES",
+    "MAX_DIMENSIONS",
     "Source",
     "SourceTensor",
     "is_file_name",
@@ -11,15 +12,21 @@ __all__ = (
     "is_sizes",
     "load_error",
     "missing_error",
+    "read_index",
 )
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
+
+import orjson
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.validation.model_files import read_bytes
 
+#: The most dimensions of a tensor.
+MAX_DIMENSIONS: Final = 8
 # Supported dtypes. A tensor of another dtype keeps the file's name for it and cannot be loaded.
 DTYPE_BYTES: Final = {"f32": 4, "f16": 2, "bf16": 2, "u32": 4}
 
@@ -52,13 +59,30 @@ def is_size(value: object) -> TypeGuard[int]:
 
 
 def is_sizes(value: object) -> TypeGuard[list[int]]:
-    """Return whether a JSON value is a list of non-negative integers."""
-    return isinstance(value, list) and all(is_size(item) for item in value)
+    """Return whether a JSON value is a list of at most `MAX_DIMENSIONS` non-negative integers."""
+    if not isinstance(value, list) or len(value) > MAX_DIMENSIONS:
+        return False
+
+    return all(is_size(item) for item in value)
 
 
 def is_file_name(name: str) -> bool:
     """Return whether a name from a file is a plain file name, which cannot leave its directory."""
-    return name not in {"", ".", ".."} and Path(name).name == name
+    return name not in {"", ".", ".."} and Path(name).name == name and "\0" not in name
+
+
+def read_index(path: Path) -> Any:  # noqa: ANN401 - JSON has no narrower type.
+    """Return the JSON value of a weight index.
+
+    Raises:
+        ModelNotFoundError: If the file does not exist.
+        ModelLoadError: If it is not a regular file, is too large or is not JSON.
+    """
+    content = read_bytes(path)
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise load_error(f"invalid JSON: {error}", path=path) from error
 
 
 def load_error(message: str, *, path: Path, tensor: str | None = None) -> ModelLoadError:

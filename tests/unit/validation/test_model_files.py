@@ -52,7 +52,7 @@ def test_only_regular_files_are_read(
 def test_a_missing_file_is_not_found_and_optional(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
 
-    with pytest.raises(ModelNotFoundError, match="no such file"):
+    with pytest.raises(ModelNotFoundError, match="No such file"):
         model_files.read_object(path)
 
     assert model_files.read_optional(path) is None

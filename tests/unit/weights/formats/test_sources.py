@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.mlc import read_mlc, verify_checksums
 from aiomlc.weights.formats.safetensors import read_safetensors, read_safetensors_file
 from tests.model.weight_files import (
@@ -180,7 +182,8 @@ def test_a_tensor_missing_from_its_shard_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "weight_map", [None, 5, {"a": 5}, {"a": "../x.safetensors"}, {"a": ""}, {"a": ".."}]
+    "weight_map",
+    [None, 5, {"a": 5}, {"a": "../x.safetensors"}, {"a": ""}, {"a": ".."}, {"a": "x\0y"}],
 )
 def test_an_invalid_index_is_rejected(tmp_path: Path, weight_map: object) -> None:
     write_index(tmp_path, weight_map)
@@ -212,7 +215,7 @@ def test_a_directory_without_an_mlc_index_is_rejected(tmp_path: Path) -> None:
 def test_an_mlc_index_with_a_wrong_schema_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "tensor-cache.json").write_text(content)
 
-    with pytest.raises(ModelLoadError, match="invalid weight index"):
+    with pytest.raises(ModelLoadError, match=r"tensor-cache\.json: invalid (JSON|weight index)"):
         read_mlc(tmp_path)
 
 
@@ -251,8 +254,9 @@ def test_a_truncated_or_missing_mlc_shard_is_reported(tmp_path: Path) -> None:
     assert truncated.value.path == missing.value.path == shard
 
 
-def test_an_mlc_shard_outside_of_its_directory_is_rejected(tmp_path: Path) -> None:
-    index = {"records": [{"dataPath": "../x.bin", "nbytes": 0, "records": []}]}
+@pytest.mark.parametrize("name", ["../x.bin", "x\0.bin", "/x.bin"])
+def test_an_mlc_shard_outside_of_its_directory_is_rejected(tmp_path: Path, name: str) -> None:
+    index = {"records": [{"dataPath": name, "nbytes": 0, "records": []}]}
     (tmp_path / "tensor-cache.json").write_text(json.dumps(index))
 
     with pytest.raises(ModelLoadError, match="must be a plain file name"):
@@ -268,3 +272,31 @@ def test_checksums_are_compared_only_on_demand(tmp_path: Path) -> None:
     assert read_mlc(tmp_path).tensors.keys() == {"a", "b"}
     with pytest.raises(ModelLoadError, match=r"expected md5 .*, got"):
         verify_checksums(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tensor-cache.json"])
+def test_a_fifo_in_place_of_a_weight_file_is_refused(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(ModelLoadError, match="must be a regular file, got a FIFO") as caught:
+        read_source(tmp_path)
+
+    assert caught.value.path == tmp_path / name
+
+
+def test_a_fifo_in_place_of_a_shard_is_refused(tmp_path: Path) -> None:
+    shard = write_small_mlc(tmp_path) / "params_shard_0.bin"
+    shard.unlink()
+    os.mkfifo(shard)
+
+    with pytest.raises(ModelLoadError, match="must be a regular file, got a FIFO") as caught:
+        read_source(tmp_path)
+
+    assert caught.value.path == shard
+
+
+def test_a_shard_name_that_is_too_long_is_an_error_of_the_file_system(tmp_path: Path) -> None:
+    write_index(tmp_path, {"a": "x" * 300})
+
+    with pytest.raises(ModelLoadError, match="File name too long"):
+        read_safetensors(tmp_path)

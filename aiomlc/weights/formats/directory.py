@@ -1,0 +1,23 @@
+"""The tensors of a model directory, in whichever format it has."""
+
+from __future__ import annotations
+
+__all__ = ("read_source",)
+
+from pathlib import Path
+
+from aiomlc.validation.model_files import load_errors
+from aiomlc.weights.formats import mlc, safetensors
+from aiomlc.weights.formats.source import Source
+
+
+def read_source(directory: Path) -> Source:
+    """Read the weight index of MLC if the directory has one, else the safetensors headers.
+
+    Raises:
+        ModelLoadError: If a file is missing or invalid.
+    """
+    with load_errors(directory):
+        is_mlc = any((directory / name).exists() for name in mlc.INDEX_NAMES)
+        read = mlc.read_mlc if is_mlc else safetensors.read_safetensors
+        return read(directory)
