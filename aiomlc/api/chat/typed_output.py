@@ -13,10 +13,10 @@ __all__ = (
 )
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 
 from aiomlc.api.protocol.chat import (
     ChatCompletion,
@@ -28,6 +28,7 @@ from aiomlc.api.protocol.chat import (
 from aiomlc.api.protocol.messages import ToolCall
 from aiomlc.api.protocol.usage import Usage
 from aiomlc.errors import BadRequestError, IncompleteAnswerError
+from aiomlc.validation.json_values import safe_repr
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -146,13 +147,23 @@ class TypedOutput(Generic[T]):
     """
 
     def __init__(self, output_type: type[T]) -> None:
-        self._name = getattr(output_type, "__name__", "answer")
+        if not _may_be_type(output_type):
+            raise BadRequestError(
+                "response_format: must be a type that pydantic supports, got "
+                f"{safe_repr(output_type)}",
+                param="response_format",
+            )
+
         try:
+            self._name = str(getattr(output_type, "__name__", "answer"))
             self._adapter = TypeAdapter(output_type)
             self._schema = _to_strict_schema(self._adapter.json_schema())
-        except PydanticUserError as error:
+        # A type runs code of the caller's: forward references, validators, metaclasses.
+        except Exception as error:
             raise BadRequestError(
-                f"response_format: the type is not supported: {error}", param="response_format"
+                "response_format: pydantic does not support the type: "
+                f"{type(error).__name__}: {_first_line(error)}",
+                param="response_format",
             ) from error
 
     @property
@@ -184,7 +195,10 @@ class TypedOutput(Generic[T]):
             IncompleteAnswerError: If the text was cut off or fails validation.
         """
         if finish_reason == "length":
-            raise IncompleteAnswerError("the completion was cut off at the token limit", text=text)
+            raise IncompleteAnswerError(
+                "the completion was cut off at max_tokens, or at the end of the context window",
+                text=text,
+            )
 
         try:
             return self._adapter.validate_json(text)
@@ -204,6 +218,20 @@ class TypedOutput(Generic[T]):
             **{**dict(message), "parsed": parsed}
         )
         return ParsedChoice.model_construct(**{**dict(choice), "message": parsed_message})
+
+
+def _may_be_type(value: object) -> bool:
+    """Return whether a value may be a type or a type form, such as `list[int]` or `A | None`."""
+    form_modules = ("typing", "typing_extensions", "types", "pydantic")
+    return isinstance(value, type) or type(value).__module__.partition(".")[0] in form_modules
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message, whose `__str__` may be a caller's, too."""
+    with suppress(Exception):
+        return str(error).strip().partition("\n")[0]
+
+    return "no message"
 
 
 def _to_strict_schema(schema: Any) -> Any:  # noqa: ANN401 - JSON.

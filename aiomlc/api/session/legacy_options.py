@@ -6,10 +6,12 @@ __all__ = ("LegacyOptions", "apply_legacy_options")
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypedDict
 
 from aiomlc.config import EngineConfig, SpeculativeMode
 from aiomlc.errors import BadRequestError
+from aiomlc.sampling_params import PARAMETERS
 from aiomlc.validation.arguments import check_type
 
 
@@ -46,7 +48,7 @@ def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]
     changes: dict[str, Any] = {}
     for name, value in options.items():
         if name not in _FIELDS:
-            raise TypeError(f"unknown keyword argument {name!r} of the engine")
+            raise TypeError(f"unknown keyword argument {name!r} of the engine{_hint(name)}")
 
         if value is None:
             continue
@@ -71,3 +73,15 @@ def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]
             raise
 
         raise BadRequestError(f"{option}: {error}", param=option) from error
+
+
+def _hint(name: str) -> str:
+    """Return where an unknown keyword argument belongs, or which one may have been meant."""
+    if name in {field.name for field in dataclasses.fields(EngineConfig)}:
+        return f": it is a field of EngineConfig: engine_config=EngineConfig({name}=...)"
+
+    if name in PARAMETERS:
+        return ": it is a parameter of requests: chat.completions.create(..., " + f"{name}=...)"
+
+    similar = get_close_matches(name, [*_FIELDS, "model", "device", "model_lib", "mode"], n=1)
+    return f"; did you mean {similar[0]!r}?" if similar else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -98,3 +99,17 @@ def test_additional_models_must_be_a_list(models: Any) -> None:  # noqa: ANN401
 def test_an_unknown_keyword_is_rejected(engine_class: type) -> None:
     with pytest.raises(TypeError, match="unknown keyword argument 'max_batch'"):
         completed_config(engine_class, max_batch=4)
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("quantization", "a field of EngineConfig: engine_config=EngineConfig(quantization=...)"),
+        ("temperature", "a parameter of requests: chat.completions.create(..., temperature=...)"),
+        ("max_batch", "did you mean 'max_batch_size'?"),
+        ("devices", "did you mean 'device'?"),
+    ],
+)
+def test_the_error_says_where_a_keyword_belongs(option: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(hint)):
+        completed_config(AsyncMLCEngine, **{option: 1})
