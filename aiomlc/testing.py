@@ -25,7 +25,7 @@ from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.generation.options import ChatOptions
-from aiomlc.api.session.loader import Loader, Model
+from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.engine.core_protocol import Core
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
@@ -61,7 +61,7 @@ def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loade
     """
 
     async def load(
-        model: Model | None,
+        model: ModelPath | None,
         *,
         device: str,
         mode: Mode,
@@ -88,7 +88,7 @@ def faulty_loader(*faults: Faults | None) -> Loader:
     remaining = list(faults)
 
     async def load(
-        model: Model | None,
+        model: ModelPath | None,
         *,
         device: str,
         mode: Mode,

@@ -24,7 +24,7 @@ from aiomlc.api.observability.tracing import check_tracing
 from aiomlc.api.responses.resource import AsyncResponses
 from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
 from aiomlc.api.session.lifecycle import EngineLifecycle
-from aiomlc.api.session.loader import Loader, Model, complete_config, model_configs
+from aiomlc.api.session.loader import Loader, ModelPath, complete_config, model_configs
 from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.portal import open_portal
 from aiomlc.config import EngineConfig, Mode
@@ -70,10 +70,10 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
-        model: Model | None = None,
+        model: ModelPath | None = None,
         device: Device = "auto",
         *,
-        model_lib: Model | None = None,
+        model_lib: ModelPath | None = None,
         mode: Mode = "local",
         engine_config: EngineConfig | None = None,
         enable_tracing: bool = False,
@@ -359,7 +359,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """
         await self._lifecycle.unload()
 
-    async def reload(self, model: Model | None = None) -> None:
+    async def reload(self, model: ModelPath | None = None) -> None:
         """Unload the model, and load it again or another one.
 
         If loading fails, the engine stays unloaded, and `reload` can be called again.

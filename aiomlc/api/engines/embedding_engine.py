@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from anyio import to_thread
 
 from aiomlc.api.engines.mlc_engine import MLCEngine
-from aiomlc.api.session.loader import Loader, Model
+from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.devices import Device
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.arguments import check_str, wrong_type
@@ -44,8 +44,8 @@ class AsyncEmbeddingEngine:
 
     def __init__(
         self,
-        model: Model | None = None,
-        model_lib: Model | None = None,
+        model: ModelPath | None = None,
+        model_lib: ModelPath | None = None,
         device: Device = "auto",
         *,
         pooling_strategy: Pooling | None = None,

@@ -14,7 +14,7 @@ from aiomlc.api.engines.sync_resources import Chat, Embeddings, Responses, TextC
 from aiomlc.api.generation.options import TokenOptions
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.session.legacy_options import LegacyOptions
-from aiomlc.api.session.loader import Loader, Model
+from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
@@ -57,10 +57,10 @@ class MLCEngine:
 
     def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
-        model: Model | None = None,
+        model: ModelPath | None = None,
         device: Device = "auto",
         *,
-        model_lib: Model | None = None,
+        model_lib: ModelPath | None = None,
         mode: Mode = "local",
         engine_config: EngineConfig | None = None,
         enable_tracing: bool = False,
@@ -194,7 +194,7 @@ class MLCEngine:
         """End every request and free the model; `reload` loads it again."""
         self._open_portal().call(self._engine.unload)
 
-    def reload(self, model: Model | None = None) -> None:
+    def reload(self, model: ModelPath | None = None) -> None:
         """Unload the model, and load it again or another one."""
         self._open_portal().call(partial(self._engine.reload, model))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("plan_memory",)
 
-from aiomlc.api.session.loader import Model, complete_config
+from aiomlc.api.session.loader import ModelPath, complete_config
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.loading import memory_plan
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
@@ -12,7 +12,10 @@ from aiomlc.runtime.loading.model_directory import find_model
 
 
 def plan_memory(
-    model: Model | None = None, *, mode: Mode = "local", engine_config: EngineConfig | None = None
+    model: ModelPath | None = None,
+    *,
+    mode: Mode = "local",
+    engine_config: EngineConfig | None = None,
 ) -> MemoryPlan:
     """Return the memory plan of an engine with these arguments; `print` it as a table.
 

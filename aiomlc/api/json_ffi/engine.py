@@ -21,7 +21,7 @@ from aiomlc.api.json_ffi.chunks import (
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.session.legacy_options import LegacyOptions
-from aiomlc.api.session.loader import Loader, Model
+from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
 from aiomlc.errors import AiomlcError
@@ -42,10 +42,10 @@ class JSONFFIEngine:
 
     def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
-        model: Model | None = None,
+        model: ModelPath | None = None,
         device: Device = "auto",
         *,
-        model_lib: Model | None = None,
+        model_lib: ModelPath | None = None,
         mode: Mode = "local",
         engine_config: EngineConfig | None = None,
         on_progress: Callable[[LoadProgress], None] | None = None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 
 from anyio import CancelScope, Lock
 
-from aiomlc.api.session.loader import Loader, Model, open_model
+from aiomlc.api.session.loader import Loader, ModelPath, open_model
 from aiomlc.api.session.model_files import ENCODER_MESSAGE, ModelInfo, model_info
 from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
@@ -222,7 +222,7 @@ class EngineLifecycle:
             # The engine is closed even if this wait is cancelled.
             await session.task.aclose()
 
-    async def reload(self, model: Model | None) -> None:
+    async def reload(self, model: ModelPath | None) -> None:
         """Unload the model and open it again, or another one."""
         async with self._load_lock:
             await self._unload()

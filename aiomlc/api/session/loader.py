@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Loader", "Model", "complete_config", "model_configs", "open_model")
+__all__ = ("Loader", "ModelPath", "complete_config", "model_configs", "open_model")
 
 import dataclasses
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, Load
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.validation.arguments import check_flag, check_path, check_type
 
-Model = str | PathLike[str]
+ModelPath = str | PathLike[str]
 
 
 class Loader(Protocol):
@@ -27,7 +27,7 @@ class Loader(Protocol):
 
     async def __call__(
         self,
-        model: Model | None,
+        model: ModelPath | None,
         *,
         device: str,
         mode: Mode,
@@ -55,8 +55,8 @@ class Loader(Protocol):
 def complete_config(
     config: EngineConfig | None,
     *,
-    model: Model | None,
-    model_lib: Model | None,
+    model: ModelPath | None,
+    model_lib: ModelPath | None,
     mode: Mode,
     enable_tracing: bool = False,
 ) -> EngineConfig:
@@ -93,7 +93,7 @@ def complete_config(
 
 
 async def open_model(
-    model: Model | None,
+    model: ModelPath | None,
     *,
     device: str,
     mode: Mode,
@@ -146,7 +146,7 @@ def _check_consistent(name: str, argument: str | None, configured: str | None) -
         )
 
 
-def _check_library(model_lib: Model | None) -> None:
+def _check_library(model_lib: ModelPath | None) -> None:
     if model_lib is None or model_lib == ECHO:
         return
 

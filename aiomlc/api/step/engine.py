@@ -17,7 +17,7 @@ from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.observability.tracing import check_tracing
 from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
-from aiomlc.api.session.loader import Loader, Model, complete_config, model_configs, open_model
+from aiomlc.api.session.loader import Loader, ModelPath, complete_config, model_configs, open_model
 from aiomlc.api.session.model_files import ENCODER_MESSAGE
 from aiomlc.api.step.data import (
     Data,
@@ -79,10 +79,10 @@ class SyncMLCEngine:
 
     def __init__(  # noqa: PLR0913 - MLC LLM's signature.
         self,
-        model: Model | None = None,
+        model: ModelPath | None = None,
         device: Device = "auto",
         *,
-        model_lib: Model | None = None,
+        model_lib: ModelPath | None = None,
         mode: Mode = "local",
         engine_config: EngineConfig | None = None,
         enable_tracing: bool = False,
