@@ -1,14 +1,15 @@
 """The table of sampling parameters: name, type, range, default and meaning of each, in one place.
 
 Requests, keyword arguments, `GenerationConfig`, the model's defaults, error messages and the
-native record derive from it. To add a parameter: a field and a key here, a member and a table row
-in `native/src/options/sequence_options.h`, its effect in `native/src/sampling/sampler.cc`, a line
-in `docs/parameters.md`, and a test.
+native options derive from it. To add a parameter: a field and a key here, a member and a table row
+in `native/src/options/sequence_options.h`, its effect in `native/src/sampling/` (`sampler.cc` draws
+the token; `logit_adjuster.cc` has the bias, the penalties and `min_tokens`), a line in
+`docs/parameters.md`, and a test.
 """
 
 from __future__ import annotations
 
-__all__ = ("MODEL_DEFAULTS", "PARAMETERS", "SamplingOptions", "SamplingParams", "SequenceOptions")
+__all__ = ("MODEL_DEFAULTS", "PARAMETERS", "SamplingKwargs", "SamplingParams", "SequenceOptions")
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -64,7 +65,7 @@ class SamplingParams:
         return self.max_tokens
 
 
-class SamplingOptions(TypedDict, total=False):
+class SamplingKwargs(TypedDict, total=False):
     """The parameters as keyword arguments."""
 
     temperature: float | None

@@ -10,10 +10,10 @@ from typing import Any
 from aiomlc.api.protocol.chat_request import ReasoningEffort
 from aiomlc.api.protocol.tools import ToolChoice
 from aiomlc.runtime.engine.logits_processors import LogitsProcessor
-from aiomlc.sampling_params import SamplingOptions
+from aiomlc.sampling_params import SamplingKwargs
 
 
-class GenerationOptions(SamplingOptions, total=False):
+class GenerationOptions(SamplingKwargs, total=False):
     """The optional fields of chats, text completions and token streams.
 
     Any other field of OpenAI's API is rejected by name.
