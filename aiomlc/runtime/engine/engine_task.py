@@ -119,7 +119,7 @@ class EngineTask(AsyncContextManagerMixin):
         return self._event_loop
 
     def is_stepping_here(self) -> bool:
-        """Return whether the calling thread is the one inside the step loop."""
+        """Return whether the calling thread is the step thread."""
         return self._step_thread_id == get_ident()
 
     # ---- Start ----
@@ -257,7 +257,7 @@ class EngineTask(AsyncContextManagerMixin):
         """End every request and the step loop, and free the KV cache. Thread-safe and idempotent.
 
         Waiting readers get `EngineClosedError`. Blocks until the step loop has returned, which
-        takes at most the current step. In the stepping thread, which may call this method in a
+        takes at most the current step. In the step thread, which may call this method in a
         logits processor, it returns at once.
         """
         self.stop()

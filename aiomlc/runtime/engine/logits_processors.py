@@ -1,4 +1,4 @@
-"""Logits processors: functions of the caller that change logits, in the stepping thread."""
+"""Logits processors: functions of the caller that change logits, in the step thread."""
 
 from __future__ import annotations
 

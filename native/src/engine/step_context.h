@@ -1,6 +1,6 @@
 /*!
  * \file engine/step_context.h
- * \brief The state shared by the classes of the stepping thread.
+ * \brief The state shared by the classes of the step thread.
  */
 #ifndef AIOMLC_ENGINE_STEP_CONTEXT_H_
 #define AIOMLC_ENGINE_STEP_CONTEXT_H_

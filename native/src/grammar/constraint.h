@@ -23,7 +23,7 @@ namespace aiomlc {
  * \brief The grammar matcher of one sequence and the mask of its next token.
  *
  * Only the worker may use it between `MaskWorker::Enqueue` and `is_ready`; otherwise only the
- * stepping thread may.
+ * step thread may.
  */
 class Constraint {
  public:
@@ -71,7 +71,7 @@ class Constraint {
  *
  * Slow masks are computed only by the background thread, concurrently with the forward pass. Fast
  * masks are computed between two passes, while the kernels are idle: the background thread starts
- * as soon as a row is sampled, and the stepping thread joins in once all rows are sampled. During a
+ * as soon as a row is sampled, and the step thread joins in once all rows are sampled. During a
  * pass even a fast mask would cost more, since it takes a core from a kernel whose other threads
  * then wait.
  *

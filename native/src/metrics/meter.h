@@ -21,7 +21,7 @@
 namespace aiomlc {
 
 /*!
- * \brief Observes the stepping thread, and updates the statistics and the event trace.
+ * \brief Observes the step thread, and updates the statistics and the event trace.
  *
  * It reads the clock three times per step and once per ended sequence, never once per token.
  * Drafting and forced tokens are timed by the caller, with two more clock reads each.

@@ -31,8 +31,8 @@ struct ModelShape {
 /*!
  * \brief Runs a compiled library in TVM's virtual machine over TVM's paged KV cache.
  *
- * TVM is called only through FFI globals and module functions, so no TVM headers are needed.
- * Not thread-safe: the engine's stepping thread serializes all calls.
+ * TVM is called only through FFI globals and module functions, so only tvm-ffi's headers are
+ * needed. Not thread-safe: the engine's step thread makes all calls.
  */
 class TvmModel final : public Model {
  public:

@@ -21,7 +21,7 @@ class LogitsProcessorError : public std::runtime_error {
 /*!
  * \brief A function that changes the logits of a sequence's next token.
  *
- * The stepping thread calls it synchronously, once for each sampled token, before logit bias,
+ * The step thread calls it synchronously, once for each sampled token, before logit bias,
  * penalties and the grammar mask. It may call the methods of the engine that never wait for a step.
  *
  * \param token_ids The prompt and the completion so far.
