@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("ChatTemplate",)
+__all__ = ("ChatTemplate", "TemplateLimitError")
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,26 +16,27 @@ from jinja2 import meta, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
+from aiomlc.runtime.templates.render_budget import (
+    Buffer,
+    RenderBudget,
+    RenderBudgetError,
+    active_budget,
+)
+from aiomlc.runtime.templates.sandbox import BudgetedEnvironment
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Appended to the final message's content, to find its end within the prompt. These are private-use
 # characters, which templates do not change.
 _END_OF_CONTENT = "\ue000\ue001\ue000"
-# The exceptions that a template can raise for a value that its author did not expect.
-_TEMPLATE_FAILURES = (
-    jinja2.TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
+_MAX_SOURCE = 512 * 1024  # Characters of a template.
+_MAX_TAGS = 10_000  # Of a template: with more, compiling takes seconds.
+_MAX_ERROR = 500  # Characters of an error that a template raises.
+_MAX_TIME_FORMAT = 100  # Characters.
+_TIME_WIDTH = re.compile(r"%[^a-zA-Z%]*\d")
 
 
 @final
@@ -55,13 +57,13 @@ class ChatTemplate:
     stop_token_ids: tuple[int, ...] = ()
 
     def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
-        environment = _environment()
+        _check_source(source)
         try:
-            self._template = environment.from_string(source)
-            self._variables = meta.find_undeclared_variables(environment.parse(source))
-        except jinja2.TemplateError as error:
+            self._template, self._variables = _compile(source)
+        except Exception as error:  # Of Jinja's parser or of Python's compiler.
+            reason = str(error)[:_MAX_ERROR] or type(error).__name__
             raise ModelLoadError(
-                f"invalid chat template: {error}", field="chat_template"
+                f"invalid chat template: {reason}", field="chat_template"
             ) from error
 
         self.source = source
@@ -83,15 +85,22 @@ class ChatTemplate:
         try:
             config = json.loads(config_path.read_text("utf-8")) if config_path.is_file() else {}
             source = template_path.read_text("utf-8") if template_path.is_file() else None
-        except (OSError, ValueError) as error:
+        except (OSError, RecursionError, ValueError) as error:
             raise ModelLoadError(
                 f"cannot read the chat template: {error}", path=directory, field="chat_template"
             ) from error
 
-        if source is None:
-            source = _default_template(config.get("chat_template"))
+        path = config_path if source is None else template_path
+        try:
+            if not isinstance(config, dict):
+                raise ModelLoadError(f"must be an object, got {type(config).__name__}")
 
-        return None if source is None else cls(source, _special_tokens(config))
+            if source is None:
+                source = _default_template(config.get("chat_template"))
+
+            return None if source is None else cls(source, _special_tokens(config))
+        except ModelLoadError as error:
+            raise ModelLoadError(f"{path}: {error}", path=path, field="chat_template") from error
 
     def has_variable(self, name: str) -> bool:
         """Whether the template reads a variable of this name."""
@@ -117,6 +126,7 @@ class ChatTemplate:
 
         Raises:
             BadRequestError: If the template rejects the messages or fails.
+            TemplateLimitError: If the template exceeds the active `RenderBudget`.
         """
         if continue_final_message:
             last = messages[-1]
@@ -129,14 +139,29 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
+        budget = active_budget()
         try:
-            prompt = self._template.render(_to_plain_json(context))
-        except _TEMPLATE_FAILURES as error:
+            with budget.active():
+                prompt = self._write(_to_plain_json(context), budget)
+        except RenderBudgetError as error:
+            raise TemplateLimitError(
+                f"the model's chat template {error}", param="messages"
+            ) from error
+        except BadRequestError:
+            raise
+        except Exception as error:  # Templates raise anything for values they do not expect.
             raise BadRequestError(
-                f"the model's chat template rejected the messages: {error}", param="messages"
+                f"the model's chat template rejected the messages: {str(error)[:_MAX_ERROR]}",
+                param="messages",
             ) from error
 
         return _truncate(prompt) if continue_final_message else prompt
+
+    def _write(self, context: dict[str, Any], budget: RenderBudget) -> str:
+        prompt = Buffer(budget)
+        # Not `generate`, which rewrites the tracebacks of errors.
+        prompt.extend(self._template.root_render_func(self._template.new_context(context)))
+        return "".join(prompt)
 
     def _template_message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         message = dict(message)
@@ -147,6 +172,10 @@ class ChatTemplate:
             message["tool_calls"] = [with_parsed_arguments(call) for call in calls]
 
         return message
+
+
+class TemplateLimitError(BadRequestError):
+    """A chat template exceeds the steps, the time, the text or the memory of its budget."""
 
 
 class _GenerationTag(Extension):
@@ -170,6 +199,9 @@ class _RestrictedNamespace(Namespace):
         _reject_private(name)
         super().__setitem__(name, value)
 
+    def __repr__(self) -> str:
+        return "<Namespace>"  # Namespaces that contain each other have no finite text.
+
 
 def _truncate(prompt: str) -> str:
     """Return the prompt up to the end of the last message's content."""
@@ -183,20 +215,35 @@ def _truncate(prompt: str) -> str:
     return prompt
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _check_source(source: str) -> None:
+    for size, limit, unit in (
+        (len(source), _MAX_SOURCE, "characters"),
+        (source.count("{{") + source.count("{%"), _MAX_TAGS, "tags"),
+    ):
+        if size > limit:
+            raise ModelLoadError(
+                f"the chat template has {size} {unit}; at most {limit} are supported",
+                field="chat_template",
+            )
+
+
+def _compile(source: str) -> tuple[jinja2.Template, frozenset[str]]:
+    """Return the compiled template, and the variables that it reads."""
+    environment = BudgetedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[LoopControlExtension, _GenerationTag],
     )
-    environment.filters["tojson"] = _to_json
+    environment.add_filter("tojson", _to_json)
     environment.globals |= {
         "dict": _restricted_dict,
         "namespace": _RestrictedNamespace,
         "raise_exception": _raise_exception,
         "strftime_now": _strftime_now,
     }
-    return environment
+    tree = environment.parse(source)
+    variables = frozenset(meta.find_undeclared_variables(tree))
+    return environment.from_string(tree), variables
 
 
 def _restricted_dict(*args: Any, **values: Any) -> dict[Any, Any]:  # noqa: ANN401 - as `dict`.
@@ -204,6 +251,7 @@ def _restricted_dict(*args: Any, **values: Any) -> dict[Any, Any]:  # noqa: ANN4
     for name in result:
         _reject_private(name)
 
+    active_budget().check_tree(result)
     return result
 
 
@@ -234,6 +282,12 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(format: str) -> str:  # noqa: A002 - templates may pass it by name.
+    if len(format) > _MAX_TIME_FORMAT or _TIME_WIDTH.search(format):
+        raise ValueError(
+            f"strftime_now: the format must have at most {_MAX_TIME_FORMAT} characters "
+            "and no widths"
+        )
+
     return datetime.now().strftime(format)
 
 
@@ -256,14 +310,27 @@ def _to_plain_json(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower
 
 
 def _default_template(field: object) -> str | None:
-    if isinstance(field, str):
+    if field is None or isinstance(field, str):
         return field
 
-    if isinstance(field, list):  # Named templates for different uses.
-        named = {entry.get("name"): entry.get("template") for entry in field}
-        return named.get("default")
+    if not isinstance(field, list):
+        raise ModelLoadError(
+            f"chat_template must be a string or a list, got {type(field).__name__}"
+        )
 
-    return None
+    named = dict(map(_named_template, field))  # Named templates for different uses.
+    return named.get("default")
+
+
+def _named_template(entry: object) -> tuple[str, str]:
+    if isinstance(entry, Mapping):
+        name, template = entry.get("name"), entry.get("template")
+        if isinstance(name, str) and isinstance(template, str):
+            return name, template
+
+    raise ModelLoadError(
+        "the entries of chat_template must be objects with the strings 'name' and 'template'"
+    )
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

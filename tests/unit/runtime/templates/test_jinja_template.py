@@ -204,6 +204,41 @@ def test_an_invalid_tokenizer_config_is_reported_with_its_directory(tmp_path: Pa
     assert caught.value.path == tmp_path
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        [],
+        {"chat_template": 5},
+        {"chat_template": {"default": "x"}},
+        {"chat_template": [5]},
+        {"chat_template": ["default"]},
+        {"chat_template": [{"name": "default", "template": 5}]},
+        {"chat_template": [{"name": ["default"], "template": "x"}]},
+        {"chat_template": "{% break %}"},
+        {"chat_template": "{{ " + "(" * 5000},
+    ],
+)
+def test_an_invalid_template_is_reported_with_its_file(config: object, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(config))
+
+    with pytest.raises(ModelLoadError) as caught:
+        ChatTemplate.load(tmp_path)
+
+    assert caught.value.path == path
+    assert caught.value.field == "chat_template"
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_nested_json_is_reported_with_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
+
+    with pytest.raises(ModelLoadError) as caught:
+        ChatTemplate.load(tmp_path)
+
+    assert caught.value.path == tmp_path
+
+
 def test_a_prompt_ends_with_the_message_to_be_continued() -> None:
     messages = [USER, {"role": "assistant", "content": "im <|im "}]
     template = ChatTemplate(CHATML)
