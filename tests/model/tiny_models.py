@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.model import tiny_layer_norm, tiny_variants
 from tests.model.tiny_experts import EXPERT_CONFIGS, add_experts
+from tests.model.weight_files import dequantize, quantize
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -312,23 +313,13 @@ def tiny_weights(architecture: str) -> Weights:
 
 
 def dequantized(weights: Weights) -> Weights:
-    """Return the weights rounded to `q4f16_1`: groups of 32 inputs, float16 scale, levels -7..7.
-
-    Routers are not rounded.
-    """
+    """Return the weights rounded to `q4f16_1`, except for vectors and routers."""
     return {
-        name: _dequantized(value) if value.ndim == 2 and not name.endswith("gate.weight") else value
+        name: dequantize(*quantize(value))
+        if value.ndim == 2 and not name.endswith("gate.weight")
+        else value
         for name, value in weights.items()
     }
-
-
-def _dequantized(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    groups = matrix.reshape(matrix.shape[0], -1, 32)
-    scale = (np.abs(groups).max(-1, keepdims=True) / np.float32(7)).astype(np.float16)
-    scale = scale.astype(np.float32)
-    levels = np.clip(np.rint(groups / scale + np.float32(7)), 0, 14) - np.float32(7)
-    dequantized: NDArray[np.float32] = (levels * scale).astype(np.float32)
-    return dequantized.reshape(matrix.shape)
 
 
 def _tokenizer() -> Tokenizer:

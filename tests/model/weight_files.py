@@ -42,18 +42,27 @@ def load(stored: Array) -> NDArray[np.float32]:
 
 
 def quantize(weights: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float16]]:
-    """Quantize to MLC's q4f16_1: values uint8[rows, groups * 32], scales float16[rows, groups]."""
+    """Quantize to MLC's q4f16_1: values uint8[rows, groups * 32], scales float16[rows, groups].
+
+    Every operation is in float16, as in MLC LLM's converter; NumPy rounds ties to even.
+    """
     rows, cols = weights.shape
     groups = -(-cols // 32)
-    padded = np.zeros((rows, groups * 32), np.float32)
+    padded = np.zeros((rows, groups * 32), np.float16)
     padded[:, :cols] = weights
     grouped = padded.reshape(rows, groups, 32)
-    scales = (np.abs(grouped).max(axis=2) / np.float32(7)).astype(np.float16)
-    steps = scales.astype(np.float32)[:, :, None]
-    # A group with scale 0 is all zero, stored as 7.
-    ratios = np.divide(grouped, steps, out=np.zeros_like(grouped), where=steps != 0)
-    values = np.clip(np.rint(ratios + np.float32(7)), 0, 14).astype(np.uint8)
-    return values.reshape(rows, groups * 32), scales
+    scales = np.abs(grouped).max(axis=2) / np.float16(7)
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is stored as 0.
+        rounded = np.rint(grouped / scales[:, :, None] + np.float16(7))
+    values = np.fmin(np.fmax(rounded, 0), 14).astype(np.uint8).reshape(rows, groups * 32)
+    values[:, cols:] = 7
+    return values, scales
+
+
+def dequantize(values: NDArray[np.uint8], scales: NDArray[np.float16]) -> NDArray[np.float32]:
+    """Return float32[rows, groups * 32] from the result of `quantize`."""
+    levels = values.astype(np.float32) - np.float32(7)
+    return levels * scales.astype(np.float32).repeat(32, axis=1)
 
 
 def mlc_words(values: NDArray[np.uint8]) -> NDArray[np.uint32]:

@@ -34,6 +34,9 @@ constexpr float HalfToFloat(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+/*! \brief The least magnitude that rounds to an infinite binary16. */
+inline constexpr float kHalfOverflow = 65520.0f;
+
 /*! \brief Round to nearest-even IEEE binary16; overflow gives infinity, NaN stays NaN. */
 constexpr uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -42,8 +45,8 @@ constexpr uint16_t FloatToHalf(float value) {
   if (magnitude > 0x7f800000u) {
     return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   }
-  // 65520 is halfway between the largest half and the next power of two.
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  constexpr auto kOverflowBits = std::bit_cast<uint32_t>(kHalfOverflow);
+  if (magnitude >= kOverflowBits) return static_cast<uint16_t>(sign | 0x7c00u);
   if (magnitude >= 0x38800000u) {
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
@@ -57,6 +60,19 @@ constexpr uint16_t FloatToHalf(float value) {
   const uint32_t half_unit = 1u << (shift - 1);
   const bool round_up = remainder > half_unit || (remainder == half_unit && (units & 1u) != 0);
   return static_cast<uint16_t>(sign | (units + (round_up ? 1u : 0u)));
+}
+
+/*!
+ * \brief Round to the nearest-even binary16 value, without a branch, so that loops are vectorized.
+ *
+ * The magnitude must be less than `kHalfOverflow`, or infinite. NaN stays NaN.
+ */
+constexpr float RoundToHalf(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0xfffu + ((bits >> 13) & 1u)) & ~0x1fffu;
+  // A subnormal half is a multiple of 2^-24, which is the step of floats in [0.5, 1).
+  const float subnormal = value + 0.75f - 0.75f;
+  return (bits & 0x7fffffffu) < 0x38800000u ? subnormal : std::bit_cast<float>(rounded);
 }
 
 /*! \brief Convert a bfloat16 exactly. */

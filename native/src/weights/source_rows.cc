@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <string>
 #include <utility>
+
+#include "platform/float_types.h"
 
 namespace aiomlc {
 
@@ -29,12 +32,24 @@ void WidenBFloats(const uint16_t* in, int64_t count, float* out) {
   }
 }
 
-bool AllFinite(const float* values, int64_t count) {
+/*! \return The largest magnitude, or a NaN or infinity if there is one. */
+float LargestMagnitude(const float* values, int64_t count) {
+  // Without the sign bit, floats have the same order as their bits.
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
   }
-  return largest < 0x7f800000u;
+  return std::bit_cast<float>(largest);
+}
+
+/*! \return What is wrong with the values of a parameter, or an empty string. */
+std::string RangeError(const ParamPlan& param, const float* values, int64_t count) {
+  const float largest = LargestMagnitude(values, count);
+  if (!std::isfinite(largest)) return "a value is not finite";
+  const bool is_q4 = param.is_matrix && param.format == WeightFormat::kQ4;
+  if (!is_q4 || largest < kHalfOverflow) return {};
+  return "a value is outside of the range of float16, in which q4f16_1 is computed; choose the "
+         "quantization q0bf16 or q0f32";
 }
 
 bool AllFinite(const uint16_t* halves, int64_t count) {
@@ -100,7 +115,8 @@ bool SourceReader::ReadFloats(const ParamPlan& param, int64_t begin, int64_t end
           const auto widen = slice.type == SourceType::kF16 ? WidenHalves : WidenBFloats;
           widen(halves_.data(), count, out);
         }
-        return AllFinite(out, count) || Fail(slice.file, "a value is not finite");
+        std::string reason = RangeError(param, out, count);
+        return reason.empty() || Fail(slice.file, std::move(reason));
       });
 }
 

@@ -28,7 +28,8 @@ class SourceReader {
   explicit SourceReader(const std::vector<File>* files) : files_(files) {}
 
   /*!
-   * \brief Read rows [begin, end) as float32. A non-finite value is an error.
+   * \brief Read rows [begin, end) as float32. A non-finite value is an error, and so is one that
+   * overflows float16 in a matrix to be quantized.
    * \return Whether it succeeded; otherwise `error()` is set.
    */
   bool ReadFloats(const ParamPlan& param, int64_t begin, int64_t end);

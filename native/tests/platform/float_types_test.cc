@@ -48,6 +48,27 @@ TEST(FloatTypes, HalvesRoundToNearestEven) {
   }
 }
 
+TEST(FloatTypes, RoundingToHalfEqualsTheConversionToHalfAndBack) {
+  const auto expect_equal = [](float value) {
+    const float expected = HalfToFloat(FloatToHalf(value));
+    ASSERT_EQ(RoundToHalf(value), expected) << value;
+    ASSERT_EQ(RoundToHalf(-value), -expected) << value;
+  };
+  for (uint16_t lower = 0; lower < 0x7bff; ++lower) {
+    const double upper = HalfValue(static_cast<uint16_t>(lower + 1));
+    const float middle = static_cast<float>((HalfValue(lower) + upper) / 2);
+    expect_equal(HalfToFloat(lower));
+    expect_equal(std::nextafter(middle, 0.0f));
+    expect_equal(middle);
+    expect_equal(std::nextafter(middle, 1e9f));
+  }
+  expect_equal(65504.0f);
+  expect_equal(std::nextafter(kHalfOverflow, 0.0f));
+  expect_equal(std::numeric_limits<float>::denorm_min());
+  expect_equal(std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(RoundToHalf(std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(FloatTypes, HalvesOverflowToInfinityFromTheMidpoint) {
   EXPECT_EQ(FloatToHalf(65504.0f), 0x7bff);
   EXPECT_EQ(FloatToHalf(std::nextafter(65520.0f, 0.0f)), 0x7bff);

@@ -155,6 +155,28 @@ TEST_F(WeightsTest, ANonFiniteValueIsAnErrorWithItsParameter) {
   }
 }
 
+TEST_F(WeightsTest, AValueThatOverflowsFloat16CannotBeQuantized) {
+  std::vector<float> weights = RandomFloats(16 * 32);
+  weights.back() = -65520.0f;
+  const std::string source = Write("source", weights);
+  ThreadPool threads(1);
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kQ4}) {
+    Conversion conversion(OneParam(source, Matrix(format, 16, 32, SourceType::kF32)));
+
+    const ConversionOutcome outcome = conversion.Run(Path("packed"), threads);
+
+    if (format != WeightFormat::kQ4) {
+      EXPECT_EQ(outcome, ConversionOutcome::kDone);
+      continue;
+    }
+    ASSERT_EQ(outcome, ConversionOutcome::kFailed);
+    EXPECT_EQ(conversion.error().message,
+              "a value is outside of the range of float16, in which q4f16_1 is computed; choose "
+              "the quantization q0bf16 or q0f32");
+    EXPECT_EQ(conversion.error().path, source);
+  }
+}
+
 TEST_F(WeightsTest, ANonFiniteScaleIsAnError) {
   const std::vector<uint32_t> words(16 * 4);
   std::vector<uint16_t> scales(16, FloatToHalf(1.0f));

@@ -14,12 +14,10 @@
 
 #include "platform/isa.h"
 #include "tests/doubles/kernel_testing.h"
+#include "tests/doubles/q4_matrix.h"
 
 namespace aiomlc {
 namespace {
-
-using Floats = std::vector<float>;
-using Bytes = std::vector<uint8_t>;
 
 /*! \brief Restores the tier when a test ends. */
 class LinearTest : public ::testing::Test {
@@ -28,44 +26,6 @@ class LinearTest : public ::testing::Test {
 
  private:
   Isa previous_ = ActiveIsa();
-};
-
-std::vector<uint16_t> Halves(const Floats& values) {
-  std::vector<uint16_t> halves(values.size());
-  std::transform(values.begin(), values.end(), halves.begin(), FloatToHalf);
-  return halves;
-}
-
-/*! \brief A matrix in MLC LLM's `q4f16_1`, with random nibbles and scales. */
-struct Q4Matrix {
-  int64_t rows, cols, groups;
-  std::vector<uint32_t> words;
-  std::vector<uint16_t> scales;
-
-  Q4Matrix(int64_t rows, int64_t cols, uint32_t seed)
-      : rows(rows), cols(cols), groups((cols + 31) / 32), words(rows * groups * 4, 0) {
-    std::mt19937 random(seed);
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t k = 0; k < cols; ++k) {
-        words[(row * groups * 32 + k) / 8] |= (random() % 15) << (4 * (k % 8));
-      }
-    }
-    Floats values = RandomFloats(rows * groups, seed + 1, 0.02f);
-    for (float& value : values) value = std::fabs(value);
-    scales = Halves(values);
-  }
-
-  int Value(int64_t row, int64_t k) const {
-    return static_cast<int>((words[(row * groups * 32 + k) / 8] >> (4 * (k % 8))) & 15);
-  }
-  double Weight(int64_t row, int64_t k) const {
-    return (Value(row, k) - 7) * static_cast<double>(HalfToFloat(scales[row * groups + k / 32]));
-  }
-  Bytes Pack() const {
-    Bytes packed(PackedMatrixBytes(WeightFormat::kQ4, rows, cols), 0xee);
-    PackMatrixQ4(words.data(), scales.data(), rows, cols, 0, rows, packed.data());
-    return packed;
-  }
 };
 
 /*! \return The activations after quantization to int8, computed from the definition. */
@@ -391,84 +351,6 @@ TEST_F(LinearTest, ExtremeNibblesDoNotOverflow) {
     for (int64_t n = 0; n < kN; ++n) {
       const double exact = 32 * 8 * double{HalfToFloat(matrix.scales[n])};
       EXPECT_NEAR(out[n], exact, 1e-6 * exact);
-    }
-  }
-}
-
-TEST(PackMatrix, Q4HasTheDocumentedLayout) {
-  constexpr int64_t kN = 21, kK = 75, kGroups = 3;
-  const Q4Matrix matrix(kN, kK, 31);
-  const Bytes packed = matrix.Pack();
-  ASSERT_EQ(packed.size(), 2u * kGroups * 288);
-
-  for (int64_t row = 0; row < 32; ++row) {
-    for (int64_t g = 0; g < kGroups; ++g) {
-      const uint8_t* group = packed.data() + (row / 16 * kGroups + g) * 288;
-      const int64_t n = row % 16;
-      for (int64_t k = 0; k < 32; ++k) {
-        const uint8_t byte = group[64 * (k % 16 / 4) + 4 * n + k % 4];
-        const int value = k < 16 ? byte & 15 : byte >> 4;
-        const bool padding = row >= kN || g * 32 + k >= kK;
-        ASSERT_EQ(value, padding ? 7 : matrix.Value(row, g * 32 + k)) << row << " " << k;
-      }
-      uint16_t scale;
-      std::memcpy(&scale, group + 256 + 2 * n, 2);
-      ASSERT_EQ(scale, row >= kN ? 0 : matrix.scales[row * kGroups + g]);
-    }
-  }
-}
-
-TEST(PackMatrix, FloatsAreQuantizedWithTheFormulaOfQ4f16) {
-  constexpr int64_t kN = 18, kK = 70, kGroups = 3;
-  Floats weights = RandomFloats(kN * kK, 32, 0.1f);
-  std::fill(weights.begin() + 2 * kK, weights.begin() + 3 * kK, 0.0f);  // A row of zeros.
-  Q4Matrix matrix(kN, kK, 0);
-  std::fill(matrix.words.begin(), matrix.words.end(), 0u);
-  for (int64_t row = 0; row < kN; ++row) {
-    for (int64_t g = 0; g < kGroups; ++g) {
-      float largest = 0;
-      const int64_t end = std::min<int64_t>(kK, g * 32 + 32);
-      for (int64_t k = g * 32; k < end; ++k) {
-        largest = std::max(largest, std::fabs(weights[row * kK + k]));
-      }
-      const uint16_t half = FloatToHalf(largest / 7);
-      matrix.scales[row * kGroups + g] = half;
-      for (int64_t k = g * 32; k < end; ++k) {
-        const float scaled = weights[row * kK + k] / HalfToFloat(half) + 7;
-        const double u = half == 0 ? 7 : std::clamp(std::nearbyint(scaled), 0.0f, 14.0f);
-        matrix.words[(row * kGroups * 32 + k) / 8] |= static_cast<uint32_t>(u) << (4 * (k % 8));
-      }
-    }
-  }
-
-  Bytes packed(PackedMatrixBytes(WeightFormat::kQ4, kN, kK));
-  PackMatrixF32(WeightFormat::kQ4, weights.data(), kN, kK, 0, kN, packed.data());
-
-  EXPECT_EQ(packed, matrix.Pack());
-  for (int64_t row = 0; row < kN; ++row) {
-    for (int64_t k = 0; k < kK; ++k) {
-      const double scale = HalfToFloat(matrix.scales[row * kGroups + k / 32]);
-      EXPECT_NEAR(matrix.Weight(row, k), weights[row * kK + k], 0.51 * scale);
-    }
-  }
-}
-
-TEST(PackMatrix, DenseFormatsAreTransposedTiles) {
-  constexpr int64_t kN = 20, kK = 9;
-  const Floats weights = RandomFloats(kN * kK, 33);
-  Floats wide(PackedMatrixBytes(WeightFormat::kF32, kN, kK) / 4, -1.0f);
-  std::vector<uint16_t> narrow(PackedMatrixBytes(WeightFormat::kBF16, kN, kK) / 2, 1);
-  ASSERT_EQ(wide.size(), 32u * kK);
-  ASSERT_EQ(narrow.size(), 32u * kK);
-
-  PackMatrixF32(WeightFormat::kF32, weights.data(), kN, kK, 0, kN, wide.data());
-  PackMatrixF32(WeightFormat::kBF16, weights.data(), kN, kK, 0, kN, narrow.data());
-
-  for (int64_t row = 0; row < 32; ++row) {
-    for (int64_t k = 0; k < kK; ++k) {
-      const float expected = row < kN ? weights[row * kK + k] : 0.0f;
-      EXPECT_EQ(wide[row / 16 * 16 * kK + k * 16 + row % 16], expected);
-      EXPECT_EQ(narrow[row / 16 * 16 * kK + k * 16 + row % 16], FloatToBFloat16(expected));
     }
   }
 }
