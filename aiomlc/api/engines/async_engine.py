@@ -19,6 +19,7 @@ from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
 from aiomlc.api.engines.prefix_pinning import pin_prefix
 from aiomlc.api.generation.options import ChatOptions, TokenOptions
+from aiomlc.api.models import AsyncModels
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.observability.tracing import check_tracing
 from aiomlc.api.responses.resource import AsyncResponses
@@ -95,6 +96,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         self.chat: AsyncChat = AsyncChat(self._lifecycle)
         self.completions: AsyncTextCompletions = AsyncTextCompletions(self._lifecycle)
         self.embeddings: AsyncEmbeddings = AsyncEmbeddings(self._lifecycle)
+        self.models: AsyncModels = AsyncModels(self._lifecycle)
         self.responses: AsyncResponses = AsyncResponses(self._lifecycle)
 
     def __repr__(self) -> str:

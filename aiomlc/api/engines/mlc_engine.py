@@ -10,7 +10,13 @@ from typing import Any, Self, Unpack, final
 
 from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.api.engines.sync_resources import Chat, Embeddings, Responses, TextCompletions
+from aiomlc.api.engines.sync_resources import (
+    Chat,
+    Embeddings,
+    Models,
+    Responses,
+    TextCompletions,
+)
 from aiomlc.api.generation.options import TokenOptions
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.session.legacy_options import LegacyOptions
@@ -84,6 +90,7 @@ class MLCEngine:
         self.chat: Chat = Chat(self._engine, self._portal)
         self.completions: TextCompletions = TextCompletions(self._engine, self._portal)
         self.embeddings: Embeddings = Embeddings(self._engine, self._portal)
+        self.models: Models = Models(self._engine, self._portal)
         self.responses: Responses = Responses(self._engine, self._portal)
 
     def __repr__(self) -> str:

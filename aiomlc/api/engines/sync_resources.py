@@ -7,6 +7,7 @@ __all__ = (
     "ChatCompletionIterator",
     "CompletionIterator",
     "Embeddings",
+    "Models",
     "ResponseIterator",
     "Responses",
     "TextCompletions",
@@ -29,6 +30,7 @@ from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_event_request
 from aiomlc.api.protocol.completion import Completion
 from aiomlc.api.protocol.embedding import EmbeddingResponse
+from aiomlc.api.protocol.model import Model, ModelList
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
@@ -189,6 +191,23 @@ class TextCompletions:
             return CompletionIterator(response, self._portal)
 
         return response
+
+
+@final
+class Models:
+    """`engine.models`."""
+
+    def __init__(self, engine: AsyncMLCEngine, portal: EnginePortal) -> None:
+        self._engine = engine
+        self._portal = portal
+
+    def list(self) -> ModelList:
+        """Return the model that the engine serves, with the errors of `AsyncModels.list`."""
+        return self._portal.call(self._engine.models.list)
+
+    def retrieve(self, model: str) -> Model:
+        """Return a model by its id, with the errors of `AsyncModels.retrieve`."""
+        return self._portal.call(self._engine.models.retrieve, model)
 
 
 @final

@@ -13,7 +13,7 @@ __all__ = (
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -52,6 +52,38 @@ class WireModel(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False
     )
 
+    def to_dict(
+        self,
+        *,
+        mode: Literal["json", "python"] = "python",
+        exclude_unset: bool = True,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+    ) -> dict[str, object]:
+        """Return the fields, as OpenAI's models do; by default those that are set."""
+        return self.model_dump(
+            mode=mode,
+            exclude_unset=exclude_unset,
+            exclude_defaults=exclude_defaults,
+            exclude_none=exclude_none,
+        )
+
+    def to_json(
+        self,
+        *,
+        indent: int | None = 2,
+        exclude_unset: bool = True,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+    ) -> str:
+        """Return the fields as JSON, as OpenAI's models do; by default those that are set."""
+        return self.model_dump_json(
+            indent=indent,
+            exclude_unset=exclude_unset,
+            exclude_defaults=exclude_defaults,
+            exclude_none=exclude_none,
+        )
+
 
 def construct_unchecked(
     model: type[_Model], fields: dict[str, Any], fields_set: set[str]
@@ -81,6 +113,9 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     plain = {}
     for name, value in fields.items():
+        if _is_omitted(value):
+            continue
+
         if not is_utf8(str(name)):
             escaped = str(name).encode(errors="backslashreplace").decode()
             raise BadRequestError(f"{escaped}: unknown field", param=escaped)
@@ -92,6 +127,14 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
             raise BadRequestError(f"{param}: {error.reason}", param=param) from error.__cause__
 
     return plain
+
+
+def _is_omitted(value: object) -> bool:
+    """Return whether a value is OpenAI's `omit` or `NOT_GIVEN`, without importing its package."""
+    value_type = type(value)
+    return value_type.__name__ in ("Omit", "NotGiven") and value_type.__module__.startswith(
+        "openai."
+    )
 
 
 def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:

@@ -125,6 +125,15 @@ class EngineLifecycle:
 
         return session.model
 
+    @property
+    def model_name(self) -> str:
+        """The name of the model, whether it is open or not; the same errors as `model`."""
+        session = self._session
+        if isinstance(session, EncoderSession):
+            return session.embedder.model_name
+
+        return (session.model if session else self._unopened_model()).model_name
+
     def _unopened_model(self) -> ModelInfo:
         # A custom loader may open another model than the configuration names.
         is_over = self._terminated or self._is_unloaded

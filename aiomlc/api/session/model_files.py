@@ -24,6 +24,11 @@ class ModelInfo(Protocol):
     """The properties of a decoder, whether it is open or not."""
 
     @property
+    def model_name(self) -> str:
+        """The name of the model's directory."""
+        ...
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer."""
         ...
@@ -45,11 +50,16 @@ class ModelFiles:
 
     Raises:
         ModelLoadError: If a file is missing or invalid.
-        BadRequestError: If the model is an encoder, except for `chat_template`.
+        BadRequestError: If the model is an encoder; not raised by `model_name` and `chat_template`.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model's directory."""
+        return self._directory.path.name
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

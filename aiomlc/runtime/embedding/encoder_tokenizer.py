@@ -10,7 +10,12 @@ from typing import Self, final
 
 import tokenizers
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.tokenization.backend import (
+    parse_backend,
+    read_tokenizer_file,
+    tokenizer_failures,
+)
+from aiomlc.validation.model_files import load_errors
 
 
 @final
@@ -38,12 +43,9 @@ class EncoderTokenizer:
         Raises:
             ModelLoadError: If the file is missing or not a valid tokenizer.
         """
-        try:
-            return cls(path.read_text(encoding="utf-8"), max_tokens)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelLoadError(f"cannot read the tokenizer {path}: {error}", path=path) from error
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{path}: {error}", path=path) from error
+        text = read_tokenizer_file(path)
+        with load_errors(path):
+            return cls(text, max_tokens)
 
     @property
     def vocab_size(self) -> int:
@@ -54,9 +56,13 @@ class EncoderTokenizer:
         """Return the token ids of text, with the model's special tokens around it.
 
         If `truncate` is set, the text is truncated so that there are at most `max_tokens` ids.
+
+        Raises:
+            RequestFailedError: If the tokenizer fails on this text.
         """
         backend = self._truncating_backend if truncate else self._backend
-        return backend.encode(text).ids
+        with tokenizer_failures():
+            return backend.encode(text).ids
 
     @functools.cached_property
     def _truncating_backend(self) -> tokenizers.Tokenizer:
@@ -65,10 +71,6 @@ class EncoderTokenizer:
         return backend
 
     def _parse(self) -> tokenizers.Tokenizer:
-        try:
-            backend = tokenizers.Tokenizer.from_str(self._config)
-        except Exception as error:  # The extension raises nothing narrower.
-            raise ModelLoadError(f"invalid tokenizer.json: {error}") from error
-
+        backend = parse_backend(self._config)
         backend.no_padding()
         return backend

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 __all__ = ("Pooling", "SentenceConfig", "l2_normalize", "pool", "read_sentence_config")
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.validation.json_values import safe_repr
+from aiomlc.validation.model_files import read_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def read_sentence_config(directory: Path) -> SentenceConfig:
     max_tokens = (_read_json(path, dict) or {}).get("max_seq_length")
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
         raise ModelLoadError(
-            f"{path}: max_seq_length must be a positive integer, got {max_tokens!r}",
+            f"{path}: max_seq_length must be a positive integer, got {safe_repr(max_tokens)}",
             path=path,
             field="max_seq_length",
         )
@@ -85,7 +86,7 @@ def _pooling(directory: Path) -> Pooling:
     for module in _read_json(path, list) or ():
         kind = str(module.get("type")).rpartition(".")[2] if isinstance(module, dict) else "?"
         if kind == "Pooling":
-            pooling = _pooling_mode(directory / str(module.get("path")) / "config.json")
+            pooling = _pooling_mode(_module_directory(path, module) / "config.json")
         elif kind not in ("Transformer", "Normalize"):
             raise ModelLoadError(
                 f"{path}: module {kind!r} is not supported; supported: Transformer, Pooling, "
@@ -94,6 +95,19 @@ def _pooling(directory: Path) -> Pooling:
             )
 
     return pooling
+
+
+def _module_directory(path: Path, module: dict[str, Any]) -> Path:
+    name = module.get("path")
+    if not isinstance(name, str) or Path(name).name != name or name == "..":
+        raise ModelLoadError(
+            f"{path}: path of the module Pooling must be the name of a directory, "
+            f"got {safe_repr(name)}",
+            path=path,
+            field="path",
+        )
+
+    return path.parent / name
 
 
 def _pooling_mode(path: Path) -> Pooling:
@@ -125,11 +139,9 @@ def _enabled_modes(config: dict[str, Any]) -> list[str]:
 def _read_json(path: Path, kind: type[Any]) -> Any:  # noqa: ANN401 - JSON.
     """Return the JSON value of a file, which must have this type; None if there is no file."""
     try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        value = read_json(path)
+    except ModelNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"cannot read {path}: {error}", path=path) from error
 
     if not isinstance(value, kind):
         raise ModelLoadError(f"{path}: expected a JSON {_JSON_TYPES[kind]}", path=path)

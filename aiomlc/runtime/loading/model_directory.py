@@ -11,7 +11,6 @@ __all__ = (
     "find_model",
 )
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
@@ -23,6 +22,8 @@ from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.models import EncoderConfig, ModelDescription
 from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
 from aiomlc.validation.error_messages import describe_error
+from aiomlc.validation.json_values import safe_repr
+from aiomlc.validation.model_files import load_errors, read_optional
 from aiomlc.validation.records import validate_fields
 
 BUNDLED = Path(__file__).parents[2] / "bundled" / "pebble"
@@ -75,22 +76,23 @@ class ModelDirectory:
                 values["temperature"] = 0.0
         return SamplingParams(**values)
 
-    def eos_token_ids(self) -> Iterator[int]:
+    def eos_token_ids(self, vocab_size: int) -> Iterator[int]:
         """Yield the end-of-sequence ids of all configuration files.
 
         Raises:
-            ModelLoadError: If a file is not a JSON object, or an id is not an integer.
+            ModelLoadError: If a file is not a JSON object, or an id is not an integer within the
+                vocabulary.
         """
         for name in _EOS_FILES:
             value = self._read(name).get("eos_token_id")
             ids = [] if value is None else value if isinstance(value, list) else [value]
             for token_id in ids:
-                if not isinstance(token_id, int):
-                    path = self.path / name
-                    raise ModelLoadError(
-                        f"{path}: eos_token_id must be one or several integers, got {value!r}",
-                        path=path,
-                        field="eos_token_id",
+                if type(token_id) is not int or not 0 <= token_id < vocab_size:
+                    raise self._error(
+                        name,
+                        "eos_token_id",
+                        f"must be one or several token ids in [0, {vocab_size}), "
+                        f"got {safe_repr(token_id)}",
                     )
                 yield token_id
 
@@ -114,18 +116,11 @@ class ModelDirectory:
 
     def _read(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file; empty if the file does not exist."""
+        return read_optional(self.path / name) or {}
+
+    def _error(self, name: str, field: str, problem: str) -> ModelLoadError:
         path = self.path / name
-        try:
-            content = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ModelLoadError(f"{path} cannot be read: {error}", path=path) from error
-
-        if not isinstance(content, dict):
-            raise ModelLoadError(f"{path} must be a JSON object", path=path)
-
-        return content
+        return ModelLoadError(f"{path}: {field} {problem}", path=path, field=field)
 
     def _validate(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values that are not None, validated."""
@@ -147,19 +142,27 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
         BadRequestError: If `model` is a URL.
         ModelNotFoundError: If the directory does not exist.
     """
-    path = BUNDLED if model is None else Path(model).expanduser()
+    path = BUNDLED if model is None else _expanded(model)
     if str(model).startswith(_URLS):
         raise BadRequestError(
             f"model {str(model)!r} is a URL: downloads are not supported yet; pass a directory",
             param="model",
         )
 
-    if not path.is_dir():
-        raise ModelNotFoundError(
-            f"cannot find model {path}: no such directory", path=path, field="model"
-        )
+    with load_errors(path):
+        if path.is_dir():
+            return ModelDirectory(path.resolve())
 
-    return ModelDirectory(path.resolve())
+    raise ModelNotFoundError(
+        f"cannot find model {path}: no such directory", path=path, field="model"
+    )
+
+
+def _expanded(model: str | PathLike[str]) -> Path:
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # The user is unknown.
+        return Path(model)
 
 
 def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:

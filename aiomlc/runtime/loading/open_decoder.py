@@ -6,6 +6,7 @@ __all__ = (
     "OnProgress",
     "OpenedModel",
     "PreparedModel",
+    "check_tensors",
     "load_model",
     "open_native",
     "prepare_model",
@@ -24,9 +25,17 @@ from anyio import to_thread
 from aiomlc.cache_dir import cache_home
 from aiomlc.compiler import CompileProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
+from aiomlc.compiler.parameters import pack_parameters
+from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError
-from aiomlc.models import EncoderConfig, ModelConfig, read_description
+from aiomlc.models import (
+    EncoderConfig,
+    ModelConfig,
+    decoder_parameters,
+    encoder_parameters,
+    read_description,
+)
 from aiomlc.runtime.grammar.grammar import GrammarCache
 from aiomlc.runtime.loading.capacity import ServingLimits
 from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
@@ -37,16 +46,18 @@ from aiomlc.runtime.loading.model_directory import (
     find_draft,
     find_model,
 )
+from aiomlc.runtime.loading.text_files import TextFiles, read_tokenizer
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.runtime.native.faults import Faults
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.model import ModelShape, NativeModel
 from aiomlc.runtime.native.platform import check_platform, physical_cores
-from aiomlc.runtime.output_formats.response_template import find_output_formats
-from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.validation.model_files import load_errors
 from aiomlc.weights import PackedWeights, map_weights, prepare_weights
+from aiomlc.weights.formats.directory import read_source
+from aiomlc.weights.plan import make_plan
 
 if TYPE_CHECKING:
     from aiomlc.weights import Progress
@@ -117,6 +128,7 @@ async def open_native(
             fails.
         CompileError: If the library cannot be compiled.
     """
+    await to_thread.run_sync(check_tensors, directory, config.quantization)
     plan = await to_thread.run_sync(plan_memory, directory, mode, config)
     _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
     prepared = await prepare_model(directory, device, config, report)
@@ -126,6 +138,7 @@ async def open_native(
         draft_config = dataclasses.replace(
             config, quantization=None, sliding_window_size=None, attention_sink_size=None
         )
+        await to_thread.run_sync(check_tensors, draft_directory, None)
         draft = await prepare_model(draft_directory, device, draft_config, report)
         _check_vocabulary(prepared, draft)
 
@@ -155,6 +168,24 @@ async def prepare_model(
         on_progress=lambda done: report(_convert_progress(done)),
     )
     return PreparedModel(library, weights, threads)
+
+
+def check_tensors(directory: ModelDirectory, requested: str | None) -> None:
+    """Require the tensors that the config describes, before anything is planned or compiled for it.
+
+    Raises:
+        ModelLoadError: If a tensor is missing or has the wrong shape or dtype.
+    """
+    description = read_description(directory.path)
+    config = description.config
+    quantization = quantization_named(choose_quantization(directory, description, requested))
+    with load_errors(directory.path):
+        parameters = (
+            encoder_parameters(config)
+            if isinstance(config, EncoderConfig)
+            else decoder_parameters(config)
+        )
+        make_plan(pack_parameters(parameters, quantization), read_source(directory.path))
 
 
 def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
@@ -248,31 +279,18 @@ def _open(
 
 
 def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConfig) -> LoadedModel:
-    tokenizer = Tokenizer.from_file(directory.path / "tokenizer.json")
-    stop_ids = set(directory.eos_token_ids())
-    eos = directory.eos_token()
-    if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
-        stop_ids.add(eos_id)
-    stop_token_ids = tuple(sorted(stop_ids))
-    template = load_prompt_template(directory.path, opened.vocab_size)
-    chat_stop_token_ids = template_stop_ids(template, tokenizer)
-    all_stop_ids = sorted({*stop_token_ids, *chat_stop_token_ids})
-    formats = find_output_formats(
-        None if template is None else template.source,
-        directory.response_template(),
-        lambda text: tokenizer.token_id(text) in all_stop_ids,
-    )
-    markers = [marker for form in formats if form is not None for marker in form.markers]
+    files = TextFiles.read(directory, opened.vocab_size)
     if opened.draft_directory is not None:
-        _check_tokenizer(tokenizer, opened.draft_directory)
+        _check_tokenizer(files.tokenizer, opened.draft_directory)
 
+    limits = opened.plan.limits
     core = NativeCore(
         opened.native,
-        tokenizer.token_bytes(opened.vocab_size, visible=markers),
+        files.token_bytes,
         EngineOptions(
-            step_token_budget=opened.plan.limits.step_token_budget,
-            max_recycling_sequences=opened.plan.limits.max_recycling_sequences,
-            max_queue_size=opened.plan.limits.max_queue_size,
+            step_token_budget=limits.step_token_budget,
+            max_recycling_sequences=limits.max_recycling_sequences,
+            max_queue_size=limits.max_queue_size,
             separate_prefill=config.prefill_mode == "chunked",
             speculative_mode=config.speculative_mode,
             draft_length=config.spec_draft_length,
@@ -281,27 +299,27 @@ def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConf
     )
     return LoadedModel(
         core=core,
-        tokenizer=tokenizer,
-        chat_template=template,
+        tokenizer=files.tokenizer,
+        chat_template=files.template,
         model_name=directory.path.name,
-        context_window=opened.plan.limits.context_window,
+        context_window=limits.context_window,
         vocab_size=opened.vocab_size,
-        default_options=directory.sampling_defaults(),
-        stop_token_ids=stop_token_ids,
-        chat_stop_token_ids=chat_stop_token_ids,
-        tool_format=formats.tool_format,
-        reasoning_format=formats.reasoning_format,
+        default_options=files.default_options,
+        stop_token_ids=files.stop_token_ids,
+        chat_stop_token_ids=files.chat_stop_token_ids,
+        tool_format=files.formats.tool_format,
+        reasoning_format=files.formats.reasoning_format,
         memory_plan=opened.plan,
         # Without a reference to `opened`, which would keep the native model alive.
         grammars=GrammarCache(
-            partial(NativeGrammarCompiler, tokenizer, opened.vocab_size, all_stop_ids)
+            partial(NativeGrammarCompiler, files.tokenizer, opened.vocab_size, files.all_stop_ids)
         ),
     )
 
 
 def _check_tokenizer(tokenizer: Tokenizer, draft_directory: ModelDirectory) -> None:
     """Require that the draft model has the same tokens, because drafts are token ids."""
-    draft_tokenizer = Tokenizer.from_file(draft_directory.path / "tokenizer.json")
+    draft_tokenizer = read_tokenizer(draft_directory)
     if draft_tokenizer.token_bytes() != tokenizer.token_bytes():
         raise BadRequestError(
             f"additional_models: the tokens of {draft_directory.path} differ from the model's",

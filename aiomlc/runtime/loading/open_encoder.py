@@ -13,7 +13,12 @@ from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.embedding.pooling import read_sentence_config
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
 from aiomlc.runtime.loading.model_directory import ModelDirectory
-from aiomlc.runtime.loading.open_decoder import OnProgress, PreparedModel, prepare_model
+from aiomlc.runtime.loading.open_decoder import (
+    OnProgress,
+    PreparedModel,
+    check_tensors,
+    prepare_model,
+)
 from aiomlc.runtime.native.encoder import NativeEncoder
 from aiomlc.weights import map_weights
 
@@ -27,6 +32,7 @@ async def load_encoder(
         ModelLoadError: If a file, tensor or field is missing or invalid.
         CompileError: If the library cannot be compiled.
     """
+    await to_thread.run_sync(check_tensors, directory, engine_config.quantization)
     prepared = await prepare_model(directory, device, engine_config, report)
     report(LoadProgress("load", None, "opening the model"))
     return await to_thread.run_sync(_assemble, directory, prepared)

@@ -6,23 +6,23 @@ __all__ = ("Tokenizer",)
 
 import functools
 import json
-import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Self, final
 
 import tokenizers
 
-from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.errors import ModelLoadError
+from aiomlc.runtime.tokenization.backend import (
+    parse_backend,
+    read_tokenizer_file,
+    tokenizer_failures,
+)
 from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
+from aiomlc.runtime.tokenization.token_decoder import byte_level, section_config, token_decoder
 from aiomlc.validation.arguments import check_str, check_token_ids, plain_list
-
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# These decoders act on the decoded text, not on single tokens, so `token_bytes` ignores them.
-_TEXT_DECODERS = ("Fuse", "Strip")
-
-_TokenBytes = Callable[[str], bytes]
+from aiomlc.validation.model_files import load_errors
 
 
 @final
@@ -40,7 +40,7 @@ class Tokenizer:
         self._backend = backend
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._to_bytes = _token_decoder(json.loads(backend.to_str())["decoder"])
+        self._to_bytes = token_decoder(section_config(backend.decoder))
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(
             token_id for token_id, token in added.items() if token.special
@@ -48,23 +48,17 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
-        """Read a `tokenizer.json`.
+        """Read a `tokenizer.json`; a new one is first tried out in a process with limits.
 
         Raises:
             ModelNotFoundError: If the file does not exist.
-            ModelLoadError: If the file is not a tokenizer that can decode token by token.
+            ModelLoadError: If the file is not a tokenizer that can decode token by token, or was
+                refused because it crashes or needs too much memory or time.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise ModelNotFoundError(f"cannot find the tokenizer {path}", path=path) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelLoadError(f"cannot read the tokenizer {path}: {error}", path=path) from error
-
-        try:
+        path = Path(path)
+        text = read_tokenizer_file(path)
+        with load_errors(path):
             return cls.from_json(text)
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{path}: {error}", path=path) from error
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -73,12 +67,7 @@ class Tokenizer:
         Raises:
             ModelLoadError: If the text is not a tokenizer that can decode token by token.
         """
-        try:
-            backend = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # The extension raises nothing narrower.
-            raise ModelLoadError(f"invalid tokenizer.json: {error}") from error
-
-        return cls(backend)
+        return cls(parse_backend(text))
 
     @property
     def vocab_size(self) -> int:
@@ -97,9 +86,11 @@ class Tokenizer:
 
         Raises:
             BadRequestError: If `text` is not a string or contains a lone surrogate.
+            RequestFailedError: If the tokenizer fails on this text.
         """
         try:
-            return self._backend.encode(text, add_special_tokens=False).ids
+            with tokenizer_failures():
+                return self._backend.encode(text, add_special_tokens=False).ids
         except TypeError:
             check_str("prompt", text)
             raise
@@ -109,10 +100,12 @@ class Tokenizer:
 
         Raises:
             BadRequestError: If `token_ids` are not valid token ids.
+            RequestFailedError: If the tokenizer fails on these tokens.
         """
         ids = plain_list("token_ids", token_ids)
         try:
-            return self._backend.decode(ids, skip_special_tokens=True)
+            with tokenizer_failures():
+                return self._backend.decode(ids, skip_special_tokens=True)
         except Exception:
             check_token_ids("token_ids", ids, self.vocab_size)
             raise
@@ -177,7 +170,7 @@ class Tokenizer:
         """Return the tables of the byte-pair encoding; None if the tokenizer has another model."""
         config = json.loads(self._backend.to_str())
         return read_byte_pairs(
-            config["model"], self._to_bytes, by_character=self._to_bytes is not _byte_level
+            config["model"], self._to_bytes, by_character=self._to_bytes is not byte_level
         )
 
     def describe(self, token_id: int) -> tuple[str, bytes | None]:
@@ -192,73 +185,3 @@ class Tokenizer:
 
         text = self._to_bytes(token)
         return text.decode(errors="replace"), text
-
-
-def _token_decoder(decoder: dict[str, Any] | None) -> _TokenBytes:
-    """Return the function that decodes a single token to bytes.
-
-    Raises:
-        ModelLoadError: If the decoder is neither byte-level nor that of SentencePiece.
-    """
-    steps = [] if decoder is None else decoder.get("decoders", [decoder])
-    kinds = [step["type"] for step in steps]
-    if "ByteLevel" in kinds:
-        return _byte_level
-
-    replacements = [step for step in steps if step["type"] in {"Metaspace", "Replace"}]
-    supported = {"Metaspace", "Replace", "ByteFallback", *_TEXT_DECODERS}
-    if not replacements or not supported.issuperset(kinds):
-        raise ModelLoadError(
-            f"the tokenizer's decoder {kinds} is not supported; supported: byte-level and "
-            "SentencePiece decoders",
-            field="decoder",
-        )
-
-    return _sentence_piece([_replacement(step) for step in replacements], "ByteFallback" in kinds)
-
-
-def _replacement(step: dict[str, Any]) -> tuple[str, str]:
-    if step["type"] == "Metaspace":
-        return step["replacement"], " "
-
-    pattern = step["pattern"].get("String")
-    if pattern is None:
-        raise ModelLoadError(
-            f"the tokenizer's decoder replaces the pattern {step['pattern']}, which is not "
-            "supported; supported: plain strings",
-            field="decoder",
-        )
-
-    return pattern, step["content"]
-
-
-def _sentence_piece(replacements: list[tuple[str, str]], byte_fallback: bool) -> _TokenBytes:
-    def to_bytes(token: str) -> bytes:
-        match = _BYTE_TOKEN.fullmatch(token) if byte_fallback else None
-        if match is not None:
-            return bytes([int(match[1], 16)])
-
-        for old, new in replacements:
-            token = token.replace(old, new)
-
-        return token.encode()
-
-    return to_bytes
-
-
-def _byte_level(token: str) -> bytes:
-    try:
-        return bytes(_BYTE_OF_CHARACTER[character] for character in token)
-    except KeyError:
-        return token.encode()  # An added token, which is plain text.
-
-
-def _byte_level_alphabet() -> dict[str, int]:
-    """Return the bytes of GPT-2's byte-level characters, a printable one for each byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    table = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(256) if byte not in set(printable))
-    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-_BYTE_OF_CHARACTER = _byte_level_alphabet()

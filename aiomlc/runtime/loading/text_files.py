@@ -1,0 +1,89 @@
+"""The files of a decoder that concern text: tokenizer, chat template, stop tokens, defaults."""
+
+from __future__ import annotations
+
+__all__ = ("TextFiles", "read_tokenizer")
+
+from dataclasses import dataclass
+from typing import Self
+
+from aiomlc.runtime.loading.model_directory import ModelDirectory
+from aiomlc.runtime.output_formats.response_template import OutputFormats, find_output_formats
+from aiomlc.runtime.templates.prompt_template import (
+    PromptTemplate,
+    load_prompt_template,
+    template_stop_ids,
+)
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.sampling_params import SamplingParams
+from aiomlc.validation.model_files import load_errors
+
+
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """What a model directory says about text, and the bytes of each token."""
+
+    tokenizer: Tokenizer
+    token_bytes: list[bytes]
+    template: PromptTemplate | None
+    formats: OutputFormats
+    stop_token_ids: tuple[int, ...]
+    chat_stop_token_ids: tuple[int, ...]  #: Additional ids, from the chat template.
+    default_options: SamplingParams
+
+    @classmethod
+    def read(cls, directory: ModelDirectory, vocab_size: int) -> Self:
+        """Read the files of a model whose vocabulary has this size.
+
+        Raises:
+            ModelLoadError: If a file is missing or invalid.
+        """
+        with load_errors(directory.path):
+            tokenizer = read_tokenizer(directory)
+            stop_ids = _stop_ids(directory, tokenizer, vocab_size)
+            template = load_prompt_template(directory.path, vocab_size)
+            chat_stop_ids = template_stop_ids(template, tokenizer)
+            formats = find_output_formats(
+                None if template is None else template.source,
+                directory.response_template(),
+                lambda text: tokenizer.token_id(text) in {*stop_ids, *chat_stop_ids},
+            )
+            markers = [marker for form in formats if form is not None for marker in form.markers]
+            return cls(
+                tokenizer=tokenizer,
+                token_bytes=_token_bytes(directory, tokenizer, vocab_size, markers),
+                template=template,
+                formats=formats,
+                stop_token_ids=stop_ids,
+                chat_stop_token_ids=chat_stop_ids,
+                default_options=directory.sampling_defaults(),
+            )
+
+    @property
+    def all_stop_ids(self) -> list[int]:
+        """The tokens that end a completion or a chat completion."""
+        return sorted({*self.stop_token_ids, *self.chat_stop_token_ids})
+
+
+def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
+    """Read the `tokenizer.json` of a model directory.
+
+    Raises:
+        ModelLoadError: If the file is missing or invalid.
+    """
+    return Tokenizer.from_file(directory.path / "tokenizer.json")
+
+
+def _stop_ids(directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int) -> tuple[int, ...]:
+    stop_ids = set(directory.eos_token_ids(vocab_size))
+    eos = directory.eos_token()
+    if eos is not None and (eos_id := tokenizer.token_id(eos)) is not None:
+        stop_ids.add(eos_id)
+    return tuple(sorted(stop_ids))
+
+
+def _token_bytes(
+    directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int, markers: list[str]
+) -> list[bytes]:
+    with load_errors(directory.path / "tokenizer.json"):
+        return tokenizer.token_bytes(vocab_size, visible=markers)
