@@ -307,7 +307,7 @@ def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
     if not config.traits.gated:
         return 8 * inner
 
-    # If one kernel computes the whole layer, only quantized values are stored.
+    # The fused kernel stores only quantized activations.
     traits = config.traits
     plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
     fused = plain and fuses_feed_forward(matrix_format, inner)

@@ -107,9 +107,11 @@ async def load_model(
     """
     report = on_progress or _ignore
     directory = find_model(model)
-    opened = await open_native(directory, device, mode, engine_config, report, faults)
     report(LoadProgress("load", None, "reading the tokenizer"))
-    return await to_thread.run_sync(_assemble, directory, opened, engine_config)
+    # First, so that an invalid file is refused before the weights are converted.
+    files = await to_thread.run_sync(TextFiles.read, directory)
+    opened = await open_native(directory, device, mode, engine_config, report, faults)
+    return await to_thread.run_sync(_assemble, directory, files, opened, engine_config)
 
 
 async def open_native(
@@ -278,8 +280,9 @@ def _open(
     return NativeModel(library.path, params, shape, prepared.num_threads, faults)
 
 
-def _assemble(directory: ModelDirectory, opened: OpenedModel, config: EngineConfig) -> LoadedModel:
-    files = TextFiles.read(directory, opened.vocab_size)
+def _assemble(
+    directory: ModelDirectory, files: TextFiles, opened: OpenedModel, config: EngineConfig
+) -> LoadedModel:
     if opened.draft_directory is not None:
         _check_tokenizer(files.tokenizer, opened.draft_directory)
 

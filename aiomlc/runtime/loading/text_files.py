@@ -7,6 +7,7 @@ __all__ = ("TextFiles", "read_tokenizer")
 from dataclasses import dataclass
 from typing import Self
 
+from aiomlc.models import read_description
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.output_formats.response_template import OutputFormats, find_output_formats
 from aiomlc.runtime.templates.prompt_template import (
@@ -32,12 +33,13 @@ class TextFiles:
     default_options: SamplingParams
 
     @classmethod
-    def read(cls, directory: ModelDirectory, vocab_size: int) -> Self:
-        """Read the files of a model whose vocabulary has this size.
+    def read(cls, directory: ModelDirectory) -> Self:
+        """Read the files of a model directory.
 
         Raises:
             ModelLoadError: If a file is missing or invalid.
         """
+        vocab_size = read_description(directory.path).config.vocab_size
         with load_errors(directory.path):
             tokenizer = read_tokenizer(directory)
             stop_ids = _stop_ids(directory, tokenizer, vocab_size)
