@@ -84,8 +84,9 @@ class EngineConfig:
     max_num_sequence: _Count = None  #: Maximum running sequences; others wait.
     max_total_sequence_length: _Count = None  #: Maximum tokens in the KV cache.
     max_single_sequence_length: _Count = None  #: Maximum tokens of a sequence, prompt included.
-    prefill_chunk_size: _Count = None  #: Maximum tokens of a forward pass.
-    step_token_budget: _Count = None  #: Maximum tokens of a step; decodes come first.
+    prefill_chunk_size: _Count = None  #: Tokens that a forward pass can hold.
+    #: Tokens scheduled per step, at most `prefill_chunk_size` (vLLM: `max_num_batched_tokens`).
+    step_token_budget: _Count = None
     #: The fraction of the free memory to plan with; None means 0.85.
     gpu_memory_utilization: Annotated[float | None, Number(gt=0, le=1)] = None
     num_threads: _Count = None  #: None: the physical cores that this process may use.

@@ -2,9 +2,9 @@
 
     python -m benchmarks.event_loop_busy
 
-The rate is that of the decode steps as the core counts them, or with `--clock wall` that over the
-elapsed time, delivery included. By default the kernels have one thread less than there are
-processors, because the busy loop occupies one: the subject is the GIL, not CPU contention.
+The rate comes from the core's decode counters; `--clock wall` divides by the elapsed time, delivery
+included. By default the kernels have one thread fewer than there are processors, because the busy
+loop occupies one: the subject is the GIL, not CPU contention.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ POOL, VIRTUAL_MACHINE, UNKNOWN = (
 )
 KERNELS = (LINEAR, ATTENTION, OTHER_KERNELS, POOL)
 
-# Kinds of the functions in libaiomlc: the first matching pattern counts. A function without a match
-# belongs to the planning of the step.
+# Kinds of libaiomlc's functions: the first match wins; the rest is step planning.
 _FUNCTION_KINDS = (
     (POOL, r"^aiomlc::ThreadPool::|aiomlc::ThreadPool::ThreadPool\("),
     ("kernel calls", r"LayerAttention::(?!PageNewTokens)|Call[A-Z]\w+\(|TensorArguments"),

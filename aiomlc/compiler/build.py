@@ -150,6 +150,8 @@ def _module_pass(function: Callable[..., tvm.IRModule]) -> tvm.transform.Pass:
 def _check_only_bytecode(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
     others = [str(n) for n, f in module.functions.items() if not isinstance(f, relax.Function)]
     if others:
-        raise AssertionError(f"functions that require code generation: {', '.join(others)}")
+        raise AssertionError(
+            f"these functions are not bytecode and would need code generation: {', '.join(others)}"
+        )
 
     return module

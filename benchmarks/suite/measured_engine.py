@@ -26,7 +26,7 @@ class Setup:
     model: Path  #: A Hugging Face directory.
     threads: int
     quantization: str  #: aiomlc's name of the quantization.
-    kv_cache_dtype: KVCacheType = "auto"  #: For aiomlc only; fresh processes use the default.
+    kv_cache_dtype: KVCacheType = "auto"  #: aiomlc only; ignored by `run_fresh`.
 
 
 class MeasuredEngine(Protocol):

@@ -1,4 +1,4 @@
-"""A peer that runs in the interpreter that has it installed, driven over pipes."""
+"""A peer engine in a subprocess, under the interpreter that has it installed, driven over pipes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Row:
     kind: Kind
     title: str
     unit: str
-    size: int = 0  #: Tokens of the prompt or context, or number of sequences; 0 without a size.
+    size: int = 0  #: Tokens of the prompt or context, or number of sequences; 0 if not applicable.
     sized: bool = False
     more_is_better: bool = False
 

@@ -43,7 +43,7 @@ def speedup(value: float | None, peer: float | None, *, more_is_better: bool) ->
 
 
 def as_markdown(results: Sequence[Result], names: Sequence[str]) -> str:
-    """Return a table with a column per engine; ratios above 1 mean that the first is better."""
+    """Return a column per engine; ratios above 1 mean that the first engine is better."""
     engine, peers = names[0], names[1:]
     heads = ["", "unit", engine]
     for peer in peers:

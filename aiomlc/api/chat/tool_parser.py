@@ -63,7 +63,7 @@ class ToolCallParser:
         self.num_calls: int = 0
 
     def put(self, text: str) -> list[Delta]:
-        """Add text and return the deltas that it decides."""
+        """Add text; return the deltas that are now certain."""
         self._buffer += text
         deltas: list[Delta] = []
         while self._state(deltas):

@@ -47,7 +47,7 @@ class GenerationConfig(SamplingParams):
     n: Annotated[int, Integer(ge=1)] = 1  #: The number of choices.
     max_tokens: Annotated[int | None, Integer(ge=-1)] = -1  #: -1 means no limit.
     logprobs: Annotated[bool, Flag()] = False
-    #: Alternatives to report per token, which needs `logprobs`.
+    #: Alternatives to report per token; requires `logprobs`.
     top_logprobs: Annotated[int, Integer(ge=0, le=20)] = 0
     logit_bias: Annotated[Mapping[int, float] | None, _validated_as(_LogitBias)] = None
     stop_strs: Annotated[Sequence[str] | str | None, _validated_as(StopStrings)] = None

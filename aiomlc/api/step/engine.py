@@ -165,7 +165,7 @@ class SyncMLCEngine:
         prompts: str | Sequence[int] | Sequence[Prompt],
         generation_config: GenerationConfig | Sequence[GenerationConfig] | None = None,
     ) -> GenerateResult:
-        """Complete prompts. Requests that were added before continue meanwhile.
+        """Complete prompts. Requests added earlier keep running.
 
         If one of the prompts fails, the others are cancelled.
 

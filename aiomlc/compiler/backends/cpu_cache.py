@@ -81,9 +81,9 @@ def _cache_functions() -> list[Any]:
         attention("attention_decode"),
         attention(unsupported),  # Prefill with a sliding window.
         attention(unsupported),  # Decode with a sliding window.
-        attention(unsupported),  # A token tree over the cache.
-        attention(unsupported),  # A token tree.
-        relax.Tuple([]),  # Latent attention.
+        attention(unsupported),  # Tree attention, paged.
+        attention(unsupported),  # Tree attention, ragged.
+        relax.Tuple([]),  # MLA.
         relax.Tuple([function("attention_merge")]),
         function("kv_split_rotary"),
         function("kv_copy_page"),

@@ -86,7 +86,7 @@ _QKV = ".self_attn.qkv_proj"
 
 
 def mlc_parts(model_type: str, name: str) -> tuple[str, ...]:
-    """Return the MLC parameters that stack to the parameter `name`; empty if MLC has it as one."""
+    """Return the MLC parameters that are concatenated into `name`; empty if MLC stores one."""
     if model_type not in _MLC_SEPARATE or _QKV not in name:
         return ()
 

@@ -32,7 +32,7 @@ class TokenLogprob(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The output of one step for one sequence. The last record has a finish reason."""
+    """The output of a sequence since its previous record; the last one has a finish reason."""
 
     sequence_id: int
     text: str

@@ -70,7 +70,7 @@ class FakeCore:
         self._grants = 0 if hand_stepped else None
         self._changed = threading.Condition()
         self._live: dict[int, ScriptedSequence] = {}
-        self._suspended: set[int] = set()  # Paused sequences.
+        self._paused: set[int] = set()
         self._cancelling: set[int] = set()  # Cancelled sequences that end at the next step.
         self._is_stopping = False
         self._failure = ""
@@ -118,13 +118,13 @@ class FakeCore:
         """Generate no more characters of a sequence until `resume`."""
         with self._changed:
             self.paused.append(sequence_id)
-            self._suspended.add(sequence_id)
+            self._paused.add(sequence_id)
 
     def resume(self, sequence_id: int) -> None:
         """Continue a paused sequence."""
         with self._changed:
             self.resumed.append(sequence_id)
-            self._suspended.discard(sequence_id)
+            self._paused.discard(sequence_id)
             self._changed.notify_all()
 
     def unpin(self, sequence_id: int) -> None:
@@ -173,7 +173,7 @@ class FakeCore:
             active = [
                 sequence_id
                 for sequence_id in self._live
-                if sequence_id not in self._suspended or sequence_id in self._cancelling
+                if sequence_id not in self._paused or sequence_id in self._cancelling
             ]
             if not active:
                 return False
@@ -259,7 +259,7 @@ class FakeCore:
             return True
 
     def _can_step(self) -> bool:
-        if self._live.keys() <= self._suspended and not self._cancelling:
+        if self._live.keys() <= self._paused and not self._cancelling:
             return False
 
         # Cancellation needs no grant, since the native core also cancels between steps.

@@ -129,7 +129,7 @@ def _timing(queue: float, first_token: float, total: float, forced_tokens: int) 
     )
 
 
-def read_statistics(native: Any) -> CoreStatistics:  # noqa: ANN401 - a reflected record.
+def read_statistics(native: Any) -> CoreStatistics:  # noqa: ANN401 - an FFI struct.
     """Convert the result of `core_statistics`."""
     values = {name: getattr(native, name) for name in _COUNTERS}
     for name in _HISTOGRAMS:
@@ -150,7 +150,7 @@ def read_statistics(native: Any) -> CoreStatistics:  # noqa: ANN401 - a reflecte
     )
 
 
-def _last_finished(native: Any) -> FinishedRequest | None:  # noqa: ANN401 - a reflected record.
+def _last_finished(native: Any) -> FinishedRequest | None:  # noqa: ANN401 - an FFI struct.
     if native.total_seconds < 0:
         return None
 

@@ -1,4 +1,4 @@
-"""Reflected records of the native library (`native/src/ffi/records.h`), by the names of fields."""
+"""FFI structs: reflected objects of the native library (`native/src/ffi/records.h`)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _record_class(type_key: str) -> type:
 
 
 def native_record(type_key: str, fields: Mapping[str, object]) -> object:
-    """Return a new record; a field that is None, or absent, keeps its native default.
+    """Return a new FFI struct; a field that is None, or absent, keeps its native default.
 
     Raises:
-        AttributeError: If the record has no such field.
+        AttributeError: If the struct has no such field.
         TypeError: If a value does not have the type of its field.
     """
     record: object = _record_class(type_key)()
