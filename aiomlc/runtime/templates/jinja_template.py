@@ -18,7 +18,7 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.utils import Namespace
 
-from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
 from aiomlc.runtime.templates.render_budget import (
     Buffer,
@@ -27,6 +27,7 @@ from aiomlc.runtime.templates.render_budget import (
     active_budget,
 )
 from aiomlc.runtime.templates.sandbox import BudgetedEnvironment
+from aiomlc.validation.model_files import load_errors, read_optional, read_text
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Appended to the final message's content, to find its end within the prompt. These are private-use
@@ -82,25 +83,19 @@ class ChatTemplate:
         """
         config_path = directory / "tokenizer_config.json"
         template_path = directory / "chat_template.jinja"
+        config = read_optional(config_path) or {}
         try:
-            config = json.loads(config_path.read_text("utf-8")) if config_path.is_file() else {}
-            source = template_path.read_text("utf-8") if template_path.is_file() else None
-        except (OSError, RecursionError, ValueError) as error:
-            raise ModelLoadError(
-                f"cannot read the chat template: {error}", path=directory, field="chat_template"
-            ) from error
+            source = read_text(template_path)
+            path = template_path
+        except ModelNotFoundError:
+            source = None
+            path = config_path
 
-        path = config_path if source is None else template_path
-        try:
-            if not isinstance(config, dict):
-                raise ModelLoadError(f"must be an object, got {type(config).__name__}")
-
+        with load_errors(path):
             if source is None:
                 source = _default_template(config.get("chat_template"))
 
             return None if source is None else cls(source, _special_tokens(config))
-        except ModelLoadError as error:
-            raise ModelLoadError(f"{path}: {error}", path=path, field="chat_template") from error
 
     def has_variable(self, name: str) -> bool:
         """Whether the template reads a variable of this name."""
@@ -315,7 +310,8 @@ def _default_template(field: object) -> str | None:
 
     if not isinstance(field, list):
         raise ModelLoadError(
-            f"chat_template must be a string or a list, got {type(field).__name__}"
+            f"chat_template must be a string or a list, got {type(field).__name__}",
+            field="chat_template",
         )
 
     named = dict(map(_named_template, field))  # Named templates for different uses.
@@ -329,7 +325,8 @@ def _named_template(entry: object) -> tuple[str, str]:
             return name, template
 
     raise ModelLoadError(
-        "the entries of chat_template must be objects with the strings 'name' and 'template'"
+        "the entries of chat_template must be objects with the strings 'name' and 'template'",
+        field="chat_template",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("PromptTemplate", "load_prompt_template", "template_stop_ids")
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.templates.registry import get_conversation_template
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+from aiomlc.validation.model_files import load_errors, read_optional
 
 _CONFIG = "mlc-chat-config.json"
 
@@ -87,10 +87,8 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
         return template
 
     path = directory / _CONFIG
-    if not path.is_file():
-        return None
-
-    conversation = _load_conversation(path)
+    with load_errors(path):
+        conversation = _load_conversation(path)
     for token_id in (conversation and conversation.system_prefix_token_ids) or ():
         if token_id >= vocab_size:
             field = "conv_template.system_prefix_token_ids"
@@ -118,12 +116,8 @@ def template_stop_ids(template: PromptTemplate | None, tokenizer: Tokenizer) -> 
 
 
 def _load_conversation(path: Path) -> Conversation | None:
-    try:
-        config = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"cannot read {path}: {error}", path=path) from error
-
-    value = config.get("conv_template") if isinstance(config, dict) else None
+    config = read_optional(path) or {}
+    value = config.get("conv_template")
     if value is None:
         return None
 

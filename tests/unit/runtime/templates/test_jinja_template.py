@@ -195,19 +195,22 @@ def test_a_directory_without_a_template_loads_none(tmp_path: Path) -> None:
     assert ChatTemplate.load(tmp_path) is None
 
 
-def test_an_invalid_tokenizer_config_is_reported_with_its_directory(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer_config.json").write_text("{")
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
+def test_an_invalid_tokenizer_config_is_reported_with_its_path(
+    content: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(content)
 
     with pytest.raises(ModelLoadError) as caught:
         ChatTemplate.load(tmp_path)
 
-    assert caught.value.path == tmp_path
+    assert caught.value.path == path
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        [],
         {"chat_template": 5},
         {"chat_template": {"default": "x"}},
         {"chat_template": [5]},
@@ -228,15 +231,6 @@ def test_an_invalid_template_is_reported_with_its_file(config: object, tmp_path:
     assert caught.value.path == path
     assert caught.value.field == "chat_template"
     assert str(caught.value).startswith(f"{path}: ")
-
-
-def test_nested_json_is_reported_with_its_directory(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
-
-    with pytest.raises(ModelLoadError) as caught:
-        ChatTemplate.load(tmp_path)
-
-    assert caught.value.path == tmp_path
 
 
 def test_a_prompt_ends_with_the_message_to_be_continued() -> None:
