@@ -12,6 +12,7 @@ from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
 # isort: split
 # Requests
 from .api.protocol.generation_config import GenerationConfig as GenerationConfig
+from .api.protocol.message_params import ChatMessageParam as ChatMessageParam
 from .api.step.data import TextData as TextData
 from .api.step.data import TokenData as TokenData
 from .runtime.engine.pinned_prefix import PinnedPrefix as PinnedPrefix

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Self, TypedDict, get_args, get_type_hints
 
-from aiomlc.validation.parameter import Flag, Integer, Number
+from aiomlc.validation.parameter import Doc, Flag, Integer, Number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,38 +26,82 @@ class SamplingParams:
     None selects the default of the model's files, else the default in parentheses.
     """
 
-    #: Divides the logits before sampling (1); 0 means greedy decoding.
-    temperature: Annotated[float | None, Number(1.0, ge=0)] = None
-    #: Sample from the most likely tokens whose probabilities add up to this (1: from all).
-    top_p: Annotated[float | None, Number(1.0, ge=0, le=1)] = None
-    #: Sample from this many of the most likely tokens (0: from all).
-    top_k: Annotated[int | None, Integer(0, ge=0)] = None
-    #: Sample from the tokens at least this likely, relative to the most likely one (0: from all).
-    min_p: Annotated[float | None, Number(0.0, ge=0, le=1)] = None
-    #: Subtracted from the logits of tokens that were generated before (0).
-    presence_penalty: Annotated[float | None, Number(0.0, ge=-2, le=2)] = None
-    #: Subtracted from a token's logit for each time it was generated before (0).
-    frequency_penalty: Annotated[float | None, Number(0.0, ge=-2, le=2)] = None
-    #: Divides positive logits, and multiplies negative ones, of tokens generated before (1).
-    repetition_penalty: Annotated[float | None, Number(1.0, gt=0)] = None
-    #: The maximum number of completion tokens (the rest of the context window).
-    max_tokens: Annotated[int | None, Integer(ge=1)] = None
-    #: Completion tokens before which only `max_tokens` or a grammar can end the text (0).
-    min_tokens: Annotated[int | None, Integer(0, ge=0)] = None
-    #: Ignore the model's stop tokens (False).
-    ignore_eos: Annotated[bool | None, Flag()] = None
-    #: The same seed gives the same text (random).
-    seed: Annotated[int | None, Integer()] = None
-    #: Alternatives to report for each prompt token (no log-probabilities of the prompt).
-    prompt_logprobs: Annotated[int | None, Integer(ge=0, le=20)] = None
-    #: Lower values are scheduled first; ties are broken by arrival (0).
-    priority: Annotated[int | None, Integer(0)] = None
-    #: Seconds from the submission to the end (no limit).
-    timeout: Annotated[float | None, Number(gt=0)] = None
-    #: Seconds from the submission to the first token (no limit).
-    first_token_timeout: Annotated[float | None, Number(gt=0)] = None
-    #: Seconds between two tokens, excluding the time of a slow reader (no limit).
-    inter_token_timeout: Annotated[float | None, Number(gt=0)] = None
+    temperature: Annotated[
+        float | None,
+        Number(1.0, ge=0),
+        Doc("Divides the logits before sampling (1); 0 means greedy decoding."),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        Number(1.0, ge=0, le=1),
+        Doc("Sample from the most likely tokens whose probabilities add up to this (1: from all)."),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        Integer(0, ge=0),
+        Doc("Sample from this many of the most likely tokens (0: from all)."),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        Number(0.0, ge=0, le=1),
+        Doc("Sample from tokens at least this likely, relative to the likeliest (0: from all)."),
+    ] = None
+    presence_penalty: Annotated[
+        float | None,
+        Number(0.0, ge=-2, le=2),
+        Doc("Subtracted from the logits of tokens that were generated before (0)."),
+    ] = None
+    frequency_penalty: Annotated[
+        float | None,
+        Number(0.0, ge=-2, le=2),
+        Doc("Subtracted from a token's logit for each time it was generated before (0)."),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        Number(1.0, gt=0),
+        Doc(
+            "Divides positive logits, and multiplies negative ones, of tokens generated before (1)."
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        Integer(ge=1),
+        Doc("The maximum number of completion tokens (the rest of the context window)."),
+    ] = None
+    min_tokens: Annotated[
+        int | None,
+        Integer(0, ge=0),
+        Doc("Completion tokens before which only `max_tokens` or a grammar can end the text (0)."),
+    ] = None
+    ignore_eos: Annotated[bool | None, Flag(), Doc("Ignore the model's stop tokens (False).")] = (
+        None
+    )
+    seed: Annotated[int | None, Integer(), Doc("The same seed gives the same text (random).")] = (
+        None
+    )
+    prompt_logprobs: Annotated[
+        int | None,
+        Integer(ge=0, le=20),
+        Doc("Alternatives to report for each prompt token (no log-probabilities of the prompt)."),
+    ] = None
+    priority: Annotated[
+        int | None,
+        Integer(0),
+        Doc("Lower values are scheduled first; ties are broken by arrival (0)."),
+    ] = None
+    timeout: Annotated[
+        float | None, Number(gt=0), Doc("Seconds from the submission to the end (no limit).")
+    ] = None
+    first_token_timeout: Annotated[
+        float | None,
+        Number(gt=0),
+        Doc("Seconds from the submission to the first token (no limit)."),
+    ] = None
+    inter_token_timeout: Annotated[
+        float | None,
+        Number(gt=0),
+        Doc("Seconds between two tokens, excluding the time of a slow reader (no limit)."),
+    ] = None
 
     @property
     def max_new_tokens(self) -> int | None:

@@ -21,10 +21,10 @@ from typing import Any, Unpack
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.generation.options import ChatOptions
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.runtime.engine.core_protocol import Core

@@ -5,7 +5,7 @@ Pydantic is imported by the first validation.
 
 from __future__ import annotations
 
-__all__ = ("OUT_OF_RANGE", "Flag", "Integer", "Number")
+__all__ = ("OUT_OF_RANGE", "Doc", "Flag", "Integer", "Number")
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,6 +76,13 @@ class Flag:
         from pydantic_core import core_schema
 
         return _nullable(source, core_schema.bool_schema(strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """One sentence about a parameter, for signatures and `help()`."""
+
+    text: str
 
 
 def _nullable(annotated: object, schema: Any) -> Any:  # noqa: ANN401

@@ -14,6 +14,7 @@ from aiomlc import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatCompletionStream,
+    ChatMessageParam,
     Completion,
     CompletionStream,
     Conversation,
@@ -37,6 +38,12 @@ class Person(BaseModel):
     mood: Literal["happy", "sad"]
 
 
+def typed_messages(text: str) -> list[ChatMessageParam]:
+    messages: list[ChatMessageParam] = [{"role": "system", "content": "Be brief."}]
+    messages.append({"role": "user", "content": [{"type": "text", "text": text}]})
+    return messages
+
+
 def favor_last_token(token_ids: Sequence[int], logits: NDArray[np.float32]) -> None:
     logits[token_ids[-1]] += 1
 
@@ -55,6 +62,7 @@ async def asynchronous(stream: bool) -> None:
         assert_type(engine.memory_plan, MemoryPlan | None)
         create = engine.chat.completions.create
         assert_type(await create(messages=HELLO), ChatCompletion)
+        assert_type(await create(messages=typed_messages("Hi")), ChatCompletion)
         assert_type(await create(messages=HELLO, stream=False), ChatCompletion)
         assert_type(await create(messages=HELLO, stream=True), ChatCompletionStream)
         assert_type(

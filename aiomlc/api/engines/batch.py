@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from anyio import create_memory_object_stream, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
-from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.protocol.chat import ChatCompletion
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.errors import AiomlcError, BadRequestError, RequestError, RequestFailedError
 from aiomlc.validation.arguments import wrong_type

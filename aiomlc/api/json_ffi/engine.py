@@ -7,7 +7,6 @@ __all__ = ("JSONFFIEngine", "JSONStream")
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, Unpack, final
 
-from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.engines.mlc_engine import MLCEngine
 from aiomlc.api.engines.sync_resources import ChatCompletionIterator
 from aiomlc.api.generation.options import ChatOptions
@@ -20,6 +19,7 @@ from aiomlc.api.json_ffi.chunks import (
 )
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.legacy_options import LegacyOptions
 from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.config import EngineConfig, Mode

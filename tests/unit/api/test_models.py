@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from openai import NOT_GIVEN, omit
@@ -68,9 +69,7 @@ def test_an_answer_converts_as_openai_s() -> None:
 @pytest.mark.parametrize("absent", [omit, NOT_GIVEN])
 def test_the_sentinels_of_openai_are_absent_values(absent: object) -> None:
     with MLCEngine(loader=fake_loader(FakeCore(["Hi!"]))) as engine:
-        answer = engine.chat.completions.create(
-            messages=MESSAGES,
-            temperature=absent,  # type: ignore[arg-type]
-        )
+        options: Any = {"temperature": absent, "tools": absent}
+        answer = engine.chat.completions.create(messages=MESSAGES, **options)
 
     assert answer.choices[0].message.content == "Hi!"
