@@ -63,7 +63,8 @@ class AsyncEmbeddings:
 
         Text is wrapped in the model's special tokens; token ids are used unchanged. `dimensions`
         keeps the first elements of each embedding. Embeddings are L2-normalized, after truncation
-        to `dimensions`, unless `normalize` is False. Concurrent requests are batched.
+        to `dimensions`, unless `normalize` (by default that of the model) is False. Concurrent
+        requests are batched.
 
         Raises:
             BadRequestError: If a field is invalid or unknown, or the model is not an encoder.
@@ -74,13 +75,23 @@ class AsyncEmbeddings:
         """
         return await self.embed(parse_embedding_request({"input": input, **options}))
 
+    async def embedder(self) -> Embedder:
+        """Return the embedder of the model, which has its default options.
+
+        Raises:
+            BadRequestError: If the model is not an encoder.
+            EngineError: If the engine is closed.
+            ModelLoadError: If this is the first request and the model cannot be loaded.
+        """
+        return await self._service.embedder()
+
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Embed the inputs of a validated request.
 
         Raises:
             AiomlcError: As `create`.
         """
-        embedder = await self._service.embedder()
+        embedder = await self.embedder()
         _check_dimensions(request, embedder)
         # Tokenizing and serializing run in a worker thread: for a thousand inputs each takes tens
         # of milliseconds.
@@ -96,9 +107,10 @@ def _make_response(
     vectors: Sequence[NDArray[np.float32]],
 ) -> EmbeddingResponse:
     num_tokens = sum(map(len, token_ids))
+    normalize = embedder.normalize if request.normalize is None else request.normalize
     return EmbeddingResponse(
         data=[
-            Embedding(index=index, embedding=_to_wire_vector(vector, request))
+            Embedding(index=index, embedding=_to_wire_vector(vector, request, normalize))
             for index, vector in enumerate(vectors)
         ],
         model=request.model or embedder.model_name,
@@ -150,12 +162,14 @@ def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
             )
 
 
-def _to_wire_vector(vector: NDArray[np.float32], request: EmbeddingRequest) -> list[float] | str:
+def _to_wire_vector(
+    vector: NDArray[np.float32], request: EmbeddingRequest, normalize: bool
+) -> list[float] | str:
     # Imported here because the module imports numpy, which only embeddings need.
     from aiomlc.runtime.embedding.pooling import l2_normalize
 
     vector = vector[: request.dimensions]
-    if request.normalize is not False:
+    if normalize:
         vector = l2_normalize(vector)
 
     if request.encoding_format == "base64":

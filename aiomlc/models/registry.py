@@ -52,6 +52,7 @@ ModelConfig = DecoderConfig | EncoderConfig
 MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
     {
         "bert": bert.parse,
+        "bert-bge": bert.parse,  # MLC LLM's name for checkpoints with unused tensors.
         "cohere": cohere.parse,
         "ernie4_5": ernie4_5.parse,
         "exaone4": exaone4.parse,

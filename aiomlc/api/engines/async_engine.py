@@ -56,7 +56,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
     Args:
         model: The model directory; None means the bundled model.
         device: The device to run on: `auto` or `cpu`.
-        model_lib: Only `mock://echo` is supported; the engine compiles the library of the model.
+        model_lib: `mock://echo`, or a file that is ignored with a warning: the engine compiles the
+            library of the model.
         mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
         enable_tracing: Whether to record events for `trace`.

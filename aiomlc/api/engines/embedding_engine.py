@@ -6,17 +6,18 @@ __all__ = ("AsyncEmbeddingEngine",)
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from anyio import to_thread
 
 from aiomlc.api.engines.mlc_engine import MLCEngine
 from aiomlc.api.session.loader import Loader, ModelPath
-from aiomlc.devices import Device
+from aiomlc.devices import Device, parse_device
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.arguments import check_str, wrong_type
 
 if TYPE_CHECKING:
+    from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
     from aiomlc.runtime.embedding.pooling import Pooling
 
 _POOLINGS = ("mean", "cls", "last")
@@ -31,9 +32,9 @@ class AsyncEmbeddingEngine:
 
     Args:
         model: The directory of an encoder.
-        model_lib: Not supported: the library is compiled.
+        model_lib: A file, which is ignored with a warning: the library is compiled.
         device: The device to run on: `auto` or `cpu`.
-        pooling_strategy: The pooling of hidden states; None means the model's default.
+        pooling_strategy: `mean`, `cls` or `last`; None means the model's default.
         loader: Opens the model, in place of the default loader.
 
     Raises:
@@ -57,20 +58,35 @@ class AsyncEmbeddingEngine:
                 param="pooling_strategy",
             )
 
-        self._pooling: Pooling | None = pooling_strategy
+        self.device: str = parse_device(device)
         self._engine = MLCEngine(model, device, model_lib=model_lib, loader=loader)
         try:
-            self.embed([" "])  # Fails unless the model is an encoder.
+            embedder = self._engine.embeddings.embedder()
         except BadRequestError:
             self.terminate()
             raise
 
+        self.tokenizer: EncoderTokenizer = embedder.tokenizer
+        self.model_type: Literal["encoder"] = "encoder"
+        self.pooling_strategy: Pooling = pooling_strategy or embedder.pooling
+        self.normalize: bool = embedder.normalize
+
+    @property
+    def embedding_metadata(self) -> dict[str, Any]:
+        """The settings under the names of `embedding_metadata` in `mlc-chat-config.json`."""
+        return {
+            "model_type": self.model_type,
+            "pooling_strategy": self.pooling_strategy,
+            "normalize": self.normalize,
+        }
+
     def embed(self, inputs: Sequence[str]) -> tuple[list[list[float]], int]:
-        """Return the normalized vector of each input, and the total number of tokens. Blocks.
+        """Return the vector of each input, and the total number of tokens. Blocks.
+
+        The vectors are L2-normalized unless `normalize` is False.
 
         Raises:
-            BadRequestError: If `inputs` is not a non-empty list of strings, or a string has no
-                tokens.
+            BadRequestError: If `inputs` is not a list of strings, or a string has no tokens.
             EngineError: If the engine is closed.
         """
         if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Sequence):
@@ -79,8 +95,14 @@ class AsyncEmbeddingEngine:
         for index, text in enumerate(inputs):
             check_str(f"inputs[{index}]", text)
 
+        if not inputs:
+            return [], 0
+
         response = self._engine.embeddings.create(
-            input=list(inputs), pooling=self._pooling, truncate=True
+            input=list(inputs),
+            pooling=self.pooling_strategy,
+            normalize=self.normalize,
+            truncate=True,
         )
         vectors = [list(map(float, item.embedding)) for item in response.data]
         return vectors, response.usage.prompt_tokens

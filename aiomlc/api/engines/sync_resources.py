@@ -15,7 +15,7 @@ __all__ = (
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, TypeVar, Unpack, final, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, final, overload
 
 from aiomlc.api.chat.events import ChatEventIterator
 from aiomlc.api.chat.resource import MessageLike
@@ -34,6 +34,9 @@ from aiomlc.api.protocol.model import Model, ModelList
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.embedding.embedder import Embedder
 
 ChatCompletionIterator = BlockingStream[ChatCompletionChunk]
 CompletionIterator = BlockingStream[Completion]
@@ -226,6 +229,10 @@ class Embeddings:
     ) -> EmbeddingResponse:
         """Return the embeddings of inputs like `AsyncEmbeddings.create`, with the same errors."""
         return self._portal.call(partial(self._engine.embeddings.create, input=input, **options))
+
+    def embedder(self) -> Embedder:
+        """Return the embedder of the model like `AsyncEmbeddings.embedder`."""
+        return self._portal.call(self._engine.embeddings.embedder)
 
 
 @final

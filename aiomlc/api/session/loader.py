@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("Loader", "ModelPath", "complete_config", "model_configs", "open_model")
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from os import PathLike, fspath
 from pathlib import Path
@@ -20,6 +21,7 @@ from aiomlc.runtime.mock.model import echo_model
 from aiomlc.validation.arguments import check_flag, check_path, check_type
 
 ModelPath = str | PathLike[str]
+_logger = logging.getLogger("aiomlc")
 
 
 class Loader(Protocol):
@@ -79,7 +81,7 @@ def complete_config(
         "model_lib", None if model_lib is None else fspath(model_lib), config.model_lib
     )
     _check_consistent("mode", mode, config.mode)
-    _check_library(model_lib)
+    _check_library(model_lib, config.model_lib)
     if ECHO in (model_lib, config.model_lib):
         path = ECHO
 
@@ -146,15 +148,17 @@ def _check_consistent(name: str, argument: str | None, configured: str | None) -
         )
 
 
-def _check_library(model_lib: ModelPath | None) -> None:
-    if model_lib is None or model_lib == ECHO:
-        return
-
-    if not Path(model_lib).is_file():
+def _check_library(model_lib: ModelPath | None, configured: str | None) -> None:
+    """Require that a library passed as an argument exists, as MLC LLM does, and log its disuse."""
+    if model_lib is not None and model_lib != ECHO and not Path(model_lib).is_file():
         raise ModelNotFoundError(
             f"the model_lib you passed in is not a file: {fspath(model_lib)}",
             path=model_lib,
             field="model_lib",
         )
 
-    raise BadRequestError("model_lib is not supported yet", param="model_lib")
+    library = model_lib or configured
+    if library not in (None, ECHO):
+        _logger.warning(
+            "model_lib %r is ignored: the engine compiles the library of the model", str(library)
+        )

@@ -56,6 +56,7 @@ class Embedder:
         vocab_size: The exclusive upper bound of token ids.
         hidden_size: The number of elements of a vector.
         pooling: The default pooling of the model.
+        normalize: Whether embeddings are L2-normalized by default.
         batch_tokens: The maximum number of tokens of a forward pass; a longer input runs alone.
     """
 
@@ -69,6 +70,7 @@ class Embedder:
         vocab_size: int,
         hidden_size: int,
         pooling: Pooling = "mean",
+        normalize: bool = True,
         batch_tokens: int = 2048,
     ) -> None:
         self.tokenizer = tokenizer
@@ -77,6 +79,7 @@ class Embedder:
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.pooling: Pooling = pooling
+        self.normalize = normalize
         self.num_tokens: int = 0  #: Tokens embedded so far.
         self.num_batches: int = 0
         self.seconds: float = 0.0  #: The total time of forward passes.

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 __all__ = ("Pooling", "SentenceConfig", "l2_normalize", "pool", "read_sentence_config")
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.models.config.fields import Fields
 from aiomlc.validation.json_values import safe_repr
-from aiomlc.validation.model_files import read_json
+from aiomlc.validation.model_files import read_json, read_optional
+
+_logger = logging.getLogger("aiomlc")
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Pooling = Literal["mean", "cls", "last"]
 
+_POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 _MODES: dict[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
@@ -29,10 +34,11 @@ _JSON_TYPES: dict[type[Any], str] = {dict: "object", list: "array"}
 
 @dataclass(frozen=True, slots=True)
 class SentenceConfig:
-    """The sentence-transformers configuration of a model directory."""
+    """The embedding settings of a model directory."""
 
     pooling: Pooling = "mean"
     max_tokens: int | None = None  #: The maximum input length; None means that of the model.
+    normalize: bool = True  #: Whether embeddings are L2-normalized by default.
 
 
 def pool(states: NDArray[np.float32], pooling: Pooling) -> NDArray[np.float32]:
@@ -59,30 +65,52 @@ def l2_normalize(vector: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def read_sentence_config(directory: Path) -> SentenceConfig:
-    """Read the sentence-transformers configuration of a model directory.
+    """Read the embedding settings of a model directory.
 
-    It consists of `modules.json`, the pooling configuration that this file names and
-    `sentence_bert_config.json`. Without these files the pooling is "mean", as in
-    sentence-transformers.
+    The files of sentence-transformers take precedence: `modules.json`, the pooling configuration
+    that this file names, and `sentence_bert_config.json`. Next is the `embedding_metadata` of
+    `mlc-chat-config.json`. Without either, the pooling is that of the program which reads such a
+    directory: "cls" for MLC's (MLC LLM), "mean" for Hugging Face's (sentence-transformers).
 
     Raises:
         ModelLoadError: If a file is invalid or requires an unsupported module or pooling.
     """
-    path = directory / "sentence_bert_config.json"
+    default = _mlc_settings(directory / "mlc-chat-config.json") or SentenceConfig()
+    pooling = _module_pooling(directory / "modules.json")
+    if pooling is None:
+        _logger.info("%s: embeddings are pooled by %r", directory, default.pooling)
+    max_tokens = _max_tokens(directory / "sentence_bert_config.json")
+    return replace(default, pooling=pooling or default.pooling, max_tokens=max_tokens)
+
+
+def _mlc_settings(path: Path) -> SentenceConfig | None:
+    """Return the settings of an MLC configuration file; None if it does not exist."""
+    config = read_optional(path)
+    if config is None:
+        return None
+
+    fields = Fields(config, path).nested("embedding_metadata")
+    fields.choice("model_type", ("encoder",), "encoder")
+    pooling = fields.choice("pooling_strategy", _POOLINGS, "cls")
+    return SentenceConfig(
+        _POOLINGS[_POOLINGS.index(pooling)], normalize=fields.boolean("normalize", True)
+    )
+
+
+def _max_tokens(path: Path) -> int | None:
     max_tokens = (_read_json(path, dict) or {}).get("max_seq_length")
-    if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
-        raise ModelLoadError(
-            f"{path}: max_seq_length must be a positive integer, got {safe_repr(max_tokens)}",
-            path=path,
-            field="max_seq_length",
-        )
+    if max_tokens is None or (type(max_tokens) is int and max_tokens > 0):
+        return max_tokens
 
-    return SentenceConfig(_pooling(directory), max_tokens)
+    raise ModelLoadError(
+        f"{path}: max_seq_length must be a positive integer, got {safe_repr(max_tokens)}",
+        path=path,
+        field="max_seq_length",
+    )
 
 
-def _pooling(directory: Path) -> Pooling:
-    path = directory / "modules.json"
-    pooling: Pooling = "mean"
+def _module_pooling(path: Path) -> Pooling | None:
+    pooling: Pooling | None = None
     for module in _read_json(path, list) or ():
         kind = str(module.get("type")).rpartition(".")[2] if isinstance(module, dict) else "?"
         if kind == "Pooling":
@@ -117,15 +145,14 @@ def _pooling_mode(path: Path) -> Pooling:
 
     mode = config.get("pooling_mode")  # Newer releases write one string in place of flags.
     modes = [mode] if isinstance(mode, str) else _enabled_modes(config)
-    supported: tuple[Pooling, ...] = get_args(Pooling)
-    if len(modes) != 1 or modes[0] not in supported:
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ModelLoadError(
             f"{path}: pooling {'+'.join(modes) or 'none'} is not supported; supported: one of "
-            f"{', '.join(supported)}",
+            f"{', '.join(_POOLINGS)}",
             path=path,
         )
 
-    return supported[supported.index(modes[0])]
+    return _POOLINGS[_POOLINGS.index(modes[0])]
 
 
 def _enabled_modes(config: dict[str, Any]) -> list[str]:

@@ -62,5 +62,6 @@ def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncod
         vocab_size=metadata["vocab_size"],
         hidden_size=metadata["hidden_size"],
         pooling=sentence_config.pooling,
+        normalize=sentence_config.normalize,
     )
     return LoadedEncoder(embedder)

@@ -277,7 +277,6 @@ async def test_the_loader_receives_the_arguments_of_the_constructor(tmp_path: Pa
     ("arguments", "param"),
     [
         ({"device": "cuda"}, "device"),
-        ({"model_lib": __file__}, "model_lib"),
         ({"model": "a", "engine_config": EngineConfig(model="b")}, "model"),
         ({"mode": "local", "engine_config": EngineConfig(mode="server")}, "mode"),
         ({"mode": "quick"}, "mode"),
@@ -288,6 +287,20 @@ def test_an_invalid_argument_is_named_in_the_error(arguments: dict[str, Any], pa
         AsyncMLCEngine(**arguments)
 
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("in_config", [False, True])
+def test_a_library_is_ignored_with_a_warning(
+    in_config: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if in_config:
+        engine = AsyncMLCEngine(engine_config=EngineConfig(model_lib="system://llama"))
+    else:
+        engine = AsyncMLCEngine(model_lib=__file__)
+
+    assert engine.engine_config.model_lib is None
+    (message,) = caplog.messages
+    assert "is ignored: the engine compiles the library of the model" in message
 
 
 def test_contradicting_arguments_raise_mlc_llms_message() -> None:

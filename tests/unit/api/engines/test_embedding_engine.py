@@ -30,6 +30,26 @@ async def test_async_embed_returns_the_same_as_embed() -> None:
     engine.terminate()
 
 
+def test_the_attributes_of_mlc_llms_class_exist() -> None:
+    engine = AsyncEmbeddingEngine(
+        None, __file__, "cpu", pooling_strategy="cls", loader=fake_loader(FakeEncoder())
+    )
+    metadata = {"model_type": "encoder", "pooling_strategy": "cls", "normalize": True}
+
+    assert engine.embedding_metadata == metadata
+    assert {name: getattr(engine, name) for name in metadata} == metadata
+    assert engine.device == "cpu"
+    assert engine.tokenizer.encode("ab") == [0, 1]
+    engine.terminate()
+
+
+def test_no_input_gives_no_vector() -> None:
+    engine = AsyncEmbeddingEngine(loader=fake_loader(FakeEncoder()))
+
+    assert engine.embed([]) == ([], 0)
+    engine.terminate()
+
+
 def test_a_decoder_and_an_unknown_pooling_are_rejected() -> None:
     with pytest.raises(BadRequestError, match="decoder"):
         AsyncEmbeddingEngine(loader=fake_loader(FakeCore()))

@@ -97,7 +97,7 @@ CONFIG_FIELDS: dict[str, list[Any]] = {
     "attention_sink_size": NOT_NUMBERS,
     "verbose": NOT_BOOLEANS,
     "enable_tracing": NOT_BOOLEANS,
-    "model_lib": NOT_STRINGS,
+    "model_lib": [5, ["a"], ODD],
     "tensor_parallel_shards": NOT_NUMBERS,
     "pipeline_parallel_stages": NOT_NUMBERS,
     "opt": NOT_STRINGS,

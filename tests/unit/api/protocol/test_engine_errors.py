@@ -41,12 +41,6 @@ def construct_config(context: Context, /, **fields: Any) -> None:  # noqa: ANN40
     EngineConfig(**fields)
 
 
-def construct_with_an_existing_library(context: Context) -> None:
-    library = context.directory / "model.so"
-    library.write_bytes(b"")
-    make_engine(model_lib=library)
-
-
 def load_a_missing_directory(context: Context) -> None:
     MLCEngine(context.directory / "none")
 
@@ -111,12 +105,6 @@ ERRORS = [
         'The argument "mode" of engine constructor is "local", while the "mode" field',
     ),
     rejected(
-        "model_lib in the config",
-        partial(construct_config, model_lib="model.so"),
-        "model_lib",
-        "engine_config.model_lib = 'model.so' is not supported",
-    ),
-    rejected(
         "kv_cache_page_size",
         partial(construct_config, kv_cache_page_size=8),
         "kv_cache_page_size",
@@ -130,12 +118,6 @@ ERRORS = [
         ModelNotFoundError,
         "model_lib",
         "the model_lib you passed in is not a file: no/model.so",
-    ),
-    rejected(
-        "existing model_lib",
-        construct_with_an_existing_library,
-        "model_lib",
-        "model_lib is not supported",
     ),
     rejected(
         "unknown device",

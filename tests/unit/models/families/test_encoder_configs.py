@@ -32,10 +32,11 @@ def test_a_hugging_face_config_is_read(tmp_path: Path) -> None:
     assert read_description(tmp_path).config == EXPECTED
 
 
-def test_an_mlc_config_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model_type", ["bert", "bert-bge"])
+def test_an_mlc_config_is_read(tmp_path: Path, model_type: str) -> None:
     inner = {k: v for k, v in ENCODER_CONFIG.items() if k != "max_position_embeddings"}
     content = {
-        "model_type": "bert",
+        "model_type": model_type,
         "quantization": "q0f32",
         "model_config": {**inner, "context_window_size": 64},
     }
