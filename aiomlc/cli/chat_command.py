@@ -10,6 +10,7 @@ import typer
 
 from aiomlc.cli.failures import report_failures
 from aiomlc.cli.options import Debug, KVCacheDtype, Model, Quantization
+from aiomlc.errors import ModelNotFoundError
 
 
 def chat(  # noqa: PLR0913 - one parameter per option.
@@ -42,10 +43,24 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         # Imported here because the import of the engine would slow down --help.
         from aiomlc.cli.terminal_chat import ChatSettings, run_chat
 
+        if model == "-":  # As of other programs; a prompt is needed more often than a model.
+            model, prompt = None, prompt or "-"
         settings = ChatSettings(
             model=model,
             engine={"quantization": quantization, "kv_cache_dtype": kv_cache_dtype},
             system=system,
             options={name: value for name, value in options.items() if value is not None},
         )
-        run_chat(settings, prompt)
+        try:
+            run_chat(settings, prompt)
+        except ModelNotFoundError as error:
+            raise _explain(error, model) from error
+
+
+def _explain(error: ModelNotFoundError, model: str | None) -> ModelNotFoundError:
+    """Return the error, with a hint if the user gave a question in place of the model."""
+    if model is None or " " not in model:
+        return error
+
+    hint = "the first argument is the model; give a question with -p"
+    return ModelNotFoundError(f"{error}; {hint}", path=error.path, field=error.field)

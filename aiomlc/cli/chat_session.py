@@ -1,143 +1,176 @@
-"""The chat session of the `chat` command: the messages so far and the running response."""
+"""The chat session of the `chat` command: a conversation and its running response."""
 
 from __future__ import annotations
 
-__all__ = ("ChatSession", "ResponseStatistics")
+__all__ = ("ChatSession",)
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
-from anyio import CancelScope
+from anyio import CancelScope, to_thread
+
+from aiomlc.cli.context_budget import ContextBudget
+from aiomlc.cli.conversation import Conversation, Message, Turn
+from aiomlc.cli.failures import CommandError
+from aiomlc.cli.figures import ResponseFigures, count
+from aiomlc.cli.screen import Screen
 
 if TYPE_CHECKING:
     from aiomlc.api.engines.async_engine import AsyncMLCEngine
     from aiomlc.api.protocol.chat import ChatCompletionChunk
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseStatistics:
-    """Token counts and times of one response; incomplete if the user stopped the response."""
-
-    completion_tokens: int = 0
-    first_token_seconds: float = 0.0
-    decode_tokens: int = 0  #: Tokens after the first one, which belongs to the prefill.
-    decode_seconds: float = 0.0
-    finish_reason: str | None = None  #: None if the user stopped the response.
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """The decode rate after the first token; None if there was no second token."""
-        return self.decode_tokens / self.decode_seconds if self.decode_seconds > 0 else None
-
-    def __str__(self) -> str:
-        if self.finish_reason is None:
-            return "stopped"
-
-        rate = self.tokens_per_second
-        parts = [
-            f"{self.completion_tokens} tokens",
-            f"first after {self.first_token_seconds * 1000:.0f} ms",
-            *([f"{rate:.1f} tokens/s"] if rate is not None else []),
-            *(["cut off at the limit"] if self.finish_reason == "length" else []),
-        ]
-        return ", ".join(parts)
-
-
 @final
 class ChatSession:
-    """A multi-turn chat with one engine, which generates one response at a time."""
+    """A multi-turn chat with one engine, which generates one response at a time.
+
+    Args:
+        engine: The engine, which is open.
+        screen: Shows the answers.
+        system: The system message, if any.
+        options: Fields of every request.
+    """
 
     def __init__(
         self,
         engine: AsyncMLCEngine,
+        screen: Screen,
         *,
         system: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._engine = engine
-        self._options = dict(options or {})  #: Fields of every request.
-        self._system_messages = [{"role": "system", "content": system}] if system else []
+        self._screen = screen
         self._cancel_scope: CancelScope | None = None
-        self.messages: list[Mapping[str, str]] = list(self._system_messages)
+        self._budget = ContextBudget(engine.max_input_sequence_length)
+        self.options: dict[str, Any] = dict(options or {})
+        self.conversation = Conversation(system)
 
-    def reset(self) -> None:
-        """Remove all messages except the system message."""
-        self.messages = list(self._system_messages)
+    @property
+    def context_window(self) -> int:
+        """The maximum number of tokens of a question with what precedes it and its answer."""
+        return self._budget.window
 
     def stop(self) -> None:
         """Stop the running response; its text so far stays in the conversation."""
         if self._cancel_scope is not None:
             self._cancel_scope.cancel()
 
-    async def answer(self, prompt: str, write: Callable[[str], object]) -> ResponseStatistics:
-        """Add a user message and generate the response.
+    async def answer(self, prompt: str) -> ResponseFigures:
+        """Generate the answer to a prompt, and add both to the conversation.
 
-        Args:
-            prompt: The content of the user message.
-            write: Called with each new text of the response.
+        Nothing is added if the response is stopped before its first text.
+
+        Raises:
+            RequestError: If the prompt or an option is invalid.
+            EngineError: If the engine failed.
         """
-        messages = [*self.messages, {"role": "user", "content": prompt}]
-        response = _ResponseCollector(write)
+        response = _Response(self._screen)
         try:
             with CancelScope() as self._cancel_scope:
-                await self._stream(messages, response)
+                await self._make_room(prompt)
+                message = {"role": "user", "content": prompt}
+                await self._stream([*self.conversation.messages, message], response)
         finally:
             self._cancel_scope = None
+            self._screen.end_answer()
 
+        if response.figures.prompt_tokens:
+            self._budget.learn(response.figures.prompt_tokens)
         if response.deltas:
-            text = "".join(response.deltas)
-            self.messages = [*messages, {"role": "assistant", "content": text}]
-        return response.statistics
+            self.conversation.turns.append(Turn(prompt, "".join(response.deltas)))
+        return response.figures
 
-    async def _stream(
-        self, messages: list[Mapping[str, str]], response: _ResponseCollector
-    ) -> None:
+    async def answer_again(self) -> ResponseFigures:
+        """Generate another answer to the last question, in place of the first one.
+
+        Raises:
+            CommandError: If there is no question yet.
+            RequestError: If an option is invalid.
+            EngineError: If the engine failed.
+        """
+        if not self.conversation.turns:
+            raise CommandError("there is no answer to generate again")
+
+        last = self.conversation.remove_last()
+        num_turns = len(self.conversation.turns)
+        try:
+            return await self.answer(last.prompt)
+        finally:
+            if len(self.conversation.turns) == num_turns:
+                self.conversation.turns.append(last)
+
+    async def _make_room(self, prompt: str) -> None:
+        """Forget the oldest turns if they leave little room for the answer."""
+        question = f"{self.conversation.system or ''}\n{prompt}"
+        turns = [f"{turn.prompt}\n{turn.answer}" for turn in self.conversation.visible_turns]
+        sizes = await to_thread.run_sync(
+            self._count_tokens, [question, *turns], abandon_on_cancel=True
+        )
+        forgotten = self._budget.turns_to_forget(sizes[0], sizes[1:])
+        if forgotten:
+            self.conversation.forget(forgotten)
+            self._screen.note(
+                f"[the context of {count(self.context_window, 'token')} is full: "
+                f"the model forgets the oldest {count(forgotten, 'question')}]"
+            )
+
+    def _count_tokens(self, texts: list[str]) -> list[int]:
+        encode = self._engine.tokenizer.encode
+        return [len(encode(text)) for text in texts]
+
+    async def _stream(self, messages: list[Message], response: _Response) -> None:
         # Read before the request, because a small model may finish before `create` returns.
         before = self._engine.statistics()
         stream = await self._engine.chat.completions.create(
             messages=messages,
             stream=True,
             stream_options={"include_usage": True},
-            **self._options,
+            **self.options,
         )
         async with stream:
             async for chunk in stream:
                 response.add(chunk)
 
         after = self._engine.statistics()
-        response.statistics = replace(
-            response.statistics,
+        response.figures = replace(
+            response.figures,
             decode_tokens=after.decode_tokens - before.decode_tokens,
             decode_seconds=after.decode_seconds - before.decode_seconds,
         )
 
 
-class _ResponseCollector:
-    """A collector of one stream's text and statistics."""
+class _Response:
+    """The text and the figures of one stream, which is shown as it comes."""
 
-    def __init__(self, write: Callable[[str], object]) -> None:
-        self._write = write
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._start = time.perf_counter()
         self.deltas: list[str] = []
-        self.statistics = ResponseStatistics()
+        self.figures = ResponseFigures()
 
     def add(self, chunk: ChatCompletionChunk) -> None:
         for choice in chunk.choices:
+            if reasoning := choice.delta.reasoning_content:
+                self._note_first_token()
+                self._screen.write_reasoning(reasoning)
             if text := choice.delta.content:
-                self._add_text(text)
+                self._note_first_token()
+                self.deltas.append(text)
+                self._screen.write_answer(text)
             if choice.finish_reason is not None:
-                self.statistics = replace(self.statistics, finish_reason=choice.finish_reason)
+                self.figures = replace(self.figures, finish_reason=choice.finish_reason)
 
         if chunk.usage is not None:
-            tokens = chunk.usage.completion_tokens
-            self.statistics = replace(self.statistics, completion_tokens=tokens)
+            self.figures = replace(
+                self.figures,
+                prompt_tokens=chunk.usage.prompt_tokens,
+                completion_tokens=chunk.usage.completion_tokens,
+            )
 
-    def _add_text(self, text: str) -> None:
-        if not self.deltas:
+    def _note_first_token(self) -> None:
+        if self.figures.first_token_seconds == 0.0:
             seconds = time.perf_counter() - self._start
-            self.statistics = replace(self.statistics, first_token_seconds=seconds)
-
-        self.deltas.append(text)
-        self._write(text)
+            self.figures = replace(self.figures, first_token_seconds=seconds)

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-__all__ = ("exit_code_of", "report_failures")
+__all__ = ("CommandError", "exit_code_of", "report_failures")
 
 import os
 from collections.abc import Iterator
@@ -20,12 +20,16 @@ from contextlib import contextmanager
 import typer
 
 from aiomlc.cli.standard_streams import discard_output, write_error
-from aiomlc.errors import AiomlcError, RequestError
+from aiomlc.errors import AiomlcError, BadRequestError, RequestError
 
 _FAILED = 1
 _INVALID = 2
 _INTERRUPTED = 130  # What shells report for a process ended by SIGINT.
 _BROKEN_PIPE = 141  # The same for SIGPIPE.
+
+
+class CommandError(BadRequestError):
+    """A command, or a line typed in a chat, cannot be carried out as it was given."""
 
 
 @contextmanager

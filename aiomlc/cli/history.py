@@ -1,61 +1,69 @@
-"""Line input from standard input; in a terminal with editing and a persistent history."""
+"""The history of questions, in a file that each question is appended to."""
 
 from __future__ import annotations
 
-__all__ = ("line_reader",)
+__all__ = ("History",)
 
 import logging
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
 from pathlib import Path
+from typing import final
 
-from aiomlc.cache_dir import cache_home
-
-_MAX_LINES = 1000
+_MAX_ENTRIES = 1000
+_MAX_BYTES = 1 << 22  #: A file that is longer is shortened when it is loaded.
 _logger = logging.getLogger("aiomlc")
 
 
-@contextmanager
-def line_reader() -> Iterator[Callable[[], str]]:
-    """Yield a function that reads one line and raises EOFError at the end of input."""
-    if not sys.stdin.isatty():
-        yield input
-        return
+@final
+class History:
+    """The last questions; a question of several lines is one line of the file.
 
-    path = cache_home() / "history"
-    load_history(path)
-    try:
-        yield lambda: input("> ")
-    finally:
-        save_history(path)
+    Args:
+        path: The file, which need not exist. It is readable by its owner only.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._is_writable = True
+
+    def load(self) -> list[str]:
+        """Return the last questions, the newest last; a file that cannot be read is logged."""
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _MAX_BYTES))
+                lines = file.read().decode(errors="replace").removesuffix("\n").split("\n")
+                lines = lines[-_MAX_ENTRIES:]
+            if size > _MAX_BYTES:
+                self._write(lines, os.O_TRUNC)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            _logger.warning("cannot read the history file %s: %s", self._path, error.strerror)
+            return []
+
+        return [_unescape(line) for line in lines if line]
+
+    def append(self, question: str) -> None:
+        """Append a question to the file; the first failure is logged."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._write([_escape(question)], os.O_APPEND)
+        except OSError as error:
+            if self._is_writable:
+                _logger.warning("cannot write the history file %s: %s", self._path, error.strerror)
+            self._is_writable = False
+
+    def _write(self, lines: list[str], flag: int) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
 
 
-def load_history(path: Path) -> None:
-    """Enable line editing and load the history, if the platform has readline."""
-    try:
-        import readline
-    except ImportError:
-        return
-
-    readline.set_history_length(_MAX_LINES)
-    try:
-        readline.read_history_file(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        _logger.warning("cannot read the history file %s: %s", path, error)
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def save_history(path: Path) -> None:
-    """Write the history to a file, if the platform has readline."""
-    try:
-        import readline
-    except ImportError:
-        return
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        readline.write_history_file(path)
-    except OSError as error:
-        _logger.warning("cannot write the history file %s: %s", path, error)
+def _unescape(line: str) -> str:
+    parts = line.split("\\\\")
+    return "\\".join(part.replace("\\n", "\n").replace("\\r", "\r") for part in parts)

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 __all__ = ("ChatSettings", "TerminalChat", "run_chat")
 
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TextIO, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.cli.chat_session import ChatSession, ResponseStatistics
-from aiomlc.cli.history import line_reader
-from aiomlc.cli.progress import ProgressDisplay
+from aiomlc.cache_dir import cache_home
+from aiomlc.cli.chat_commands import ChatCommands, is_command
+from aiomlc.cli.chat_session import ChatSession
+from aiomlc.cli.figures import ResponseFigures
+from aiomlc.cli.history import History
+from aiomlc.cli.interruption import handle_interrupt
+from aiomlc.cli.progress import ProgressLine
+from aiomlc.cli.question_input import TerminalInput, read_question
+from aiomlc.cli.sampling_settings import check_parameters
+from aiomlc.cli.screen import Screen
 from aiomlc.config import EngineConfig
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError, RequestError
 
-_HELP = """\
-/help    show this list
-/reset   clear the conversation
-/stats   show the engine's statistics
-/exit    leave the chat (or press Ctrl-D)
-Press Ctrl-C to stop a response.
-"""
+if TYPE_CHECKING:
+    from aiomlc.runtime.engine.core_protocol import CoreStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,18 @@ class ChatSettings:
     engine: Mapping[str, Any] = field(default_factory=dict)  #: Fields of the EngineConfig.
 
 
+class QuestionReader(Protocol):
+    """The input of an interactive chat."""
+
+    def read(self) -> str:
+        """Return the next question; raise EOFError at the end."""
+        ...
+
+    def is_line_empty(self) -> bool:
+        """Return whether nothing was typed when Ctrl-C ended `read`."""
+        ...
+
+
 def run_chat(settings: ChatSettings, prompt: str | None) -> None:
     """Answer one prompt, or chat until the user leaves.
 
@@ -50,136 +63,124 @@ def run_chat(settings: ChatSettings, prompt: str | None) -> None:
         AiomlcError: If a field is invalid, the model cannot be loaded, or the one prompt cannot
             be answered.
         KeyboardInterrupt: If the loading or the one response was interrupted.
+        OSError: If the output cannot be written.
     """
+    question = read_question(prompt, sys.stdin)
     config = EngineConfig(**settings.engine)
-    with start_blocking_portal() as portal, ProgressDisplay(sys.stderr) as display:
-        engine = AsyncMLCEngine(
-            settings.model, mode="interactive", engine_config=config, on_progress=display.show
-        )
-        with portal.wrap_async_context_manager(engine):
-            display.close()
-            session = ChatSession(engine, system=settings.system, options=settings.options)
-            terminal = TerminalChat(
-                portal, session, sys.stdout, sys.stderr, statistics=engine.statistics
-            )
-            if prompt is not None:
-                terminal.answer(prompt)
-            else:
-                with line_reader() as read_line:
-                    terminal.chat(read_line)
+    check_parameters(settings.options)
+    screen = Screen(sys.stdout, sys.stderr)
+    with start_blocking_portal() as portal, _open_engine(portal, settings.model, config) as engine:
+        session = ChatSession(engine, screen, system=settings.system, options=settings.options)
+        chat = TerminalChat(portal, session, screen, statistics=engine.statistics)
+        if question is not None:
+            chat.answer(question)
+        else:
+            screen.note(_banner(engine))
+            history = History(cache_home() / "history")
+            chat.run(TerminalInput(sys.stdin, sys.stdout, sys.stderr, history))
 
 
 @contextmanager
-def _interrupt_handler(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C call `stop` instead of raising KeyboardInterrupt in the main thread.
+def _open_engine(
+    portal: BlockingPortal, model: str | None, config: EngineConfig
+) -> Iterator[AsyncMLCEngine]:
+    line = ProgressLine(sys.stderr)
+    engine = AsyncMLCEngine(model, mode="interactive", engine_config=config, on_progress=line.show)
+    drawing = portal.start_task_soon(line.run)
 
-    A second Ctrl-C raises at once. Yields a function that returns whether Ctrl-C was pressed.
-    """
-    interrupted = False
+    def stop_drawing() -> None:
+        portal.call(line.stop)
+        drawing.cancel()
 
-    def handle(*_: object) -> None:
-        nonlocal interrupted
-        if interrupted:
-            raise KeyboardInterrupt
+    with ExitStack() as scope:
+        try:
+            scope.enter_context(portal.wrap_async_context_manager(engine))
+        finally:
+            stop_drawing()
+        yield engine
 
-        interrupted = True
-        stop()
 
-    previous = signal.signal(signal.SIGINT, handle)
-    try:
-        yield lambda: interrupted
-    finally:
-        signal.signal(signal.SIGINT, previous)
+def _banner(engine: AsyncMLCEngine) -> str:
+    plan = engine.memory_plan
+    name = f"{plan.models[0].name} ({plan.models[0].quantization})" if plan else "the model"
+    window = engine.max_input_sequence_length
+    return f"{name}, context of {window:,} tokens. /help lists the commands, Ctrl-D leaves."
 
 
 @final
 class TerminalChat:
-    """A loop that reads prompts and commands, and writes responses and their statistics."""
+    """A loop that reads questions and commands, and shows answers and their figures."""
 
     def __init__(
         self,
         portal: BlockingPortal,
         session: ChatSession,
-        output: TextIO,
-        notes: TextIO,
+        screen: Screen,
         *,
-        statistics: Callable[[], object],
+        statistics: Callable[[], CoreStatistics],
     ) -> None:
         self._portal = portal
         self._session = session
-        self._output = output
-        self._notes = notes
-        self._commands: dict[str, Callable[[], None]] = {
-            "/help": lambda: self._note(_HELP.rstrip()),
-            "/reset": session.reset,
-            "/stats": lambda: self._note(str(statistics())),
-        }
+        self._screen = screen
+        self._commands = ChatCommands(
+            session, screen, statistics=statistics, answer_again=self._answer_again
+        )
 
-    def answer(self, prompt: str) -> None:
-        """Stream the response to one prompt.
+    def answer(self, question: str) -> None:
+        """Stream the answer to a question.
 
         Raises:
-            KeyboardInterrupt: If Ctrl-C stopped the response; its request is already cancelled.
+            KeyboardInterrupt: If Ctrl-C stopped the answer; its request is already cancelled.
         """
+        self._generate(lambda: self._session.answer(question))
 
-        def stop() -> None:
-            self._portal.start_task_soon(self._session.stop)
-
-        with _interrupt_handler(stop) as was_interrupted:
-            future = self._portal.start_task_soon(self._session.answer, prompt, self._write)
-            if was_interrupted():  # Possibly before there was a response to stop.
-                stop()
-            statistics = future.result()
-
-        self._write_statistics(statistics)
-        if was_interrupted():
-            raise KeyboardInterrupt
-
-    def chat(self, read_line: Callable[[], str]) -> None:
-        """Answer each line until the end of input or `/exit`."""
-        is_active = True
-        while is_active:
-            try:
-                is_active = self._handle_line(read_line().strip())
-            except KeyboardInterrupt:  # Stops the response or the line, not the program.
-                self._write("\n")
-            except EOFError:
-                self._write("\n" if self._output.isatty() else "")
-                return
-
-    def _handle_line(self, line: str) -> bool:
-        """Run the command or answer the prompt of a line; return False if it is `/exit`."""
-        if line == "/exit":
-            return False
-
-        if line.startswith("/"):
-            self._commands.get(line, self._unknown_command)()
-        elif line:
-            self._answer_or_report(line)
-
-        return True
-
-    def _answer_or_report(self, prompt: str) -> None:
+    def run(self, reader: QuestionReader) -> None:
+        """Answer each question and run each command until the user leaves."""
         try:
-            self.answer(prompt)
+            while True:
+                self._handle(self._read(reader))
+        except EOFError:
+            pass
+
+    def _read(self, reader: QuestionReader) -> str:
+        """Return the next question; Ctrl-C discards the line."""
+        try:
+            return reader.read()
+        except KeyboardInterrupt:
+            hint = "(Ctrl-D or /bye leaves the chat)" if reader.is_line_empty() else ""
+            self._screen.show(f"\n{hint}" if hint else "")
+            return ""
+        except EOFError:
+            self._screen.show("")
+            raise
+
+    def _handle(self, line: str) -> None:
+        """Run the command, or answer the question, and report what fails."""
+        try:
+            if is_command(line):
+                self._commands.run(line.strip())
+            elif line.strip():
+                self.answer(line.strip())
+        except KeyboardInterrupt:  # Stopped the answer, not the program.
+            pass
         except (EngineDeadError, EngineClosedError):
             raise
         except (RequestError, EngineError) as error:
-            self._note(f"aiomlc: {error}")
+            self._screen.show(f"aiomlc: {error}")
 
-    def _unknown_command(self) -> None:
-        self._note("aiomlc: unknown command; /help lists the commands")
+    def _answer_again(self) -> None:
+        self._generate(self._session.answer_again)
 
-    def _write_statistics(self, statistics: ResponseStatistics) -> None:
-        self._write("\n")
-        self._note(f"[{statistics}]")
+    def _generate(self, answer: Callable[[], Awaitable[ResponseFigures]]) -> None:
+        def stop() -> None:
+            self._portal.start_task_soon(self._session.stop)
 
-    def _write(self, text: str) -> None:
-        # May block the event loop, which serves only this chat.
-        self._output.write(text)
-        self._output.flush()
+        with handle_interrupt(stop) as was_interrupted:
+            future = self._portal.start_task_soon(answer)
+            if was_interrupted():  # Possibly before there was a response to stop.
+                stop()
+            figures = future.result()
 
-    def _note(self, text: str) -> None:
-        dim, plain = ("\x1b[2m", "\x1b[0m") if self._notes.isatty() else ("", "")
-        self._notes.write(f"{dim}{text}{plain}\n")
-        self._notes.flush()
+        self._screen.note(f"[{figures}]")
+        if was_interrupted():
+            raise KeyboardInterrupt

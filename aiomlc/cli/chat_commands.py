@@ -1,0 +1,170 @@
+"""The commands of an interactive chat, such as `/help`."""
+
+from __future__ import annotations
+
+__all__ = ("ChatCommands", "is_command")
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from aiomlc.cli.chat_session import ChatSession
+from aiomlc.cli.conversation import load_conversation, save_conversation
+from aiomlc.cli.failures import CommandError
+from aiomlc.cli.figures import count, describe_engine
+from aiomlc.cli.sampling_settings import (
+    describe_parameters,
+    describe_value,
+    parse_parameters,
+)
+from aiomlc.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from aiomlc.runtime.engine.core_protocol import CoreStatistics
+
+# A path such as /etc/hosts at the start of a question is not a command.
+_COMMAND = re.compile(r"/[A-Za-z?]*([ \t].*)?")
+_KEYS = """\
+Ctrl-C stops an answer, Ctrl-D leaves. Pasted lines are one question; Alt-Enter begins a new line,
+and so does Enter between two lines with \"\"\". A space before / makes it a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    names: tuple[str, ...]
+    run: Callable[[str], None]
+    description: str
+    argument: str = ""  #: As in the help; optional if it is in brackets.
+
+    @property
+    def usage(self) -> str:
+        return f"{', '.join(self.names)} {self.argument}".rstrip()
+
+    def check_argument(self, name: str, argument: str) -> None:
+        """Require an argument, or none.
+
+        Raises:
+            CommandError: If it is missing, or not expected.
+        """
+        if argument and not self.argument:
+            raise CommandError(f"{name} takes no argument, got {argument!r}")
+
+        if not argument and self.argument and not self.argument.startswith("["):
+            raise CommandError(f"the argument is missing; type {name} {self.argument}")
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line is a command and not a question."""
+    return _COMMAND.fullmatch(line) is not None
+
+
+@final
+class ChatCommands:
+    """The commands of a chat.
+
+    Args:
+        session: The chat.
+        screen: Shows the results.
+        statistics: Returns the figures of the engine.
+        answer_again: Answers the last question again.
+    """
+
+    def __init__(
+        self,
+        session: ChatSession,
+        screen: Screen,
+        *,
+        statistics: Callable[[], CoreStatistics],
+        answer_again: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._screen = screen
+        self._statistics = statistics
+        commands = [
+            _Command(("/help", "/?"), self._help, "show this list"),
+            _Command(("/set",), self._set, "change a sampling parameter, or list", "[NAME VALUE]"),
+            _Command(("/stats",), self._stats, "show the figures of the engine"),
+            _Command(("/clear", "/reset"), self._clear, "begin a new conversation"),
+            _Command(("/regen",), lambda _: answer_again(), "answer the last question again"),
+            _Command(("/save",), self._save, "save the conversation", "FILE"),
+            _Command(("/load",), self._load, "continue a saved conversation", "FILE"),
+            _Command(("/bye", "/quit", "/exit"), self._leave, "leave the chat"),
+        ]
+        self._commands = commands
+        self._by_name = {name: command for command in commands for name in command.names}
+
+    def run(self, line: str) -> None:
+        """Run the command of a line.
+
+        Raises:
+            CommandError: If the command is unknown or failed.
+            EOFError: If the command is `/bye`.
+        """
+        name, _, argument = line.partition(" ")
+        command = self._by_name.get(name)
+        if command is None:
+            raise CommandError(self._describe_unknown(name))
+
+        argument = argument.strip()
+        command.check_argument(name, argument)
+        command.run(argument)
+
+    def _describe_unknown(self, name: str) -> str:
+        similar = get_close_matches(name, self._by_name, n=2, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+        return f"unknown command {name}{hint or '; /help lists the commands'}"
+
+    def _help(self, _: str) -> None:
+        lines = [f"{command.usage:<22} {command.description}" for command in self._commands]
+        self._screen.show("\n".join([*lines, _KEYS]))
+
+    def _set(self, argument: str) -> None:
+        options = self._session.options
+        if not argument:
+            self._screen.show(describe_parameters(options))
+            return
+
+        changes = parse_parameters(argument)
+        kept = {name: value for name, value in options.items() if name not in changes}
+        self._session.options = {**kept, **changes}
+        for name, value in changes.items():
+            self._screen.show(f"{name} = {describe_value(value)}")
+
+    def _stats(self, _: str) -> None:
+        conversation, window = self._session.conversation, self._session.context_window
+        turns, visible = len(conversation.turns), len(conversation.visible_turns)
+        forgotten = f", {turns - visible:,} of them forgotten" if turns > visible else ""
+        lines = {
+            "conversation": f"{count(turns, 'question')}{forgotten}",
+            "context": count(window, "token"),
+            **describe_engine(self._statistics()),
+        }
+        self._screen.show("\n".join(f"{name:<13} {value}" for name, value in lines.items()))
+
+    def _clear(self, _: str) -> None:
+        self._session.conversation.clear()
+        self._screen.show("this is a new conversation")
+
+    def _save(self, argument: str) -> None:
+        path, conversation = _path(argument), self._session.conversation
+        save_conversation(conversation, path)
+        self._screen.show(f"saved {count(len(conversation.turns), 'question')} to {path}")
+
+    def _load(self, argument: str) -> None:
+        path = _path(argument)
+        self._session.conversation = load_conversation(path)
+        turns = count(len(self._session.conversation.turns), "question")
+        self._screen.show(f"loaded {turns} from {path}")
+
+    def _leave(self, _: str) -> None:
+        raise EOFError
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # ~name of an unknown user.
+        raise CommandError(f"cannot find {text}: {error}") from None

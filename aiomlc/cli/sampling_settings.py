@@ -1,0 +1,103 @@
+"""Sampling parameters typed by the user, validated by the table of `aiomlc.sampling_params`."""
+
+from __future__ import annotations
+
+__all__ = ("check_parameters", "describe_parameters", "describe_value", "parse_parameters")
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from aiomlc.cli.failures import CommandError
+from aiomlc.sampling_params import PARAMETERS, SamplingParams
+from aiomlc.validation.error_messages import describe_error
+from aiomlc.validation.parameter import Flag, Integer, Number
+from aiomlc.validation.records import validate_fields
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_DEFAULT = "default"
+
+
+def parse_parameters(text: str) -> dict[str, Any]:
+    """Return the parameters in `NAME VALUE` or `NAME=VALUE;NAME=VALUE`, the form of MLC LLM.
+
+    The value None, typed as `default`, selects the model's default.
+
+    Raises:
+        CommandError: If the text has another form, or a name is unknown.
+        BadRequestError: If a value is invalid.
+    """
+    values = dict(_split(text))
+    check_parameters(values)
+    return values
+
+
+def check_parameters(values: Mapping[str, Any]) -> None:
+    """Require parameters of the table with valid values.
+
+    Raises:
+        BadRequestError: If a value is invalid; `param` names it.
+    """
+    validate_fields(SamplingParams(**values), _describe)
+
+
+def describe_parameters(values: Mapping[str, Any]) -> str:
+    """Return a table of all parameters: name, value and range."""
+    lines = []
+    for name, parameter in PARAMETERS.items():
+        value = describe_value(values.get(name))
+        lines.append(f"{name:<20} {value:<9} {_describe_range(parameter)}".rstrip())
+
+    return "\n".join(lines)
+
+
+def describe_value(value: Any) -> str:  # noqa: ANN401 - JSON.
+    """Return a value as `parse_parameters` reads it."""
+    return _DEFAULT if value is None else json.dumps(value)
+
+
+def _split(text: str) -> Iterator[tuple[str, Any]]:
+    for assignment in filter(None, (part.strip() for part in text.split(";"))):
+        name, sign, value = assignment.partition("=")
+        if not sign:
+            name, _, value = assignment.partition(" ")
+        name, value = name.strip(), value.strip()
+        if name not in PARAMETERS:
+            raise CommandError(f"unknown parameter {name!r}{_suggest(name)}; /set lists them all")
+
+        if not value:
+            raise CommandError(f"{name}: the value is missing; type /set {name} VALUE")
+
+        yield name, _parse_value(value)
+
+
+def _parse_value(text: str) -> Any:  # noqa: ANN401 - JSON.
+    if text == _DEFAULT:
+        return None
+
+    try:
+        return json.loads(text.lower())
+    except ValueError:
+        return text
+
+
+def _suggest(name: str) -> str:
+    similar = get_close_matches(name, PARAMETERS, n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
+
+
+def _describe(name: str, error: ErrorDetails) -> str:
+    return f"{name}: {describe_error(error)}"
+
+
+def _describe_range(parameter: Number | Integer | Flag) -> str:
+    if isinstance(parameter, Flag):
+        return "true or false"
+
+    kind = "integer" if isinstance(parameter, Integer) else "number"
+    bounds = {">=": parameter.ge, ">": getattr(parameter, "gt", None), "<=": parameter.le}
+    limits = [f"{sign} {bound}" for sign, bound in bounds.items() if bound is not None]
+    return " ".join([kind, " and ".join(limits)]).rstrip()

@@ -1,0 +1,104 @@
+"""The terminal, or the files, that a chat writes to."""
+
+from __future__ import annotations
+
+__all__ = ("Screen",)
+
+import os
+from typing import TextIO, final
+
+from aiomlc.cli.word_wrap import WordWrapper
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+@final
+class Screen:
+    """Writes answers to one stream, and everything else to another one.
+
+    Answers are wrapped in a terminal only, so that a pipe gets them as they are. The reasoning of
+    a model and figures are for people: they appear in a terminal only.
+
+    Args:
+        output: The stream for answers.
+        notes: The stream for everything else.
+    """
+
+    def __init__(self, output: TextIO, notes: TextIO) -> None:
+        self._output = output
+        self._notes = notes
+        self._is_terminal = output.isatty()
+        self._wrapper = WordWrapper(self._columns)
+        self._is_reasoning = False
+        self._at_line_start = True
+
+    def write_reasoning(self, text: str) -> None:
+        """Write a part of the reasoning that precedes an answer."""
+        if not self._is_terminal:
+            return
+
+        if not self._is_reasoning:
+            self._is_reasoning = True
+            self._write("" if _has_style(self._output) else "Reasoning: ")
+        self._write(_dim(self._wrapper.feed(text), self._output))
+
+    def write_answer(self, text: str) -> None:
+        """Write a part of an answer."""
+        if self._is_reasoning:
+            self._end_reasoning()
+        self._write(self._wrapper.feed(text) if self._is_terminal else text)
+        self._at_line_start = text.endswith("\n")
+
+    def end_answer(self) -> None:
+        """Write what is left of an answer, and end its last line."""
+        if self._is_reasoning:
+            self._end_reasoning()
+        elif self._is_terminal:
+            self._write(self._wrapper.flush())
+        if not self._at_line_start:
+            self.end_line()
+        self._at_line_start = True
+
+    def end_line(self) -> None:
+        """Begin a new line of answers."""
+        self._write("\n")
+        self._wrapper = WordWrapper(self._columns)
+
+    def note(self, text: str) -> None:
+        """Write a remark that only matters to people, such as figures."""
+        if self._notes.isatty():
+            self._notes.write(_dim(text, self._notes) + "\n")
+            self._notes.flush()
+
+    def show(self, text: str) -> None:
+        """Write the result of a command, or an error."""
+        self._notes.write(f"{text}\n")
+        self._notes.flush()
+
+    def _end_reasoning(self) -> None:
+        self._is_reasoning = False
+        self._write(_dim(self._wrapper.flush(), self._output) + "\n\n")
+        self._wrapper = WordWrapper(self._columns)
+
+    def _write(self, text: str) -> None:
+        # May block the event loop, which serves only this chat.
+        self._output.write(text)
+        self._output.flush()
+
+    def _columns(self) -> int:
+        """Return the width of the terminal, which may be resized; 0 if it is unknown."""
+        try:
+            return os.get_terminal_size(self._output.fileno()).columns
+        except (OSError, ValueError):
+            return 0
+
+
+def _dim(text: str, stream: TextIO) -> str:
+    return f"{_DIM}{text}{_PLAIN}" if text and _has_style(stream) else text
+
+
+def _has_style(stream: TextIO) -> bool:
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+
+    return stream.isatty()

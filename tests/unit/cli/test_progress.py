@@ -1,0 +1,72 @@
+"""The line that moves while a model is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from anyio import create_task_group
+from anyio.lowlevel import checkpoint
+
+from aiomlc.cli.progress import ProgressLine
+from aiomlc.runtime.loading.loaded_model import LoadProgress
+from tests.unit.cli.scene import FakeTerminal
+
+
+@pytest.fixture(autouse=True)
+def xterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Let other tasks run until the condition is true; the test's time limit applies."""
+    while not condition():
+        await checkpoint()
+
+
+async def test_the_line_moves_and_is_removed() -> None:
+    screen = FakeTerminal(is_terminal=True)
+    line = ProgressLine(screen, delay=0)
+    line.show(LoadProgress("convert", 0.5, "packing the weights"))
+    async with create_task_group() as tasks:
+        tasks.start_soon(line.run)
+        await wait_until(lambda: screen.getvalue().count("packing the weights 50%") >= 3)
+        line.stop()
+
+    frames = re.findall(r"[|/\\-] packing the weights 50%, \d+\.\d s", screen.getvalue())
+    assert len({frame[0] for frame in frames}) >= 3
+    last = screen.getvalue().rsplit("s", 1)[1]
+    assert last.startswith("\r ")
+    assert last.endswith(" \r")
+
+
+async def test_a_dumb_terminal_gets_a_line_for_each_kind_of_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    screen = FakeTerminal(is_terminal=True)
+    line = ProgressLine(screen, delay=0)
+    async with create_task_group() as tasks:
+        tasks.start_soon(line.run)
+        await wait_until(lambda: "opening the model\n" in screen.getvalue())
+        line.show(LoadProgress("compile", 0.1, "compiling"))
+        await wait_until(lambda: "compiling\n" in screen.getvalue())
+        line.stop()
+
+    assert screen.getvalue() == "opening the model\ncompiling\n"
+
+
+@pytest.mark.parametrize(("is_terminal", "delay"), [(False, 0.0), (True, 60.0)])
+async def test_no_line_is_drawn_without_a_terminal_or_before_the_delay(
+    is_terminal: bool, delay: float
+) -> None:
+    screen = FakeTerminal(is_terminal=is_terminal)
+    line = ProgressLine(screen, delay=delay)
+    async with create_task_group() as tasks:
+        tasks.start_soon(line.run)
+        line.show(LoadProgress("load", 0.5, "loading"))
+        line.stop()
+        tasks.cancel_scope.cancel()
+
+    assert screen.getvalue() == ""
