@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -49,10 +50,52 @@ _SCALARS = (
     | st.floats()
     | _TEXT
 )
+
+
+class _Hostile(Mapping[str, object]):
+    """A mapping whose methods raise, each sometimes."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def _check(self, method: str) -> None:
+        if method == self._method:
+            raise LookupError(method)
+
+    def __getitem__(self, name: str) -> object:
+        self._check("getitem")
+        return "user"
+
+    def __iter__(self) -> Iterator[str]:
+        self._check("iter")
+        return iter(("role", "content"))
+
+    def __len__(self) -> int:
+        self._check("len")
+        return 2**40
+
+    def __eq__(self, other: object) -> bool:
+        self._check("eq")
+        return self is other
+
+    def __hash__(self) -> int:
+        self._check("hash")
+        return 1
+
+    def __repr__(self) -> str:
+        self._check("repr")
+        return "_Hostile()"
+
+
+_HOSTILE = st.builds(_Hostile, st.sampled_from(["", "getitem", "iter", "len", "eq", "hash"]))
 # Values that are not JSON, and an integer too long to be converted to a string.
-_NOT_JSON: _Strategy = st.sampled_from(
-    [{1, 2}, frozenset({"a"}), b"a", 1j, object(), Decimal(1), range(3), deque(["a"])]
-) | st.builds(pow, st.just(10), st.just(5000))
+_NOT_JSON: _Strategy = (
+    st.sampled_from(
+        [{1, 2}, frozenset({"a"}), b"a", 1j, object(), Decimal(1), range(3), deque(["a"])]
+    )
+    | st.builds(pow, st.just(10), st.just(5000))
+    | _HOSTILE
+)
 _WORDS = st.sampled_from(
     ["user", "assistant", "tool", "system", "function", "text", "auto", "required", "json_object"]
 )
@@ -143,7 +186,8 @@ def _names(*names: str) -> _Strategy:
 _CHAT_FIELDS = _names(*ChatOptions.__annotations__)
 _COMPLETION_FIELDS = _names(*CompletionOptions.__annotations__, "tools")
 _EMBEDDING_FIELDS = _names(*EmbeddingOptions.__annotations__)
-_MAX_EXAMPLES = 500  # Per test; 3,500 together.
+# Per test, of which there are seven.
+_MAX_EXAMPLES = int(os.environ.get("AIOMLC_FUZZ_REQUESTS", "3500")) // 7
 _many = settings(
     max_examples=_MAX_EXAMPLES,
     deadline=None,
