@@ -1,8 +1,8 @@
 /*!
  * \file ffi/records.h
- * \brief The records that cross the FFI: reflected objects with a field for each value.
+ * \brief The FFI structs: reflected objects with a field for each value.
  *
- * A field has the name that Python's record has (`aiomlc/sampling_params.py`,
+ * A field has the same name in Python (`aiomlc/sampling_params.py`,
  * `aiomlc/runtime/engine/core_protocol.py`); `aiomlc/runtime/native/records.py` reads and writes
  * them by name.
  */
@@ -31,7 +31,7 @@
 
 namespace aiomlc {
 
-/*! \brief A reference to a record of type `Record`. */
+/*! \brief A reference to an FFI struct of type `Record`. */
 template <typename Record>
 class RecordRef : public tvm::ffi::ObjectRef {
  public:
@@ -41,7 +41,7 @@ class RecordRef : public tvm::ffi::ObjectRef {
 
 /*! \brief The options of one sequence. Sampling parameters need no conversion. */
 class SequenceOptionsObj : public tvm::ffi::Object,
-                           public SamplingOptions,
+                           public SamplerOptions,
                            public LogitOptions,
                            public TimeLimits {
  public:

@@ -50,7 +50,7 @@ void ValidateLogitBias(const LogitOptions& options, int64_t vocab_size) {
 /*! \return The part of the options that has the members of `Part`. */
 template <typename Part>
 const Part& PartOf(const SequenceOptions& options) {
-  if constexpr (std::is_same_v<Part, SamplingOptions>) return options.sampling;
+  if constexpr (std::is_same_v<Part, SamplerOptions>) return options.sampling;
   if constexpr (std::is_same_v<Part, LogitOptions>) return options.logits;
   if constexpr (std::is_same_v<Part, TimeLimits>) return options.time_limits;
 }

@@ -22,15 +22,15 @@ namespace aiomlc {
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
 /*!
- * \brief Sampling parameters. The filters are applied in the usual order:
- * 1. logits are divided by the temperature;
- * 2. top_k keeps the k largest logits;
- * 3. top_p keeps the smallest set of most likely tokens whose fraction of the remaining probability
- *    is at least top_p, and at least one;
- * 4. min_p keeps the tokens that are at least min_p times as likely as the most likely token.
+ * \brief Sampling parameters. Logits are divided by the temperature; then the filters are applied
+ * in this order:
+ * 1. top_k keeps the k largest logits;
+ * 2. top_p keeps the smallest set of most likely tokens whose fraction of the remaining probability
+ *    is at least top_p, and at least one token;
+ * 3. min_p keeps the tokens that are at least min_p times as likely as the most likely token.
  * Among equally likely tokens the lowest id comes first, also in greedy decoding.
  */
-struct SamplingOptions {
+struct SamplerOptions {
   /*! \brief Values below 1e-5 mean greedy decoding. */
   double temperature = 1.0;
   /*! \brief 1 disables it. */
@@ -87,10 +87,10 @@ struct Parameter {
 
 /*! \brief The parameters that are validated and cross the FFI alike. */
 inline constexpr std::tuple kParameters{
-    Parameter{"temperature", &SamplingOptions::temperature, {0}},
-    Parameter{"top_p", &SamplingOptions::top_p, {0, 1}},
-    Parameter{"top_k", &SamplingOptions::top_k, {0}},
-    Parameter{"min_p", &SamplingOptions::min_p, {0, 1}},
+    Parameter{"temperature", &SamplerOptions::temperature, {0}},
+    Parameter{"top_p", &SamplerOptions::top_p, {0, 1}},
+    Parameter{"top_k", &SamplerOptions::top_k, {0}},
+    Parameter{"min_p", &SamplerOptions::min_p, {0, 1}},
     Parameter{"presence_penalty", &LogitOptions::presence_penalty, {-2, 2}},
     Parameter{"frequency_penalty", &LogitOptions::frequency_penalty, {-2, 2}},
     Parameter{
@@ -110,7 +110,7 @@ void ForEachParameter(Function function) {
 
 /*! \brief The options of one sequence. */
 struct SequenceOptions {
-  SamplingOptions sampling;
+  SamplerOptions sampling;
   LogitOptions logits;
   /*! \brief The most tokens to generate, at least 1; if empty, the context window is the limit. */
   std::optional<int64_t> max_tokens;

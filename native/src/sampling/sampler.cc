@@ -57,7 +57,7 @@ bool Sampler::ComesBefore(const Candidate& a, const Candidate& b) {
 }
 
 std::optional<int32_t> Sampler::Sample(const float* logits, int64_t vocab_size,
-                                       const SamplingOptions& options, uint64_t seed,
+                                       const SamplerOptions& options, uint64_t seed,
                                        uint64_t token_index) {
   const float max_logit = MaxLogit(logits, vocab_size);
   if (!std::isfinite(max_logit)) return std::nullopt;

@@ -26,7 +26,7 @@ inline constexpr double kGreedyTemperature = 1e-5;
 double UniformDraw(uint64_t seed, uint64_t token_index);
 
 /*!
- * \brief Samples tokens as `SamplingOptions` defines.
+ * \brief Samples tokens as `SamplerOptions` defines.
  *
  * The result depends only on logits, options, seed and index. The object holds only scratch memory.
  * Not thread-safe.
@@ -41,8 +41,7 @@ class Sampler {
    * \return The token, or nothing if a logit is NaN or the largest logit is infinite.
    */
   std::optional<int32_t> Sample(const float* logits, int64_t vocab_size,
-                                const SamplingOptions& options, uint64_t seed,
-                                uint64_t token_index);
+                                const SamplerOptions& options, uint64_t seed, uint64_t token_index);
 
  private:
   struct Candidate {

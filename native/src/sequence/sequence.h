@@ -82,7 +82,7 @@ struct Sequence {
   const int64_t max_completion_tokens;
   const int64_t min_tokens;
   const bool is_pinned;
-  const SamplingOptions sampling;
+  const SamplerOptions sampling;
   const uint64_t seed;
   /*! \brief Empty if there is none. */
   const LogitsProcessor logits_processor;

@@ -16,7 +16,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /*! \brief The probability of every token by the definition in sampler.h, in float64. */
-std::vector<double> Distribution(const std::vector<float>& logits, const SamplingOptions& options) {
+std::vector<double> Distribution(const std::vector<float>& logits, const SamplerOptions& options) {
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -51,7 +51,7 @@ std::vector<float> RandomLogits(size_t size, uint32_t seed, float spread) {
   return logits;
 }
 
-int32_t Sample(const std::vector<float>& logits, const SamplingOptions& options, uint64_t seed,
+int32_t Sample(const std::vector<float>& logits, const SamplerOptions& options, uint64_t seed,
                uint64_t index) {
   Sampler sampler;
   return sampler.Sample(logits.data(), static_cast<int64_t>(logits.size()), options, seed, index)
@@ -89,8 +89,8 @@ TEST(Sampler, NeverDrawsTokensAtMinusInfinity) {
   std::vector<float> logits(50, -kInfinity);
   logits[7] = 1.0f;
   logits[33] = 1.0f;
-  for (const SamplingOptions& options :
-       {SamplingOptions{}, SamplingOptions{.top_p = 0.9}, SamplingOptions{.top_k = 10}}) {
+  for (const SamplerOptions& options :
+       {SamplerOptions{}, SamplerOptions{.top_p = 0.9}, SamplerOptions{.top_k = 10}}) {
     std::map<int32_t, int> counts;
     for (uint64_t index = 0; index < 200; ++index) ++counts[Sample(logits, options, 1, index)];
     EXPECT_EQ(counts.size(), 2u);
@@ -100,7 +100,7 @@ TEST(Sampler, NeverDrawsTokensAtMinusInfinity) {
 
 // A chi-squared test of the frequencies of 40,000 draws.
 TEST(Sampler, DrawsFollowTheDistributionOfEveryFilter) {
-  const SamplingOptions cases[] = {
+  const SamplerOptions cases[] = {
       {},
       {.temperature = 0.5},
       {.temperature = 2.0},
@@ -114,7 +114,7 @@ TEST(Sampler, DrawsFollowTheDistributionOfEveryFilter) {
   };
   const std::vector<float> logits = RandomLogits(40, 3, 1.5f);
   constexpr int kDraws = 40000;
-  for (const SamplingOptions& options : cases) {
+  for (const SamplerOptions& options : cases) {
     const std::vector<double> expected = Distribution(logits, options);
     std::vector<int> counts(logits.size(), 0);
     Sampler sampler;
@@ -137,7 +137,7 @@ TEST(Sampler, DrawsFollowTheDistributionOfEveryFilter) {
 }
 
 TEST(Sampler, FiltersMatchAFullSortForALargeVocabulary) {
-  const SamplingOptions cases[] = {
+  const SamplerOptions cases[] = {
       {.top_p = 0.95},
       {.top_p = 0.3, .top_k = 500},
       {.top_k = 40},
@@ -148,7 +148,7 @@ TEST(Sampler, FiltersMatchAFullSortForALargeVocabulary) {
   };
   for (uint32_t seed = 0; seed < 3; ++seed) {
     const std::vector<float> logits = RandomLogits(20000, seed, 2.0f + static_cast<float>(seed));
-    for (const SamplingOptions& options : cases) {
+    for (const SamplerOptions& options : cases) {
       const std::vector<double> expected = Distribution(logits, options);
       for (uint64_t index = 0; index < 30; ++index) {
         const int32_t token = Sample(logits, options, seed, index);
@@ -182,7 +182,7 @@ TEST(Sampler, ASampleDoesNotDependOnPreviousSamples) {
   const std::vector<float> logits = RandomLogits(500, 1, 2.0f);
   Sampler used;
   for (uint64_t index = 0; index < 50; ++index) {
-    const SamplingOptions options{.top_p = 0.9};
+    const SamplerOptions options{.top_p = 0.9};
     used.Sample(logits.data(), 100, {.top_k = 7}, 9, index);
     EXPECT_EQ(used.Sample(logits.data(), 500, options, 4, index).value(),
               Sample(logits, options, 4, index));
