@@ -45,8 +45,8 @@ struct SmallQ4Layer {
     std::vector<float> out(kRowCount * kOutputs);
     LinearBlock block = {};
     block.packed = packed.data();
-    block.rows_n = kOutputs;
-    block.cols_k = kInputs;
+    block.num_outputs = kOutputs;
+    block.num_inputs = kInputs;
     block.tile_end = 2;
     block.row_end = kRowCount;
     block.activations = activations.data();
@@ -87,8 +87,8 @@ struct SmallBF16Layer {
     out->resize(rows * kOutputs);
     LinearBlock block = {};
     block.packed = packed.data();
-    block.rows_n = kOutputs;
-    block.cols_k = kInputs;
+    block.num_outputs = kOutputs;
+    block.num_inputs = kInputs;
     block.tile_end = kTiles;
     block.row_end = rows;
     block.out = out->data();
@@ -116,7 +116,7 @@ struct SmallBF16Layer {
     return out;
   }
 
-  /*! \return The sum of the absolute products of an output. */
+  /*! \return The sum of |x * w| of an output, which is the scale of its rounding error. */
   float Magnitude(int64_t row, int64_t output) const {
     float magnitude = 0;
     for (int64_t k = 0; k < kInputs; ++k) {

@@ -55,45 +55,45 @@ const ActivationGroup* QuantizeNormed(ThreadPool& pool, const AddNormCall& call)
   return result;
 }
 
-void Multiply(ThreadPool& pool, const ActivationGroup* activations, int64_t rows, int64_t cols_k,
-              const void* packed, int64_t rows_n, const float* bias, void* out,
-              FloatType out_type) {
+void Multiply(ThreadPool& pool, const ActivationGroup* activations, int64_t rows,
+              int64_t num_inputs, const void* packed, int64_t num_outputs, const float* bias,
+              void* out, FloatType out_type) {
   LinearBlock whole = {};
   whole.packed = packed;
-  whole.rows_n = rows_n;
-  whole.cols_k = cols_k;
+  whole.num_outputs = num_outputs;
+  whole.num_inputs = num_inputs;
   whole.activations = activations;
   whole.bias = bias;
   whole.out = out;
   whole.out_type = out_type;
-  RunBlocks(pool, ActiveLinearKernels().q4, whole, rows, RowBytes(cols_k));
+  RunBlocks(pool, ActiveLinearKernels().q4, whole, rows, RowBytes(num_inputs));
 }
 
 /*! \return The panels of the quantized rows of activation(gate) * up. */
 const ActivationGroup* QuantizeGated(ThreadPool& pool, const ActivationGroup* activations,
-                                     int64_t rows, int64_t cols_k, const void* gate_up,
+                                     int64_t rows, int64_t num_inputs, const void* gate_up,
                                      int64_t inner, Activation activation) {
   ActivationGroup* result = ReserveGroups(inner_groups, rows, inner);
   LinearBlock gate = {};
   gate.packed = gate_up;
-  gate.rows_n = inner;
-  gate.cols_k = cols_k;
+  gate.num_outputs = inner;
+  gate.num_inputs = num_inputs;
   gate.activations = activations;
   const auto gate_block = [&](const LinearBlock& block) {
     GateBlock(WeightFormat::kQ4, activation, block, inner / kTileRows,
               reinterpret_cast<std::byte*>(result));
   };
-  RunBlocks(pool, gate_block, gate, rows, RowBytes(cols_k));
+  RunBlocks(pool, gate_block, gate, rows, RowBytes(num_inputs));
   return result;
 }
 
 }  // namespace
 
-void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packed, int64_t rows_n,
-                   const float* bias, void* out, FloatType out_type) {
-  if (input.rows <= 0 || rows_n <= 0) return;
+void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packed,
+                   int64_t num_outputs, const float* bias, void* out, FloatType out_type) {
+  if (input.rows <= 0 || num_outputs <= 0) return;
   const ActivationGroup* normed = QuantizeNormed(pool, input);
-  Multiply(pool, normed, input.rows, input.size, packed, rows_n, bias, out, out_type);
+  Multiply(pool, normed, input.rows, input.size, packed, num_outputs, bias, out, out_type);
 }
 
 void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const void* gate_up,

@@ -28,12 +28,12 @@ struct AddNormCall {
 };
 
 /*!
- * \brief Compute `AddRmsNorm`, and then `Linear` with a q4 matrix of `rows_n` outputs.
- * \param bias float32[rows_n], or null.
- * \param out [rows, rows_n], of `out_type`.
+ * \brief Compute `AddRmsNorm`, and then `Linear` with a q4 matrix of `num_outputs` outputs.
+ * \param bias float32[num_outputs], or null.
+ * \param out [rows, num_outputs], of `out_type`.
  */
-void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packed, int64_t rows_n,
-                   const float* bias, void* out, FloatType out_type);
+void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packed,
+                   int64_t num_outputs, const float* bias, void* out, FloatType out_type);
 
 /*!
  * \brief Compute `AddRmsNorm`, `Linear` to gate and up, `GatedMul`, and `Linear` back to `size`.

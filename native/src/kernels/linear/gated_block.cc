@@ -26,16 +26,16 @@ void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, 
                    float* out) {
   const LinearKernels& kernels = ActiveLinearKernels();
   const auto tile_offset =
-      static_cast<int64_t>(PackedMatrixBytes(format, tile * kTileRows, block.cols_k));
-  const int64_t groups = GroupsOf(block.cols_k);
+      static_cast<int64_t>(PackedMatrixBytes(format, tile * kTileRows, block.num_inputs));
+  const int64_t groups = GroupsOf(block.num_inputs);
   LinearBlock part = {};
   part.packed = static_cast<const std::byte*>(block.packed) + tile_offset;
-  part.rows_n = outputs;
-  part.cols_k = block.cols_k;
+  part.num_outputs = outputs;
+  part.num_inputs = block.num_inputs;
   part.tile_end = (outputs + kTileRows - 1) / kTileRows;
   part.row_end = block.row_end - block.row_begin;
   if (block.activations != nullptr) part.activations = block.activations + block.row_begin * groups;
-  if (block.x != nullptr) part.x = block.x + block.row_begin * block.cols_k;
+  if (block.x != nullptr) part.x = block.x + block.row_begin * block.num_inputs;
   if (block.parts != nullptr) {
     part.parts = block.parts + block.row_begin * groups * kParts * kGroupSize;
   }
@@ -54,7 +54,7 @@ void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, 
 void GateBlock(WeightFormat format, Activation activation, const LinearBlock& block, int64_t up,
                std::byte* result) {
   const GateKernel gate_kernel = ActiveGateKernel(activation);
-  const RowLayout layout(format, block.rows_n);
+  const RowLayout layout(format, block.num_outputs);
   const int64_t rows = block.row_end - block.row_begin;
   const int64_t tile_bytes = 2 * rows * kTileRows * static_cast<int64_t>(sizeof(float));
   const int64_t step = std::max<int64_t>(1, kGatedBytes / tile_bytes / kGatedTiles) * kGatedTiles;

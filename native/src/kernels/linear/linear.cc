@@ -51,12 +51,12 @@ LinearKernels AmxKernels() {
 #endif
 
 const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
-                                FloatType x_type, int64_t m, int64_t cols) {
+                                FloatType x_type, int64_t rows, int64_t cols) {
   const int64_t groups = GroupsOf(cols);
   auto* result =
-      reinterpret_cast<ActivationGroup*>(scratch.Reserve(m * groups * sizeof(ActivationGroup)));
-  ForRanges(pool, m, cols, [&](int64_t begin, int64_t end) {
-    kernels.quantize({x, x_type, m, cols, groups, begin, end, result});
+      reinterpret_cast<ActivationGroup*>(scratch.Reserve(rows * groups * sizeof(ActivationGroup)));
+  ForRanges(pool, rows, cols, [&](int64_t begin, int64_t end) {
+    kernels.quantize({x, x_type, rows, cols, groups, begin, end, result});
   });
   return result;
 }
@@ -73,14 +73,15 @@ void WritePanel(int64_t row, int64_t height, int64_t cols, float* panel, Read re
   }
 }
 
-const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t m,
+const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t rows,
                          int64_t cols) {
   // A panel of one row is the row.
-  if (x_type == FloatType::kF32 && m == 1) return static_cast<const float*>(x);
-  float* floats = reinterpret_cast<float*>(scratch.Reserve(m * cols * sizeof(float)));
-  ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin * kPanelRows; row < std::min(m, end * kPanelRows); row += kPanelRows) {
-      const int64_t height = PanelOf(row, m).height;
+  if (x_type == FloatType::kF32 && rows == 1) return static_cast<const float*>(x);
+  float* floats = reinterpret_cast<float*>(scratch.Reserve(rows * cols * sizeof(float)));
+  ForRanges(pool, CeilDivide(rows, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * kPanelRows; row < std::min(rows, end * kPanelRows);
+         row += kPanelRows) {
+      const int64_t height = PanelOf(row, rows).height;
       if (x_type == FloatType::kF32) {
         WritePanel(row, height, cols, floats + row * cols,
                    [from = static_cast<const float*>(x)](int64_t i) { return from[i]; });
@@ -98,11 +99,12 @@ const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int6
 int64_t PartsOf(int64_t cols) { return GroupsOf(cols) * kGroupSize * kParts; }
 
 const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void* x,
-                      FloatType x_type, int64_t m, int64_t cols) {
+                      FloatType x_type, int64_t rows, int64_t cols) {
   uint16_t* parts =
-      reinterpret_cast<uint16_t*>(scratch.Reserve(m * PartsOf(cols) * sizeof(uint16_t)));
-  ForRanges(pool, CeilDivide(m, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
-    kernels.split({x, x_type, m, cols, begin * kPanelRows, std::min(m, end * kPanelRows), parts});
+      reinterpret_cast<uint16_t*>(scratch.Reserve(rows * PartsOf(cols) * sizeof(uint16_t)));
+  ForRanges(pool, CeilDivide(rows, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
+    kernels.split(
+        {x, x_type, rows, cols, begin * kPanelRows, std::min(rows, end * kPanelRows), parts});
   });
   return parts;
 }
@@ -165,48 +167,49 @@ void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
 }
 
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
-               const LinearBlock& whole, int64_t m, int64_t row_bytes, int64_t block_bytes) {
+               const LinearBlock& whole, int64_t num_rows, int64_t row_bytes, int64_t block_bytes) {
   const int64_t max_rows = std::max(kPanelRows, block_bytes / row_bytes);
-  const int64_t block_rows = RoundUp(CeilDivide(m, CeilDivide(m, max_rows)), kPanelRows);
-  const int64_t num_row_blocks = CeilDivide(m, block_rows);
-  const bool is_parallel = m * whole.rows_n * whole.cols_k >= kParallelWork;
+  const int64_t block_rows =
+      RoundUp(CeilDivide(num_rows, CeilDivide(num_rows, max_rows)), kPanelRows);
+  const int64_t num_row_blocks = CeilDivide(num_rows, block_rows);
+  const bool is_parallel = num_rows * whole.num_outputs * whole.num_inputs >= kParallelWork;
   const std::span<const int64_t> bounds =
-      TileBounds(CeilDivide(whole.rows_n, kTileRows), is_parallel ? pool.num_threads() : 1);
+      TileBounds(CeilDivide(whole.num_outputs, kTileRows), is_parallel ? pool.num_threads() : 1);
   const auto num_tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
   pool.Run(static_cast<int>(num_tile_blocks * num_row_blocks), [&](int task) {
     LinearBlock block = whole;
     block.tile_begin = bounds[task / num_row_blocks];
     block.tile_end = bounds[task / num_row_blocks + 1];
     block.row_begin = task % num_row_blocks * block_rows;
-    block.row_end = std::min(m, block.row_begin + block_rows);
+    block.row_end = std::min(num_rows, block.row_begin + block_rows);
     kernel(block);
   });
 }
 
-void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t rows_n,
-            int64_t cols_k, const void* x, FloatType x_type, int64_t m, const float* bias,
-            void* out, FloatType out_type) {
-  if (m <= 0 || rows_n <= 0) return;
+void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t num_outputs,
+            int64_t num_inputs, const void* x, FloatType x_type, int64_t num_rows,
+            const float* bias, void* out, FloatType out_type) {
+  if (num_rows <= 0 || num_outputs <= 0) return;
   const LinearKernels& kernels = ActiveLinearKernels();
   LinearBlock whole = {};
   whole.packed = packed;
-  whole.rows_n = rows_n;
-  whole.cols_k = cols_k;
+  whole.num_outputs = num_outputs;
+  whole.num_inputs = num_inputs;
   whole.bias = bias;
   whole.out = out;
   whole.out_type = out_type;
   if (format == WeightFormat::kQ4) {
-    whole.activations = Quantize(pool, kernels, x, x_type, m, cols_k);
-    RunBlocks(pool, kernels.q4, whole, m,
-              GroupsOf(cols_k) * static_cast<int64_t>(sizeof(ActivationGroup)));
+    whole.activations = Quantize(pool, kernels, x, x_type, num_rows, num_inputs);
+    RunBlocks(pool, kernels.q4, whole, num_rows,
+              GroupsOf(num_inputs) * static_cast<int64_t>(sizeof(ActivationGroup)));
   } else if (format == WeightFormat::kBF16 && kernels.split != nullptr) {
-    whole.parts = Split(pool, kernels, x, x_type, m, cols_k);
-    RunBlocks(pool, kernels.bf16, whole, m, PartsOf(cols_k) * sizeof(uint16_t),
+    whole.parts = Split(pool, kernels, x, x_type, num_rows, num_inputs);
+    RunBlocks(pool, kernels.bf16, whole, num_rows, PartsOf(num_inputs) * sizeof(uint16_t),
               kLargeRowBlockBytes);
   } else {
-    whole.x = FloatPanels(pool, x, x_type, m, cols_k);
-    RunBlocks(pool, format == WeightFormat::kBF16 ? kernels.bf16 : kernels.f32, whole, m,
-              cols_k * static_cast<int64_t>(sizeof(float)));
+    whole.x = FloatPanels(pool, x, x_type, num_rows, num_inputs);
+    RunBlocks(pool, format == WeightFormat::kBF16 ? kernels.bf16 : kernels.f32, whole, num_rows,
+              num_inputs * static_cast<int64_t>(sizeof(float)));
   }
 }
 

@@ -53,14 +53,14 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t row
  *
  * With q4, the activations are quantized to int8 per row and group of 32 inputs. With the other
  * formats, they are not rounded. Sums are float32.
- * \param rows_n The number of outputs.
- * \param cols_k The number of inputs.
- * \param m The number of rows of x and out.
- * \param bias float32[rows_n], or null.
+ * \param num_outputs The number of outputs.
+ * \param num_inputs The number of inputs.
+ * \param num_rows The number of rows of x and out.
+ * \param bias float32[num_outputs], or null.
  */
-void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t rows_n,
-            int64_t cols_k, const void* x, FloatType x_type, int64_t m, const float* bias,
-            void* out, FloatType out_type);
+void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t num_outputs,
+            int64_t num_inputs, const void* x, FloatType x_type, int64_t num_rows,
+            const float* bias, void* out, FloatType out_type);
 
 /*!
  * \brief Copy rows of a packed embedding table.

@@ -133,7 +133,7 @@ void AddGroups(Tiles& tiles, const PanelGroups& panel, float* sums) {
 template <typename Tiles>
 void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin, PanelGroups panel,
               float* sums) {
-  const int64_t groups = GroupsOf(block.cols_k);
+  const int64_t groups = GroupsOf(block.num_inputs);
   const int64_t left = block.row_end - row;
   const int64_t height = left < kPanelRows ? left : kPanelRows;
   panel.x = block.activations + row * groups + begin * height;
@@ -158,7 +158,7 @@ void AddPanel(Tiles& tiles, const LinearBlock& block, int64_t row, int64_t begin
 template <typename Tiles>
 void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t row_begin,
                   int64_t row_end) {
-  const int64_t groups = GroupsOf(block.cols_k);
+  const int64_t groups = GroupsOf(block.num_inputs);
   const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupBytes;
   UnpackedGroup unpacked[kChunkGroups];
   alignas(64) float sums[kBlockRows][kTileRows] = {};

@@ -29,7 +29,7 @@ namespace aiomlc {
 
 namespace {
 
-// The rows of a register; a row holds 32 inputs, or the sums of 16 outputs.
+// The rows of a tile register, of 64 bytes each: 32 bf16 inputs or 16 float32 sums.
 constexpr int kRegisterRows = 16;
 // The maximum number of rows whose parts all fit into one register, to be multiplied at once.
 constexpr int64_t kSharedRegisterRows = kRegisterRows / kParts;
@@ -99,7 +99,7 @@ void Pair(const uint16_t* weights, int64_t inputs, PairedGroup* result) {
   }
 }
 
-/*! \brief Adjacent groups of some tiles of weights. */
+/*! \brief Consecutive groups of inputs of adjacent tiles of weights. */
 struct WeightChunk {
   const uint16_t* packed;  //!< The weights of the first tile; null if they are paired already.
   int64_t stride;          //!< The elements from one tile to the next.
@@ -164,8 +164,8 @@ void StorePanel(const LinearBlock& block, int64_t tile, int64_t row, int64_t hei
 template <int kRegisters, int kTiles, typename Tiles>
 void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, int64_t row_end,
                     PanelShape<kRegisters> shape) {
-  const int64_t groups = GroupsOf(block.cols_k);
-  const int64_t stride = block.cols_k * kTileRows;
+  const int64_t groups = GroupsOf(block.num_inputs);
+  const int64_t stride = block.num_inputs * kTileRows;
   const uint16_t* packed = static_cast<const uint16_t*>(block.packed) + tile * stride;
   PairedGroup paired[kTiles][kPairedGroups];
   alignas(64) float sums[kTiles * kParts * kPairedRows * kTileRows];
@@ -175,7 +175,7 @@ void MultiplyPanels(const LinearBlock& block, int64_t tile, int64_t row_begin, i
   for (int64_t begin = 0; begin < groups; begin += kPairedGroups) {
     const int64_t left = groups - begin;
     WeightChunk weights = {packed + begin * kGroupSize * kTileRows, stride,
-                           block.cols_k - begin * kGroupSize,
+                           block.num_inputs - begin * kGroupSize,
                            static_cast<int>(left < kPairedGroups ? left : kPairedGroups)};
     for (int64_t row = row_begin; row < row_end; row += shape.height) {
       const uint16_t* parts =

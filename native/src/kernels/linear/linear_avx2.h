@@ -21,7 +21,7 @@ struct Quads {
   __m256i halves[2];
 };
 
-/*! \brief Inputs 4 i to 4 i + 3 of a group, and inputs 4 i + 16 to 4 i + 19. */
+/*! \brief Inputs [4i, 4i + 4) and [4i + 16, 4i + 20) of a group. */
 struct QuadPair {
   Quads low, high;
 };

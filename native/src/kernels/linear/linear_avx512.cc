@@ -62,7 +62,7 @@ struct Avx512Dot {
 struct Q4PairKernel {
   template <int kRows>
   static void Run(const LinearBlock& block, int64_t tile, int64_t row) {
-    const int64_t groups = GroupsOf(block.cols_k);
+    const int64_t groups = GroupsOf(block.num_inputs);
     const int64_t tile_bytes = groups * kGroupBytes;
     const uint8_t* weights = static_cast<const uint8_t*>(block.packed) + tile * tile_bytes;
     const ActivationGroup* x = block.activations + row * groups;

@@ -4,7 +4,8 @@
  *
  * The files of a tier are compiled for its instructions. They must not call inline functions with
  * external linkage from shared headers: the linker keeps one copy of each, and this copy may
- * contain instructions that another processor does not have. tests/check_isa_leaks.py checks this.
+ * contain instructions that another processor does not have. native/tests/check_isa_leaks.py checks
+ * this.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_LINEAR_KERNELS_H_
 #define AIOMLC_KERNELS_LINEAR_LINEAR_KERNELS_H_
@@ -64,14 +65,14 @@ struct SplitBlock {
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
 struct LinearBlock {
   const void* packed;  //!< The whole matrix.
-  int64_t rows_n, cols_k;
+  int64_t num_outputs, num_inputs;
   int64_t tile_begin, tile_end;
   int64_t row_begin, row_end;          //!< Whole panels.
   const ActivationGroup* activations;  //!< The panels of all rows; q4 only.
   const float* x;                      //!< The panels of all rows; float formats only.
   const uint16_t* parts;               //!< Replaces x if the tier has a `split` kernel; bf16 only.
   const float* bias;                   //!< May be null.
-  void* out;                           //!< [m, rows_n]
+  void* out;                           //!< [rows, num_outputs] of `out_type`.
   FloatType out_type;
 };
 

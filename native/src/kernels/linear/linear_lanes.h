@@ -63,11 +63,11 @@ template <typename Lanes>
 [[gnu::always_inline]] inline void StoreOutputs(const LinearBlock& block, int64_t row, int64_t tile,
                                                 typename Lanes::Vector sums) {
   const int64_t first = tile * kTileRows;
-  const int64_t count = block.rows_n - first;
+  const int64_t count = block.num_outputs - first;
   if (block.bias != nullptr) {
     sums = Lanes::Add(sums, LoadUpTo16<Lanes>(block.bias + first, count));
   }
-  const int64_t at = row * block.rows_n + first;
+  const int64_t at = row * block.num_outputs + first;
   if (block.out_type == FloatType::kF32) {
     StoreUpTo16<Lanes>(static_cast<float*>(block.out) + at, sums, count);
   } else {
@@ -185,7 +185,7 @@ struct Q4Kernel {
     const PanelCursor at = PanelOf(row, block.row_end);
     // A compile-time constant if a chunk is always a whole panel.
     const int64_t height = Dot::kMaxRows == kPanelRows ? kRows : at.height;
-    const int64_t groups = GroupsOf(block.cols_k);
+    const int64_t groups = GroupsOf(block.num_inputs);
     const uint8_t* weights =
         static_cast<const uint8_t*>(block.packed) + tile * groups * kGroupBytes;
     const ActivationGroup* x = block.activations + at.panel * groups + at.row;
@@ -226,7 +226,7 @@ struct DenseKernel {
   template <int kRows>
   static void Run(const LinearBlock& block, int64_t tile, int64_t row) {
     using Vector = typename Lanes::Vector;
-    const int64_t cols = block.cols_k;
+    const int64_t cols = block.num_inputs;
     const int64_t tile_stride = cols * kTileRows;
     const Element* weights = static_cast<const Element*>(block.packed) + tile * tile_stride;
     const PanelCursor at = PanelOf(row, block.row_end);

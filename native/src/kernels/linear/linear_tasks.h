@@ -31,12 +31,12 @@ inline constexpr int64_t kRowBlockBytes = 256 << 10;
  * Blocks begin at a multiple of 4 tiles and at the first row of a panel. The division does not
  * change the results, because the inputs are never divided.
  * \param whole The block of the whole output; its ranges of tiles and rows are ignored.
- * \param m The number of rows of activations.
+ * \param num_rows The number of rows of activations.
  * \param row_bytes The bytes of one row while the kernel runs.
  * \param block_bytes The maximum bytes of the rows of a task.
  */
 void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
-               const LinearBlock& whole, int64_t m, int64_t row_bytes,
+               const LinearBlock& whole, int64_t num_rows, int64_t row_bytes,
                int64_t block_bytes = kRowBlockBytes);
 
 }  // namespace aiomlc

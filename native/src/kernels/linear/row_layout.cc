@@ -32,7 +32,7 @@ RowLayout::RowLayout(WeightFormat format, int64_t cols)
     : format_(format), cols_(cols), row_bytes_(RowBytes(format, cols)) {}
 
 void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) const {
-  block.cols_k = cols_;
+  block.num_inputs = cols_;
   if (format_ == WeightFormat::kQ4) {
     block.activations = reinterpret_cast<const ActivationGroup*>(panels);
   } else if (TakesParts(format_)) {

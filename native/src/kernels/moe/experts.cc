@@ -132,7 +132,7 @@ class Mixture {
   /*!
    * \brief Compute silu(gate(x)) * up(x) of all assignments.
    *
-   * A task computes some tiles of one expert, so that all threads read weights even for one row.
+   * Tasks split the tiles of each expert, so that all threads load weights even for one row.
    */
   void Gate() {
     const std::vector<int64_t>& experts = rows_.experts();
@@ -146,7 +146,7 @@ class Mixture {
     pool_.Run(static_cast<int>(num_experts * parts), [&](int task) {
       const int64_t expert = experts[task / parts];
       LinearBlock expert_block = BlockOf(expert, call_.gate_up, matrix_bytes, outer_, x_);
-      expert_block.rows_n = call_.inner;
+      expert_block.num_outputs = call_.inner;
       expert_block.tile_begin = task % parts * task_tiles;
       expert_block.tile_end = std::min(tiles, expert_block.tile_begin + task_tiles);
       std::byte* result = gated_ + rows_.begin(expert) * inner_.row_bytes();

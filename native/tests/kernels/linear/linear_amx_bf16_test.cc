@@ -71,8 +71,8 @@ class Layer {
     FloatTensor out(type, Floats(count * outputs_ + 16, 1234.0f));
     LinearBlock block = {};
     block.packed = packed_.data();
-    block.rows_n = outputs_;
-    block.cols_k = inputs_;
+    block.num_outputs = outputs_;
+    block.num_inputs = inputs_;
     block.parts = parts.data();
     block.bias = biased ? bias_.data() : nullptr;
     block.out = out.data();
@@ -326,12 +326,12 @@ void SlightlyWrong(const LinearBlock& block) {
 
 /*! \brief Ignore the smallest part of every activation. */
 void WithoutLowParts(const LinearBlock& block) {
-  const int64_t count = block.row_end * GroupsOf(block.cols_k) * kGroupSize * kParts;
+  const int64_t count = block.row_end * GroupsOf(block.num_inputs) * kGroupSize * kParts;
   std::vector<uint16_t> parts(block.parts, block.parts + count);
   for (int64_t panel = 0; panel < block.row_end; panel += kPanelRows) {
     const int64_t part = std::min(kPanelRows, block.row_end - panel) * kGroupSize;
     const int64_t end = std::min(block.row_end, panel + kPanelRows);
-    const int64_t row_parts = GroupsOf(block.cols_k) * kGroupSize * kParts;
+    const int64_t row_parts = GroupsOf(block.num_inputs) * kGroupSize * kParts;
     for (int64_t i = panel * row_parts; i < end * row_parts; ++i) {
       if ((i - panel * row_parts) / part % kParts == 2) parts[i] = 0;
     }

@@ -60,8 +60,8 @@ class Layer {
     FloatTensor out(type, std::vector<float>(rows_ * outputs_ + 16, 1234.0f));
     LinearBlock block = {};
     block.packed = packed_.data();
-    block.rows_n = outputs_;
-    block.cols_k = inputs_;
+    block.num_outputs = outputs_;
+    block.num_inputs = inputs_;
     block.activations = activations_.data();
     block.bias = biased ? bias_.data() : nullptr;
     block.out = out.data();
