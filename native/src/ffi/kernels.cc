@@ -249,7 +249,7 @@ void CallQkNorm(TensorView qkv, TensorView q_weight, TensorView k_weight, double
 }
 
 void CallGatherRows(TensorView x, TensorView rows, TensorView out) {
-  const TensorArguments args("aiomlc.cpu.take_rows");
+  const TensorArguments args("aiomlc.cpu.gather_rows");
   args.RequireShape(x, "x", {1, kAny, kAny});
   args.RequireShape(rows, "rows", {kAny});
   args.RequireShape(out, "out", {1, rows.size(0), x.size(2)});
@@ -296,7 +296,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.scale", CallScale)
       .def("aiomlc.cpu.soft_cap", CallSoftCap)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
-      .def("aiomlc.cpu.take_rows", CallGatherRows);
+      .def("aiomlc.cpu.gather_rows", CallGatherRows);
 }
 
 }  // namespace

@@ -96,19 +96,19 @@ def test_qk_norm_with_full_width_weights_normalizes_all_heads_at_once() -> None:
     np.testing.assert_array_equal(rows[:, 192:], inputs[:, 192:])
 
 
-def test_take_rows() -> None:
+def test_gather_rows() -> None:
     x, out = random(1, 6, 40), empty(1, 3, 40)
 
-    call("take_rows", x, np.array([5, 0, 5], np.int32), out)
+    call("gather_rows", x, np.array([5, 0, 5], np.int32), out)
 
     np.testing.assert_array_equal(out, x[:, [5, 0, 5]])
 
 
-def test_take_rows_rejects_an_index_out_of_range() -> None:
+def test_gather_rows_rejects_an_index_out_of_range() -> None:
     with pytest.raises(
-        ValueError, match=r"aiomlc\.cpu\.take_rows: rows must be in \[0, 6\), got 6"
+        ValueError, match=r"aiomlc\.cpu\.gather_rows: rows must be in \[0, 6\), got 6"
     ):
-        call("take_rows", random(1, 6, 40), np.array([6], np.int32), empty(1, 1, 40))
+        call("gather_rows", random(1, 6, 40), np.array([6], np.int32), empty(1, 1, 40))
 
 
 def test_mismatched_arguments_are_reported_with_the_kernel() -> None:
