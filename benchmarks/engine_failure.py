@@ -3,7 +3,7 @@
     python -m benchmarks.engine_failure
 
 A model fails at one of its steps while readers wait for their next token. The benchmark measures
-the time from the last chunk of any reader, which precedes the failing step, until the last reader
+the time from the last chunk of any reader, which precedes the failing pass, until the last reader
 has its `EngineDeadError`, and from then until the first completion of a new engine.
 """
 
@@ -22,7 +22,7 @@ from benchmarks.interleaved import processor
 _MESSAGES = [{"role": "user", "content": "Tell me a story about a fox called Rosa."}]
 
 
-async def measure(num_readers: int, step: int) -> tuple[float, float]:
+async def measure(num_readers: int, pass_number: int) -> tuple[float, float]:
     """Return the seconds to the last reader's error, and from then to a new engine's answer."""
     last_chunk = last_error = 0.0
 
@@ -39,7 +39,7 @@ async def measure(num_readers: int, step: int) -> tuple[float, float]:
 
     try:
         async with (
-            AsyncMLCEngine(loader=faulty_loader(Faults(fail_at_step=step))) as engine,
+            AsyncMLCEngine(loader=faulty_loader(Faults(fail_at_pass=pass_number))) as engine,
             anyio.create_task_group() as tasks,
         ):
             for _ in range(num_readers):
@@ -56,14 +56,16 @@ async def measure(num_readers: int, step: int) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--readers", type=int, default=64)
-    parser.add_argument("--step", type=int, default=200, help="step of the model that fails")
+    parser.add_argument(
+        "--pass", dest="pass_number", type=int, default=200, help="forward pass that fails"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     print(f"{processor()}, {arguments.readers} readers\n\n| | last error, ms | new engine, ms |")
     print("|---|---|---|")
     for backend in ("asyncio", "trio"):
         rows = [
-            anyio.run(measure, arguments.readers, arguments.step, backend=backend)
+            anyio.run(measure, arguments.readers, arguments.pass_number, backend=backend)
             for _ in range(arguments.rounds)
         ]
         error, restart = (statistics.median(column) for column in zip(*rows, strict=True))

@@ -66,7 +66,7 @@ async def soak(settings: Settings) -> list[str]:
     """Run the clients and return the violated conditions."""
     seconds, clients, seed = settings.seconds, settings.clients, settings.seed
     outcomes = Outcomes()
-    draft = Faults(nan_every=settings.nan_every, fail_at_step=settings.draft_fails_at)
+    draft = Faults(nan_every=settings.nan_every, fail_at_pass=settings.draft_fails_at)
     loader = faulty_loader(*[Faults(nan_every=settings.nan_every, draft=draft)] * _MAX_LOADS)
     async with AsyncMLCEngine(engine_config=engine_config(settings.mode), loader=loader) as engine:
         # Warm up, so that caches such as those of compiled grammars are filled before measuring.

@@ -12,13 +12,13 @@ from typing import Self
 class Faults:
     """Injected faults of a real model; None for never.
 
-    Steps are forward passes, counted from 1 for each opened model. The NaN fields count only passes
-    with logits, which excludes prefill chunks other than the last one of a prompt.
+    Forward passes are counted from 1 for each opened model. The NaN fields count only passes with
+    logits, which excludes prefill chunks other than the last one of a prompt.
     """
 
-    fail_at_step: int | None = None  #: Step at which the model fails, which kills the engine.
+    fail_at_pass: int | None = None  #: Pass that fails, which kills the engine.
     allocation_fails_at_load: bool = False  #: Whether the allocation of the KV cache fails.
-    allocation_fails_at_step: int | None = None  #: Step at which an allocation fails.
-    nan_at_step: int | None = None  #: Step at which one row of the logits is NaN.
-    nan_every: int | None = None  #: Number of steps between rows of NaN.
-    draft: Self | None = None  #: Faults of the draft model, whose steps are counted separately.
+    allocation_fails_at_pass: int | None = None  #: Pass in which an allocation fails.
+    nan_at_pass: int | None = None  #: Pass with a row of NaN logits.
+    nan_every: int | None = None  #: Every n-th pass has a row of NaN logits.
+    draft: Self | None = None  #: Faults of the draft model, whose passes are counted separately.

@@ -139,10 +139,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("max_total_tokens", &ModelShape::max_total_tokens);
   refl::ObjectDef<FaultsObj>()
       .def(refl::init<>())
-      .def_rw("fail_at_step", &Faults::fail_at_step)
+      .def_rw("fail_at_pass", &Faults::fail_at_pass)
       .def_rw("allocation_fails_at_load", &FaultsObj::allocation_fails_at_load)
-      .def_rw("allocation_fails_at_step", &Faults::allocation_fails_at_step)
-      .def_rw("nan_at_step", &Faults::nan_at_step)
+      .def_rw("allocation_fails_at_pass", &Faults::allocation_fails_at_pass)
+      .def_rw("nan_at_pass", &Faults::nan_at_pass)
       .def_rw("nan_every", &Faults::nan_every);
   refl::ObjectDef<HistogramObj>(refl::init(false))
       .def_ro("bounds", &HistogramObj::bounds)

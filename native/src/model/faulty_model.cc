@@ -10,15 +10,15 @@ namespace aiomlc {
 
 const float* FaultyModel::Forward(const ForwardInput& input) {
   ++num_passes_;
-  if (num_passes_ == faults_.allocation_fails_at_step) throw std::bad_alloc();
-  if (num_passes_ == faults_.fail_at_step) {
-    throw std::runtime_error("injected fault at step " + std::to_string(num_passes_));
+  if (num_passes_ == faults_.allocation_fails_at_pass) throw std::bad_alloc();
+  if (num_passes_ == faults_.fail_at_pass) {
+    throw std::runtime_error("injected fault at pass " + std::to_string(num_passes_));
   }
   const float* logits = model_->Forward(input);
   if (input.logit_positions.empty()) return logits;
   ++num_passes_with_logits_;
   const bool inject_nan =
-      num_passes_with_logits_ == faults_.nan_at_step ||
+      num_passes_with_logits_ == faults_.nan_at_pass ||
       (faults_.nan_every > 0 && num_passes_with_logits_ % faults_.nan_every == 0);
   if (!inject_nan) return logits;
   const size_t vocab_size = static_cast<size_t>(model_->vocab_size());

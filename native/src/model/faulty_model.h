@@ -15,11 +15,11 @@ namespace aiomlc {
 /*! \brief The faults to inject. Forward passes are counted from 1; 0 disables a fault. */
 struct Faults {
   /*! \brief The pass that throws std::runtime_error. */
-  int64_t fail_at_step = 0;
+  int64_t fail_at_pass = 0;
   /*! \brief The pass that throws std::bad_alloc. */
-  int64_t allocation_fails_at_step = 0;
+  int64_t allocation_fails_at_pass = 0;
   /*! \brief The pass whose first row of logits is NaN; only passes with logits are counted. */
-  int64_t nan_at_step = 0;
+  int64_t nan_at_pass = 0;
   /*! \brief The first row of logits is NaN in every n-th pass with logits. */
   int64_t nan_every = 0;
 };

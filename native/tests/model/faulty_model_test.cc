@@ -78,9 +78,9 @@ TEST(FaultyModel, WithoutFaultsTheOutputIsUnchanged) {
 }
 
 TEST(FaultyModel, AFailedPassEndsTheEngineAndAllSequences) {
-  const Trial trial({.fail_at_step = 4});
+  const Trial trial({.fail_at_pass = 4});
 
-  EXPECT_THAT(trial.failure, HasSubstr("injected fault at step 4"));
+  EXPECT_THAT(trial.failure, HasSubstr("injected fault at pass 4"));
   for (const auto& [id, output] : trial.outputs)
     EXPECT_EQ(output.finish_reason, FinishReason::kError);
   EXPECT_EQ(trial.outputs.size(), 3u);
@@ -89,7 +89,7 @@ TEST(FaultyModel, AFailedPassEndsTheEngineAndAllSequences) {
 }
 
 TEST(FaultyModel, AFailedAllocationEndsTheEngineAndAllSequences) {
-  const Trial trial({.allocation_fails_at_step = 2});
+  const Trial trial({.allocation_fails_at_pass = 2});
 
   EXPECT_THAT(trial.failure, HasSubstr("bad_alloc"));
   EXPECT_EQ(trial.outputs.size(), 3u);
@@ -102,8 +102,8 @@ class NanRow : public ::testing::TestWithParam<SpeculativeMode> {};
 TEST_P(NanRow, EndsOnlyItsSequence) {
   const EngineOptions options{.max_recycling_sequences = 4, .speculative_mode = GetParam()};
   const Trial healthy(Faults(), options);
-  for (int64_t step = 1; step <= 12; ++step) {
-    const Trial trial({.nan_at_step = step}, options);
+  for (int64_t pass = 1; pass <= 12; ++pass) {
+    const Trial trial({.nan_at_pass = pass}, options);
 
     EXPECT_EQ(trial.failure, "");
     int num_failed = 0;
@@ -119,7 +119,7 @@ TEST_P(NanRow, EndsOnlyItsSequence) {
       }
     }
     EXPECT_LE(num_failed, 1);
-    if (step == 1) {
+    if (pass == 1) {
       EXPECT_EQ(num_failed, 1);
     }
     EXPECT_EQ(trial.num_leaked, 0u);
@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, NanRow,
 
 TEST(FaultyModel, ANanRowClearsThePrefixCache) {
   FakeModel model({});
-  FaultyModel faulty(&model, {.nan_at_step = 5});
+  FaultyModel faulty(&model, {.nan_at_pass = 5});
   Engine engine(&faulty, Vocabulary(), {.max_recycling_sequences = 4});
   SequenceOptions options;
   options.max_tokens = 3;

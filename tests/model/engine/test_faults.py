@@ -85,9 +85,9 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize(
     ("faults", "cause"),
     [
-        (Faults(fail_at_step=1), "injected fault at step 1"),
-        (Faults(fail_at_step=9), "injected fault at step 9"),
-        (Faults(allocation_fails_at_step=5), "bad_alloc"),
+        (Faults(fail_at_pass=1), "injected fault at pass 1"),
+        (Faults(fail_at_pass=9), "injected fault at pass 9"),
+        (Faults(allocation_fails_at_pass=5), "bad_alloc"),
     ],
 )
 async def test_model_failure_is_raised_to_every_reader_and_reload_recovers(
@@ -117,7 +117,7 @@ async def test_model_failure_is_raised_from_the_scope(make_engine: MakeEngine) -
     before = native_threads()
 
     async def serve() -> None:
-        async with make_engine(Faults(fail_at_step=3)) as engine:
+        async with make_engine(Faults(fail_at_pass=3)) as engine:
             assert isinstance(await complete(engine, 1), EngineDeadError)
 
     with pytest.raises(EngineDeadError, match="injected fault"):
@@ -127,14 +127,14 @@ async def test_model_failure_is_raised_from_the_scope(make_engine: MakeEngine) -
 
 
 @pytest.mark.parametrize("mode", ["disable", "prompt_lookup"])
-@pytest.mark.parametrize("step", [1, 2, 7, 15])
+@pytest.mark.parametrize("pass_number", [1, 2, 7, 15])
 async def test_nan_fails_only_the_request_of_its_row(
-    make_engine: MakeEngine, step: int, mode: str
+    make_engine: MakeEngine, pass_number: int, mode: str
 ) -> None:
     async with make_engine(speculative_mode=mode) as engine:
         expected = await complete_all(engine)
 
-    async with make_engine(Faults(nan_at_step=step), speculative_mode=mode) as engine:
+    async with make_engine(Faults(nan_at_pass=pass_number), speculative_mode=mode) as engine:
         outcomes = await complete_all(engine)
         statistics = engine.statistics()
         again = await complete_all(engine)
@@ -164,9 +164,9 @@ def small_draft(tiny_directory: Directory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("faults", "cause"),
     [
-        (Faults(fail_at_step=1), "injected fault at step 1"),
-        (Faults(fail_at_step=8), "injected fault at step 8"),
-        (Faults(allocation_fails_at_step=5), "bad_alloc"),
+        (Faults(fail_at_pass=1), "injected fault at pass 1"),
+        (Faults(fail_at_pass=8), "injected fault at pass 8"),
+        (Faults(allocation_fails_at_pass=5), "bad_alloc"),
     ],
 )
 async def test_draft_model_failure_disables_speculation_and_fails_no_request(
@@ -207,7 +207,7 @@ async def test_nan_of_the_draft_model_stops_drafting_for_one_sequence(
     async with make_engine() as engine:
         expected = await complete_all(engine)
 
-    async with make_engine(Faults(draft=Faults(nan_at_step=3)), **small_draft) as engine:
+    async with make_engine(Faults(draft=Faults(nan_at_pass=3)), **small_draft) as engine:
         outcomes_once = await complete_all(engine)
         once = engine.statistics()
 
@@ -222,7 +222,7 @@ async def test_nan_of_the_draft_model_stops_drafting_for_one_sequence(
     assert len(warnings_in(caplog)) == 2, "one per engine"
 
 
-@pytest.mark.parametrize("faults", [Faults(fail_at_step=4), Faults(nan_every=1)])
+@pytest.mark.parametrize("faults", [Faults(fail_at_pass=4), Faults(nan_every=1)])
 def test_failed_draft_model_frees_its_pages(
     model_cache: Path, tiny_directory: Directory, small_draft: dict[str, Any], faults: Faults
 ) -> None:
@@ -318,7 +318,7 @@ async def test_kv_cache_allocation_failure_is_raised_while_loading(make_engine: 
 
 
 def test_faults_apply_to_the_sync_engine(model_cache: Path, tiny_directory: Directory) -> None:
-    loader: Loader = faulty_loader(None, Faults(fail_at_step=2))
+    loader: Loader = faulty_loader(None, Faults(fail_at_pass=2))
     request: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}]}
     engine = MLCEngine(tiny_directory("llama"), loader=loader)
     engine.chat.completions.create(**request, max_tokens=3)
