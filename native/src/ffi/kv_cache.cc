@@ -254,8 +254,8 @@ void CallCopyPage(TensorView pages, int64_t source, int64_t target, int64_t num_
   const KvPages all = PagesOf(args, pages);
   args.Require(source >= 0 && source < all.num_pages && target >= 0 && target < all.num_pages,
                "page ids must be in [0, ", all.num_pages, "), got ", source, " and ", target);
-  args.Require(num_slots >= 0 && num_slots <= kPageSize, "copy_length must be between 0 and ",
-               kPageSize, ", got ", num_slots);
+  args.Require(num_slots >= 0 && num_slots <= kPageSize, "num_slots must be in [0, ", kPageSize,
+               "], got ", num_slots);
   if (source != target) CopyPage(all, source, target, num_slots);
 }
 

@@ -63,8 +63,8 @@ class ThreadPool {
   void Run(int num_tasks, FunctionRef<void(int)> function);
 
   /*!
-   * \return The pool of the innermost `Scope` of this thread, or the pool of a worker thread, or
-   * else a pool that the process shares.
+   * \return The pool of this thread's innermost `Scope`; in a worker, its own pool; otherwise the
+   * default pool of the process.
    */
   static ThreadPool& Current();
 

@@ -1,6 +1,7 @@
 #include "scheduling/page_budget.h"
 
 #include <stdexcept>
+#include <string>
 
 namespace aiomlc {
 
@@ -12,13 +13,18 @@ int64_t PageBudget::PagesFor(int64_t num_tokens) const {
 }
 
 void PageBudget::Reserve(int64_t num_pages) {
-  if (num_pages > free_pages_) throw std::logic_error("more pages are reserved than are free");
+  if (num_pages > free_pages_) {
+    throw std::logic_error("cannot reserve " + std::to_string(num_pages) + " pages: only " +
+                           std::to_string(free_pages_) + " are free");
+  }
   free_pages_ -= num_pages;
 }
 
 void PageBudget::Release(int64_t num_pages) {
-  if (num_pages > total_pages_ - free_pages_) {
-    throw std::logic_error("more pages are released than are reserved");
+  const int64_t reserved = total_pages_ - free_pages_;
+  if (num_pages > reserved) {
+    throw std::logic_error("cannot release " + std::to_string(num_pages) + " pages: only " +
+                           std::to_string(reserved) + " are reserved");
   }
   free_pages_ += num_pages;
 }

@@ -159,7 +159,7 @@ void Scheduler::PlanAdmissions(StepPlan* plan) const {
   }
   Admissions admissions = SelectAdmissions(waiting_.size(), free_pages);
   if (admissions.admitted.empty() && running_.empty()) {
-    // No running sequence will end and free pages, so pinned entries may be evicted.
+    // Nothing is running that could free pages, so even pinned entries may be evicted.
     admissions = SelectAdmissions(1, pages_.total_pages());
   }
   std::vector<size_t> deferred;

@@ -21,9 +21,8 @@ struct DraftPolicy {
  * \brief The number of draft tokens to propose for one sequence.
  *
  * The depth is fixed or adaptive. An adaptive depth doubles when all tokens of a draft are
- * accepted, and otherwise follows the number of accepted tokens. A draft without accepted tokens
- * starts a pause without drafts, and consecutive pauses double in length, so that few drafts are
- * computed where drafting is useless.
+ * accepted, and otherwise follows the number of accepted tokens. A fully rejected draft pauses
+ * drafting. Consecutive pauses double in length (back-off), so text that drafts badly costs little.
  */
 class DraftDepth {
  public:

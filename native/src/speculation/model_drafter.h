@@ -63,7 +63,10 @@ class ModelDrafter final : public Drafter {
     std::optional<LogitAdjuster> adjuster;
   };
 
-  /*! \brief Create the cache state of a sequence, or remove rejected draft tokens from it. */
+  /*!
+   * \brief Return the draft KV state of a sequence: created on first use, otherwise rolled back to
+   * the accepted tokens.
+   */
   CacheState* AlignCache(const Sequence& sequence);
   /*! \brief Choose the rows of this call, and reserve their pages. */
   std::vector<Row> PlanRows(const std::vector<DraftRequest>& requests);

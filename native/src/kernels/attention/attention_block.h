@@ -202,7 +202,7 @@ class BlockAttention {
   template <int kSize>
   using Size = std::integral_constant<int, kSize>;
 
-  /*! \brief Call `function(Size<n>, first query)` for groups of vectors in [begin, end). */
+  /*! \brief Call `function(Size<n>(), first)` for blocks of n vectors that cover [begin, end). */
   template <typename Function>
   static void ForVectors(int begin, int end, Function function) {
     int first = begin;
@@ -214,8 +214,8 @@ class BlockAttention {
   }
 
   /*!
-   * \return The number of queries, from the first, from which the window does not hide all of the
-   * first `seen` slots of `page`.
+   * \return The number of leading queries whose window still reaches one of the first `seen` slots
+   * of `page`.
    */
   int NumThatReachAny(int64_t page, int seen) const {
     return FirstSlotAfterSinks(tile_, page) > 0 ? num_queries_ : NumThatReach(page, seen - 1);
@@ -297,8 +297,8 @@ class BlockAttention {
   }
 
   /*!
-   * \brief Replace the scores of one vector of queries by unnormalized probabilities, and rescale
-   * the sums of the previous pages.
+   * \brief Online softmax of one vector of queries: replace the scores by exp(score - max), and
+   * rescale the running sums.
    */
   void Softmax(int64_t page, int seen, int first) {
     const Vector hidden = Lanes::Set(-__builtin_inff());

@@ -18,9 +18,9 @@ namespace aiomlc {
 struct LayerSettings {
   AttentionWindow window = {};
   float soft_cap = 0.0f;  //!< See `AttentionShape`.
-  /*! \brief The layer's range of the floats that the cache passes to RoPE in every layer. */
+  /*! \brief This layer's slice of the `rotation` tensor, which the cache passes to every layer. */
   int64_t rotation_begin = 0;
-  int64_t rotation_size = 0;  //!< 0: all floats.
+  int64_t rotation_size = 0;  //!< 0: all of it.
 };
 
 /*! \brief The queries and the output of one call of the KV cache. */
@@ -41,7 +41,7 @@ struct NewTokens {
   const void* values = nullptr;
 };
 
-/*! \brief At most one segment of pages for each group of rows; no page ids mean no segment. */
+/*! \brief One depth of TVM's page table: the pages of each group of rows; a group may have none. */
 struct PageSegments {
   int64_t num_groups = 0;
   const int32_t* row_indptr = nullptr;  //!< [num_groups + 1]; null if group i is row i

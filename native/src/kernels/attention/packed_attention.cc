@@ -21,14 +21,17 @@ namespace {
 class PackedSequence {
  public:
   PackedSequence(ThreadPool& pool, const HeadLayout& heads, float scale)
-      : pool_(pool), heads_(heads), scale_(scale), row_(heads.num_query_heads * heads.head_dim) {}
+      : pool_(pool),
+        heads_(heads),
+        scale_(scale),
+        row_stride_(heads.num_query_heads * heads.head_dim) {}
 
   void Attend(const float* qkv, int64_t length, float* output) {
     const int64_t num_pages = (length + kPageSize - 1) / kPageSize;
     const AttentionShape shape{length * heads_.num_query_heads, heads_.num_query_heads,
                                heads_.head_dim, FloatType::kF32, scale_};
-    queries_.resize(length * row_);
-    outputs_.resize(length * row_);
+    queries_.resize(length * row_stride_);
+    outputs_.resize(length * row_stride_);
     pages_.resize(num_pages * shape.PageElements());
     addresses_.clear();
     for (int64_t page = 0; page < num_pages; ++page) {
@@ -41,7 +44,7 @@ class PackedSequence {
     for (int64_t head = 0; head < heads_.num_query_heads; ++head) {
       for (int64_t i = 0; i < length; ++i) {
         Copy(outputs_.data() + (head * length + i) * heads_.head_dim,
-             output + i * row_ + head * heads_.head_dim);
+             output + i * row_stride_ + head * heads_.head_dim);
       }
     }
   }
@@ -54,10 +57,10 @@ class PackedSequence {
                         static_cast<int64_t>(addresses_.size()), heads_.num_query_heads, size,
                         KvType::kF32};
     for (int64_t i = 0; i < length; ++i) {
-      const float* query = qkv + i * 3 * row_ + head * size;
+      const float* query = qkv + i * 3 * row_stride_ + head * size;
       Copy(query, queries_.data() + (head * length + i) * size);
-      pages.WriteKey(i, head, reinterpret_cast<const std::byte*>(query + row_));
-      pages.WriteValue(i, head, reinterpret_cast<const std::byte*>(query + 2 * row_));
+      pages.WriteKey(i, head, reinterpret_cast<const std::byte*>(query + row_stride_));
+      pages.WriteValue(i, head, reinterpret_cast<const std::byte*>(query + 2 * row_stride_));
     }
   }
 
@@ -68,7 +71,7 @@ class PackedSequence {
   ThreadPool& pool_;
   const HeadLayout& heads_;
   float scale_;
-  int64_t row_;  //!< The elements of one row of queries.
+  int64_t row_stride_;  //!< The elements of one row of queries.
   std::vector<float> queries_, outputs_, pages_;
   std::vector<const void*> addresses_;
 };

@@ -45,7 +45,7 @@ GateKernel ActiveGateKernel(Activation activation) {
 
 namespace {
 
-/*! \brief Waking a thread costs more than processing fewer elements than this. */
+/*! \brief The elements of a task; for fewer, waking a thread costs more than the work. */
 constexpr int64_t kElementsPerTask = 16384;
 
 /*! \brief Call `function(begin, end)` in parallel for parts of `count` items of `size` elements. */

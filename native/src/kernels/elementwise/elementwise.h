@@ -40,7 +40,7 @@ void LayerNorm(ThreadPool& pool, const float* x, const float* weight, const floa
 /*!
  * \brief Compute out_residual = x + residual, and out = the layer norm of out_residual.
  *
- * `out_residual` may be an input.
+ * `out_residual` may be `x` or `residual`.
  */
 void AddLayerNorm(ThreadPool& pool, const float* x, const float* residual, const float* weight,
                   const float* bias, float eps, int64_t rows, int64_t size, float* out,

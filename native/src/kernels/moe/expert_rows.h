@@ -15,7 +15,7 @@ namespace aiomlc {
 
 /*! \brief A panel of rows of one expert; see kPanelRows. */
 struct ExpertPanel {
-  int64_t begin = 0;   //!< The first of its assignments.
+  int64_t begin = 0;   //!< The index of its first assignment.
   int64_t height = 0;  //!< kPanelRows, or less for an expert's last panel.
 };
 
