@@ -80,6 +80,11 @@ class Fields:
 
         return self.number(name, default)
 
+    def is_zero(self, name: str) -> bool:
+        """Return whether a field is the number 0."""
+        value = self._values.get(name)
+        return not isinstance(value, bool) and value == 0
+
     def boolean(self, name: str, default: bool) -> bool:
         """Return a boolean."""
         value = self._required(name, default)

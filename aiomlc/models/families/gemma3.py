@@ -36,12 +36,23 @@ _LOCAL_THETA = 10_000.0
 
 def parse_text(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma3_text`."""
-    return _parse(fields, "gemma3_text")
+    return _parse(_text_fields(fields), "gemma3_text")
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma3`, which has the decoder's fields in `text_config`."""
-    return _parse(fields.flattened("text_config"), "gemma3")
+    return _parse(_text_fields(fields), "gemma3")
+
+
+def _text_fields(fields: Fields) -> Fields:
+    """Return the fields of the decoder, which MLC nests in `text_config` for both model types.
+
+    Fields that MLC LLM does not know are in `text_config.kwargs`, and `rope_scaling` is 0 if there
+    is none.
+    """
+    for name in ("text_config", "kwargs"):
+        fields = fields.flattened(name) if name in fields else fields
+    return fields.without("rope_scaling") if fields.is_zero("rope_scaling") else fields
 
 
 def _parse(fields: Fields, model_type: str) -> DecoderConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,40 @@ def test_gemma3_reads_its_text_config_with_the_defaults_of_transformers(tmp_path
     assert (config.vocab_size, config.head_dim) == (262208, 256)
     assert config.windows[4:7] == (4096, 0, 4096)
     assert decoder_parameters(config)[0].sources == ("language_model.model.embed_tokens.weight",)
+
+
+def _write_mlc(directory: Path, model_type: str, text_config: dict[str, Any]) -> Path:
+    """Write a config as MLC LLM's `gen_config` does: unknown fields are in `kwargs`."""
+    known = "hidden_size intermediate_size num_hidden_layers num_attention_heads head_dim "
+    known += "num_key_value_heads rms_norm_eps query_pre_attn_scalar"
+    sizes = {"context_window_size": 8192, "sliding_window_size": 20, "prefill_chunk_size": 8192}
+    inner = {name: text_config[name] for name in known.split()} | sizes
+    inner["position_embedding_base"] = text_config["rope_theta"]
+    inner["rope_scaling"] = text_config.get("rope_scaling") or 0
+    taken = {*inner, "rope_theta"}
+    inner["kwargs"] = {k: v for k, v in text_config.items() if k not in taken}
+    values = {
+        "model_type": model_type,
+        "quantization": "q4f16_1",
+        "model_config": {"text_config": inner, "vocab_size": text_config["vocab_size"], **sizes},
+        **sizes,
+    }
+    (directory / "mlc-chat-config.json").write_text(json.dumps(values))
+    return directory
+
+
+@pytest.mark.parametrize("model_type", ["gemma3_text", "gemma3"])
+@pytest.mark.parametrize("scaling", [TINY_CONFIGS["gemma3_text"]["rope_scaling"], None])
+def test_gemma3_reads_mlcs_nested_config(
+    tmp_path: Path, model_type: str, scaling: dict[str, Any] | None
+) -> None:
+    changes = {"rope_scaling": scaling, "max_position_embeddings": 8192}
+    expected = _read(tmp_path, changes, base="gemma3_text")
+    _write_mlc(tmp_path, model_type, TINY_CONFIGS["gemma3_text"] | changes)
+
+    config = read_description(tmp_path).config
+
+    assert config == replace(expected, model_type=model_type)
 
 
 def test_rope_table_stores_each_distinct_rope_once(tmp_path: Path) -> None:
