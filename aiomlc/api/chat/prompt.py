@@ -27,7 +27,11 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     """
     template = model.chat_template
     if template is None:
-        raise BadRequestError("the model has no chat template", param="messages")
+        raise BadRequestError(
+            "the model has no chat template, as base models have none: use completions.create, or "
+            "add chat_template.jinja to its directory",
+            param="messages",
+        )
 
     tools = [tool.for_template() for tool in request.offered_tools]
     return template.render(
