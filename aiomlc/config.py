@@ -57,8 +57,7 @@ class EngineConfig:
 
     With `prefill_mode="hybrid"` (chunked prefill) a step decodes every running sequence and spends
     the rest of its token budget on prompts. With `"chunked"` a step that prefills does not
-    decode: prompts are finished sooner, and running sequences stall meanwhile. The output is the
-    same.
+    decode: prompts finish sooner, but running sequences stall. The output is the same.
 
     With the `radix` prefix cache, the KV cache entries of a sequence are kept when it ends, and a
     prompt with the same first tokens starts from there. Kept entries are evicted when their pages

@@ -169,7 +169,7 @@ async def _stream_overhead() -> float:
     """Return the CPU seconds per token of the event loop's thread, with the bundled model.
 
     The core steps in a separate thread, so this covers all that Python does for a stream. The CPU
-    time of the process less the time of the steps would be wrong, because a step takes longer
+    time of the process minus the time of the steps would be wrong, because a step takes longer
     while other threads compete for the processor.
     """
     async with AsyncMLCEngine(engine_config=EngineConfig(num_threads=1)) as engine:

@@ -38,7 +38,7 @@ class PeerProgram:
 
 @final
 class OfflinePeer:
-    """A peer whose calls are timed; decode time is that of a long call less a one-token call."""
+    """A peer whose calls are timed; decode time is a long call minus a one-token call."""
 
     def __init__(self, name: str, program: PeerProgram) -> None:
         self.name = name

@@ -80,7 +80,7 @@ class ReasoningParser:
         self.in_reasoning: bool = True
 
     def put(self, text: str, num_tokens: int = 0) -> tuple[str, str]:
-        """Add text and return the reasoning and the content that it decides; either may be empty.
+        """Add text; return the reasoning and the content that are now certain; either may be empty.
 
         Args:
             text: The next text of the choice.

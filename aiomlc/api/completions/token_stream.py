@@ -20,9 +20,9 @@ class TokenStream(ChunkStream[Delta, Delta]):
     """The stream of one request's deltas, as an async iterator for one task.
 
     Yields a `Delta` with new text, token ids and log-probabilities of one choice. The text lags
-    behind the token ids while a token ends in the middle of a character or a stop string may have
+    the token ids while a token ends in the middle of a character or a stop string may have
     begun. If the reader falls behind, the tokens generated in the meantime arrive merged in one
-    delta. Closing and errors are those of `ChunkStream`.
+    delta. Closing and errors are as in `ChunkStream`.
     """
 
     def __init__(self, stream: DeltaStream, owner: object) -> None:

@@ -286,7 +286,7 @@ class EngineLifecycle:
             self._session.task.terminate()
 
     def is_stepping_here(self) -> bool:
-        """Return whether the calling thread steps the model."""
+        """Return whether the calling thread is the step thread."""
         return self._session is not None and self._session.task.is_stepping_here()
 
     async def _load(self) -> ModelSession | EncoderSession:

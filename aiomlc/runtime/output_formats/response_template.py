@@ -88,7 +88,7 @@ def _contradicts(detected: ToolFormat, declared: ToolFormat) -> bool:
 
 
 def parse_response_template(template: object, is_end: IsEnd = _never_ends) -> OutputFormats:
-    """Return the formats that a response template describes, as far as they are supported.
+    """Return the supported formats among those that a response template describes.
 
     Args:
         template: The `response_template` of the tokenizer configuration.

@@ -45,7 +45,7 @@ namespace aiomlc {
 class Engine {
  public:
   /*!
-   * \param model Not owned; must outlive the engine and must not be used by others meanwhile.
+   * \param model Not owned; must outlive the engine and must not be used by others.
    * \param vocabulary The bytes of every token; ids beyond its end have no text.
    * \throws EngineError kBadRequest for an invalid option.
    */

@@ -19,7 +19,7 @@
 
 namespace aiomlc {
 
-/*! \brief The shared state. Used by one thread at a time, which steps the model. */
+/*! \brief The shared state; used only by the thread that steps the model. */
 struct StepContext {
   /*! \throws EngineError kBadRequest for an invalid option. */
   StepContext(Model* model, const EngineOptions& options)

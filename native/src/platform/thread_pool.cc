@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 // The caller waited this much longer than two tasks take: a worker was preempted in a task.
 constexpr Clock::duration kStall = std::chrono::microseconds(500);
-// How long one worker less is used after the first stall, and at most after consecutive stalls.
+// How long one worker fewer is used after the first stall, and at most after consecutive stalls.
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(4);
 constexpr Clock::duration kMaxPause = std::chrono::milliseconds(200);
 // After this time without a stall, the next stall counts as the first again.
@@ -61,8 +61,8 @@ bool SpinUntil(Clock::duration limit, Ready ready) {
  * entered, so a worker that is scheduled too late causes no delay.
  *
  * A worker that is preempted in a task delays the caller by a time slice of the system. After such
- * a stall one worker less may enter for a while, which leaves a core to other processes. This pause
- * is short for occasional stalls, and doubles with consecutive ones.
+ * a stall one worker fewer may enter for a while, which leaves a core to other processes. This
+ * pause is short for occasional stalls, and doubles with consecutive ones.
  */
 struct ThreadPool::State {
   static constexpr uint64_t kOpen = 1u << 16;

@@ -183,7 +183,7 @@ class _CallParser:
                 return self._text[start:end].removeprefix(padding).removesuffix(padding)
 
     def _match(self, pattern: re.Pattern[str]) -> _Steps:
-        """Skip and return what the pattern matches, once more text follows the match."""
+        """Wait until text follows the match of the pattern; consume and return the match."""
         while True:
             match = pattern.match(self._text, self._position)
             assert match is not None, "the patterns also match the empty string"

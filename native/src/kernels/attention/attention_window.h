@@ -64,7 +64,7 @@ class PageVisits {
     }
   }
 
-  /*! \return The last visit. */
+  /*! \return The number of the last visit. */
   int64_t last() const { return last_; }
 
   /*! \return The index of the page of a visit. */

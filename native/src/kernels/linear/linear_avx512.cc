@@ -118,7 +118,7 @@ void Split(__m512 x, int64_t stride, uint16_t* result) {
   constexpr int kNan = 0x81, kNotFinite = 0x99;
   const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xffff0000));
   const __mmask16 finite = static_cast<__mmask16>(~_mm512_fpclass_ps_mask(x, kNotFinite));
-  // Truncation, unlike rounding, leaves 8 bits less in the rest and never gives infinity.
+  // Truncation, unlike rounding, never gives infinity, and the rest has 8 fewer bits.
   const __m512i high = _mm512_and_si512(_mm512_castps_si512(x), upper);
   const __m512 rest = _mm512_maskz_sub_ps(finite, x, _mm512_castsi512_ps(high));
   const __m512i middle = _mm512_and_si512(_mm512_castps_si512(rest), upper);
