@@ -9,6 +9,7 @@ __all__ = (
     "escape_surrogates",
     "new_request_id",
     "parse_json_request",
+    "with_required_fields",
 )
 
 import json
@@ -81,6 +82,19 @@ def error_chunks(request_id: str, error: AiomlcError) -> list[ChatCompletionChun
             {"choices": [], "usage": Usage(prompt_tokens=0, completion_tokens=0, total_tokens=0)},
         )
     ]
+
+
+def with_required_fields(chunk: ChatCompletionChunk) -> ChatCompletionChunk:
+    """Return the chunk with the fields that MLC LLM's clients of other languages require.
+
+    They reject a `system_fingerprint` that is null and a delta without a role, which OpenAI's
+    chunks have only at the start of a choice.
+    """
+    choices = [
+        choice.model_copy(update={"delta": choice.delta.model_copy(update={"role": "assistant"})})
+        for choice in chunk.choices
+    ]
+    return chunk.model_copy(update={"choices": choices, "system_fingerprint": ""})
 
 
 def check_stream(stream: object) -> None:

@@ -16,6 +16,7 @@ from aiomlc.api.json_ffi.chunks import (
     error_chunks,
     new_request_id,
     parse_json_request,
+    with_required_fields,
 )
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.protocol.chat import ChatCompletionChunk
@@ -26,13 +27,15 @@ from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 
 @final
 class JSONFFIEngine:
     """An engine for one model whose requests and chunks are JSON. Every completion is streamed.
 
-    An error of a request is a chunk with the finish reason "error" and the message as content.
+    Every delta has the role, and `system_fingerprint` is "", as MLC LLM's clients require. An
+    error of a request is a chunk with the finish reason "error" and the message as content.
     Every stream ends with a chunk that has the usage, also after an error.
 
     Raises:
@@ -77,6 +80,11 @@ class JSONFFIEngine:
     def engine_config(self) -> EngineConfig:
         """The configuration, as of `AsyncMLCEngine.engine_config`."""
         return self._engine.engine_config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return self._engine.tokenizer
 
     def chat_completion(self, request_json: str, request_id: str | None = None) -> JSONStream:
         """Submit a JSON chat request and return its stream of JSON lists of chunks."""
@@ -204,6 +212,9 @@ class _ChunkBatches:
 
     def receive_batch(self) -> list[ChatCompletionChunk]:
         """Wait for a chunk and return all that are ready; an empty list means the end."""
+        return [with_required_fields(chunk) for chunk in self._receive()]
+
+    def _receive(self) -> list[ChatCompletionChunk]:
         if self._stream is not None:
             try:
                 return self._stream.receive_batch()

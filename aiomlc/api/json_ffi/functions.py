@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ("CREATE", "JSONFunctions", "create_functions")
 
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, final
 
@@ -30,7 +31,8 @@ class JSONFunctions:
 
     The engine runs in its own thread. The caller provides threads for two loops:
     `run_background_stream_back_loop` calls the callback with the chunks, and
-    `run_background_loop` waits for `exit_background_loop` and then closes the engine.
+    `run_background_loop` waits for `exit_background_loop` and then closes the engine. The loops may
+    be started before `init_background_engine`, as MLC LLM's clients do: they wait for it.
     """
 
     def __init__(self, loader: Loader | None = None) -> None:
@@ -38,6 +40,8 @@ class JSONFunctions:
         self._service: JSONService | None = None
         self._portal: EnginePortal | None = None
         self._callback: Callable[[str], object] | None = None
+        self._started_or_exited = threading.Event()
+        self._has_exited = False
 
     def __del__(self) -> None:
         if self._portal is not None:
@@ -87,9 +91,13 @@ class JSONFunctions:
         if self._service is not None:
             raise EngineError("the engine was already started")
 
+        if self._has_exited:
+            raise EngineClosedError("the engine was terminated")
+
         self._callback = callback
         self._service = JSONService("cpu", self._loader)
         self._portal = EnginePortal(self._service)
+        self._started_or_exited.set()
 
     def reload(self, engine_config_json: str) -> None:
         """Load the model of a JSON `EngineConfig` in place of the loaded model. Blocks.
@@ -130,8 +138,9 @@ class JSONFunctions:
 
     def run_background_loop(self) -> None:
         """Wait for `exit_background_loop`, then end the engine's thread and free the model."""
-        service = self._open_service()
-        if self._portal is not None:
+        self._started_or_exited.wait()
+        service = self._service
+        if service is not None and self._portal is not None:
             self._portal.call_if_open(service.wait_stopped)
             self._portal.close()
 
@@ -141,16 +150,21 @@ class JSONFunctions:
         An error of the callback ends the loop and is raised; calling the function again continues
         with the next chunks.
         """
-        service = self._open_service()
+        self._started_or_exited.wait()
+        service = self._service
+        if service is None:
+            return
+
         assert self._callback is not None, "set together with the service"
         while text := self._take(service):
             self._callback(text)
 
     def exit_background_loop(self) -> None:
         """Abort all requests and let both loops return, without waiting for them. Idempotent."""
-        service = self._open_service()
-        if self._portal is not None:
-            self._portal.call_if_open(service.stop)
+        self._has_exited = True
+        self._started_or_exited.set()
+        if self._service is not None and self._portal is not None:
+            self._portal.call_if_open(self._service.stop)
 
     def _take(self, service: JSONService) -> str:
         try:

@@ -20,6 +20,7 @@ from aiomlc.api.json_ffi.chunks import (
     escape_surrogates,
     new_request_id,
     parse_json_request,
+    with_required_fields,
 )
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.session.loader import Loader
@@ -189,7 +190,7 @@ class _Outbox:
 
     def put(self, chunks: Iterable[ChatCompletionChunk]) -> None:
         """Add chunks, even beyond the limit."""
-        self._chunks.extend(chunk.model_dump_json() for chunk in chunks)
+        self._chunks.extend(with_required_fields(chunk).model_dump_json() for chunk in chunks)
         self._notify()
 
     async def wait_for_room(self) -> None:

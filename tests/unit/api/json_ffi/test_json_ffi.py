@@ -248,3 +248,16 @@ def test_constructor_errors_are_raised() -> None:
 
     with pytest.raises(BadRequestError):
         JSONFFIEngine(device="cuda")
+
+
+def test_the_engine_has_the_tokenizer() -> None:
+    with JSONFFIEngine(loader=fake_loader()) as engine:
+        assert engine.tokenizer.decode(engine.tokenizer.encode("Hi")) == "Hi"
+
+
+def test_every_chunk_has_the_fields_that_mlc_llms_clients_require() -> None:
+    with JSONFFIEngine(loader=fake_loader(replies=["Hi!"])) as engine:
+        chunks = list(engine.chat.completions.create(messages=[{"role": "user", "content": "Hi"}]))
+
+    assert {chunk.system_fingerprint for chunk in chunks} == {""}
+    assert {choice.delta.role for chunk in chunks for choice in chunk.choices} == {"assistant"}

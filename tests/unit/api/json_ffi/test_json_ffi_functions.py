@@ -40,16 +40,21 @@ def check_no_thread_left() -> Iterator[None]:
 
 
 @contextmanager
-def serve(loader: Loader) -> Iterator[tuple[JSONFunctions, JSONAnswers]]:
+def serve(
+    loader: Loader, *, loops_first: bool = False
+) -> Iterator[tuple[JSONFunctions, JSONAnswers]]:
     """Yield functions with a loaded model and both loops running."""
     functions, answers = JSONFunctions(loader), JSONAnswers()
-    functions.init_background_engine(1, 0, answers)
+    if not loops_first:
+        functions.init_background_engine(1, 0, answers)
     with ThreadPoolExecutor(2) as threads:
         loops = [
             threads.submit(functions.run_background_loop),
             threads.submit(functions.run_background_stream_back_loop),
         ]
         try:
+            if loops_first:
+                functions.init_background_engine(1, 0, answers)
             functions.reload("{}")
             yield functions, answers
         finally:
@@ -71,6 +76,38 @@ def test_the_table_is_registered_as_a_global_function() -> None:
     assert all(isinstance(function, tvm_ffi.Function) for function in table.values())
     with pytest.raises(EngineClosedError, match="init_background_engine"):
         table["get_last_error"]()
+
+
+def test_the_loops_may_be_started_before_the_engine() -> None:
+    with serve(fake_loader(replies=["Hi!"]), loops_first=True) as (functions, answers):
+        functions.chat_completion(HELLO, "mine")
+
+        assert answers.text("mine") == "Hi!"
+
+
+def test_an_exit_ends_loops_of_an_engine_that_was_never_started() -> None:
+    functions = JSONFunctions(fake_loader())
+    with ThreadPoolExecutor(2) as threads:
+        loops = [
+            threads.submit(functions.run_background_loop),
+            threads.submit(functions.run_background_stream_back_loop),
+        ]
+        functions.exit_background_loop()
+
+    assert [loop.result() for loop in loops] == [None, None]
+    with pytest.raises(EngineClosedError):
+        functions.init_background_engine(1, 0, print)
+
+
+@pytest.mark.parametrize("request_json", [HELLO, "{", '{"messages": []}'])
+def test_every_chunk_has_the_fields_that_strict_clients_require(request_json: str) -> None:
+    with serve(fake_loader(replies=["Hi!"])) as (functions, answers):
+        functions.chat_completion(request_json, "mine")
+        chunks = answers.wait("mine")
+
+    assert {chunk["system_fingerprint"] for chunk in chunks} == {""}
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert {delta["role"] for delta in deltas} == {"assistant"}
 
 
 def test_the_callback_receives_the_chunks_of_concurrent_requests() -> None:
