@@ -123,7 +123,7 @@ def read_description(directory: Path) -> ModelDescription:
 
 
 def _parse(fields: Fields, config: Fields) -> ModelConfig:
-    """Parse the fields `config` by the `model_type` of `fields`."""
+    """Parse `config` as the model type that `fields` names."""
     with load_errors(fields.path):
         return _parser(fields)(config)
 

@@ -226,7 +226,7 @@ def _subslice(slices: Sequence[Slice], start: int, rows: int, row_elements: int)
             return replace(source, offset=source.offset + offset, rows=rows)
 
         start -= source.rows
-    raise AssertionError(f"{rows} rows from row {start} after the last source")
+    raise AssertionError(f"row {start} is after the last slice")
 
 
 def _with_flat_rows(tensor: SourceTensor, parameter: PackedParameter) -> SourceTensor:

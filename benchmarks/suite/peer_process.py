@@ -43,7 +43,7 @@ class PeerProcess:
         """Start the process and wait until the peer is ready; `load_seconds` is the time it took.
 
         Raises:
-            RuntimeError: If the process exited before; the message has the end of its stderr.
+            RuntimeError: If the process exits first; the message has the end of its stderr.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`.
         self._command = [str(python), "-m", "benchmarks.suite.peer_server", *args]

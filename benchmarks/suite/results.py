@@ -20,7 +20,7 @@ class Result:
 
     row: Row
     samples: Mapping[str, Sequence[Sample]]  #: By name of the engine; aiomlc comes first.
-    fraction: float | None  #: Of the machine's limit, as used by aiomlc.
+    fraction: float | None  #: aiomlc's fraction of the machine's limit.
 
     def median(self, name: str) -> float | None:
         """Return an engine's median, or None if the engine has no samples."""

@@ -149,7 +149,7 @@ def _check_consistent(name: str, argument: str | None, configured: str | None) -
 
 
 def _check_library(model_lib: ModelPath | None, configured: str | None) -> None:
-    """Require that a library passed as an argument exists, as MLC LLM does, and log its disuse."""
+    """Require that a library passed as an argument exists, and log that it is not used."""
     if model_lib is not None and model_lib != ECHO and not Path(model_lib).is_file():
         raise ModelNotFoundError(
             f"the model_lib you passed in is not a file: {fspath(model_lib)}",

@@ -95,6 +95,6 @@ class RopeConfig:
         )
 
     def _pair_index(self, rotations: float, size: int) -> float:
-        """Return the index of the pair that makes `rotations` turns within the original context."""
+        """Return the index of the pair that makes `rotations` rotations in the original context."""
         wavelength = self.original_context / (rotations * 2 * math.pi)
         return size * math.log(wavelength) / (2 * math.log(self.theta))

@@ -23,7 +23,7 @@ class AttentionSpec:
 
     @property
     def is_plain(self) -> bool:
-        """Whether TVM's own cache attention, which only knows the scale, supports the settings."""
+        """Whether TVM's own cache attention supports the settings; it has a scale only."""
         return self == AttentionSpec(self.scale, sinks=self.sinks)
 
 

@@ -58,7 +58,7 @@ class ScriptedSequence:
         return () if num_top is None else tuple(_logprob(ord(each), num_top) for each in text)
 
     def prompt_logprobs(self) -> tuple[TokenLogprob, ...]:
-        """Return invented log-probabilities of the prompt, if due with the next token."""
+        """Return invented log-probabilities of the prompt; empty after the first token."""
         num_top = self.options.prompt_logprobs
         if num_top is None or self.num_generated > 0:
             return ()

@@ -45,7 +45,7 @@ def _never_ends(text: str) -> bool:
 
 
 class OutputFormats(NamedTuple):
-    """The formats of tool calls and of reasoning; None if a model has none or an unknown one."""
+    """The formats of tool calls and of reasoning; None where missing or unknown."""
 
     tool_format: ToolFormat | None
     reasoning_format: ReasoningFormat | None

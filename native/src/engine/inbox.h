@@ -31,7 +31,7 @@ struct Inbox {
            !is_reset;
   }
 
-  /*! \brief Take all calls. \return Them; the inbox is empty afterwards. */
+  /*! \brief Return all calls, and empty the inbox. */
   Inbox Take() { return std::exchange(*this, {}); }
 };
 

@@ -13,7 +13,7 @@
 
 namespace aiomlc {
 
-/*! \brief Return a function of a module. \throws ModelLoadError if there is none of this name. */
+/*! \brief Return a function of a module. \throws ModelLoadError if the module lacks it. */
 tvm::ffi::Function RequireFunction(const tvm::ffi::Module& module, const char* name);
 
 /*! \brief Create a virtual machine with the functions of a compiled library. */

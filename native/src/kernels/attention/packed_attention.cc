@@ -81,11 +81,11 @@ class PackedSequence {
 void AttendPacked(ThreadPool& pool, const HeadLayout& heads, std::span<const int32_t> lengths,
                   float scale, const float* qkv, float* output) {
   PackedSequence sequence(pool, heads, scale);
-  const int64_t row = heads.num_query_heads * heads.head_dim;
+  const int64_t row_stride = heads.num_query_heads * heads.head_dim;
   for (const int32_t length : lengths) {
     sequence.Attend(qkv, length, output);
-    qkv += 3 * row * length;
-    output += row * length;
+    qkv += 3 * row_stride * length;
+    output += row_stride * length;
   }
 }
 
