@@ -1,11 +1,9 @@
-"""Grammars that constrain completions, and a cache of their compiled forms."""
+"""Grammars that constrain completions."""
 
 from __future__ import annotations
 
 __all__ = (
     "Grammar",
-    "GrammarCache",
-    "GrammarCompiler",
     "json_grammar",
     "lark_json",
     "lark_literal",
@@ -13,16 +11,10 @@ __all__ = (
 )
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal
 
-from anyio import to_thread
-
-# The maximum number of compiled grammars; one takes between some kilobytes and a few megabytes.
-_CACHE_SIZE = 64
 # The layout of JSON. With a fixed layout, most tokens outside of values are forced.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -33,70 +25,6 @@ class Grammar:
 
     kind: Literal["json_schema", "regex", "lark", "llguidance"]
     source: str
-
-
-class GrammarCompiler(Protocol):
-    """A compiler of grammars for one vocabulary."""
-
-    def compile(self, grammar: Grammar) -> object:
-        """Return the compiled grammar, for `SequenceOptions.grammar`. Blocks.
-
-        Raises:
-            GrammarError: If the grammar is invalid or uses an unsupported feature.
-        """
-        ...
-
-
-@final
-class GrammarCache:
-    """A least-recently-used cache of one model's compiled grammars, shared by event loops.
-
-    Args:
-        create_compiler: Returns the compiler; called for the first grammar, in the thread that
-            compiles it.
-    """
-
-    def __init__(self, create_compiler: Callable[[], GrammarCompiler]) -> None:
-        self._create_compiler = create_compiler
-        self._compiler: GrammarCompiler | None = None
-        self._compiler_lock = Lock()
-        self._compiled: OrderedDict[Grammar, object] = OrderedDict()
-
-    async def compile(self, grammar: Grammar) -> object:
-        """Return the compiled grammar, for `SequenceOptions.grammar`; compile in a worker thread.
-
-        Raises:
-            GrammarError: If the grammar is invalid or uses an unsupported feature.
-        """
-        compiled = self._compiled.get(grammar)
-        if compiled is None:
-            compiled = await to_thread.run_sync(self._compile, grammar, abandon_on_cancel=True)
-
-        return self._cache(grammar, compiled)
-
-    def compile_blocking(self, grammar: Grammar) -> object:
-        """Return the compiled grammar like `compile`, but compile in the calling thread.
-
-        Raises:
-            GrammarError: If the grammar is invalid or uses an unsupported feature.
-        """
-        compiled = self._compiled.get(grammar)
-        return self._cache(grammar, self._compile(grammar) if compiled is None else compiled)
-
-    def _cache(self, grammar: Grammar, compiled: object) -> object:
-        self._compiled[grammar] = compiled
-        self._compiled.move_to_end(grammar)
-        while len(self._compiled) > _CACHE_SIZE:
-            self._compiled.popitem(last=False)
-
-        return compiled
-
-    def _compile(self, grammar: Grammar) -> object:
-        with self._compiler_lock:
-            if self._compiler is None:
-                self._compiler = self._create_compiler()
-
-        return self._compiler.compile(grammar)
 
 
 def json_grammar(schema: Mapping[str, Any]) -> Grammar:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from aiomlc.runtime.engine.core_protocol import Core
-from aiomlc.runtime.grammar.grammar import GrammarCache
+from aiomlc.runtime.grammar.cache import GrammarCache
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
 from aiomlc.runtime.templates.prompt_template import PromptTemplate

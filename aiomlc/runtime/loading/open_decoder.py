@@ -36,7 +36,7 @@ from aiomlc.models import (
     encoder_parameters,
     read_description,
 )
-from aiomlc.runtime.grammar.grammar import GrammarCache
+from aiomlc.runtime.grammar.cache import GrammarCache
 from aiomlc.runtime.loading.capacity import ServingLimits
 from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError, MemoryPlan, plan_memory

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 __all__ = ("NativeGrammarCompiler", "encode_by_pairs")
 
-import importlib.util
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from aiomlc import errors
+from aiomlc.runtime.grammar.trial import llguidance_library
 from aiomlc.runtime.native.library import ffi_shape, native_function
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ class NativeGrammarCompiler:
         """
         pairs = tokenizer.byte_pairs()
         self._handle = native_function("aiomlc.grammar_compiler_create")(
-            str(_llguidance_library()),
+            str(llguidance_library()),
             tokenizer.grammar_bytes(vocab_size),
             ffi_shape(stop_token_ids),
             b"" if pairs is None else pairs.merges,
@@ -54,12 +52,3 @@ def encode_by_pairs(pairs: BytePairs, text: bytes) -> list[int]:
     """Return the tokens of forced text."""
     encode = native_function("aiomlc.byte_pair_encode")
     return list(encode(pairs.merges, pairs.characters, pairs.bytes, text))
-
-
-def _llguidance_library() -> Path:
-    spec = importlib.util.find_spec("llguidance")
-    if spec is not None and spec.submodule_search_locations:
-        for path in Path(spec.submodule_search_locations[0]).glob("_lib*.so"):
-            return path
-
-    raise errors.GrammarError("structured output needs llguidance: pip install llguidance")

@@ -6,6 +6,7 @@
 #define AIOMLC_GRAMMAR_CONSTRAINT_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -37,7 +38,7 @@ class Constraint {
   bool AcceptToken(int32_t token_id);
 
   /*! \brief See `GrammarMatcher::ForcedTokens`. \throws GrammarError */
-  std::vector<int32_t> ForcedTokens() { return matcher_->ForcedTokens(); }
+  std::vector<int32_t> ForcedTokens();
 
   /*! \brief Whether the last mask was slow to compute; true before the first mask. */
   bool is_slow() const { return is_slow_; }
@@ -50,7 +51,8 @@ class Constraint {
    *
    * NaN is kept, so that the mask does not hide a broken model.
    * \pre is_ready()
-   * \throws GrammarError if the mask could not be computed, or allows no token.
+   * \throws GrammarError if the mask could not be computed, allows no token, or if the slow masks
+   *     of the sequence have taken too long.
    */
   void Apply(float* logits, int64_t vocab_size) const;
 
@@ -58,10 +60,13 @@ class Constraint {
   friend class MaskWorker;
   /*! \brief Compute the mask; store an error for `Apply` to throw. */
   void ComputeMask() noexcept;
+  /*! \brief Count processor time of the grammar. \throws GrammarError if it is too much. */
+  void CountTime(std::chrono::nanoseconds time);
 
   std::unique_ptr<GrammarMatcher> matcher_;
   std::vector<uint32_t> mask_;
   std::string failure_;
+  std::chrono::nanoseconds costly_time_{0};
   bool is_slow_ = true;
   std::atomic<bool> is_ready_{false};
 };
@@ -85,7 +90,11 @@ class MaskWorker {
   MaskWorker(const MaskWorker&) = delete;
   MaskWorker& operator=(const MaskWorker&) = delete;
 
-  /*! \brief Queue the computation of the constraint's next mask. */
+  /*!
+   * \brief Queue the computation of the constraint's next mask.
+   *
+   * If the thread cannot be started, the mask is computed here.
+   */
   void Enqueue(std::shared_ptr<Constraint> constraint);
 
   /*! \brief Compute all queued fast masks in the calling thread. */
@@ -96,6 +105,8 @@ class MaskWorker {
 
  private:
   void Run();
+  /*! \brief Start the thread, if it does not run. \return Whether it runs. */
+  bool HasThread();
 
   std::mutex mutex_;
   std::condition_variable job_ready_;

@@ -15,8 +15,46 @@ namespace {
 /*! \brief The most forced tokens that are fetched per call. */
 constexpr size_t kMaxForced = 256;
 
+/*!
+ * \brief The most bytes that a grammar may force at once.
+ *
+ * They are walked and tokenized again after each token, in the step thread.
+ */
+constexpr size_t kMaxForcedBytes = 1 << 15;
+/*! \brief The bytes that the calling thread's last call of the library has tokenized. */
+thread_local size_t forced_bytes = 0;
+
+/*!
+ * \brief Half of the library's defaults, or less: a unit of fuel takes 0.1 to 0.3 us and about 100
+ * bytes, a lexer state up to 2 kB.
+ */
+constexpr uint64_t kInitialFuel = 500'000;
+constexpr uint64_t kStepFuel = 100'000;
+constexpr size_t kMaxLexerStates = 1 << 15;
+
+/*! \brief The most bytes of a message, which may contain a whole pattern. */
+constexpr size_t kMaxMessage = 500;
+
+/*! \return A message of the library without internal names. */
+std::string Explain(std::string_view error) {
+  if (error.starts_with("NoExtensionBias")) {
+    return "no text matches: the grammar is circular, or contradicts itself";
+  }
+  if (error.find("panic") != std::string_view::npos ||
+      error.find("assertion failed") != std::string_view::npos) {
+    return "the grammar is too large or too complex";
+  }
+  error = error.substr(0, error.find("\n<non-verbose/>"));
+  if (error.size() <= kMaxMessage) return std::string(error);
+  size_t size = kMaxMessage;
+  while ((static_cast<uint8_t>(error[size]) & 0xC0) == 0x80) --size;  // Not within a character.
+  return std::string(error.substr(0, size)) + "...";
+}
+
 size_t Tokenize(const void* encoder, const uint8_t* bytes, size_t size, uint32_t* tokens,
                 size_t capacity) {
+  forced_bytes = size;
+  if (size > kMaxForcedBytes) return 0;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   const std::vector<int32_t> ids = static_cast<const BytePairEncoder*>(encoder)->Encode(text);
   std::copy_n(ids.begin(), std::min(ids.size(), capacity), tokens);
@@ -78,6 +116,17 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
     ThrowIfFailed();
   }
 
+  /*!
+   * \brief Compute the first mask, which clones need not compute again.
+   *
+   * A grammar that cannot begin fails here, before any request uses it.
+   */
+  void Start() {
+    ForcedTokens();
+    std::vector<uint32_t> mask(api().matcher_get_mask_byte_size(handle_.get()) / sizeof(uint32_t));
+    if (!IsComplete()) ComputeMask(mask);
+  }
+
   std::unique_ptr<GrammarMatcher> Clone() const override {
     std::lock_guard lock(clone_mutex_);
     return std::make_unique<Matcher>(tokenizer_, api().clone_matcher(handle_.get()));
@@ -89,7 +138,10 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
       throw GrammarError("the mask must have " + std::to_string(size) + " bytes, got " +
                          std::to_string(mask.size_bytes()));
     }
-    if (api().matcher_compute_mask_into(handle_.get(), mask.data(), size) != 0) ThrowIfFailed();
+    forced_bytes = 0;
+    const int32_t status = api().matcher_compute_mask_into(handle_.get(), mask.data(), size);
+    CheckForcedBytes();
+    if (status != 0) ThrowIfFailed();
   }
 
   void Consume(int32_t token_id) override {
@@ -99,8 +151,10 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
 
   std::vector<int32_t> ForcedTokens() override {
     std::array<uint32_t, kMaxForced> tokens;
+    forced_bytes = 0;
     const int32_t count =
         api().matcher_compute_ff_tokens(handle_.get(), tokens.data(), tokens.size());
+    CheckForcedBytes();
     if (count < 0) ThrowIfFailed();
     return {tokens.begin(), tokens.begin() + std::max(count, 0)};
   }
@@ -115,7 +169,14 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
   const llguidance::Api& api() const { return tokenizer_->api; }
 
   void ThrowIfFailed() {
-    if (const char* error = api().matcher_get_error(handle_.get())) throw GrammarError(error);
+    const char* error = api().matcher_get_error(handle_.get());
+    if (error != nullptr) throw GrammarError(Explain(error));
+  }
+
+  static void CheckForcedBytes() {
+    if (forced_bytes <= kMaxForcedBytes) return;
+    throw GrammarError("it leaves no choice about more than " + std::to_string(kMaxForcedBytes) +
+                       " bytes of text at once");
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -138,8 +199,13 @@ std::unique_ptr<GrammarMatcher> GrammarCompiler::Compile(const std::string& kind
   init.log_buffer_level = 0;
   init.log_stderr_level = 0;
   init.limits.verbose_errors = false;
-  return std::make_unique<Matcher>(tokenizer_,
-                                   api.new_matcher(&init, kind.c_str(), source.c_str()));
+  init.limits.initial_lexer_fuel = kInitialFuel;
+  init.limits.step_lexer_fuel = kStepFuel;
+  init.limits.max_lexer_states = kMaxLexerStates;
+  auto matcher =
+      std::make_unique<Matcher>(tokenizer_, api.new_matcher(&init, kind.c_str(), source.c_str()));
+  matcher->Start();
+  return matcher;
 }
 
 }  // namespace aiomlc

@@ -6,7 +6,9 @@
 #define AIOMLC_TESTS_DOUBLES_FAKE_GRAMMAR_H_
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <future>
 #include <limits>
 #include <memory>
@@ -31,12 +33,17 @@ class FakeGrammar final : public GrammarMatcher {
   size_t fails_at = std::numeric_limits<size_t>::max();
   /*! \brief `ComputeMask` blocks until this is ready. */
   std::shared_future<void> gate;
+  /*! \brief The processor time that each mask takes. */
+  std::chrono::milliseconds mask_time{0};
 
   std::unique_ptr<GrammarMatcher> Clone() const override {
     return std::make_unique<FakeGrammar>(*this);
   }
   void ComputeMask(std::span<uint32_t> mask) override {
     if (gate.valid()) gate.wait();
+    const std::clock_t start = std::clock();
+    while (std::clock() - start < mask_time.count() * CLOCKS_PER_SEC / 1000) {
+    }
     if (position_ == fails_at) throw GrammarError("out of fuel");
     std::fill(mask.begin(), mask.end(), 0);
     for (int32_t token : positions_.at(position_)) mask[token / 32] |= uint32_t{1} << token % 32;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "tests/doubles/fake_grammar.h"
 #include "tests/doubles/fake_model.h"
+#include "tests/doubles/no_new_threads.h"
 
 namespace aiomlc {
 namespace {
@@ -150,6 +151,27 @@ TEST_F(ConstrainedEngine, AFailingGrammarEndsOnlyItsSequence) {
   EXPECT_EQ(outputs_.at(empty).finish_reason, FinishReason::kError);
   EXPECT_THAT(outputs_.at(empty).error, HasSubstr("allows no token"));
   EXPECT_THAT(outputs_.at(healthy).token_ids, ElementsAre(4, 5));
+}
+
+TEST_F(ConstrainedEngine, MasksThatTakeTooLongInAllEndTheirSequence) {
+  FakeGrammar grammar(FakeGrammar::Positions(30, {4, 5}));
+  grammar.mask_time = std::chrono::milliseconds(300);
+
+  const Record output = Complete(Constrained(grammar));
+
+  EXPECT_EQ(output.finish_reason, FinishReason::kError);
+  EXPECT_THAT(output.error, HasSubstr("too complex"));
+  EXPECT_GE(output.token_ids.size() + 1, 6u) << "2 s of masks are allowed";
+  EXPECT_EQ(Complete(Constrained(FakeGrammar({{4}, {5}}))).finish_reason, FinishReason::kStop);
+}
+
+TEST_F(ConstrainedEngine, WithoutAnotherThreadTheMasksAreComputedInTheStep) {
+  const NoNewThreads no_new_threads;
+
+  const Record& output = Complete(Constrained(FakeGrammar({{4, 5}, {6}})));
+
+  EXPECT_EQ(output.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(output.token_ids.size(), 2u);
 }
 
 TEST_F(ConstrainedEngine, ASlowMaskDelaysOnlyItsSequence) {

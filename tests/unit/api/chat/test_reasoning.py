@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from aiomlc import AsyncMLCEngine
 from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.session.loader import Loader
-from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache, json_grammar
+from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.grammar.grammar import Grammar, json_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat, find_reasoning_format
 from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS

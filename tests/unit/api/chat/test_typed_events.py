@@ -23,7 +23,8 @@ from aiomlc import (
 )
 from aiomlc.api.chat.events import ChatEventStream, ContentDeltaEvent, TypedChatEvent
 from aiomlc.api.session.loader import Loader
-from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache
+from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.testing import FakeCore, fake_model
 

@@ -25,7 +25,8 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
-from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache, json_grammar
+from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.grammar.grammar import Grammar, json_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.testing import FakeCore, fake_loader, fake_model

@@ -17,7 +17,8 @@ from pydantic import BaseModel, TypeAdapter
 
 from aiomlc import AsyncMLCEngine
 from aiomlc.api.session.loader import Loader
-from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache
+from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.templates.jinja_template import ChatTemplate

@@ -6,7 +6,8 @@ import pytest
 from anyio import create_task_group, fail_after
 
 from aiomlc.errors import GrammarError
-from aiomlc.runtime.grammar.grammar import Grammar, GrammarCache
+from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.grammar.grammar import Grammar
 from tests.unit.runtime.grammar.counting_compiler import CountingCompiler
 
 pytestmark = pytest.mark.timeout(20)
