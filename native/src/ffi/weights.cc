@@ -6,7 +6,9 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace aiomlc {
@@ -76,13 +78,20 @@ const char* OutcomeName(ConversionOutcome outcome) {
   TVM_FFI_UNREACHABLE();
 }
 
+std::unique_ptr<ThreadPool> StartThreads(int num_threads) {
+  try {
+    return std::make_unique<ThreadPool>(num_threads);
+  } catch (const std::system_error& error) {
+    throw ffi::Error("ModelLoadError", error.what(), "");
+  }
+}
+
 class WeightConversionObj : public ffi::Object {
  public:
   explicit WeightConversionObj(ConversionPlan plan) : conversion_(std::move(plan)) {}
 
   ffi::String Run(const ffi::String& path, int num_threads) {
-    ThreadPool threads(num_threads);
-    return OutcomeName(conversion_.Run(path, threads));
+    return OutcomeName(conversion_.Run(path, *StartThreads(num_threads)));
   }
   void Cancel() { conversion_.Cancel(); }
   int64_t ReadBytes() const { return static_cast<int64_t>(conversion_.read_bytes()); }

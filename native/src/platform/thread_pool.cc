@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -103,6 +105,7 @@ struct ThreadPool::State {
   void CloseAndWait(int tasks_done);
   void HandleStall();
   void RetryAfterStall();
+  void Stop();
 };
 
 int ThreadPool::State::DoTasks() {
@@ -215,6 +218,15 @@ void ThreadPool::State::RetryAfterStall() {
   next_retry = opened + pause;
 }
 
+void ThreadPool::State::Stop() {
+  {
+    std::lock_guard lock(mutex);
+    stop.store(true, std::memory_order_relaxed);
+  }
+  work_ready.notify_all();
+  for (std::thread& worker : workers) worker.join();
+}
+
 ThreadPool::ThreadPool(int num_threads)
     : num_threads_(std::max(1, num_threads)), state_(std::make_unique<State>()) {
   // With more threads than cores, spinning would keep a thread with work from running.
@@ -222,22 +234,23 @@ ThreadPool::ThreadPool(int num_threads)
   state_->spin_time = may_spin ? std::chrono::microseconds(50) : Clock::duration::zero();
   state_->max_entered.store(num_threads_ - 1, std::memory_order_relaxed);
   state_->workers.reserve(num_threads_ - 1);
-  for (int i = 1; i < num_threads_; ++i) {
-    state_->workers.emplace_back([this] {
-      current_pool = this;
-      state_->Work();
-    });
+  try {
+    while (static_cast<int>(state_->workers.size()) < num_threads_ - 1) {
+      state_->workers.emplace_back([this] {
+        current_pool = this;
+        state_->Work();
+      });
+    }
+  } catch (const std::system_error& error) {
+    const size_t num_started = state_->workers.size() + 1;
+    state_->Stop();
+    throw std::system_error(error.code(), "only " + std::to_string(num_started) + " of " +
+                                              std::to_string(num_threads_) +
+                                              " threads can be started");
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop.store(true, std::memory_order_relaxed);
-  }
-  state_->work_ready.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->Stop(); }
 
 void ThreadPool::Run(int num_tasks, FunctionRef<void(int)> function) {
   if (num_tasks <= 0) return;

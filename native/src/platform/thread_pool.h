@@ -42,7 +42,10 @@ class FunctionRef<Result(Args...)> {
  */
 class ThreadPool {
  public:
-  /*! \param num_threads The number of threads, including the caller; less than 1 means 1. */
+  /*!
+   * \param num_threads The number of threads, including the caller; less than 1 means 1.
+   * \throws std::system_error If the threads cannot be started; none of them is left.
+   */
   explicit ThreadPool(int num_threads);
 
   /*! \brief Join the workers. No call of `Run` may be in progress. */

@@ -1,14 +1,23 @@
 #include "platform/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "tests/doubles/no_new_threads.h"
 
 namespace aiomlc {
 namespace {
@@ -125,6 +134,41 @@ TEST(ThreadPool, SleepingWorkersWakeUp) {
 TEST(ThreadPool, AnUnusedPoolIsDestroyedImmediately) {
   for (int i = 0; i < 50; ++i) ThreadPool pool(4);
 }
+
+TEST(ThreadPool, ThreadsThatCannotBeStartedAreAnError) {
+  {
+    const NoNewThreads no_new_threads;
+
+    EXPECT_THROW(ThreadPool(2), std::system_error);
+  }
+  EXPECT_EQ(ThreadPool(2).num_threads(), 2);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/*! \brief Limit the address space to that in use and `num_bytes`. */
+void LimitAddressSpace(uint64_t num_bytes) {
+  uint64_t num_pages = 0;
+  std::ifstream("/proc/self/statm") >> num_pages;
+  const rlim_t limit = num_pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + num_bytes;
+  const rlimit limits = {limit, limit};
+  setrlimit(RLIMIT_AS, &limits);
+}
+
+TEST(ThreadPoolDeathTest, ThreadsThatWereStartedBeforeTheFailureEnd) {
+  const auto exit_with_error = [] {
+    LimitAddressSpace(64 << 20);
+    try {
+      ThreadPool pool(500);
+    } catch (const std::system_error& error) {
+      std::fputs(error.what(), stderr);
+      std::exit(7);
+    }
+    std::exit(0);
+  };
+
+  EXPECT_EXIT(exit_with_error(), ::testing::ExitedWithCode(7), "only .* of 500 threads");
+}
+#endif
 
 TEST(ThreadPool, FewerThanOneThreadCountsAsOne) {
   ThreadPool pool(0);
