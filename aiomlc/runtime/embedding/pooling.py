@@ -143,8 +143,10 @@ def _pooling_mode(path: Path) -> Pooling:
     if config is None:
         raise ModelLoadError(f"{path} is missing", path=path)
 
-    mode = config.get("pooling_mode")  # Newer releases write one string in place of flags.
-    modes = [mode] if isinstance(mode, str) else _enabled_modes(config)
+    fields = Fields(config, path)
+    # Newer releases write one string in place of flags.
+    name = "pooling_mode"
+    modes = [fields.string(name)] if name in fields else _enabled_modes(fields, list(config))
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ModelLoadError(
             f"{path}: pooling {'+'.join(modes) or 'none'} is not supported; supported: one of "
@@ -155,11 +157,11 @@ def _pooling_mode(path: Path) -> Pooling:
     return _POOLINGS[_POOLINGS.index(modes[0])]
 
 
-def _enabled_modes(config: dict[str, Any]) -> list[str]:
+def _enabled_modes(fields: Fields, names: list[str]) -> list[str]:
     return [
         _MODES.get(name, name.removeprefix("pooling_mode_"))
-        for name, is_enabled in config.items()
-        if name.startswith("pooling_mode_") and is_enabled is True
+        for name in names
+        if name.startswith("pooling_mode_") and fields.boolean(name, False)
     ]
 
 

@@ -1,14 +1,15 @@
-"""Sampling defaults in the files of a model directory."""
+"""Sampling defaults and stop tokens in the files of a model directory, and how one is found."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from aiomlc import ModelLoadError
-from aiomlc.runtime.loading.model_directory import ModelDirectory
+from aiomlc import ModelLoadError, ModelNotFoundError
+from aiomlc.runtime.loading.model_directory import ModelDirectory, find_model
 from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
 
 
@@ -70,6 +71,7 @@ def test_do_sample_false_is_temperature_0_and_top_k_minus_1_is_unlimited(tmp_pat
         ("presence_penalty", "1", "must be a number, got str"),
         ("frequency_penalty", 3, r"should be in range \[-2, 2\], got 3"),
         ("repetition_penalty", 0, "should be positive, got 0"),
+        ("top_k", 2**70, "should be less than 9223372036854775808, got 1180591620717411303424"),
     ],
 )
 def test_error_of_an_invalid_default_names_file_and_field(
@@ -83,3 +85,46 @@ def test_error_of_an_invalid_default_names_file_and_field(
         model.sampling_defaults()
 
     assert caught.value.field == field
+
+
+def test_end_tokens_come_from_every_file(tmp_path: Path) -> None:
+    model = directory(
+        tmp_path, config={"eos_token_id": 1}, generation_config={"eos_token_id": [0, 2]}
+    )
+
+    assert list(model.eos_token_ids(3)) == [0, 2, 1]
+
+
+@pytest.mark.parametrize("value", [-1, 3, 10**9, 10**1000, True, "1", 1.0, [0, 3], [[0]], {}])
+def test_an_end_token_outside_of_the_vocabulary_is_refused(tmp_path: Path, value: object) -> None:
+    model = directory(tmp_path, config={"eos_token_id": value})
+
+    with pytest.raises(
+        ModelLoadError, match=r"config\.json: eos_token_id must be .* in \[0, 3\)"
+    ) as caught:
+        list(model.eos_token_ids(3))
+
+    assert (caught.value.path, caught.value.field) == (tmp_path / "config.json", "eos_token_id")
+
+
+def test_a_fifo_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "generation_config.json")
+
+    with pytest.raises(ModelLoadError, match="must be a regular file, got a FIFO"):
+        ModelDirectory(tmp_path).sampling_defaults()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 5000, "a\0b", "~nosuchuser/x"])
+def test_a_path_that_cannot_exist_is_a_typed_error(name: str) -> None:
+    with pytest.raises(ModelLoadError) as caught:
+        find_model(name)
+
+    assert caught.value.path is not None
+
+
+def test_a_file_is_not_a_model_directory(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.touch()
+
+    with pytest.raises(ModelNotFoundError, match="no such directory"):
+        find_model(path)
