@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError, EngineClosedError, RequestFailedError
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
-from aiomlc.runtime.embedding.pooling import Pooling, pool
+from aiomlc.runtime.embedding.pooling import Pooling, is_finite, pool
 from aiomlc.runtime.native.encoder import Encoder
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Embedder:
 
         Raises:
             EngineClosedError: If the embedder was closed before all inputs were embedded.
-            RequestFailedError: If the encoder failed.
+            RequestFailedError: If the encoder failed, or a vector is not finite.
         """
         await checkpoint()
         request = _Request(inputs, pooling)
@@ -123,7 +123,11 @@ class Embedder:
             if request in self._waiting:
                 self._waiting.remove(request)
 
-        return [vector for vector in request.vectors if vector is not None]
+        vectors = [vector for vector in request.vectors if vector is not None]
+        if not all(map(is_finite, vectors)):
+            raise RequestFailedError("the encoder's hidden states are not finite")
+
+        return vectors
 
     def close(self) -> None:
         """Release the encoder; waiting callers get `EngineClosedError`. Thread-safe."""

@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import anyio
+import numpy as np
 import openai.types
 import pytest
 from anyio import to_thread
@@ -205,6 +206,22 @@ async def test_a_cancelled_request_does_not_affect_others() -> None:
     assert embeddings == [[3, 0, 1]]
     assert encoder.batches[0] == [[1]]
     assert encoder.batches[-1] == [[3]]
+
+
+async def test_a_vector_that_is_not_finite_fails_only_its_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = FakeEncoder()
+    forward = encoder.forward
+    monkeypatch.setattr(
+        encoder, "forward", lambda inputs: np.where(inputs[0][0] == 7, np.nan, forward(inputs))
+    )
+
+    async with AsyncMLCEngine(loader=fake_loader(encoder)) as engine:
+        with pytest.raises(RequestFailedError, match="not finite"):
+            await engine.embeddings.create(input=[7, 1])
+
+        assert (await engine.embeddings.create(input=[1, 7])).data[0].embedding
 
 
 async def test_a_failed_batch_fails_only_its_requests() -> None:
