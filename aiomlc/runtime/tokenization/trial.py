@@ -20,7 +20,7 @@ from pathlib import Path
 
 from aiomlc.cache_dir import cache_home
 from aiomlc.errors import ModelLoadError
-from aiomlc.runtime.tokenization.trial_process import READY, VERSION
+from aiomlc.runtime.tokenization.trial_process import READY, REFUSED, VERSION
 
 _TIMEOUT = 60.0  # Seconds of wall time; the limit of CPU time is far lower.
 _BUNDLED = Path(__file__).parents[2] / "bundled"
@@ -57,10 +57,7 @@ def try_tokenizer(path: Path, content: bytes) -> None:
         return
 
     if problem is not None:
-        raise ModelLoadError(
-            f"{path}: the tokenizer was refused after a trial in a process with limits: {problem}",
-            path=path,
-        )
+        raise ModelLoadError(f"{path}: {problem}", path=path)
 
     _remember(record)
 
@@ -93,7 +90,7 @@ def _run(content: bytes) -> str | None:
             },
         )
     except subprocess.TimeoutExpired:
-        return f"it needed more than {_TIMEOUT:g} s"
+        return f"{REFUSED}: it needed more than {_TIMEOUT:g} s"
 
     output, errors = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
     ready, _, verdict = output.partition("\n")
@@ -108,7 +105,8 @@ def _run(content: bytes) -> str | None:
 
 def _failure(status: int, errors: str) -> str:
     end = _SIGNALS.get(-status) if status < 0 else "failed"
-    return f"it {end or f'was killed by signal {-status}'}: {_last_line(errors)}".rstrip(": ")
+    end = end or f"was killed by signal {-status}"
+    return f"{REFUSED}: it {end}: {_last_line(errors)}".rstrip(": ")
 
 
 def _last_line(text: str) -> str:

@@ -6,7 +6,7 @@ refused, or nothing. A crash ends the process with another status than 0.
 
 from __future__ import annotations
 
-__all__ = ("READY", "VERSION")
+__all__ = ("READY", "REFUSED", "VERSION")
 
 import heapq
 import resource
@@ -18,6 +18,7 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.tokenization.token_decoder import section_config, token_decoder
 
 READY: Final = "ready"
+REFUSED: Final = "the tokenizer was refused after a trial in a process with limits"
 VERSION: Final = 1  #: Part of the key of a passed trial; raised if the trial becomes stricter.
 _MEMORY = 1 << 28  # Bytes of address space, in addition to a multiple of the file's size.
 _MEMORY_PER_BYTE = 64
@@ -43,8 +44,15 @@ def main() -> None:
     _limit(resource.RLIMIT_AS, _MEMORY + _MEMORY_PER_BYTE * len(content))
     _limit(resource.RLIMIT_CPU, _CPU_SECONDS + int(_CPU_SECONDS_PER_BYTE * len(content)))
     _limit(resource.RLIMIT_CORE, 0)
-    backend = tokenizers.Tokenizer.from_str(content.decode())
-    sys.stdout.write(next(_problems(backend), ""))
+    try:
+        backend = tokenizers.Tokenizer.from_str(content.decode())
+    except Exception as error:  # noqa: BLE001 - the extension raises nothing narrower.
+        sys.stdout.write(f"invalid tokenizer.json: {error}")
+        return
+
+    for problem in _problems(backend):
+        sys.stdout.write(f"{REFUSED}: {problem}")
+        return
 
 
 def _limit(kind: int, value: int) -> None:
