@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -51,7 +52,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> str:
     for _ in range(2):
         start = time.perf_counter()
         weights = await prepare_weights(
-            directory, params, cache=directory / "cache", num_threads=options.threads
+            directory, params, quantization=options.format, num_threads=options.threads
         )
         map_weights(weights.path, weights.nbytes, weights.params)
         seconds.append(time.perf_counter() - start)
@@ -71,6 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     load_native()
     with tempfile.TemporaryDirectory() as directory:
+        os.environ["AIOMLC_HOME"] = f"{directory}/home"
         print(anyio.run(measure, Path(directory), options))
 
 

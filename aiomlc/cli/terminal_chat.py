@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.cache_dir import cache_home
+from aiomlc.cache import cache_home
 from aiomlc.cli.chat_commands import ChatCommands, is_command
 from aiomlc.cli.chat_session import ChatSession
 from aiomlc.cli.figures import ResponseFigures
@@ -102,7 +102,10 @@ def _open_engine(
 
 def _banner(engine: AsyncMLCEngine) -> str:
     plan = engine.memory_plan
-    name = f"{plan.models[0].name} ({plan.models[0].quantization})" if plan else "the model"
+    if plan is None:  # Of mock://echo.
+        name = engine.engine_config.model
+    else:
+        name = f"{plan.models[0].name} ({plan.models[0].quantization})"
     window = engine.max_input_sequence_length
     return f"{name}, context of {window:,} tokens. /help lists the commands, Ctrl-D leaves."
 

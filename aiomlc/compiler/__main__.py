@@ -1,17 +1,23 @@
-"""`python -m aiomlc.compiler JOB`: compile the job file JOB into its directory.
+"""`python -m aiomlc.compiler PARENT JOB`: compile the job file JOB into its directory.
 
-Progress is written to stdout as JSON lines; a failure writes its exception as the last line.
+Progress is written to stdout as JSON lines; a failure writes its exception as the last line. If the
+process PARENT ends, the compiler removes the directory and ends, too.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import shutil
+import signal
 import sys
 from pathlib import Path
 from types import TracebackType
 
-from aiomlc.compiler.job import CompileJob
+from aiomlc.compiler.job import CompileJob, LibraryWriteError
+
+_PR_SET_PDEATHSIG = 1  # From <sys/prctl.h>.
 
 
 def _write(**values: object) -> None:
@@ -26,14 +32,34 @@ def _report(stage: str, fraction: float) -> None:
 def _report_failure(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    _write(error=kind.__name__, message=str(error))
+    failure: dict[str, object] = {"error": kind.__name__, "message": str(error)}
+    if isinstance(error, LibraryWriteError):
+        failure["write_errno"] = error.errno
+    _write(**failure)
     sys.__excepthook__(kind, error, trace)
+
+
+def _end_with_parent(parent: int, directory: Path) -> None:
+    """Make the kernel signal the end of the parent, upon which the compiler ends."""
+
+    def end(*_: object) -> None:
+        # The signal is also sent when only the thread that started this process ends.
+        if os.getppid() != parent:
+            shutil.rmtree(directory, ignore_errors=True)
+            os._exit(1)
+
+    signal.signal(signal.SIGUSR1, end)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGUSR1), 0, 0, 0)
+    end()  # The parent may have ended before the call.
 
 
 def main(arguments: list[str]) -> None:
     """Compile the job file named by `arguments`."""
     sys.excepthook = _report_failure
-    (path,) = map(Path, arguments)
+    parent, job_path = arguments
+    path = Path(job_path)
+    _end_with_parent(int(parent), path.parent)
     job = CompileJob.from_json(json.loads(path.read_bytes()))
     _report("import", 0.0)
     # tvm imports torch if it is installed, which takes longer than compiling.

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("build", "library_metadata")
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from aiomlc.compiler.backends.cpu import lower_to_cpu
 from aiomlc.compiler.backends.cpu_cache import cpu_cache_factory
 from aiomlc.compiler.cache import LIBRARY_NAME, METADATA_NAME
 from aiomlc.compiler.encoder_graph import encoder_graph
-from aiomlc.compiler.job import CompileJob, LibraryMetadata
+from aiomlc.compiler.job import CompileJob, LibraryMetadata, LibraryWriteError
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
@@ -38,6 +39,9 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
         job: The library to compile.
         directory: An existing directory.
         report: Called with each stage and the completed fraction of the work.
+
+    Raises:
+        LibraryWriteError: If a file cannot be written.
     """
     quantization = quantization_named(job.quantization)
     report("graph", 0.1)
@@ -50,8 +54,22 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     report("bytecode", 0.5)
     executable = relax.build(module, tvm.target.Target("llvm"), relax_pipeline=_pipeline())
     report("save", 0.9)
-    executable.mod.write_to_file(str(directory / LIBRARY_NAME))
-    (directory / METADATA_NAME).write_text(text)
+    try:
+        (directory / LIBRARY_NAME).write_bytes(_serialize(executable))
+        (directory / METADATA_NAME).write_text(text)
+    except OSError as error:
+        raise LibraryWriteError(*error.args) from error
+
+
+def _serialize(executable: relax.VMExecutable) -> bytes:
+    """Return the bytes of a library; TVM would write a truncated file to a full disk silently."""
+    descriptor = os.memfd_create(LIBRARY_NAME)
+    try:
+        path = Path(f"/proc/self/fd/{descriptor}")
+        executable.mod.write_to_file(str(path), "vm")
+        return path.read_bytes()
+    finally:
+        os.close(descriptor)
 
 
 def _decoder_graph(

@@ -1,8 +1,4 @@
-"""The cache of compiled libraries, keyed by everything that determines their content.
-
-An entry is published by a single rename, so processes that compile the same model at the same time
-do not interfere. An entry that does not match its checksum counts as absent and is replaced.
-"""
+"""The cache of compiled libraries, keyed by everything that determines their content."""
 
 from __future__ import annotations
 
@@ -10,30 +6,27 @@ __all__ = (
     "JOB_NAME",
     "LIBRARY_NAME",
     "METADATA_NAME",
-    "discard",
     "find",
     "library_key",
     "publish",
-    "stage",
+    "write_job",
 )
 
 import functools
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 
-from aiomlc.cache_dir import cache_home, purge_stale_entries
+from anyio import from_thread
+
+from aiomlc import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
-from aiomlc.errors import CompileError
 
-LIBRARY_NAME = "model.vm"
-METADATA_NAME = "metadata.json"
-JOB_NAME = "job.json"
-_CHECKSUM_NAME = "sha256"
+LIBRARY_NAME, METADATA_NAME = cache.LIBRARIES.files
+JOB_NAME: Final = "job.json"
 
 
 def library_key(job: CompileJob) -> str:
@@ -48,87 +41,42 @@ def library_key(job: CompileJob) -> str:
 
 
 def find(job: CompileJob) -> CompiledLibrary | None:
-    """Return the job's library, or None if there is no intact entry."""
-    return _open(_entry(job))
-
-
-def stage(job: CompileJob) -> Path:
-    """Create a staging directory for one compilation, which contains the job file.
+    """Return the job's library, or None if there is no intact entry. Runs in a worker thread.
 
     Raises:
-        CompileError: If the cache directory cannot be written.
+        ModelLoadError: If there is no cache directory.
+        BadRequestError: If a setting of the cache is invalid.
     """
-    root = _root()
+    entry = cache.find(cache.LIBRARIES, library_key(job), from_thread.check_cancelled)
+    return None if entry is None else _library(entry)
+
+
+def write_job(staged: cache.Staged, job: CompileJob) -> None:
+    """Write the job file, which the compiler reads.
+
+    Raises:
+        ModelLoadError: If the cache cannot be written.
+    """
+    path = staged.path / JOB_NAME
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        purge_stale_entries(root)
-        staged = Path(tempfile.mkdtemp(prefix=".staged-", dir=root))
-        (staged / JOB_NAME).write_text(json.dumps(job.as_json()))
+        path.write_text(json.dumps(job.as_json()))
     except OSError as error:
-        raise CompileError(
-            f"{root}: cannot write the cache directory: {error.strerror}", path=root
-        ) from error
-
-    return staged
+        raise cache.cache_error(path, error) from error
 
 
-def publish(staged: Path, job: CompileJob) -> CompiledLibrary:
-    """Rename a staging directory to the job's entry, unless another process has published one.
+def publish(staged: cache.Staged, job: CompileJob) -> CompiledLibrary:
+    """Publish a compiled library. Runs in a worker thread.
 
     Raises:
-        CompileError: If the published entry is damaged.
+        ModelLoadError: If the cache cannot be written.
     """
-    (staged / _CHECKSUM_NAME).write_text(_checksum(staged))
-    entry = _entry(job)
-    try:
-        staged.replace(entry)
-    except OSError:
-        if (library := _open(entry)) is not None:  # Published by another process.
-            return library
-
-        # A damaged entry is moved first: a directory cannot be renamed to one that is not empty.
-        damaged = Path(tempfile.mkdtemp(prefix=".damaged-", dir=_root()))
-        entry.replace(damaged / entry.name)
-        discard(damaged)
-        staged.replace(entry)
-
-    library = _open(entry)
-    if library is None:
-        raise CompileError(f"{entry}: the library was damaged while it was written", path=entry)
-
-    return library
+    info = {"model": job.config.model_type, "quantization": job.quantization}
+    return _library(cache.publish(staged, library_key(job), info, from_thread.check_cancelled))
 
 
-def discard(staged: Path) -> None:
-    """Remove a staging directory, if it still exists."""
-    shutil.rmtree(staged, ignore_errors=True)
-
-
-def _root() -> Path:
-    return cache_home() / "libraries"
-
-
-def _entry(job: CompileJob) -> Path:
-    return _root() / library_key(job)
-
-
-def _open(entry: Path) -> CompiledLibrary | None:
-    try:
-        if (entry / _CHECKSUM_NAME).read_text() != _checksum(entry):
-            return None
-
-        values = json.loads((entry / METADATA_NAME).read_bytes())
-    except OSError:
-        return None
-
-    return CompiledLibrary(entry / LIBRARY_NAME, values)
-
-
-def _checksum(directory: Path) -> str:
-    digest = hashlib.sha256()
-    for name in (LIBRARY_NAME, METADATA_NAME):
-        digest.update((directory / name).read_bytes())
-    return digest.hexdigest()
+def _library(entry: cache.Entry) -> CompiledLibrary:
+    values = json.loads((entry.path / METADATA_NAME).read_bytes())
+    return CompiledLibrary(entry.path / LIBRARY_NAME, values, entry.lease)
 
 
 @functools.cache

@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from anyio import CancelScope, move_on_after, open_file, open_process, to_thread
+from anyio import AsyncFile, CancelScope, move_on_after, open_file, open_process, to_thread
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
+from aiomlc.cache import LIBRARIES, cache_error, staged_entry
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
 from aiomlc.compiler.quantization import quantization_named
@@ -42,7 +43,9 @@ async def compile_model(
 
     Raises:
         CompileError: If the compiler fails; the message contains its reason.
-        ModelLoadError: If the device or the quantization is not supported.
+        ModelLoadError: If the device or the quantization is not supported, or the cache cannot be
+            written.
+        BadRequestError: If a setting of the cache is invalid.
     """
     if job.device not in ("auto", "cpu"):
         message = f"device must be 'auto' or 'cpu', got {job.device!r}"
@@ -53,13 +56,10 @@ async def compile_model(
     if cached is not None:
         return cached
 
-    staged = await to_thread.run_sync(cache.stage, job)
-    try:
-        await _run_compiler(staged, on_progress)
+    async with staged_entry(LIBRARIES) as staged:
+        await to_thread.run_sync(cache.write_job, staged, job)
+        await _run_compiler(staged.path, on_progress)
         return await to_thread.run_sync(cache.publish, staged, job)
-    finally:
-        with CancelScope(shield=True):
-            await to_thread.run_sync(cache.discard, staged)
 
 
 async def _run_compiler(staged: Path, on_progress: OnProgress | None) -> None:
@@ -82,10 +82,11 @@ async def _run_compiler(staged: Path, on_progress: OnProgress | None) -> None:
 @asynccontextmanager
 async def _compiler(staged: Path) -> AsyncIterator[Process]:
     """Start the compiler's process; it is terminated when the context ends."""
-    command = [sys.executable, "-P", "-m", "aiomlc.compiler", str(staged / cache.JOB_NAME)]
+    job = staged / cache.JOB_NAME
+    command = [sys.executable, "-P", "-m", "aiomlc.compiler", str(os.getpid()), str(job)]
     # The child imports modules from the same paths in the same order.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    async with await open_file(staged / _STDERR_NAME, "wb") as stderr:
+    async with await _open_stderr(staged) as stderr:
         process = await open_process(
             command,
             stdin=subprocess.DEVNULL,
@@ -97,6 +98,14 @@ async def _compiler(staged: Path) -> AsyncIterator[Process]:
                 yield process
             finally:
                 await _terminate(process)
+
+
+async def _open_stderr(staged: Path) -> AsyncFile[bytes]:
+    path = staged / _STDERR_NAME
+    try:
+        return await open_file(path, "wb")
+    except OSError as error:
+        raise cache_error(path, error) from error
 
 
 async def _terminate(process: Process) -> None:
@@ -126,7 +135,10 @@ async def _read_messages(process: Process, receive: Callable[[dict[str, Any]], N
                 _log.debug("compiler output: %s", line)
 
 
-async def _failure(staged: Path, status: int, failure: dict[str, Any]) -> CompileError:
+async def _failure(staged: Path, status: int, failure: dict[str, Any]) -> ModelLoadError:
+    if number := failure.get("write_errno"):
+        return cache_error(staged, OSError(number, os.strerror(number)))
+
     async with await open_file(staged / _STDERR_NAME, errors="replace") as file:
         lines = (await file.read()).splitlines()
     reason = "{error}: {message}".format(**failure) if failure else f"exit status {status}"

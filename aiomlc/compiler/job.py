@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ("CompileJob", "CompileProgress", "CompiledLibrary", "LibraryMetadata")
+__all__ = (
+    "CompileJob",
+    "CompileProgress",
+    "CompiledLibrary",
+    "LibraryMetadata",
+    "LibraryWriteError",
+)
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from aiomlc.cache import Lease
 from aiomlc.config import KVCacheType
 from aiomlc.models import (
     DecoderConfig,
@@ -21,6 +28,10 @@ from aiomlc.models import (
 from aiomlc.models.config.json_form import lists_to_tuples
 
 LibraryMetadata = Mapping[str, Any]
+
+
+class LibraryWriteError(OSError):
+    """The compiler cannot write the library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +87,4 @@ class CompiledLibrary:
 
     path: Path  #: Bytecode of TVM's virtual machine.
     metadata: LibraryMetadata
+    lease: Lease = field(compare=False)  #: Keeps the file in the cache until it is loaded.

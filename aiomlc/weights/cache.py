@@ -1,8 +1,6 @@
-"""The cache of packed weights: converted once per model directory, then mapped at every start.
+"""The cache of packed weights: converted once per content of the weight files, then mapped.
 
-An entry is a directory with `params.bin` and `index.json`, which records what the weights were
-converted from. It is published by a single rename. An entry that is damaged, or whose sources have
-changed, is replaced; processes that have mapped the old file keep it.
+Two directories with the same files share an entry, and a changed file leads to a new one.
 """
 
 from __future__ import annotations
@@ -10,28 +8,25 @@ from __future__ import annotations
 __all__ = ("PackedWeights", "prepare_weights")
 
 import hashlib
-import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import orjson
-from anyio import to_thread
+from anyio import from_thread, to_thread
 
-from aiomlc.cache_dir import purge_stale_entries
+from aiomlc import cache
 from aiomlc.models.parameters.packed_layout import LAYOUT_VERSION
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.convert import Progress, convert_weights
-from aiomlc.weights.formats.directory import read_source
+from aiomlc.weights.formats import mlc, safetensors
 from aiomlc.weights.formats.source import Source, load_error
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan, make_plan
+from aiomlc.weights.source_digests import SourceDigests, digest_sources, is_unchanged
 
-DATA_NAME: Final = "params.bin"
-INDEX_NAME: Final = "index.json"
-# Files up to this size are compared by content, larger ones by size and modification time.
-MAX_HASHED_BYTES: Final = 1 << 20
+(DATA_NAME,) = cache.WEIGHTS.files
+_KEY_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,147 +37,90 @@ class PackedWeights:
     nbytes: int
     params: tuple[ParameterPlan, ...]
     converted: bool  #: Whether this call converted the weights.
+    lease: cache.Lease  #: Keeps the file in the cache until it is mapped.
 
 
 async def prepare_weights(
     model: Path,
     params: Sequence[Mapping[str, Any]],
     *,
-    cache: Path,
+    quantization: str,
     num_threads: int,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> PackedWeights:
-    """Return the packed weights of a model directory, converting them unless `cache` has them.
+    """Return the packed weights of a model directory, converting them unless they are cached.
 
     Args:
         model: The model directory.
         params: The parameters in the compiled library's metadata.
-        cache: The cache directory.
+        quantization: The name of the quantization, for the list of entries.
         num_threads: Threads of the conversion.
         on_progress: Called about 20 times a second during the conversion, and once at its end.
 
     Raises:
         ModelLoadError: If a file is missing or invalid, a tensor is missing or has the wrong shape,
             or the cache cannot be written.
+        BadRequestError: If a setting of the cache is invalid.
     """
     parameters = tuple(map(PackedParameter.from_json, params))
-    source, plan, index = await to_thread.run_sync(_plan, model, parameters)
-    entry = cache / str(index["key"])
-    if await to_thread.run_sync(_is_current, entry, index):
-        return PackedWeights(entry / DATA_NAME, plan.nbytes, plan.params, converted=False)
+    source = await to_thread.run_sync(_read_source, model)
+    known = await digest_sources(source, num_threads)
+    # Read after the digests, so that a file which changes meanwhile is noticed by its stamp.
+    source, plan = await to_thread.run_sync(_plan, model, parameters)
+    key = _key(parameters, known)
+    entry = await to_thread.run_sync(_find, key)
+    converted = entry is None
+    if entry is None:
+        info = _info(source, plan, quantization)
+        async with cache.staged_entry(cache.WEIGHTS, plan.nbytes) as staged:
+            await convert_weights(
+                plan, staged.path / DATA_NAME, num_threads=num_threads, on_progress=on_progress
+            )
+            entry = await to_thread.run_sync(_publish, staged, key, info, source, known)
 
-    staged = cache / f".{entry.name}.{secrets.token_hex(8)}"
-    try:
-        await to_thread.run_sync(_make_directory, staged)
-        await convert_weights(
-            plan, staged / DATA_NAME, num_threads=num_threads, on_progress=on_progress
-        )
-        await to_thread.run_sync(_publish, staged, entry, source, index)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
-
-    return PackedWeights(entry / DATA_NAME, plan.nbytes, plan.params, converted=True)
-
-
-def _plan(
-    model: Path, parameters: tuple[PackedParameter, ...]
-) -> tuple[Source, ConversionPlan, dict[str, Any]]:
-    source = read_source(model.resolve())
-    plan = make_plan(parameters, source)
-    return source, plan, _index(source, plan)
+    path = entry.path / DATA_NAME
+    return PackedWeights(path, plan.nbytes, plan.params, converted, entry.lease)
 
 
-def _index(source: Source, plan: ConversionPlan) -> dict[str, Any]:
-    """Return the content of `index.json` for a current entry, as parsed JSON."""
+def _read_source(model: Path) -> Source:
+    model = model.resolve()
+    is_mlc = any((model / name).exists() for name in mlc.INDEX_NAMES)
+    return mlc.read_mlc(model) if is_mlc else safetensors.read_safetensors(model)
+
+
+def _plan(model: Path, parameters: tuple[PackedParameter, ...]) -> tuple[Source, ConversionPlan]:
+    source = _read_source(model)
+    return source, make_plan(parameters, source)
+
+
+def _key(parameters: tuple[PackedParameter, ...], known: SourceDigests) -> str:
     identity = {
         "layout_version": LAYOUT_VERSION,
+        "params": [parameter.as_json() for parameter in parameters],
+        "sources": known.digests,
+    }
+    data = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(data).hexdigest()[:_KEY_DIGITS]
+
+
+def _info(source: Source, plan: ConversionPlan, quantization: str) -> dict[str, Any]:
+    return {
         "model": str(source.directory),
+        "quantization": quantization,
         "params": [planned.parameter.as_json() for planned in plan.params],
-    }
-    key = hashlib.sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
-    index = {
-        "key": key,
-        **identity,
-        "nbytes": plan.nbytes,
         "offsets": [[planned.offset, planned.nbytes] for planned in plan.params],
-        "sources": _fingerprint(source),
     }
-    return cast("dict[str, Any]", orjson.loads(orjson.dumps(index)))
 
 
-def _fingerprint(source: Source) -> list[dict[str, Any]]:
-    """Return the names, sizes and hashes (or times) by which changed source files are detected."""
-    fingerprints = []
-    for path in sorted({source.index, *source.files}):
-        try:
-            status = path.stat()
-            state = (
-                {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-                if status.st_size <= MAX_HASHED_BYTES
-                else {"mtime_ns": status.st_mtime_ns}
-            )
-        except OSError as error:
-            raise load_error(f"cannot read: {error.strerror}", path=path) from error
-
-        fingerprints.append({"name": path.name, "nbytes": status.st_size, **state})
-
-    return fingerprints
+def _find(key: str) -> cache.Entry | None:
+    return cache.find(cache.WEIGHTS, key, from_thread.check_cancelled)
 
 
-def _is_current(entry: Path, index: dict[str, Any]) -> bool:
-    try:
-        stored = orjson.loads((entry / INDEX_NAME).read_bytes())
-        return bool(stored == index and (entry / DATA_NAME).stat().st_size == index["nbytes"])
-    except (OSError, orjson.JSONDecodeError):
-        return False
-
-
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise load_error(f"cannot create: {error.strerror}", path=path) from error
-
-    purge_stale_entries(path.parent)
-
-
-def _publish(staged: Path, entry: Path, source: Source, index: dict[str, Any]) -> None:
-    """Rename a staged entry, unless another process has published a current one."""
-    if _fingerprint(source) != index["sources"]:
+def _publish(
+    staged: cache.Staged, key: str, info: dict[str, Any], source: Source, known: SourceDigests
+) -> cache.Entry:
+    """Publish the converted weights, unless the sources changed while they were read."""
+    if not is_unchanged(source, known):
         raise load_error("files changed while they were read", path=source.directory)
 
-    try:
-        (staged / INDEX_NAME).write_bytes(orjson.dumps(index))
-        while not _is_current(entry, index):
-            _move_aside(entry)
-            if _rename(staged, entry):
-                return
-    except OSError as error:
-        raise load_error(f"cannot write: {error.strerror}", path=entry) from error
-
-
-def _rename(staged: Path, entry: Path) -> bool:
-    """Rename a staged entry; return False if another process has just published one."""
-    try:
-        staged.rename(entry)
-    except OSError:
-        if not entry.exists():
-            raise
-
-        return False
-
-    return True
-
-
-def _move_aside(entry: Path) -> None:
-    """Remove an entry atomically: other processes see all of it or nothing."""
-    aside = entry.with_name(f".{entry.name}.{secrets.token_hex(8)}")
-    try:
-        Path(entry).rename(aside)
-    except FileNotFoundError:
-        return
-
-    if aside.is_dir():
-        shutil.rmtree(aside)
-    else:
-        aside.unlink()
+    return cache.publish(staged, key, info, from_thread.check_cancelled)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiomlc.cache_dir import cache_home
+from aiomlc.cache import WEIGHTS, cache_home, list_entries
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import KVCacheType
@@ -106,13 +106,9 @@ def _inactive_fraction(config: Mapping[str, Any]) -> float:
 
 def _find_packed_weights(model: Path, quantization: str) -> tuple[dict[str, Any], int]:
     """Return the index and the size in bytes of the model's newest entry in the weight cache."""
-    matrix_format = quantization_named(quantization).matrix_format
-    directory = cache_home() / "weights"
-    paths = sorted(directory.glob("*/index.json"), key=lambda path: path.stat().st_mtime)
-    for path in reversed(paths):
-        index: dict[str, Any] = json.loads(path.read_bytes())
-        formats = {param["format"] for param in index["params"] if param["kind"] == "matrix"}
-        if index["model"] == str(model.resolve()) and matrix_format in formats:
-            return index, (path.parent / "params.bin").stat().st_size
+    for entry in list_entries():
+        description = (entry.info.get("model"), entry.info.get("quantization"))
+        if entry.stored.kind == WEIGHTS and description == (str(model.resolve()), quantization):
+            return dict(entry.info), (entry.stored.path / "params.bin").stat().st_size
 
-    raise UnavailableError(f"{directory} has no packed weights of {model} as {quantization}")
+    raise UnavailableError(f"{cache_home()} has no packed weights of {model} as {quantization}")

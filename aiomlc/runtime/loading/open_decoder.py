@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from aiomlc.cache_dir import cache_home
 from aiomlc.compiler import CompileProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.compiler.parameters import pack_parameters
@@ -165,7 +164,7 @@ async def prepare_model(
     weights = await prepare_weights(
         directory.path,
         library.metadata["params"],
-        cache=cache_home() / "weights",
+        quantization=library.metadata["quantization"],
         num_threads=threads,
         on_progress=lambda done: report(_convert_progress(done)),
     )

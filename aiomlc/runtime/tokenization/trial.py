@@ -18,7 +18,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from aiomlc.cache_dir import cache_home
+from aiomlc.cache import cache_home
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.tokenization.trial_process import READY, REFUSED, VERSION
 

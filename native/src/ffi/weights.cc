@@ -6,10 +6,14 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <array>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include "weights/checksum.h"
 
 namespace aiomlc {
 namespace {
@@ -152,6 +156,23 @@ ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
   return tensors;
 }
 
+/*! \return The checksum of a range of an open file, as 32 hexadecimal digits. */
+ffi::String ChecksumRange(int descriptor, int64_t offset, int64_t bytes, int num_threads) {
+  File file;
+  Checksum sum;
+  std::string error = file.OpenDuplicate(descriptor);
+  if (error.empty()) {
+    error = ChecksumFile(file, static_cast<uint64_t>(offset), static_cast<uint64_t>(bytes),
+                         *StartThreads(num_threads), &sum);
+  }
+  TVM_FFI_CHECK(error.empty(), RuntimeError) << error;
+  std::array<char, 33> text;
+  std::snprintf(text.data(), text.size(), "%016llx%016llx",
+                static_cast<unsigned long long>(sum.high),
+                static_cast<unsigned long long>(sum.low));
+  return {text.data(), text.size() - 1};
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<WeightConversionObj>()
       .def("run", &WeightConversionObj::Run,
@@ -165,6 +186,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("aiomlc.weights.open_conversion", OpenConversion)
       .def("aiomlc.weights.map", MapWeights)
+      .def("aiomlc.checksum", ChecksumRange)
       .def("aiomlc.weights.packed_bytes",
            [](const ffi::String& format, int64_t rows, int64_t cols) {
              return static_cast<int64_t>(PackedMatrixBytes(ParseFormat(format), rows, cols));

@@ -1,6 +1,9 @@
 #include "weights/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +44,11 @@ std::string File::Open(const std::string& path, int flags) {
 }
 
 std::string File::OpenForReading(const std::string& path) { return Open(path, O_RDONLY); }
+
+std::string File::OpenDuplicate(int descriptor) {
+  descriptor_ = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  return descriptor_ < 0 ? ErrorText(errno) : std::string();
+}
 
 std::string File::Create(const std::string& path) { return Open(path, O_RDWR | O_CREAT | O_TRUNC); }
 
@@ -93,6 +101,33 @@ std::string File::Sync() const {
   }
   return {};
 }
+
+bool File::IsCached(uint64_t offset) const {
+#if defined(RWF_NOWAIT)
+  char byte;
+  const iovec target{&byte, 1};
+  return preadv2(descriptor_, &target, 1, static_cast<off_t>(offset), RWF_NOWAIT) >= 0 ||
+         errno != EAGAIN;
+#else
+  static_cast<void>(offset);
+  return true;
+#endif
+}
+
+void File::ReadIntoCache(uint64_t offset, uint64_t bytes) const {
+#if defined(MADV_POPULATE_READ)
+  void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor_, static_cast<off_t>(offset));
+  if (data == MAP_FAILED) return;
+  madvise(data, bytes, MADV_HUGEPAGE);
+  madvise(data, bytes, MADV_POPULATE_READ);  // Unlike an access, it never raises a SIGBUS.
+  munmap(data, bytes);
+#else
+  static_cast<void>(offset);
+  static_cast<void>(bytes);
+#endif
+}
+
+void File::LockShared() const { flock(descriptor_, LOCK_SH | LOCK_NB); }
 
 void File::DropCache() const {
 #if defined(POSIX_FADV_DONTNEED)

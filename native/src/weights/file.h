@@ -21,6 +21,9 @@ class File {
   /*! \brief Open for reading. \return Empty, or the error. */
   std::string OpenForReading(const std::string& path);
 
+  /*! \brief Duplicate an open descriptor, which stays the caller's. \return Empty, or the error. */
+  std::string OpenDuplicate(int descriptor);
+
   /*! \brief Create or truncate for writing. \return Empty, or the error. */
   std::string Create(const std::string& path);
 
@@ -35,6 +38,19 @@ class File {
 
   /*! \brief Flush the contents to disk. \return Empty, or the error. */
   std::string Sync() const;
+
+  /*! \return Whether a byte is in the page cache; true if the system cannot tell. */
+  bool IsCached(uint64_t offset) const;
+
+  /*!
+   * \brief Read a range into the page cache, in huge pages if the system has them.
+   *
+   * Errors are left to the `ReadAt` that follows.
+   */
+  void ReadIntoCache(uint64_t offset, uint64_t bytes) const;
+
+  /*! \brief Lock the file for shared use until it is closed, unless it is locked exclusively. */
+  void LockShared() const;
 
   /*!
    * \brief Drop the file from the page cache, once it is on disk.

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "weights/file.h"
 #include "weights/weights.h"
@@ -28,6 +29,7 @@ std::shared_ptr<const MappedWeights> MappedWeights::Open(const std::string& path
     *error = "cannot map 0 bytes";
     return nullptr;
   }
+  file.LockShared();
   void* data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (data == MAP_FAILED) {
     *error = std::generic_category().message(errno);
@@ -39,7 +41,7 @@ std::shared_ptr<const MappedWeights> MappedWeights::Open(const std::string& path
 #endif
   madvise(data, bytes, MADV_WILLNEED);
   return std::shared_ptr<const MappedWeights>(
-      new MappedWeights(static_cast<const std::byte*>(data), bytes));
+      new MappedWeights(std::move(file), static_cast<const std::byte*>(data), bytes));
 }
 
 MappedWeights::~MappedWeights() { munmap(const_cast<std::byte*>(data_), size_); }

@@ -15,10 +15,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/linear/linear.h"
 #include "platform/thread_pool.h"
+#include "weights/file.h"
 
 namespace aiomlc {
 
@@ -102,7 +104,11 @@ class Conversion {
   ConversionError error_;
 };
 
-/*! \brief A read-only memory mapping of a packed file. */
+/*!
+ * \brief A read-only memory mapping of a packed file.
+ *
+ * The file is locked for shared use as long as it is mapped, so that the cache does not remove it.
+ */
 class MappedWeights {
  public:
   /*!
@@ -119,8 +125,10 @@ class MappedWeights {
   uint64_t size() const { return size_; }
 
  private:
-  MappedWeights(const std::byte* data, uint64_t size) : data_(data), size_(size) {}
+  MappedWeights(File file, const std::byte* data, uint64_t size)
+      : file_(std::move(file)), data_(data), size_(size) {}
 
+  File file_; /*!< Holds the lock. */
   const std::byte* data_;
   uint64_t size_;
 };

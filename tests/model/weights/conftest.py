@@ -15,8 +15,9 @@ def _native_library() -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """Return an empty model directory."""
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty model directory, and use an empty cache."""
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
     path = tmp_path / "model"
     path.mkdir()
     return path

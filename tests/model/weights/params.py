@@ -94,11 +94,11 @@ async def prepare(
     num_threads: int = 2,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> PackedWeights:
-    """Prepare the weights with a cache next to the model directory."""
+    """Prepare the weights, with the cache of the fixture `model`."""
     return await prepare_weights(
         model,
         params,
-        cache=model.parent / "cache",
+        quantization="q4f16_1",
         num_threads=num_threads,
         on_progress=on_progress,
     )
@@ -106,5 +106,5 @@ async def prepare(
 
 def entries(model: Path) -> list[str]:
     """Return the names of the cache entries, hidden ones included."""
-    cache = model.parent / "cache"
+    cache = model.parent / "home" / "weights"
     return sorted(item.name for item in cache.iterdir()) if cache.exists() else []

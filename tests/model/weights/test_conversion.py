@@ -14,7 +14,7 @@ import pytest
 from anyio import CancelScope, fail_after
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.weights import Progress, map_weights, prepare_weights
+from aiomlc.weights import Progress, map_weights
 from tests.model.weight_files import (
     MLC_NAMES,
     Array,
@@ -93,7 +93,9 @@ async def test_every_float16_value_is_converted_exactly(model: Path) -> None:
     assert converted.tobytes() == halves.astype(np.float32).tobytes()
 
 
-async def test_the_packed_bytes_do_not_depend_on_the_number_of_threads(model: Path) -> None:
+async def test_the_packed_bytes_do_not_depend_on_the_number_of_threads(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Several blocks per matrix, the last one partial.
     weight = np.random.default_rng(1).normal(0, 1, (2051, 544)).astype(np.float32)
     write_safetensors(model / "model.safetensors", {"w": ("f32", weight)})
@@ -101,9 +103,8 @@ async def test_the_packed_bytes_do_not_depend_on_the_number_of_threads(model: Pa
                "sources": ["w"]}]  # fmt: skip
 
     for num_threads in (1, 3):
-        weights = await prepare_weights(
-            model, params, cache=model.parent / f"cache{num_threads}", num_threads=num_threads
-        )
+        monkeypatch.setenv("AIOMLC_HOME", str(model.parent / f"home{num_threads}"))
+        weights = await prepare(model, params, num_threads=num_threads)
 
         assert map_all(weights)[0].tobytes() == pack(weight, "q4")
 

@@ -1,10 +1,8 @@
-"""The cache of packed weights: reuse, replacement, concurrency and leftovers."""
+"""The cache of packed weights: reuse, keys and concurrency."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import anyio
@@ -38,7 +36,7 @@ async def test_cached_weights_are_not_converted_again(model: Path) -> None:
     assert len(entries(model)) == 1
 
 
-async def test_changed_weights_replace_the_cache_entry(model: Path) -> None:
+async def test_changed_weights_get_another_entry(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
     first = await prepare(model, make_params("q4"))
     old = map_all(first)[0].copy()
@@ -50,8 +48,30 @@ async def test_changed_weights_replace_the_cache_entry(model: Path) -> None:
 
     assert second.converted
     assert [array.tobytes() for array in map_all(second)] == expected(changed, "q4")
-    assert len(entries(model)) == 1
+    assert len(entries(model)) == 2
     assert (mapped == old).all()
+
+
+async def test_directories_with_the_same_files_share_an_entry(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    first = await prepare(model, make_params("q4"))
+    copy = model.with_name("copy")
+    shutil.copytree(model, copy)
+    (copy / "other_file.txt").write_text("not a weight file")
+
+    second = await prepare(copy, make_params("q4"))
+
+    assert not second.converted
+    assert second.path == first.path
+
+
+async def test_a_moved_directory_keeps_its_entry(model: Path) -> None:
+    write_safetensors(model / "model.safetensors", make_weights("bf16"))
+    await prepare(model, make_params("q4"))
+
+    shutil.move(model, model.with_name("moved"))
+
+    assert not (await prepare(model.with_name("moved"), make_params("q4"))).converted
 
 
 async def test_each_quantization_has_its_own_entry(model: Path) -> None:
@@ -62,48 +82,6 @@ async def test_each_quantization_has_its_own_entry(model: Path) -> None:
 
     assert first.path != second.path
     assert len(entries(model)) == 2
-
-
-def truncate_data(entry: Path) -> None:
-    os.truncate(entry / "params.bin", 100)
-
-
-def remove_data(entry: Path) -> None:
-    (entry / "params.bin").unlink()
-
-
-def corrupt_index(entry: Path) -> None:
-    (entry / "index.json").write_text('{"key": ')
-
-
-def set_old_layout_version(entry: Path) -> None:
-    index = json.loads((entry / "index.json").read_text())
-    (entry / "index.json").write_text(json.dumps({**index, "layout_version": 0}))
-
-
-def replace_by_file(entry: Path) -> None:
-    for item in entry.iterdir():
-        item.unlink()
-
-    entry.rmdir()
-    entry.write_text("not a directory")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [truncate_data, remove_data, corrupt_index, set_old_layout_version, replace_by_file],
-)
-async def test_a_damaged_entry_is_replaced(model: Path, damage: Callable[[Path], None]) -> None:
-    tensors = make_weights("f32")
-    write_safetensors(model / "model.safetensors", tensors)
-    first = await prepare(model, make_params("q4"))
-    damage(first.path.parent)
-
-    second = await prepare(model, make_params("q4"))
-
-    assert second.converted
-    assert [array.tobytes() for array in map_all(second)] == expected(tensors, "q4")
-    assert len(entries(model)) == 1
 
 
 async def test_concurrent_conversions_publish_one_entry(model: Path) -> None:
@@ -124,20 +102,6 @@ async def test_concurrent_conversions_publish_one_entry(model: Path) -> None:
     assert len(entries(model)) == 1
 
 
-async def test_leftovers_of_killed_processes_are_removed_after_a_day(model: Path) -> None:
-    write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    cache = model.parent / "cache"
-    for name in (".old", ".new"):
-        (cache / name).mkdir(parents=True)
-        (cache / name / "params.bin").write_bytes(b"unfinished")
-
-    os.utime(cache / ".old", (0, 0))
-
-    weights = await prepare(model, make_params("q4"))
-
-    assert entries(model) == [".new", weights.path.parent.name]
-
-
 async def test_sources_that_change_during_the_conversion_are_rejected(model: Path) -> None:
     path = model / "model.safetensors"
     write_safetensors(path, make_weights("bf16"))
@@ -154,7 +118,11 @@ async def test_sources_that_change_during_the_conversion_are_rejected(model: Pat
 
 async def test_a_cache_directory_that_cannot_be_written_is_reported(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
-    (model.parent / "cache").write_text("a file instead of a directory")
+    (model.parent / "home").write_text("a file instead of a directory")
 
-    with pytest.raises(ModelLoadError, match="cannot create: Not a directory"):
+    with pytest.raises(
+        ModelLoadError, match=r"cannot write the cache: .*; set AIOMLC_HOME"
+    ) as caught:
         await prepare(model, make_params("q4"))
+
+    assert caught.value.field == "AIOMLC_HOME"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aiomlc.cache.files import write_sealed
 from benchmarks.interleaved import Sample
 from benchmarks.suite.machine import MachineLimits, best_limits
 from benchmarks.suite.measured_engine import UnavailableError
@@ -156,8 +157,9 @@ def _write_packed(home: Path, model: Path, *, tied: bool) -> None:
     entry = home / "weights" / "key"
     entry.mkdir(parents=True)
     (entry / "params.bin").write_bytes(bytes(700 if tied else 1100))
-    index = {"model": str(model.resolve()), "params": params, "offsets": offsets}
-    (entry / "index.json").write_text(json.dumps(index))
+    info = {"model": str(model.resolve()), "quantization": "q4f16_1"}
+    content = {"info": {**info, "params": params, "offsets": offsets}}
+    write_sealed(entry / "manifest.json", content)
     model.mkdir()
     config = {
         "num_hidden_layers": 2,
