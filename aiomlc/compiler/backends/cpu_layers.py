@@ -312,7 +312,10 @@ class CpuGatherRows(Module):
     def forward(self, x: nn.Tensor, rows: nn.Tensor) -> nn.Tensor:
         size = x.shape[-1]
         gathered = call_kernel(
-            "gather_rows", [x.reshape(1, x.shape[0], size), rows], (1, rows.shape[0], size), "float32"
+            "gather_rows",
+            [x.reshape(1, x.shape[0], size), rows],
+            (1, rows.shape[0], size),
+            "float32",
         )
         return gathered.reshape(rows.shape[0], size)
 
