@@ -27,10 +27,10 @@ from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_option
 from aiomlc.api.session.lifecycle import EngineLifecycle
 from aiomlc.api.session.loader import Loader, ModelPath, complete_config, model_configs
 from aiomlc.api.streams.chunk_stream import AlreadyDone
-from aiomlc.api.streams.portal import open_portal
+from aiomlc.api.streams.portal import STEPPING_MESSAGE, open_portal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
-from aiomlc.errors import EngineClosedError
+from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.trace import chrome_trace
@@ -136,7 +136,11 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
         Raises:
             EngineClosedError: If the engine was not opened by `async with`.
+            EngineError: If called in a logits processor, for which the event loop may have to wait.
         """
+        if self.is_stepping_here():
+            raise EngineError(STEPPING_MESSAGE)
+
         if self._portal is None:
             raise EngineClosedError("the engine has a portal only inside `async with`")
 

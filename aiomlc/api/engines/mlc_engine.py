@@ -87,7 +87,7 @@ class MLCEngine:
             loader=loader,
             **legacy_options,
         )
-        self._portal = EnginePortal(self._engine)
+        self._portal = EnginePortal(self._engine, self._engine.is_stepping_here)
         self.chat: Chat = Chat(self._engine, self._portal)
         self.completions: TextCompletions = TextCompletions(self._engine, self._portal)
         self.embeddings: Embeddings = Embeddings(self._engine, self._portal)
@@ -225,7 +225,7 @@ class MLCEngine:
         Such a thread cannot wait for itself. It calls `terminate` in a logits processor, or drops
         the last reference to the engine.
         """
-        if not portal.runs_here() and not self._engine.is_stepping_here():
+        if not portal.must_not_wait():
             return False
 
         self._engine.terminate()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("BlockingStream", "EnginePortal", "open_portal")
+__all__ = ("STEPPING_MESSAGE", "BlockingStream", "EnginePortal", "open_portal")
 
 import atexit
 import threading
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Final, Generic, Self, TypeVar, final
 
 from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -21,6 +21,11 @@ from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError
 from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork, leak
 
+STEPPING_MESSAGE: Final = (
+    "a logits processor cannot wait for its engine, which waits for it: make the call in another "
+    "thread, and do not wait for the result"
+)
+_OWN_THREAD_MESSAGE: Final = "the engine's thread cannot wait for the engine"
 _T = TypeVar("_T")
 
 
@@ -99,9 +104,19 @@ async def open_portal() -> AsyncIterator[BlockingPortal]:
 
 @final
 class EnginePortal:
-    """A thread with an event loop that runs one engine."""
+    """A thread with an event loop that runs one engine.
 
-    def __init__(self, engine: AbstractAsyncContextManager[object]) -> None:
+    Args:
+        engine: The engine, whose scope is entered in the thread.
+        is_stepping_here: Returns whether the calling thread steps the engine.
+    """
+
+    def __init__(
+        self,
+        engine: AbstractAsyncContextManager[object],
+        is_stepping_here: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_stepping_here = is_stepping_here
         self._closing = threading.Lock()
         with ExitStack() as stack:
             self._portal: BlockingPortal = stack.enter_context(
@@ -124,7 +139,8 @@ class EnginePortal:
 
         Raises:
             EngineClosedError: If the engine was terminated, or belongs to the parent process.
-            EngineError: If called from the engine's thread, which cannot wait for itself.
+            EngineError: If called from the engine's thread, or in a logits processor. They cannot
+                wait for the engine, which waits for them.
         """
         call = _Call(partial(function, *args))
         try:
@@ -141,8 +157,9 @@ class EnginePortal:
         if self._is_inherited:
             raise EngineClosedError(FORKED_MESSAGE)
 
-        if self.runs_here():
-            raise EngineError("the engine's thread cannot wait for the engine")
+        if self.must_not_wait():
+            stepping = self._is_stepping_here()
+            raise EngineError(STEPPING_MESSAGE if stepping else _OWN_THREAD_MESSAGE)
 
         try:
             return self._portal.start_task_soon(call.run)
@@ -175,9 +192,9 @@ class EnginePortal:
         leak(self._stack)  # Freeing its contexts would wait for the parent's event loop.
         self._stack = None
 
-    def runs_here(self) -> bool:
-        """Return whether the calling thread is the engine's thread."""
-        return self._thread_id == threading.get_ident()
+    def must_not_wait(self) -> bool:
+        """Return whether the engine waits for the calling thread: its own, or the step thread."""
+        return self._thread_id == threading.get_ident() or self._is_stepping_here()
 
     def close_at_exit(self) -> None:
         """Close when the interpreter exits, for a caller that must not wait for the thread."""

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aiomlc import AsyncMLCEngine, BadRequestError, JSONFFIEngine, LogitsProcessorError, MLCEngine
+from aiomlc import (
+    AsyncMLCEngine,
+    BadRequestError,
+    EngineError,
+    JSONFFIEngine,
+    LogitsProcessorError,
+    MLCEngine,
+)
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors, ProcessedSequence
 from aiomlc.testing import FakeCore, fake_loader
 
@@ -101,6 +108,36 @@ def test_sync_engine_raises_the_error_with_its_cause() -> None:
         engine.chat.completions.create(messages=HELLO, logits_processors=(fail,))
 
     assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_a_processor_cannot_wait_for_its_engine_but_for_another() -> None:
+    def call_engine(token_ids: Sequence[int], logits: Logits) -> None:
+        other.chat.completions.create(messages=HELLO)
+        engine.chat.completions.create(messages=HELLO)
+
+    with MLCEngine(loader=fake_loader()) as other, MLCEngine(loader=fake_loader()) as engine:
+        with pytest.raises(LogitsProcessorError) as caught:
+            engine.chat.completions.create(messages=HELLO, logits_processors=[call_engine])
+
+        assert engine.chat.completions.create(messages=HELLO).choices
+
+    assert isinstance(caught.value.__cause__, EngineError)
+    assert "cannot wait for its engine" in str(caught.value.__cause__)
+
+
+async def test_a_processor_cannot_use_the_portal_of_its_engine() -> None:
+    async def ask() -> None:
+        await engine.chat.completions.create(messages=HELLO)
+
+    async with AsyncMLCEngine(loader=fake_loader()) as engine:
+        with pytest.raises(LogitsProcessorError) as caught:
+            await engine.chat.completions.create(
+                messages=HELLO, logits_processors=[lambda *_: engine.portal.call(ask)]
+            )
+
+        assert engine.portal is not None
+
+    assert isinstance(caught.value.__cause__, EngineError)
 
 
 @pytest.mark.parametrize("processors", ["f", ["f"], [1], len])
