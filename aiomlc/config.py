@@ -88,7 +88,8 @@ class EngineConfig:
     step_token_budget: _Count = None
     #: The fraction of the free memory to plan with; None means 0.85.
     gpu_memory_utilization: Annotated[float | None, Number(gt=0, le=1)] = None
-    num_threads: _Count = None  #: None: the physical cores that this process may use.
+    #: Threads of the kernels; None: the physical cores that this process may use.
+    num_threads: Annotated[int | None, Integer(ge=1, le=1024)] = None
     #: Maximum number of waiting and paused sequences; None means no limit.
     max_queue_size: Annotated[int | None, Integer(ge=0)] = 4096
     #: Unread tokens at which a choice is paused until its reader has caught up.

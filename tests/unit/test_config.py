@@ -91,6 +91,12 @@ def test_count_must_be_a_positive_integer(name: str, value: Any) -> None:  # noq
     assert caught.value.param == name
 
 
+@pytest.mark.parametrize("value", [1025, 100_000, 2**40])
+def test_num_threads_is_limited(value: int) -> None:
+    with pytest.raises(BadRequestError, match=r"engine_config.num_threads .*\[1, 1024\]"):
+        EngineConfig(num_threads=value)
+
+
 @pytest.mark.parametrize("value", ["int4", "fp8", "", None, 8])
 def test_unknown_kv_cache_dtype_is_rejected(value: Any) -> None:  # noqa: ANN401
     with pytest.raises(
