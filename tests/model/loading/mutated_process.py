@@ -1,0 +1,86 @@
+"""`python -m tests.model.loading.mutated_process BASES FIRST COUNT`: open mutated directories.
+
+Each outcome is a line of JSON on stdout; before it, a line names the mutation that is being tried,
+so that a crash or a hang can be told from its end.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from aiomlc import AiomlcError, EngineConfig, MLCEngine, ModelLoadError, RequestError, plan_memory
+from aiomlc.errors import RequestFailedError
+from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError
+from tests.model.loading.mutations import BASES, mutate
+
+MEMORY = 6 << 30  # Bytes of address space.
+CPU_SECONDS = 600
+
+
+def answer(directory: Path, base: str) -> list[object]:
+    """Return what a model generates or embeds; every way to read its files is used."""
+    config = EngineConfig(num_threads=1, max_total_sequence_length=256)
+    if base == "encoder":
+        with MLCEngine(directory, engine_config=config) as engine:
+            vectors = engine.embeddings.create(input=["ab", "hello"]).data
+        return [[round(float(x), 5) for x in vector.embedding] for vector in vectors]
+
+    plan_memory(directory, engine_config=config)
+    messages = [{"role": "user", "content": "Hello"}]
+    with MLCEngine(directory, engine_config=config) as engine:
+        text = engine.completions.create(prompt="Hello", max_tokens=4, temperature=0)
+        chat = engine.chat.completions.create(messages=messages, max_tokens=4, temperature=0)
+    return [text.choices[0].text, chat.choices[0].message.content]
+
+
+def outcome(directory: Path, base: str) -> dict[str, object]:
+    """Return the answer, or the error and whether it is one that the caller can act on."""
+    try:
+        return {"answer": answer(directory, base)}
+    except Exception as error:  # noqa: BLE001 - the result of the trial.
+        text = f"{type(error).__name__}: {error}"
+        return {"error": text[:500], "length": len(text), "problem": _problem(error, directory)}
+
+
+def _problem(error: Exception, directory: Path) -> str | None:
+    """Return why an error is not acceptable; None if it is."""
+    if not isinstance(error, AiomlcError):
+        return "not typed"
+
+    # The plan of an InsufficientMemoryError names the model; the others concern one request.
+    if isinstance(error, (InsufficientMemoryError, RequestError, RequestFailedError)):
+        return None
+
+    is_named = isinstance(error, ModelLoadError) and error.path is not None
+    return None if is_named and str(directory) in str(error) else "names no file"
+
+
+def main(arguments: list[str]) -> None:
+    """Try the mutations FIRST to FIRST + COUNT - 1 of the directories below BASES."""
+    root, first, count = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    for seed in range(first, first + count):
+        base = BASES[seed % len(BASES)]
+        with tempfile.TemporaryDirectory(dir=root) as name:
+            directory = Path(name) / base
+            shutil.copytree(root / base, directory)
+            mutation = mutate(directory, seed)
+            _write(seed=seed, base=base, mutation=str(mutation))
+            result = outcome(directory, base)
+            _write(seed=seed, is_harmless=mutation.is_harmless, **result)
+    _write(megabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+
+
+def _write(**values: object) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,252 @@
+"""Model directories with one random, seeded fault each."""
+
+from __future__ import annotations
+
+__all__ = ("BASES", "Mutation", "mutate", "write_bases")
+
+import json
+import os
+import random
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aiomlc.runtime.loading.model_directory import BUNDLED_DRAFT
+from tests.model.tiny_encoder import write_encoder
+from tests.model.tiny_models import tiny_weights, write_model
+from tests.model.weight_files import write_shards
+
+BASES = ("single", "shards", "mlc", "encoder")
+
+_LONG_NUMBER = "9" * 100_000
+_DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+_VALUES: tuple[object, ...] = (
+    *(None, True, False, 0, 1, -1, 2, 3, 7, 10**9, 10**30, -(10**30), 2**31, 2**63, 10**400),
+    *(0.5, -0.5, 1e-320, 1e308, float("inf"), float("nan")),
+    *("", "x", "a\0b", "../x", "x" * 5000, "\ud800", "{% for x in y %}", "ä中🙂"),
+    *([], {}, [[]], [None], [1, 2, 3], ["x"] * 1000, {"x": 1}, {"type": "x"}),
+)
+_NORMALIZERS: tuple[object, ...] = (
+    {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"},
+    {"type": "Replace", "pattern": {"String": ""}, "content": "b"},
+    {"type": "Replace", "pattern": {"Regex": "("}, "content": "b"},
+    {"type": "Sequence", "normalizers": [{"type": "NFKC"}] * 500},
+    {
+        "type": "Sequence",
+        "normalizers": [{"type": "Replace", "pattern": {"Regex": "."}, "content": "a" * 99}] * 9,
+    },
+)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What was changed, and whether the model must answer as if it had not been."""
+
+    file: str
+    kind: str
+    is_harmless: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.kind}"
+
+
+def write_bases(root: Path) -> None:
+    """Write an intact directory for each of `BASES`."""
+    write_model(root / "single", "llama")
+    (root / "single" / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [257, 258], "temperature": 0.7, "top_k": 20, "top_p": 0.9})
+    )
+    sharded = write_model(root / "shards", "qwen2")
+    (sharded / "model.safetensors").unlink()
+    tensors = [{name: ("f32", value)} for name, value in tiny_weights("qwen2").items()]
+    half = len(tensors) // 2
+    write_shards(sharded, [_merged(tensors[:half]), _merged(tensors[half:])])
+    (sharded / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    shutil.copytree(BUNDLED_DRAFT, root / "mlc")
+    write_encoder(root / "encoder")
+
+
+def mutate(directory: Path, seed: int) -> Mutation:
+    """Change one file of a model directory."""
+    rng = random.Random(seed)
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    # Weights are one file of many; their index and headers are mutated as JSON is.
+    path = rng.choice(files)
+    kinds = [*_KINDS, *(_JSON_KINDS if path.suffix == ".json" else _BINARY_KINDS) * 2]
+    if path.name == "tokenizer.json":
+        kinds.append(_replace_normalizer)
+    kind = rng.choice(kinds)
+    detail = kind(path, rng)
+    name = f"{kind.__name__.lstrip('_')}{detail or ''}"
+    return Mutation(str(path.relative_to(directory)), name, kind in _HARMLESS)
+
+
+def _merged(tensors: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for tensor in tensors for name, value in tensor.items()}
+
+
+# ---- Any file ----
+
+
+def _remove(path: Path, rng: random.Random) -> None:
+    path.unlink()
+
+
+def _replace_by_a_special_file(path: Path, rng: random.Random) -> str:
+    make = rng.choice((_fifo, _device, _directory, _loop, _dangling, _socket))
+    path.unlink()
+    make(path)
+    return f" {make.__name__}"
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _directory(path: Path) -> None:
+    path.mkdir()
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere" * 20)
+
+
+def _socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # The paths of sockets are short.
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def _truncate(path: Path, rng: random.Random) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: rng.randrange(len(content))])
+
+
+def _append(path: Path, rng: random.Random) -> None:
+    path.write_bytes(path.read_bytes() + rng.randbytes(rng.choice((1, 100, 10_000))))
+
+
+def _flip_bytes(path: Path, rng: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    for _ in range(rng.choice((1, 3, 30))):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    path.write_bytes(content)
+
+
+def _overwrite(path: Path, rng: random.Random) -> None:
+    contents = (b"", b"{}", b"[]", b"null", b"\xff\xfe", b"\0" * 100, rng.randbytes(1000))
+    path.write_bytes(rng.choice(contents))
+
+
+# ---- JSON ----
+
+
+def _change_value(path: Path, rng: random.Random) -> str:
+    root = _load(path)
+    container, key = rng.choice(list(_locations(root)))
+    value = rng.choice(_VALUES)
+    container[key] = value
+    path.write_text(json.dumps(root))
+    return f" {key!r} to {repr(value)[:40]}"
+
+
+def _delete_value(path: Path, rng: random.Random) -> str:
+    root = _load(path)
+    container, key = rng.choice(list(_locations(root)))
+    del container[key]
+    path.write_text(json.dumps(root))
+    return f" {key!r}"
+
+
+def _insert_text(path: Path, rng: random.Random) -> str:
+    text = rng.choice((_LONG_NUMBER, _DEEP, "[" * 100_000, '"\\ud800"', '"a\\u0000b"', "NaN", "-"))
+    root = _load(path)
+    container, key = rng.choice(list(_locations(root)))
+    container[key] = "INSERTED"
+    path.write_text(json.dumps(root).replace('"INSERTED"', text))
+    return f" {text[:9]} at {key!r}"
+
+
+def _reformat(path: Path, rng: random.Random) -> None:
+    path.write_text(json.dumps(_load(path), indent=rng.choice((None, 1, 4))))
+
+
+def _add_a_field(path: Path, rng: random.Random) -> None:
+    root = _load(path)
+    if isinstance(root, dict) and path.name in ("config.json", "tokenizer_config.json"):
+        root["x_unknown"] = rng.choice(("x", 5, [1], {"a": {}}))
+    path.write_text(json.dumps(root))
+
+
+def _replace_normalizer(path: Path, rng: random.Random) -> str:
+    index = rng.randrange(len(_NORMALIZERS))
+    path.write_text(json.dumps(_load(path) | {"normalizer": _NORMALIZERS[index]}))
+    return f" {index}"
+
+
+def _load(path: Path) -> Any:  # noqa: ANN401 - JSON.
+    return json.loads(path.read_text())
+
+
+def _locations(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON.
+    """Yield each container of a JSON value with each key; of long lists, the first items."""
+    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    for key, inner in pairs[:40]:
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from _locations(inner)
+
+
+# ---- Weights ----
+
+
+def _change_header(path: Path, rng: random.Random) -> str:
+    """Change a value in the header of a safetensors file, whose length is kept right."""
+    if path.suffix != ".safetensors":
+        _flip_bytes(path, rng)
+        return ""
+
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    container, key = rng.choice(list(_locations(header)))
+    container[key] = rng.choice(_VALUES)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
+    return f" {key!r} to {repr(container[key])[:40]}"
+
+
+def _write_nan(path: Path, rng: random.Random) -> None:
+    content = np.fromfile(path, np.uint8)
+    content[len(content) // 2 :] = 0xFF
+    content.tofile(path)
+
+
+_Kind = Callable[[Path, random.Random], str | None]
+_KINDS: tuple[_Kind, ...] = (
+    *(_remove, _replace_by_a_special_file, _replace_by_a_special_file),
+    *(_truncate, _append, _flip_bytes, _overwrite),
+)
+_JSON_KINDS: tuple[_Kind, ...] = (
+    *(_change_value, _change_value, _change_value, _change_value, _delete_value),
+    *(_insert_text, _insert_text, _reformat, _add_a_field),
+)
+_BINARY_KINDS: tuple[_Kind, ...] = (_change_header, _change_header, _write_nan)
+_HARMLESS: tuple[_Kind, ...] = (_reformat, _add_a_field)
