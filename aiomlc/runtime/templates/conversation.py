@@ -57,6 +57,10 @@ def _part_text(part: object) -> str:
     return text
 
 
+def _drop_empty(strings: object) -> object:
+    return [s for s in strings if s != ""] if isinstance(strings, list | tuple) else strings
+
+
 _Content = Annotated[StrictStr | None, BeforeValidator(_join_text_parts)]
 
 
@@ -86,7 +90,11 @@ class Conversation(BaseModel):
     seps: tuple[StrictStr, ...]
     role_content_sep: StrictStr = ""
     role_empty_sep: StrictStr = ""
-    stop_str: tuple[Annotated[str, Field(strict=True, min_length=1)], ...] = ()
+    #: Empty strings, which MLC LLM's `stablelm` has, are dropped.
+    stop_str: Annotated[
+        tuple[Annotated[str, Field(strict=True, min_length=1)], ...],
+        BeforeValidator(_drop_empty),
+    ] = ()
     stop_token_ids: tuple[_TokenId, ...] = ()
     #: Whether to omit the reasoning of assistant messages before the last user message.
     strip_reasoning_in_history: StrictBool = False
@@ -240,6 +248,16 @@ class Conversation(BaseModel):
             segments += self._render_turn("assistant", None, has_role=True)
 
         return self._insert_functions(segments, tools)
+
+    def as_prompt(self, config: object = None) -> list[str]:
+        """Return the prompt of `messages`, as MLC LLM's method does: a list of one string.
+
+        A message without content is the start of an answer.
+
+        Args:
+            config: Ignored; MLC LLM needs the model's configuration for images.
+        """
+        return [self.render([], add_generation_prompt=False)]
 
     def _split_system(
         self, messages: Sequence[Mapping[str, Any]]

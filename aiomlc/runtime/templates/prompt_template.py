@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("PromptTemplate", "load_prompt_template", "template_stop_ids")
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,11 +12,12 @@ from typing import Any, Protocol
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
-from aiomlc.runtime.templates.registry import get_conversation_template
+from aiomlc.runtime.templates.registry import get_conversation_template, is_customized
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.model_files import load_errors, read_optional
 
 _CONFIG = "mlc-chat-config.json"
+_logger = logging.getLogger("aiomlc")
 
 
 class PromptTemplate(Protocol):
@@ -72,8 +74,9 @@ class PromptTemplate(Protocol):
 def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | None:
     """Return the chat template of a model directory, or None if it has none.
 
-    The template is the Jinja template, else the `conv_template` of `mlc-chat-config.json`: an
-    object, or the name of a registered template.
+    The template is the Jinja template, or the `conv_template` of `mlc-chat-config.json`: an object,
+    or the name of a registered template. If there are both, the `conv_template` is used only if
+    the user has changed it, and the log gives the choice and its reason.
 
     Args:
         directory: The model directory.
@@ -83,12 +86,48 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
         ModelLoadError: If a file cannot be read, or the template is invalid or unknown.
     """
     template = ChatTemplate.load(directory)
-    if template is not None:
+    path = directory / _CONFIG
+    try:
+        with load_errors(path):
+            conversation = _load_conversation(path)
+            _check_prefix(conversation, vocab_size, path)
+    except ModelLoadError as error:
+        if template is None:
+            raise
+
+        _logger.warning("the Jinja template is used, since the conv_template is invalid: %s", error)
         return template
 
-    path = directory / _CONFIG
-    with load_errors(path):
-        conversation = _load_conversation(path)
+    if template is None or conversation is None:
+        return template or conversation
+
+    return _choose(template, conversation, path)
+
+
+def _choose(template: ChatTemplate, conversation: Conversation, path: Path) -> PromptTemplate:
+    """Return the Jinja template unless the user has changed the `conv_template` beside it.
+
+    `gen_config` of MLC LLM writes a `conv_template` into every directory, and copies the Jinja
+    template of the model's authors beside it.
+    """
+    if is_customized(conversation):
+        _logger.info(
+            "%s: the conv_template %r is used and not the Jinja template, because it differs from "
+            "MLC LLM's",
+            path,
+            conversation.name,
+        )
+        return conversation
+
+    _logger.info(
+        "%s: the Jinja template is used and not the conv_template %r, which is MLC LLM's own",
+        path,
+        conversation.name,
+    )
+    return template
+
+
+def _check_prefix(conversation: Conversation | None, vocab_size: int, path: Path) -> None:
     for token_id in (conversation and conversation.system_prefix_token_ids) or ():
         if token_id >= vocab_size:
             field = "conv_template.system_prefix_token_ids"
@@ -97,8 +136,6 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
                 path=path,
                 field=field,
             )
-
-    return conversation
 
 
 def template_stop_ids(template: PromptTemplate | None, tokenizer: Tokenizer) -> tuple[int, ...]:

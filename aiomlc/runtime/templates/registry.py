@@ -5,11 +5,13 @@ from __future__ import annotations
 __all__ = (
     "builtin_conversations",
     "get_conversation_template",
+    "is_customized",
     "register_conversation_template",
 )
 
 import difflib
 import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from importlib import resources
@@ -19,18 +21,15 @@ from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.validation.arguments import check_flag, check_type
 
+# The fields of `Conversation` that MLC LLM's schema does not have.
+_EXTENSIONS = ("tool_prompt_format", "bare_without_system")
 _registered: dict[str, Conversation] = {}  # By the program; these override the built-in ones.
 
 
 @functools.cache
 def builtin_conversations() -> Mapping[str, Conversation]:
     """Return the built-in conversation templates by name, from `conversations.json`."""
-    text = (
-        resources.files("aiomlc.runtime.templates")
-        .joinpath("conversations.json")
-        .read_text("utf-8")
-    )
-    templates = map(Conversation.model_validate, json.loads(text))
+    templates = map(Conversation.model_validate, json.loads(_resource("conversations.json")))
     return {template.name or "": template for template in templates}
 
 
@@ -86,6 +85,32 @@ def get_conversation_template(
         path=path,
         field=field,
     )
+
+
+def is_customized(conversation: Conversation) -> bool:
+    """Return whether a template is neither built in nor one that MLC LLM has ever registered.
+
+    MLC LLM's `gen_config` writes its registered templates into model directories as objects.
+    `mlc_conversations.json` has their digests, of all versions.
+    """
+    if conversation in builtin_conversations().values():
+        return False
+
+    return _digest(conversation) not in _mlc_digests()
+
+
+def _digest(conversation: Conversation) -> str:
+    fields = conversation.model_dump(mode="json", exclude_defaults=True, exclude={*_EXTENSIONS})
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _mlc_digests() -> frozenset[str]:
+    return frozenset(json.loads(_resource("mlc_conversations.json")))
+
+
+def _resource(name: str) -> str:
+    return resources.files("aiomlc.runtime.templates").joinpath(name).read_text("utf-8")
 
 
 def _find(name: str) -> Conversation | None:

@@ -14,7 +14,12 @@ from aiomlc import ModelLoadError
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.prompt_template import load_prompt_template
 from aiomlc.runtime.templates.registry import builtin_conversations, get_conversation_template
-from tests.unit.runtime.templates.conversation_cases import CHATML, make_conversation, write_config
+from tests.unit.runtime.templates.conversation_cases import (
+    CHATML,
+    CHATML_PROMPT,
+    make_conversation,
+    write_config,
+)
 
 
 @pytest.mark.parametrize("name", builtin_conversations())
@@ -67,7 +72,7 @@ def test_a_template_is_immutable() -> None:
         ({"role_templates": {"user": "x"}}, "role_templates", "{user_message}"),
         ({"stop_token_ids": ["2"]}, "stop_token_ids.0", "integer"),
         ({"stop_token_ids": [-1]}, "stop_token_ids.0", "greater"),
-        ({"stop_str": [""]}, "stop_str.0", "at least 1"),
+        ({"stop_str": [1]}, "stop_str.0", "string"),
         ({"system_message": None}, "system_message", "string"),
         ({"messages": [["user", [{"type": "image_url"}]]]}, "messages.0.1", "of type 'text'"),
         ({"messages": [["user", [{"type": "text"}]]]}, "messages.0.1", "must be a string"),
@@ -113,3 +118,15 @@ def test_an_unknown_constructor_argument_is_an_error() -> None:
 def test_a_message_of_an_unknown_role_is_rejected() -> None:
     with pytest.raises(ModelLoadError, match="role 'tool'"):
         make_conversation(messages=[["tool", ""]])
+
+
+def test_empty_stop_strings_are_dropped() -> None:
+    assert make_conversation(stop_str=["", "end"]).stop_str == ("end",)
+
+
+def test_as_prompt_renders_the_messages_of_the_template() -> None:
+    messages = [("user", "Hi"), ("assistant", "Hello."), ("user", "Why?"), ("assistant", None)]
+    conversation = make_conversation(system_message="Be brief.", messages=messages)
+
+    assert conversation.as_prompt() == [CHATML_PROMPT]
+    assert conversation.as_prompt(config={}) == [CHATML_PROMPT]

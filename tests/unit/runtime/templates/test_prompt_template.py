@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiomlc import ModelLoadError
 from aiomlc.runtime.loading.model_directory import BUNDLED
+from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.templates.prompt_template import load_prompt_template, template_stop_ids
 from aiomlc.runtime.templates.registry import (
@@ -29,8 +32,77 @@ def test_a_directory_without_a_jinja_template_uses_its_conv_template(tmp_path: P
     write_config(tmp_path, "qwen2")
     assert load_prompt_template(tmp_path, 256) is get_conversation_template("qwen2")
 
+
+# What MLC LLM's `gen_config` writes for `--conv-template phi-2`.
+PHI_2: dict[str, Any] = {
+    "name": "phi-2",
+    "system_template": "{system_message}",
+    "system_message": "",
+    "add_role_after_system_message": True,
+    "roles": {"user": "Instruct", "assistant": "Output"},
+    "role_templates": {
+        "user": "{user_message}",
+        "assistant": "{assistant_message}",
+        "tool": "{tool_message}",
+    },
+    "messages": [],
+    "seps": ["\n"],
+    "role_content_sep": ": ",
+    "role_empty_sep": ":",
+    "stop_str": ["<|endoftext|>"],
+    "stop_token_ids": [50256],
+    "function_string": "",
+    "use_function_calling": False,
+}
+QWEN2 = get_conversation_template("qwen2").to_json_dict()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_used", "reason"),
+    [
+        (PHI_2, False, "which is MLC LLM's own"),
+        (PHI_2 | {"strip_reasoning_in_history": False}, False, "which is MLC LLM's own"),
+        (QWEN2, False, "which is MLC LLM's own"),
+        ("qwen2", False, "which is MLC LLM's own"),
+        (PHI_2 | {"system_message": "Be brief."}, True, "because it differs from MLC LLM's"),
+        (PHI_2 | {"stop_str": ["= 4"]}, True, "because it differs from MLC LLM's"),
+        (PHI_2 | {"stop_token_ids": []}, True, "because it differs from MLC LLM's"),
+        (CHATML, True, "because it differs from MLC LLM's"),
+    ],
+)
+def test_a_conv_template_beside_a_jinja_template_is_used_if_the_user_changed_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: object, is_used: bool, reason: str
+) -> None:
+    write_config(tmp_path, value)
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+
+    with caplog.at_level(logging.INFO, "aiomlc"):
+        template = load_prompt_template(tmp_path, 256000)
+
+    assert isinstance(template, Conversation if is_used else ChatTemplate)
+    (message,) = caplog.messages
+    assert reason in message
+
+
+def test_a_registered_template_that_a_config_names_is_the_users(tmp_path: Path) -> None:
+    conversation = make_conversation(name="test-mine")
+    register_conversation_template(conversation, override=True)
+    write_config(tmp_path, "test-mine")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+
+    assert load_prompt_template(tmp_path, 256) is conversation
+
+
+@pytest.mark.parametrize("value", [1, "no-such-template", PHI_2 | {"seps": []}])
+def test_an_invalid_conv_template_beside_a_jinja_template_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, value: object
+) -> None:
+    write_config(tmp_path, value)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+
     assert isinstance(load_prompt_template(tmp_path, 256), ChatTemplate)
+    (message,) = caplog.messages
+    assert "the Jinja template is used, since the conv_template is invalid" in message
 
 
 def test_an_unknown_name_is_rejected_with_similar_names(tmp_path: Path) -> None:
