@@ -35,6 +35,7 @@ from .api.protocol.completion import Completion as Completion
 from .api.protocol.embedding import EmbeddingResponse as EmbeddingResponse
 from .api.protocol.response import Response as Response
 from .api.responses.resource import ResponseStream as ResponseStream
+from .api.streams.pending_stream import PendingStream as PendingStream
 from .runtime.engine.core_protocol import TokenLogprob as TokenLogprob
 from .runtime.engine.stream import Delta as Delta
 from .runtime.tokenization.text_streamer import TextStreamer as TextStreamer

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Literal, assert_type
 
 import numpy as np
+from anyio.abc import ObjectReceiveStream
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
@@ -18,6 +19,7 @@ from aiomlc import (
     Completion,
     CompletionStream,
     Conversation,
+    Delta,
     EngineConfig,
     GenerationConfig,
     InsufficientMemoryError,
@@ -26,6 +28,7 @@ from aiomlc import (
     MLCEngine,
     ParsedChatCompletion,
     SyncMLCEngine,
+    TokenStream,
     plan_memory,
 )
 from aiomlc.api.chat.events import ChatEvent, TypedChatEvent
@@ -71,6 +74,23 @@ async def asynchronous(stream: bool) -> None:
         async for chunk in await create(messages=HELLO, stream=True):
             assert_type(chunk, ChatCompletionChunk)
             assert_type(chunk.choices[0].delta.content, str | None)
+
+        async for chunk in create(messages=HELLO, stream=True):
+            assert_type(chunk, ChatCompletionChunk)
+
+        async with create(messages=HELLO, stream=True) as entered:
+            assert_type(entered, ChatCompletionStream)
+            assert_type(await entered.receive(), ChatCompletionChunk)
+
+        async for delta in engine.generate("a"):
+            assert_type(delta, Delta)
+
+        assert_type(await engine.generate("a"), TokenStream)
+        async for response_event in engine.responses.create(input="a", stream=True):
+            assert_type(response_event.sequence_number, int)
+
+        receiver: ObjectReceiveStream[ChatCompletionChunk] = entered
+        await receiver.receive()
 
         parsed = await engine.chat.completions.parse(messages=HELLO, response_format=Person)
         assert_type(parsed.choices[0].message.parsed, Person | None)

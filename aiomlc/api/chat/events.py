@@ -33,6 +33,7 @@ from aiomlc.api.protocol.chat import (
 from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.portal import BlockingStream
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -111,8 +112,8 @@ ChatEvent = TypedChatEvent[None]
 
 
 @final
-class ChatEventStream(Generic[T, C]):
-    """The events of one chat completion, as an async context manager and async iterator.
+class ChatEventStream(ReceiveStream[TypedChatEvent[T]], Generic[T, C]):
+    """The events of one chat completion: async context manager, async iterator and anyio stream.
 
     Entering the scope submits the request. Iteration yields a `ChunkEvent` for each chunk,
     followed by the events derived from this chunk. Leaving the scope, or `close`, cancels the
@@ -138,12 +139,6 @@ class ChatEventStream(Generic[T, C]):
         self._chunks = await self._open_chunks()
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> TypedChatEvent[T]:
         chunks = _require_entered(self._chunks)
         event = self._builder.next_event()
@@ -158,6 +153,7 @@ class ChatEventStream(Generic[T, C]):
 
         The call itself closes the stream; awaiting the returned value is optional.
         """
+        self._is_closed = True
         return AlreadyDone() if self._chunks is None else self._chunks.close()
 
     async def until_done(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("AsyncChat", "AsyncCompletions", "MessageLike")
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, final, overload
 
@@ -21,13 +21,14 @@ from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedOutput, outp
 from aiomlc.api.generation.logprobs import LogprobsWriter, prompt_writer
 from aiomlc.api.generation.options import ChatOptions, ParseOptions
 from aiomlc.api.generation.structured_output import allow_reasoning_before, output_grammar
-from aiomlc.api.protocol.chat import ChatCompletion
+from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import (
     ChatCompletionRequest,
     parse_chat_request,
     parse_event_request,
 )
 from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 
@@ -43,43 +44,44 @@ class AsyncCompletions:
         self._service = service
 
     @overload
-    async def create(
+    def create(
         self,
         *,
         messages: Iterable[MessageLike],
         stream: Literal[True],
         **options: Unpack[ChatOptions],
-    ) -> ChatCompletionStream: ...
+    ) -> PendingStream[ChatCompletionStream, ChatCompletionChunk]: ...
 
     @overload
-    async def create(
+    def create(
         self,
         *,
         messages: Iterable[MessageLike],
         stream: Literal[False] | None = None,
         **options: Unpack[ChatOptions],
-    ) -> ChatCompletion: ...
+    ) -> Coroutine[Any, Any, ChatCompletion]: ...
 
     @overload
-    async def create(
+    def create(
         self,
         *,
         messages: Iterable[MessageLike],
         stream: bool | None,
         **options: Unpack[ChatOptions],
-    ) -> ChatCompletion | ChatCompletionStream: ...
+    ) -> Coroutine[Any, Any, ChatCompletion | ChatCompletionStream]: ...
 
-    async def create(
+    def create(
         self,
         *,
         messages: Iterable[MessageLike],
         stream: bool | None = None,
         **options: Unpack[ChatOptions],
-    ) -> ChatCompletion | ChatCompletionStream:
+    ) -> Coroutine[Any, Any, ChatCompletion | ChatCompletionStream]:
         """Generate the next message of a chat.
 
         Returns:
-            The chat completion, or with `stream=True` the stream of its chunks.
+            A coroutine that returns the chat completion. With `stream=True` a `PendingStream`: its
+            chunks are read by `async for`, in its scope or not, with or without `await` before it.
 
         Raises:
             BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
@@ -89,7 +91,11 @@ class AsyncCompletions:
             EngineError: If the engine is closed, dead, or failed on this request.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        request = parse_chat_request({"messages": messages, "stream": stream, **options})
+        create = partial(self._create, {"messages": messages, "stream": stream, **options})
+        return PendingStream(create) if stream is True else create()
+
+    async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
+        request = parse_chat_request(fields)
         chunks = await self.open(request)
         if request.stream:
             return chunks

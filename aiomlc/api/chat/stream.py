@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, final
 
+from anyio.streams.memory import MemoryObjectStreamStatistics
+
 from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.api.generation.logprobs import FirstChoiceBuffer, LogprobsWriter, PromptWriter
@@ -79,6 +81,9 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
 
     def _next_delta(self) -> Awaitable[Delta]:
         return self._deltas.__anext__()
+
+    def _delta_statistics(self) -> MemoryObjectStreamStatistics:
+        return self._deltas.statistics()
 
     def _cancel(self) -> None:
         self._deltas.close()

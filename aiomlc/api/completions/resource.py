@@ -6,9 +6,9 @@ __all__ = ("AsyncTextCompletions", "Prompt")
 
 import math
 import uuid
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Literal, Unpack, final, overload
+from typing import Any, Literal, Unpack, final, overload
 
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.completions.stream import CompletionStream, aggregate_completion
@@ -22,6 +22,7 @@ from aiomlc.api.protocol.completion import (
     parse_completion_request,
 )
 from aiomlc.api.session.session import ModelSession, SessionProvider
+from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import AiomlcError, BadRequestError
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.tokenization.fim import find_fim_tokens
@@ -37,31 +38,31 @@ class AsyncTextCompletions:
         self._service = service
 
     @overload
-    async def create(
+    def create(
         self, *, prompt: Prompt, stream: Literal[True], **options: Unpack[CompletionOptions]
-    ) -> CompletionStream: ...
+    ) -> PendingStream[CompletionStream, Completion]: ...
 
     @overload
-    async def create(
+    def create(
         self,
         *,
         prompt: Prompt,
         stream: Literal[False] | None = None,
         **options: Unpack[CompletionOptions],
-    ) -> Completion: ...
+    ) -> Coroutine[Any, Any, Completion]: ...
 
     @overload
-    async def create(
+    def create(
         self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
-    ) -> Completion | CompletionStream: ...
+    ) -> Coroutine[Any, Any, Completion | CompletionStream]: ...
 
-    async def create(
+    def create(
         self,
         *,
         prompt: Prompt,
         stream: bool | None = None,
         **options: Unpack[CompletionOptions],
-    ) -> Completion | CompletionStream:
+    ) -> Coroutine[Any, Any, Completion | CompletionStream]:
         """Complete one prompt or several; a prompt is text or a list of token ids.
 
         Several prompts run concurrently; a stream yields their completions one prompt after the
@@ -70,7 +71,8 @@ class AsyncTextCompletions:
         `suffix` requires a model with fill-in-the-middle (FIM) tokens.
 
         Returns:
-            The completion, or with `stream=True` the stream of its chunks.
+            A coroutine that returns the completion. With `stream=True` a `PendingStream`: its
+            chunks are read by `async for`, in its scope or not, with or without `await` before it.
 
         Raises:
             BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
@@ -80,7 +82,11 @@ class AsyncTextCompletions:
             EngineError: If the engine is closed, dead, or failed on this request.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        request = parse_completion_request({"prompt": prompt, "stream": stream, **options})
+        create = partial(self._create, {"prompt": prompt, "stream": stream, **options})
+        return PendingStream(create) if stream is True else create()
+
+    async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
+        request = parse_completion_request(fields)
         chunks = await self.open(request)
         if request.stream:
             return chunks

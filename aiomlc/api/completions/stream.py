@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, final
 
+from anyio.streams.memory import MemoryObjectStreamStatistics
+
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.generation.logprobs import FirstChoiceBuffer, PromptWriter
 from aiomlc.api.observability.metrics import usage_extra
@@ -77,6 +79,10 @@ class CompletionStream(ChunkStream[Delta, Completion]):
         except AiomlcError:
             self._cancel()  # The other prompts are useless without this one.
             raise
+
+    def _delta_statistics(self) -> MemoryObjectStreamStatistics:
+        counts = zip(*(stream.statistics() for stream in self._streams), strict=True)
+        return MemoryObjectStreamStatistics(*map(sum, counts))
 
     def _cancel(self) -> None:
         for stream in self._streams:

@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, final
 
+from anyio.streams.memory import MemoryObjectStreamStatistics
+
 from aiomlc.api.generation.structured_output import response_grammar
 from aiomlc.api.protocol.token import parse_token_request
 from aiomlc.api.session.session import SessionProvider
@@ -37,6 +39,9 @@ class TokenStream(ChunkStream[Delta, Delta]):
 
     def _delta_to_chunks(self, delta: Delta) -> Iterable[Delta]:
         return (delta,)
+
+    def _delta_statistics(self) -> MemoryObjectStreamStatistics:
+        return self._stream.statistics()
 
     def _cancel(self) -> None:
         self._stream.close()

@@ -6,6 +6,7 @@ __all__ = ("AsyncMLCEngine",)
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
 from anyio import AsyncContextManagerMixin
@@ -27,12 +28,14 @@ from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_option
 from aiomlc.api.session.lifecycle import EngineLifecycle
 from aiomlc.api.session.loader import Loader, ModelPath, complete_config, model_configs
 from aiomlc.api.streams.chunk_stream import AlreadyDone
+from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.portal import STEPPING_MESSAGE, open_portal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
+from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
@@ -196,16 +199,16 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """
         return self._lifecycle.conv_template
 
-    async def generate(
+    def generate(
         self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
-    ) -> TokenStream:
+    ) -> PendingStream[TokenStream, Delta]:
         """Continue a prompt, and return the stream of its tokens:
 
-            async with await engine.generate("Once", max_tokens=20, logprobs=0) as stream:
-                async for delta in stream:
-                    print(delta.token_ids, delta.text, delta.logprobs)
+            async for delta in engine.generate("Once", max_tokens=20, logprobs=0):
+                print(delta.token_ids, delta.text, delta.logprobs)
 
-        The chat template is not applied.
+        The chat template is not applied. The request is submitted when the stream is first used;
+        `await` and `async with` give the stream as well.
 
         Args:
             prompt: A string, or token ids.
@@ -218,7 +221,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             EngineError: If the engine is closed, dead, or failed on this request.
             ModelLoadError: If this is the first request, and the model cannot be opened.
         """
-        return await open_token_stream(self._lifecycle, prompt, options)
+        return PendingStream(partial(open_token_stream, self._lifecycle, prompt, options))
 
     def generate_many(
         self,

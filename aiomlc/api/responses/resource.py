@@ -5,10 +5,12 @@ from __future__ import annotations
 __all__ = ("AsyncResponses", "ResponseInput", "ResponseOptions", "ResponseStream")
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypedDict, Unpack, final, overload
 
 from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectStreamStatistics
 from pydantic import BaseModel
 
 from aiomlc.api.chat.resource import AsyncCompletions
@@ -19,6 +21,7 @@ from aiomlc.api.protocol.response_request import ResponseRequest, parse_response
 from aiomlc.api.responses.writer import ResponseWriter
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import BadRequestError, RequestFailedError
 
 ResponseInput = str | Iterable[Mapping[str, Any] | BaseModel]
@@ -58,35 +61,35 @@ class AsyncResponses:
         self._service = service
 
     @overload
-    async def create(
+    def create(
         self,
         *,
         input: ResponseInput,
         stream: Literal[True],
         **options: Unpack[ResponseOptions],
-    ) -> ResponseStream: ...
+    ) -> PendingStream[ResponseStream, ResponseEvent]: ...
 
     @overload
-    async def create(
+    def create(
         self,
         *,
         input: ResponseInput,
         stream: Literal[False] | None = None,
         **options: Unpack[ResponseOptions],
-    ) -> Response: ...
+    ) -> Coroutine[Any, Any, Response]: ...
 
     @overload
-    async def create(
+    def create(
         self, *, input: ResponseInput, stream: bool | None, **options: Unpack[ResponseOptions]
-    ) -> Response | ResponseStream: ...
+    ) -> Coroutine[Any, Any, Response | ResponseStream]: ...
 
-    async def create(
+    def create(
         self,
         *,
         input: ResponseInput,  # noqa: A002 - OpenAI's name.
         stream: bool | None = None,
         **options: Unpack[ResponseOptions],
-    ) -> Response | ResponseStream:
+    ) -> Coroutine[Any, Any, Response | ResponseStream]:
         """Generate a response to a string or to the items of a conversation.
 
         Responses are not stored: to continue a conversation, pass all of its items, including the
@@ -95,7 +98,8 @@ class AsyncResponses:
         events.
 
         Returns:
-            The response, or with `stream=True` the stream of its events.
+            A coroutine that returns the response. With `stream=True` a `PendingStream`: its events
+            are read by `async for`, in its scope or not, with or without `await` before it.
 
         Raises:
             BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
@@ -105,7 +109,11 @@ class AsyncResponses:
             EngineError: If the engine is closed, dead, or failed on this request.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        request = parse_response_request({"input": input, "stream": stream, **options})
+        create = partial(self._create, {"input": input, "stream": stream, **options})
+        return PendingStream(create) if stream is True else create()
+
+    async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
+        request = parse_response_request(fields)
         events = await self.open(request)
         if request.stream:
             return events
@@ -165,7 +173,11 @@ class ResponseStream(ChunkStream[ChatCompletionChunk | None, ResponseEvent]):
     def _delta_to_chunks(self, delta: ChatCompletionChunk | None) -> Iterable[ResponseEvent]:
         return self._writer.begin() if delta is None else self._writer.events(delta)
 
+    def _delta_statistics(self) -> MemoryObjectStreamStatistics:
+        return self._chat_chunks.statistics()
+
     def _cancel(self) -> None:
+        self._started = True
         self._chat_chunks.close()
 
 

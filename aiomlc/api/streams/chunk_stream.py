@@ -7,24 +7,29 @@ __all__ = (
     "ChunkStream",
 )
 
-from abc import ABC, abstractmethod
+import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Generator, Iterable
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectStreamStatistics
+
+from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 _Delta = TypeVar("_Delta")
 _Chunk = TypeVar("_Chunk")
 
 
-class ChunkStream(ABC, Generic[_Delta, _Chunk]):
-    """The chunks of one request, as an async iterator and an async context manager for one task.
+class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
+    """The chunks of one request: async iterator, async context manager and anyio's receive stream.
 
-    Iteration yields chunks until the request has finished. If the reader is slow, the tokens
-    generated in the meantime arrive merged in one chunk. Leaving the scope, `close` and `aclose`
-    (also through `contextlib.aclosing`) end the stream, and cancel the request if it is still
-    running; so does garbage collection. Iterating a closed stream ends at once.
+    It is for one task. Iteration yields chunks until the request has finished. If the reader is
+    slow, the tokens generated in the meantime arrive merged in one chunk. Leaving the scope,
+    `close` and `aclose` (also through `contextlib.aclosing`) end the stream, and cancel the request
+    if it is still running; so does garbage collection. Iterating a closed stream ends at once;
+    `receive` raises ClosedResourceError.
 
     Raises:
         RequestAbortedError: While iterating, if `abort` ended the request.
@@ -50,8 +55,9 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
     def _cancel(self) -> None:
         """Cancel the request unless it has finished. Never blocks."""
 
-    def __aiter__(self) -> Self:
-        return self
+    @abstractmethod
+    def _delta_statistics(self) -> MemoryObjectStreamStatistics:
+        """Return the statistics of the stream of deltas."""
 
     async def __anext__(self) -> _Chunk:
         ready = self._ready
@@ -78,16 +84,19 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
         self._ready.clear()
         return batch
 
-    async def __aenter__(self) -> Self:
-        return self
+    def statistics(self) -> MemoryObjectStreamStatistics:
+        """Return what anyio's memory object streams report.
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.close()
-
-    async def aclose(self) -> None:
-        """Close the stream, as `close` does."""
-        self.close()
-        await checkpoint()
+        The buffer holds unread chunks, and unread deltas that will become chunks. The waiting
+        senders are the choices that are paused until their output is read (`max_unread_tokens`);
+        the open sender is the engine.
+        """
+        deltas = self._delta_statistics()
+        return deltas._replace(
+            current_buffer_used=deltas.current_buffer_used + len(self._ready),
+            max_buffer_size=math.inf,
+            open_receive_streams=int(not self._is_closed),
+        )
 
     def close(self) -> AlreadyDone:
         """Close the stream and cancel the request unless it has finished.
@@ -95,6 +104,7 @@ class ChunkStream(ABC, Generic[_Delta, _Chunk]):
         Never blocks, so it is safe in a cancelled scope. The call itself closes the stream;
         awaiting the returned value is optional, and allows code written for OpenAI's client.
         """
+        self._is_closed = True
         self._ready.clear()
         self._cancel()
         return AlreadyDone()

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import NamedTuple, Protocol, Self, final
+from typing import NamedTuple, Protocol, final
 
 from anyio import BusyResourceError
 from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.errors import AiomlcError
 from aiomlc.runtime.concurrency.event_loop import Waiter, check_loop, waiter_factory
+from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 from aiomlc.runtime.engine.core_protocol import Core, Record, TokenLogprob
 from aiomlc.runtime.engine.statistics import RequestTiming
 
@@ -157,6 +159,17 @@ class Mailbox:
 
         self._wake()
 
+    def statistics(self, num_choices: int, *, is_closed: bool) -> MemoryObjectStreamStatistics:
+        """Return what anyio's memory object streams report; the items are merged deltas."""
+        return MemoryObjectStreamStatistics(
+            current_buffer_used=len(self._unread),
+            max_buffer_size=num_choices,
+            open_send_streams=int(not self.ended),
+            open_receive_streams=int(not is_closed),
+            tasks_waiting_send=len(self._paused),
+            tasks_waiting_receive=int(self._arrival is not None and not self._arrival.done()),
+        )
+
     async def take(self) -> Delta | None:
         """Wait for the next delta; None means the end.
 
@@ -237,8 +250,8 @@ class Mailbox:
 
 
 @final
-class DeltaStream:
-    """The deltas of one request, as an async iterator and an async context manager for one task.
+class DeltaStream(ReceiveStream[Delta]):
+    """The deltas of one request, for one task.
 
     The deltas of a choice are in order; those of several choices are interleaved. Closing the
     stream cancels the request unless it has finished, and so does garbage collection.
@@ -266,9 +279,6 @@ class DeltaStream:
         state = "ended" if self._mailbox.ended else "open"
         return f"<DeltaStream {self.request_id!r} {state}>"
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Delta:
         if self._reading:
             raise BusyResourceError("reading from")
@@ -287,19 +297,17 @@ class DeltaStream:
 
         return delta
 
-    async def __aenter__(self) -> Self:
-        return self
+    def statistics(self) -> MemoryObjectStreamStatistics:
+        """Return what anyio's memory object streams report.
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.close()
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        self.close()
-        await checkpoint()
+        The buffer holds at most one delta per choice. The waiting senders are the choices that are
+        paused until their deltas are read; the open sender is the engine.
+        """
+        return self._mailbox.statistics(self.num_choices, is_closed=self._is_closed)
 
     def close(self) -> None:
         """Cancel the request unless it has finished. Never blocks."""
+        self._is_closed = True
         self._cancel()
         self._mailbox.close()
 
