@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
 from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.plan_command import plan
@@ -24,6 +25,7 @@ app: typer.Typer = typer.Typer(
 )
 app.command()(chat)
 app.command()(plan)
+app.add_typer(cache_app, name="cache")
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
 """Failures of a command, reported in one line and by the exit code of the process.
 
-| exit code | meaning                                                   |
-|-----------|-----------------------------------------------------------|
-| 0         | success                                                   |
-| 1         | the model cannot be opened, or the engine failed          |
-| 2         | an option or a request is invalid                         |
-| 130       | interrupted by Ctrl-C                                     |
+| exit code | meaning                                                    |
+|-----------|------------------------------------------------------------|
+| 0         | success                                                    |
+| 1         | the model cannot be opened, the engine or an output failed |
+| 2         | an option or a request is invalid                          |
+| 130       | interrupted by Ctrl-C                                      |
 | 141       | the reader of the output has gone (`aiomlc ... | head -1`) |
 """
 

@@ -10,7 +10,7 @@ import typer
 
 Model = Annotated[
     str | None,
-    typer.Argument(help="The model's directory; by default the bundled model.", metavar="[MODEL]"),
+    typer.Argument(help="The model's directory; by default the bundled model.", metavar="MODEL"),
 ]
 Quantization = Annotated[
     str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")

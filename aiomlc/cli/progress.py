@@ -46,7 +46,7 @@ class ProgressLine:
     def show(self, progress: LoadProgress) -> None:
         """Set what the line shows from the next tick on; may be called from any thread."""
         fraction = progress.fraction
-        self._percentage = "" if fraction is None else f" {fraction:.0%}"
+        self._percentage = "" if fraction is None else f", {fraction:.0%}"
         self._work = progress.message
 
     async def run(self) -> None:

@@ -1,73 +1,85 @@
-"""The command line, run in a subprocess; conversations run at a pseudo-terminal."""
+"""The command line, run in a subprocess without a terminal."""
 
 from __future__ import annotations
 
-import os
-import pty
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.programs import ROOT, run_program
 
-
-class Conversation:
-    """A process at a pseudo-terminal."""
-
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
-        self.process = process
-        self._terminal = terminal
-        self._unread = b""
-
-    def type(self, text: str) -> None:
-        os.write(self._terminal, text.encode())
-
-    def read_until(self, expected: str) -> str:
-        """Read up to and including `expected`; only the test's time limit applies."""
-        while (end := self._unread.find(expected.encode())) < 0:
-            self._unread += os.read(self._terminal, 4096)
-        end += len(expected.encode())
-        text, self._unread = self._unread[:end], self._unread[end:]
-        return text.decode()
+CHAT = ("-m", "aiomlc", "chat")
+EMPTY = "the prompt is empty: give one with -p, or on standard input"
 
 
-@contextmanager
-def conversation(*arguments: str) -> Iterator[Conversation]:
-    """Run `aiomlc chat` at a pseudo-terminal."""
-    terminal, process_end = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aiomlc", "chat", *arguments],
+def run_shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of bash, in which `aiomlc` is the program; the exit code is that of a pipe."""
+    program = f'aiomlc() {{ "{sys.executable}" -m aiomlc "$@"; }}; set -o pipefail; {command}'
+    return subprocess.run(
+        ["bash", "-c", program],
         cwd=ROOT,
-        stdin=process_end,
-        stdout=process_end,
-        stderr=process_end,
-        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
-    os.close(process_end)
-    try:
-        yield Conversation(process, terminal)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
 
 
-def test_answer_is_printed_to_stdout_and_the_speed_to_stderr() -> None:
-    result = run_program(["-m", "aiomlc", "chat", "-p", "Who are you?", "--temperature", "0"])
+def test_the_answer_alone_is_written_to_a_pipe() -> None:
+    result = run_program([*CHAT, "-p", "What is 12 plus 30?", "--temperature", "0"])
 
-    assert result.returncode == 0
-    assert "Pebble" in result.stdout
-    assert "tokens/s" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert (result.returncode, result.stdout, result.stderr) == (0, "12 + 30 = 42.\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "prompt"),
+    [
+        ("printf 'one\\ntwo\\n' | aiomlc chat mock://echo -p Summarize", "Summarize\n\none\ntwo"),
+        ("printf 'one\\ntwo\\n' | aiomlc chat mock://echo -p -", "one\ntwo"),
+        ("printf 'one\\ntwo\\n' | aiomlc chat mock://echo", "one\ntwo"),
+        ("printf 'a\\377b' | aiomlc chat mock://echo", "a\ufffdb"),
+        ("aiomlc chat mock://echo -p Hi <&-", "Hi"),
+    ],
+)
+def test_standard_input_is_a_part_of_the_prompt(command: str, prompt: str) -> None:
+    result = run_shell(command)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"<|im_start|>user\n{prompt}<|im_end|>" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("aiomlc chat -p Hi >/dev/full", 1, "aiomlc: No space left on device\n"),
+        ("aiomlc --help >/dev/full", 1, "aiomlc: No space left on device\n"),
+        ("aiomlc plan >/dev/full", 1, "aiomlc: No space left on device\n"),
+        ("aiomlc chat -p Hi >&-", 1, "aiomlc: standard output is closed\n"),
+        ("aiomlc chat mock://echo -p Hi | true", 141, ""),
+        ("aiomlc chat", 2, f"aiomlc: {EMPTY}\n"),
+        ("aiomlc chat -p Hi 2>&-", 0, ""),
+    ],
+)
+def test_a_broken_output_or_input_is_one_line_at_most(
+    command: str, code: int, message: str
+) -> None:
+    result = run_shell(command)
+
+    assert (result.returncode, result.stderr) == (code, message)
+
+
+def test_an_ascii_output_replaces_other_characters() -> None:
+    result = run_shell("PYTHONIOENCODING=ascii aiomlc chat mock://echo -p 'h\u00e9llo'")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "h?llo" in result.stdout
 
 
 def test_missing_model_prints_one_line_without_traceback(tmp_path: Path) -> None:
-    result = run_program(["-m", "aiomlc", "chat", str(tmp_path / "missing"), "-p", "hi"])
+    result = run_program([*CHAT, str(tmp_path / "missing"), "-p", "hi"])
 
     assert result.returncode == 1
     assert result.stderr.startswith("aiomlc: ")
@@ -75,36 +87,15 @@ def test_missing_model_prints_one_line_without_traceback(tmp_path: Path) -> None
 
 
 def test_invalid_option_exits_with_status_2() -> None:
-    result = run_program(["-m", "aiomlc", "chat", "-p", "hi", "--temperature", "-3"])
+    result = run_program([*CHAT, "-p", "hi", "--temperature", "-3"])
 
     assert result.returncode == 2
     assert "temperature" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_ctrl_c_at_the_prompt_continues_and_ctrl_d_exits() -> None:
-    with conversation("--temperature", "0") as chat:
-        chat.read_until("> ")
-        chat.process.send_signal(signal.SIGINT)
-        # If the signal arrives before readline waits, it is handled with the next line.
-        chat.type("\n")
-        chat.type("What is 12 plus 30?\n")
-        assert "42" in chat.read_until("tokens/s")
+def test_the_program_alone_shows_its_help() -> None:
+    result = run_program(["-m", "aiomlc"])
 
-        chat.read_until("> ")
-        chat.type("\x04")
-        assert chat.process.wait(timeout=60) == 0
-
-
-@pytest.mark.parametrize("leave", ["/exit\n", "\x04"])
-def test_commands_do_not_need_the_model(leave: str) -> None:
-    with conversation() as chat:
-        chat.read_until("> ")
-        chat.type("/help\n")
-        chat.read_until("Press Ctrl-C to stop a response.")
-        chat.read_until("> ")
-        chat.type("/nonsense\n")
-        chat.read_until("unknown command")
-        chat.read_until("> ")
-        chat.type(leave)
-        assert chat.process.wait(timeout=60) == 0
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "chat" in result.stdout

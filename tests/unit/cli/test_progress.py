@@ -31,10 +31,10 @@ async def test_the_line_moves_and_is_removed() -> None:
     line.show(LoadProgress("convert", 0.5, "packing the weights"))
     async with create_task_group() as tasks:
         tasks.start_soon(line.run)
-        await wait_until(lambda: screen.getvalue().count("packing the weights 50%") >= 3)
+        await wait_until(lambda: screen.getvalue().count("packing the weights, 50%") >= 3)
         line.stop()
 
-    frames = re.findall(r"[|/\\-] packing the weights 50%, \d+\.\d s", screen.getvalue())
+    frames = re.findall(r"[|/\\-] packing the weights, 50%, \d+\.\d s", screen.getvalue())
     assert len({frame[0] for frame in frames}) >= 3
     last = screen.getvalue().rsplit("s", 1)[1]
     assert last.startswith("\r ")
