@@ -12,7 +12,7 @@ from types import MappingProxyType
 from aiomlc.errors import ModelNotFoundError
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.families import (
     bert,
     cohere,
@@ -46,6 +46,7 @@ from aiomlc.models.families import (
     starcoder2,
 )
 from aiomlc.validation.model_files import load_errors, read_optional
+from aiomlc.validation.model_formats import describe_unsupported
 
 ModelConfig = DecoderConfig | EncoderConfig
 
@@ -114,9 +115,9 @@ def read_description(directory: Path) -> ModelDescription:
 
     path = directory / "config.json"
     if (values := read_optional(path)) is None:
-        raise ModelNotFoundError(
-            f"{directory} has neither mlc-chat-config.json nor config.json", path=directory
-        )
+        problem = f"{directory} has neither mlc-chat-config.json nor config.json"
+        hint = describe_unsupported(directory)
+        raise ModelNotFoundError(f"{problem}: {hint}" if hint else problem, path=directory)
 
     fields = Fields(values, path)
     return ModelDescription(_parse(fields, fields), path, None)
@@ -129,4 +130,9 @@ def _parse(fields: Fields, config: Fields) -> ModelConfig:
 
 
 def _parser(fields: Fields) -> Callable[[Fields], ModelConfig]:
+    name = "model_type"
+    if (model_type := fields.string(name)) not in MODEL_TYPES and "vision_config" in fields:
+        problem = f"is {quote(model_type)}: models that read images are not supported"
+        raise fields.error(name, problem)
+
     return MODEL_TYPES[fields.choice("model_type", tuple(MODEL_TYPES))]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 from aiomlc.models.config.activation import Activation, parse_activation
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, refuse_quantized
 from aiomlc.models.config.moe import ExpertsConfig
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
@@ -149,7 +149,7 @@ def parse_decoder(
     """
     traits = traits or DecoderTraits()
     rules = rules or ConfigRules()
-    _refuse_quantized(fields)
+    refuse_quantized(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")
@@ -189,12 +189,6 @@ def _parse_traits(fields: Fields, traits: DecoderTraits) -> DecoderTraits:
         mlp_bias=traits.mlp_bias or fields.boolean("mlp_bias", False),
         activation=parse_activation(fields, traits.activation, gated=traits.gated),
     )
-
-
-def _refuse_quantized(fields: Fields) -> None:
-    if "quantization_config" in fields:
-        problem = "must be absent: already quantized weights are not supported"
-        raise fields.error("quantization_config", problem)
 
 
 def _key_value_heads(fields: Fields, heads: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Fields", "quote")
+__all__ = ("Fields", "quote", "refuse_quantized")
 
 import json
 from collections.abc import Mapping, Sequence
@@ -200,6 +200,18 @@ class Fields:
 
     def _mismatch(self, name: str, expected: str, value: object) -> ModelLoadError:
         return self.error(name, f"must be {expected}, got {quote(value)}")
+
+
+def refuse_quantized(fields: Fields) -> None:
+    """Raise for a config whose weights are stored quantized."""
+    name = "quantization_config"
+    if name in fields:
+        method = fields.nested(name).string("quant_method", "an unknown method")
+        raise fields.error(
+            name,
+            f"must be absent: already quantized weights ({method[:40]}) are not supported; pass "
+            "the model that they were made from, which is quantized when it is opened",
+        )
 
 
 def _bound(value: float) -> str:

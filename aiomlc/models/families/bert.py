@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("parse",)
 
 from aiomlc.models.config.encoder import EncoderConfig
-from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.fields import Fields, refuse_quantized
 
 
 def parse(fields: Fields) -> EncoderConfig:
@@ -42,6 +42,4 @@ def _refuse_unsupported(fields: Fields) -> None:
     fields.choice("hidden_act", ("gelu",), "gelu")
     fields.choice("position_embedding_type", ("absolute",), "absolute")
     fields.require_false("is_decoder")
-    if "quantization_config" in fields:
-        problem = "must be absent: already quantized weights are not supported"
-        raise fields.error("quantization_config", problem)
+    refuse_quantized(fields)

@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.models import EncoderConfig, ModelDescription
@@ -24,6 +25,7 @@ from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
 from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.model_files import load_errors, read_optional
+from aiomlc.validation.model_formats import describe_missing
 from aiomlc.validation.records import validate_fields
 
 BUNDLED = Path(__file__).parents[2] / "bundled" / "pebble"
@@ -154,7 +156,9 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
             return ModelDirectory(path.resolve())
 
     raise ModelNotFoundError(
-        f"cannot find model {path}: no such directory", path=path, field="model"
+        f"cannot find model {path}: no such directory; {describe_missing(str(model), path)}",
+        path=path,
+        field="model",
     )
 
 
@@ -197,12 +201,21 @@ def choose_quantization(
 
     Raises:
         BadRequestError: If the weight files have another quantization than the requested one.
+        ModelLoadError: If the quantization of the weight files is not supported.
     """
     stored = description.quantization
     if stored is not None and requested not in (None, stored):
         raise BadRequestError(
             f"{directory.path} is quantized as {stored} and cannot be opened as {requested}",
             param="quantization",
+        )
+
+    if stored is not None and stored not in QUANTIZATIONS:
+        raise ModelLoadError(
+            f'{description.path}: field "quantization" must be one of '
+            f"{', '.join(QUANTIZATIONS)}, got {safe_repr(stored)}",
+            path=description.path,
+            field="quantization",
         )
 
     is_encoder = isinstance(description.config, EncoderConfig)

@@ -24,6 +24,7 @@ import orjson
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.validation.model_files import read_bytes
+from aiomlc.validation.model_formats import describe_unsupported
 
 #: The most dimensions of a tensor.
 MAX_DIMENSIONS: Final = 8
@@ -93,4 +94,6 @@ def load_error(message: str, *, path: Path, tensor: str | None = None) -> ModelL
 
 def missing_error(directory: Path, names: Sequence[str]) -> ModelNotFoundError:
     """Return the error for a directory that has none of the files."""
-    return ModelNotFoundError(f"{directory}: neither {' nor '.join(names)} exists", path=directory)
+    problem = f"{directory}: neither {' nor '.join(names)} exists"
+    hint = describe_unsupported(directory)
+    return ModelNotFoundError(f"{problem}: {hint}" if hint else problem, path=directory)

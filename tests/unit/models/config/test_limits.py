@@ -22,7 +22,7 @@ from tests.model.tiny_models import TINY_CONFIGS
 
 PATH = Path("config.json")
 CONFIGS = {**TINY_CONFIGS, "bert": ENCODER_CONFIG}
-WRONG = [
+WRONG: list[object] = [
     *(10**30, -(10**30), 2**31, 2**63, -1, 0, 1, 3, 10**6),
     *(1e-320, 1e308, math.inf, -math.inf, math.nan, 0.3),
     *(True, None, "", "x" * 1000, [], [1], [[]], {}, {"a": 1}),

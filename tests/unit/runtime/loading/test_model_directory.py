@@ -122,9 +122,26 @@ def test_a_path_that_cannot_exist_is_a_typed_error(name: str) -> None:
     assert caught.value.path is not None
 
 
-def test_a_file_is_not_a_model_directory(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    path.touch()
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("model.gguf", "GGUF is not supported: pass the directory of the Hugging Face model"),
+        ("model.safetensors", "it is a file: pass the directory that contains it"),
+        ("none", "pass the directory of a model, or None for the bundled one"),
+    ],
+)
+def test_a_path_that_is_not_a_directory_is_explained(
+    tmp_path: Path, name: str, advice: str
+) -> None:
+    (tmp_path / "model.gguf").touch()
+    (tmp_path / "model.safetensors").touch()
 
-    with pytest.raises(ModelNotFoundError, match="no such directory"):
-        find_model(path)
+    with pytest.raises(ModelNotFoundError, match=f"{name}: no such directory; {advice}"):
+        find_model(tmp_path / name)
+
+
+def test_the_name_of_a_repository_is_answered_by_its_download() -> None:
+    with pytest.raises(
+        ModelNotFoundError, match=r"`hf download Qwen/Qwen3-0\.6B --local-dir Qwen3"
+    ):
+        find_model("Qwen/Qwen3-0.6B")

@@ -1,0 +1,70 @@
+"""Model formats that are not supported: what to do with a path that holds one."""
+
+from __future__ import annotations
+
+__all__ = ("describe_missing", "describe_unsupported")
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+_GGUF = (
+    "GGUF is not supported: pass the directory of the Hugging Face model (safetensors) or MLC "
+    "model that it was made from"
+)
+_ADAPTER = "LoRA adapters are not supported: pass the model into which the adapter is merged"
+_PICKLED = (
+    "PyTorch's pickled weights are not supported: convert them with "
+    "save_pretrained(directory, safe_serialization=True) of transformers"
+)
+_UNSUPPORTED: Final = {
+    "*.gguf": _GGUF,
+    "adapter_config.json": _ADAPTER,
+    "pytorch_model*.bin": _PICKLED,
+    "*.pth": _PICKLED,
+    "*.pt": _PICKLED,
+    "*.onnx": "ONNX is not supported: pass the Hugging Face model that it was made from",
+}
+_MAX_ENTRIES = 10_000
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def describe_unsupported(directory: Path) -> str | None:
+    """Return what a directory contains that is not supported; None if nothing is known of it."""
+    names = list(_names(directory))
+    for pattern, problem in _UNSUPPORTED.items():
+        for name in names:
+            if fnmatch(name, pattern):
+                return f"it contains {name}, and {problem}"
+
+    return None
+
+
+def describe_missing(model: str, path: Path) -> str:
+    """Return why `path` is not a model directory, and what to pass.
+
+    Args:
+        model: The path as the caller wrote it.
+        path: The path, which is not a directory.
+    """
+    if path.suffix.lower() == ".gguf":
+        return _GGUF
+
+    if path.exists():
+        return "it is a file: pass the directory that contains it"
+
+    if _REPOSITORY.fullmatch(model) and ".." not in model:
+        name = path.name
+        return f"download it with `hf download {model} --local-dir {name}` and pass {name!r}"
+
+    return "pass the directory of a model, or None for the bundled one"
+
+
+def _names(directory: Path) -> Iterator[str]:
+    try:
+        yield from (entry.name for entry in islice(directory.iterdir(), _MAX_ENTRIES))
+    except OSError:
+        return  # Only a hint is lost.
