@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 # A path such as /etc/hosts at the start of a question is not a command.
 _COMMAND = re.compile(r"/[A-Za-z?]*([ \t].*)?")
 _KEYS = """\
-Ctrl-C stops an answer, Ctrl-D leaves. Pasted lines are one question; Alt-Enter begins a new line,
-and so does Enter between two lines with \"\"\". A space before / makes it a question."""
+Ctrl-C stops an answer, Ctrl-D leaves. Alt-Enter begins a new line.
+Pasted lines are one question, and so are lines between two \"\"\".
+A line that begins with a space is a question, even if / follows."""
 
 
 @dataclass(frozen=True, slots=True)

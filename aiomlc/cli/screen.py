@@ -65,8 +65,11 @@ class Screen:
         self._wrapper = WordWrapper(self._columns)
 
     def note(self, text: str) -> None:
-        """Write a remark that only matters to people, such as figures."""
-        if self._notes.isatty():
+        """Write a remark that only matters to people, such as figures.
+
+        It is left out if answers go elsewhere, to `tee` for example, which may write them later.
+        """
+        if self._is_terminal and self._notes.isatty():
             self._notes.write(_dim(text, self._notes) + "\n")
             self._notes.flush()
 

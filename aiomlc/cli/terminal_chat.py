@@ -107,7 +107,7 @@ def _banner(engine: AsyncMLCEngine) -> str:
     else:
         name = f"{plan.models[0].name} ({plan.models[0].quantization})"
     window = engine.max_input_sequence_length
-    return f"{name}, context of {window:,} tokens. /help lists the commands, Ctrl-D leaves."
+    return f"{name}, context of {window:,} tokens. /help lists the commands."
 
 
 @final

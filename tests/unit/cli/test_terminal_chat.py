@@ -27,7 +27,8 @@ def test_the_figures_are_written_to_a_terminal_only() -> None:
         scene.chat.answer("Hi")
         assert scene.notes.getvalue() == ""
 
-        scene.notes = FakeTerminal(is_terminal=True)
+    with make_scene() as scene:
+        scene.output = scene.notes = FakeTerminal(is_terminal=True)
         scene.chat.answer("Hi")
 
     assert "[6 tokens, first after" in scene.notes.getvalue()
@@ -80,7 +81,7 @@ def test_ctrl_c_before_the_first_token_removes_the_question(
 
     monkeypatch.setattr(core, "submit", submit_and_interrupt)
     with make_scene(core) as scene:
-        scene.notes = FakeTerminal(is_terminal=True)
+        scene.output = scene.notes = FakeTerminal(is_terminal=True)
         scene.type("Count")
 
     assert scene.contents == []
@@ -124,7 +125,7 @@ def test_a_full_output_ends_the_chat(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_oldest_turns_are_forgotten_when_the_context_is_full() -> None:
     core = FakeCore(["x" * 100])
     with make_scene(core, context_window=1024) as scene:
-        scene.notes = FakeTerminal(is_terminal=True)
+        scene.output = scene.notes = FakeTerminal(is_terminal=True)
         scene.configure()
         scene.type(*(f"question {number}" for number in range(12)))
 
