@@ -156,6 +156,8 @@ class SequenceOptions(SamplingParams):
     grammar: object = None  #: A grammar that `GrammarCache` compiled, or None.
     #: Whether the sequence is pinned in the prefix cache when it ends normally.
     is_pinned: bool = False
+    #: Whether the text of each choice starts without the space of its first token.
+    strips_leading_space: bool = False
 
     def resolve(self, defaults: SamplingParams) -> Self:
         """Return a copy with the values of `defaults` for the parameters that are None."""

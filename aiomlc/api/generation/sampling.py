@@ -35,6 +35,7 @@ def sequence_options(request: SamplingRequest, model: LoadedModel) -> SequenceOp
         stop=tuple(request.stop),
         stop_token_ids=(*end_token_ids, *(request.stop_token_ids or ())),
         logits_processors=LogitsProcessors(processors) if processors else None,
+        strips_leading_space=request.starts_text and model.tokenizer.strips_leading_space,
     )
     return options.resolve(model.default_options)
 

@@ -113,6 +113,11 @@ class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen b
         return choice == "required" or isinstance(choice, NamedTool)
 
     @property
+    def starts_text(self) -> bool:
+        """Whether the output is a text of its own and does not continue the last message."""
+        return not self.continue_final_message
+
+    @property
     def num_logprobs(self) -> int | None:
         """The number of alternatives per token; None disables log-probabilities."""
         return (self.top_logprobs or 0) if self.logprobs else None

@@ -89,6 +89,11 @@ class GenerationConfig(SamplingParams):
         return None if self.response_format is None else parse_response_format(self.response_format)
 
     @property
+    def starts_text(self) -> bool:
+        """Whether the output is a text of its own: True, as for MLC LLM."""
+        return True
+
+    @property
     def num_logprobs(self) -> int | None:
         """The number of alternatives per token; None disables log-probabilities."""
         return self.top_logprobs if self.logprobs else None

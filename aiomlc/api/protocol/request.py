@@ -86,6 +86,11 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
         return self.prompt_logprobs
 
     @property
+    def starts_text(self) -> bool:
+        """Whether the output is a text of its own and does not continue the prompt's."""
+        return False
+
+    @property
     def include_usage(self) -> bool:
         """Whether the stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)

@@ -43,6 +43,8 @@ class LiveRequests:
         self._core = core
         self._logprobs = LogprobsWriter(tokenizer)
         self._choices: dict[int, _LiveChoice] = {}  # By sequence id.
+        # The sequences without text so far, whose text is to start without a space.
+        self._unstripped: set[int] = set()
         # The next two contain requests without listeners, by request id.
         self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One per choice.
         self._last_records: dict[str, list[Record]] = {}  # Of finished choices.
@@ -85,6 +87,8 @@ class LiveRequests:
                 self._choices[sequence_id] = _LiveChoice(
                     request_id, choice, num_choices, listener, processors
                 )
+                if options.strips_leading_space:
+                    self._unstripped.add(sequence_id)
         except AiomlcError:
             for sequence_id in sequence_ids:
                 del self._choices[sequence_id]
@@ -116,6 +120,7 @@ class LiveRequests:
     def clear(self) -> None:
         """Remove every request without cancelling it."""
         self._choices.clear()
+        self._unstripped.clear()
         self._sequence_ids.clear()
         self._last_records.clear()
 
@@ -127,6 +132,10 @@ class LiveRequests:
             live = self._choices.get(record.sequence_id)
             if live is None:
                 continue
+
+            if record.text and record.sequence_id in self._unstripped:
+                self._unstripped.discard(record.sequence_id)
+                record = record._replace(text=record.text.removeprefix(" "))
 
             if record.finish_reason is not None:
                 self._remove(record.sequence_id)
@@ -170,6 +179,7 @@ class LiveRequests:
 
     def _remove(self, sequence_id: int) -> None:
         live = self._choices.pop(sequence_id)
+        self._unstripped.discard(sequence_id)
         siblings = self._sequence_ids.get(live.request_id, ())
         if live.listener is None and not self._choices.keys() & siblings:
             del self._sequence_ids[live.request_id]

@@ -80,7 +80,11 @@ class RequestTable:
             raise DuplicateRequestError(request_id)
 
         mailbox = Mailbox(
-            num_choices, observer, max_unread=self._max_unread_tokens, loop=event_loop
+            num_choices,
+            observer,
+            max_unread=self._max_unread_tokens,
+            strips_leading_space=options.strips_leading_space,
+            loop=event_loop,
         )
         sequence_ids = self._submit(prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):

@@ -77,6 +77,7 @@ class Mailbox:
         "_observer",
         "_paused",
         "_unread",
+        "_unstripped",
         "ended",
     )
 
@@ -86,6 +87,7 @@ class Mailbox:
         observer: StreamObserver | None = None,
         *,
         max_unread: int = sys.maxsize,
+        strips_leading_space: bool = False,
         loop: object = None,
     ) -> None:
         """Create a mailbox.
@@ -94,11 +96,14 @@ class Mailbox:
             num_choices: The number of choices.
             observer: An observer of the records, or None.
             max_unread: The number of unread tokens at which a choice is paused.
+            strips_leading_space: Whether the text of each choice starts without a space.
             loop: The event loop that fills the mailbox, in which it must be read; None for any.
         """
         self._loop = loop
         self._max_unread = max_unread
         self._paused: set[int] = set()  # Paused choices.
+        # The choices without text so far, whose text is to start without a space.
+        self._unstripped: set[int] = set(range(num_choices)) if strips_leading_space else set()
         self._unread: dict[int, list[Record]] = {}  # By choice; the first has waited longest.
         self._num_open = num_choices
         self._error: AiomlcError | None = None
@@ -216,6 +221,10 @@ class Mailbox:
             text = "".join(record.text for record in records)
             token_ids = tuple(chain.from_iterable(record.token_ids for record in records))
             logprobs = tuple(chain.from_iterable(record.logprobs for record in records))
+
+        if self._unstripped and text and choice in self._unstripped:
+            self._unstripped.discard(choice)
+            text = text.removeprefix(" ")
 
         return Delta(
             text,

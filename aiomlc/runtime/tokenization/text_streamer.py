@@ -10,7 +10,7 @@ from typing import final
 
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.validation.arguments import check_token_ids, check_type
+from aiomlc.validation.arguments import check_flag, check_token_ids, check_type
 from aiomlc.validation.json_values import short_repr
 
 
@@ -20,13 +20,17 @@ class TextStreamer:
 
     Args:
         tokenizer: The tokenizer of an engine.
+        keep_leading_space: Whether to keep a space before the first token, which
+            `Tokenizer.decode` of a SentencePiece model drops: for text that continues a prompt.
 
     Raises:
         BadRequestError: If `tokenizer` is not a Tokenizer.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, keep_leading_space: bool = False) -> None:
         check_type("tokenizer", tokenizer, Tokenizer, "a Tokenizer")
+        check_flag("keep_leading_space", keep_leading_space)
+        self._strips_space = tokenizer.strips_leading_space and not keep_leading_space
         self._vocab_bytes = tokenizer.vocab_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._is_finished = False
@@ -41,7 +45,12 @@ class TextStreamer:
             raise BadRequestError("`put` is not expected to be invoked after finish.")
 
         check_token_ids("token_ids", token_ids)
-        return self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+        text = self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+        if text and self._strips_space:
+            self._strips_space = False
+            return text.removeprefix(" ")
+
+        return text
 
     def finish(self) -> str:
         """Return the remaining text; an incomplete character is replaced by U+FFFD."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("TokenBytes", "byte_level", "section_config", "token_decoder")
+__all__ = (
+    "TokenBytes",
+    "byte_level",
+    "section_config",
+    "strips_leading_space",
+    "token_decoder",
+)
 
 import json
 import re
@@ -44,6 +50,21 @@ def token_decoder(decoder: dict[str, Any] | None) -> TokenBytes:
         )
 
     return _sentence_piece([_replacement(step) for step in replacements], "ByteFallback" in kinds)
+
+
+def strips_leading_space(decoder: dict[str, Any] | None) -> bool:
+    """Return whether decoding drops the space before the first token, as SentencePiece does."""
+    steps = [] if decoder is None else decoder.get("decoders", [decoder])
+    return any(_strips_leading_space(step) for step in steps)
+
+
+def _strips_leading_space(step: dict[str, Any]) -> bool:
+    if step["type"] == "Strip":
+        return step["content"] == " " and step["start"] >= 1
+
+    # `add_prefix_space` is the name in older files.
+    scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
+    return step["type"] == "Metaspace" and scheme != "never"
 
 
 def _replacement(step: dict[str, Any]) -> tuple[str, str]:

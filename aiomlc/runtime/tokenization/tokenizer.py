@@ -20,7 +20,12 @@ from aiomlc.runtime.tokenization.backend import (
     tokenizer_failures,
 )
 from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
-from aiomlc.runtime.tokenization.token_decoder import byte_level, section_config, token_decoder
+from aiomlc.runtime.tokenization.token_decoder import (
+    byte_level,
+    section_config,
+    strips_leading_space,
+    token_decoder,
+)
 from aiomlc.validation.arguments import check_str, check_token_ids, plain_list
 from aiomlc.validation.model_files import load_errors
 
@@ -40,7 +45,11 @@ class Tokenizer:
         self._backend = backend
         self._backend.no_truncation()
         self._backend.no_padding()
-        self._to_bytes = token_decoder(section_config(backend.decoder))
+        decoder = section_config(backend.decoder)
+        self._to_bytes = token_decoder(decoder)
+        #: Whether `decode` drops a space before the first token, as SentencePiece does. The text of
+        #: an answer has none either, while that of `token_bytes` and of completions keeps it.
+        self.strips_leading_space: bool = strips_leading_space(decoder)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(
             token_id for token_id, token in added.items() if token.special
@@ -94,6 +103,21 @@ class Tokenizer:
         except TypeError:
             check_str("prompt", text)
             raise
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, as `encode` does.
+
+        Raises:
+            BadRequestError: If `texts` is not a list of strings.
+            RequestFailedError: If the tokenizer fails on one of them.
+        """
+        texts = plain_list("texts", texts)
+        for index, text in enumerate(texts):
+            check_str(f"texts[{index}]", text)
+
+        with tokenizer_failures():
+            encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of tokens, without special tokens.

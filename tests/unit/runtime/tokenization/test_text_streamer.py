@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import decoders, models
 
 from aiomlc import TextStreamer
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.testing import FakeCore, fake_model
 
 TOKENIZER = fake_model(FakeCore()).tokenizer
@@ -33,6 +36,31 @@ def test_an_incomplete_character_is_replaced_at_the_end() -> None:
 
     assert streamer.put(half) == ""
     assert streamer.finish() == "\ufffd"
+
+
+def sentence_piece() -> Tokenizer:
+    vocabulary = {"▁": 0, "▁a": 1, "b": 2, "<0xC3>": 3, "<0xA9>": 4}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+    return Tokenizer(backend)
+
+
+@pytest.mark.parametrize("token_ids", [[1, 2, 1], [2, 1], [0, 1], [0], [3, 4, 1], []])
+def test_the_text_of_a_sentence_piece_model_equals_the_decoded_text(token_ids: list[int]) -> None:
+    tokenizer = sentence_piece()
+    streamer = TextStreamer(tokenizer)
+
+    text = "".join(streamer.put([token_id]) for token_id in token_ids) + streamer.finish()
+
+    assert text == tokenizer.decode(token_ids)
+    assert tokenizer.strips_leading_space
+
+
+def test_a_streamer_can_keep_the_leading_space() -> None:
+    streamer = TextStreamer(sentence_piece(), keep_leading_space=True)
+
+    assert streamer.put([1, 2]) == " ab"
 
 
 def test_put_after_finish_is_rejected() -> None:

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from aiomlc.errors import ModelLoadError
+from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 CORPUS = ["the quick brown fox jumps over the lazy dog", "Grüße aus Köln", "naïve café", "🎉🎉"]
@@ -153,6 +153,39 @@ def test_the_token_table_has_the_length_of_the_models_vocabulary() -> None:
     assert tokenizer.token_bytes(size + 9)[size:] == [b""] * 9
     with pytest.raises(ModelLoadError, match=f"the tokenizer has {size} tokens"):
         tokenizer.token_bytes(size - 1)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "strips"),
+    [
+        (decoders.Metaspace(), True),
+        (decoders.Metaspace(prepend_scheme="first"), True),
+        (decoders.Metaspace(prepend_scheme="never"), False),
+        (SENTENCE_PIECE.decoder, True),
+        (decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()]), False),
+        (decoders.ByteLevel(), False),
+    ],
+)
+def test_the_leading_space_is_stripped_as_by_decode(
+    decoder: decoders.Decoder, strips: bool
+) -> None:
+    backend = sentence_piece()
+    backend.decoder = decoder
+    tokenizer = Tokenizer(backend)
+
+    assert tokenizer.strips_leading_space is strips
+    if not isinstance(decoder, decoders.ByteLevel):
+        the = tokenizer.token_id("▁the")
+        assert tokenizer.decode([the]) == ("the" if strips else " the")
+
+
+def test_encode_batch_encodes_each_text() -> None:
+    tokenizer = Tokenizer(BYTE_LEVEL)
+    texts = ["the quick", "", "Grüße"]
+
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    with pytest.raises(BadRequestError, match=r"texts\[1\]"):
+        tokenizer.encode_batch(["a", 1])  # type: ignore[list-item]
 
 
 def test_a_metaspace_decoder_is_supported() -> None:
