@@ -12,11 +12,13 @@ from __future__ import annotations
 __all__ = ("MODEL_DEFAULTS", "PARAMETERS", "SamplingKwargs", "SamplingParams", "SequenceOptions")
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Self, TypedDict, get_args, get_type_hints
 
 from aiomlc.validation.parameter import Doc, Flag, Integer, Number
+
+_MIN_SECONDS = 1e-3  # Of a time limit that has nearly passed.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +160,8 @@ class SequenceOptions(SamplingParams):
     is_pinned: bool = False
     #: Whether the text of each choice starts without the space of its first token.
     strips_leading_space: bool = False
+    #: Seconds of `timeout` and `first_token_timeout` that had passed before the submission.
+    elapsed: float = field(default=0, compare=False)
 
     def resolve(self, defaults: SamplingParams) -> Self:
         """Return a copy with the values of `defaults` for the parameters that are None."""
@@ -169,14 +173,24 @@ class SequenceOptions(SamplingParams):
     def of_choice(self, choice: int) -> Self:
         """Return the options of a choice, with the seed of the request plus the choice's index.
 
-        Only the first choice computes the log-probabilities of the prompt.
+        Only the first choice computes the log-probabilities of the prompt. The time limits are
+        those that remain.
         """
+        options = self._with_remaining_time() if self.elapsed else self
         if choice == 0 or (self.seed is None and self.prompt_logprobs is None):
-            return self
+            return options
 
         # Seeds wrap around at 64 bits.
         seed = self.seed
         if seed is not None:
             seed = (seed + choice + (1 << 63)) % (1 << 64) - (1 << 63)
 
-        return replace(self, seed=seed, prompt_logprobs=None)
+        return replace(options, seed=seed, prompt_logprobs=None)
+
+    def _with_remaining_time(self) -> Self:
+        limits = {
+            name: max(seconds - self.elapsed, _MIN_SECONDS)
+            for name in ("timeout", "first_token_timeout")
+            if (seconds := getattr(self, name)) is not None
+        }
+        return replace(self, **limits)

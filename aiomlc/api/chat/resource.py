@@ -13,20 +13,21 @@ from pydantic import BaseModel
 
 from aiomlc.api.chat.aggregate import aggregate
 from aiomlc.api.chat.events import ChatEventStream
-from aiomlc.api.chat.prompt import render_prompt, with_template_stops
-from aiomlc.api.chat.reasoning import ReasoningParser, starts_in_reasoning
+from aiomlc.api.chat.preparation import prepare_chat
+from aiomlc.api.chat.prompt import with_template_stops
+from aiomlc.api.chat.reasoning import ReasoningParser
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedOutput, output_reader
 from aiomlc.api.generation.logprobs import LogprobsWriter, prompt_writer
 from aiomlc.api.generation.options import ChatOptions, ParseOptions
-from aiomlc.api.generation.structured_output import allow_reasoning_before, output_grammar
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import (
     ChatCompletionRequest,
     parse_chat_request,
     parse_event_request,
 )
+from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import BadRequestError
@@ -95,7 +96,7 @@ class AsyncCompletions:
         return PendingStream(create) if stream is True else create()
 
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
-        request = parse_chat_request(fields)
+        request = await parse_off_loop(parse_chat_request, fields)
         chunks = await self.open(request)
         if request.stream:
             return chunks
@@ -123,7 +124,7 @@ class AsyncCompletions:
         """
         reader = TypedOutput(response_format)
         fields = {**options, "response_format": reader.response_format}
-        request = parse_chat_request({"messages": messages, **fields})
+        request = await parse_off_loop(parse_chat_request, {"messages": messages, **fields})
         if request.stream:
             raise BadRequestError(
                 "stream: not supported by parse; use stream() for parsed events", param="stream"
@@ -169,7 +170,7 @@ class AsyncCompletions:
         fields = {**options, "messages": messages, "response_format": reader.response_format}
 
         async def open_chunks() -> ChatCompletionStream:
-            return await self.open(parse_event_request(fields))
+            return await self.open(await parse_off_loop(parse_event_request, fields))
 
         return ChatEventStream(open_chunks, reader)
 
@@ -181,21 +182,20 @@ class AsyncCompletions:
         """
         session = await self._service.session()
         make_tool_parser = _tool_parser_factory(request, session.model)
-        output = output_grammar(request, session.model)
-        prompt = render_prompt(request, session.model)
-        in_reasoning = starts_in_reasoning(request, session.model, prompt)
-        if in_reasoning:
-            output = allow_reasoning_before(output, session.model)
+        request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
+        with session.preparation(request, request_id, request.n or 1) as elapsed:
+            chat = await prepare_chat(request, session.model)
+            prompt_ids = await session.encode_chat(chat.prompt)
+            grammar = await session.compile(chat.output.grammar, chat.output.param)
 
-        prompt_ids = await session.encode_chat(prompt)
-        grammar = await session.compile(output.grammar, output.param)
         # No await from here on, so that a cancelled caller never leaves a request without a reader.
         deltas = session.open_stream(
             prompt_ids,
             with_template_stops(request, session.model),
-            request.request_id or f"chatcmpl-{uuid.uuid4().hex}",
+            request_id,
             request.n or 1,
             grammar,
+            elapsed=elapsed.seconds,
         )
         return ChatCompletionStream(
             deltas,
@@ -203,7 +203,7 @@ class AsyncCompletions:
             include_usage=request.include_usage or not request.stream,
             make_tool_parser=make_tool_parser,
             make_reasoning_parser=_reasoning_parser_factory(
-                request, session.model, in_reasoning=in_reasoning
+                request, session.model, in_reasoning=chat.in_reasoning
             ),
             logprobs_writer=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),

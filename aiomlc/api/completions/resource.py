@@ -21,6 +21,7 @@ from aiomlc.api.protocol.completion import (
     CompletionRequest,
     parse_completion_request,
 )
+from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.session.session import ModelSession, SessionProvider
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import AiomlcError, BadRequestError
@@ -86,7 +87,7 @@ class AsyncTextCompletions:
         return PendingStream(create) if stream is True else create()
 
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
-        request = parse_completion_request(fields)
+        request = await parse_off_loop(parse_completion_request, fields)
         chunks = await self.open(request)
         if request.stream:
             return chunks
@@ -106,20 +107,24 @@ class AsyncTextCompletions:
             AiomlcError: As `create`.
         """
         session = await self._service.session()
-        prompts = [await session.prompt_ids(prompt) for prompt in request.prompt]
-        if request.suffix is not None:
-            prompts, request = await _apply_suffix(session, prompts, request, request.suffix)
-
-        for prompt_ids in prompts:
-            session.check_prompt(prompt_ids)
-
-        uncompiled = response_grammar(request.response_format, session.model)
-        grammar = await session.compile(uncompiled, "response_format")
-        # No await from here on, so that a cancelled caller never leaves a request without a reader.
         request_id = request.request_id or f"cmpl-{uuid.uuid4().hex}"
+        with session.preparation(
+            request, request_id, request.num_choices, "text_completion"
+        ) as elapsed:
+            prompts = [await session.prompt_ids(prompt) for prompt in request.prompt]
+            if request.suffix is not None:
+                prompts, request = await _apply_suffix(session, prompts, request, request.suffix)
+
+            for prompt_ids in prompts:
+                session.check_prompt(prompt_ids)
+
+            uncompiled = response_grammar(request.response_format, session.model)
+            grammar = await session.compile(uncompiled, "response_format")
+
+        # No await from here on, so that a cancelled caller never leaves a request without a reader.
         return CompletionStream(
             request_id,
-            _open_streams(session, prompts, request, request_id, grammar),
+            _open_streams(session, prompts, request, request_id, grammar, elapsed.seconds),
             echoes=_make_echoes(session, request, prompts) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
@@ -143,6 +148,7 @@ def _open_streams(
     request: CompletionRequest,
     request_id: str,
     grammar: object,
+    elapsed: float,
 ) -> list[DeltaStream]:
     streams: list[DeltaStream] = []
     try:
@@ -156,6 +162,7 @@ def _open_streams(
                     request.num_choices,
                     grammar,
                     operation="text_completion",
+                    elapsed=elapsed,
                 )
             )
     except AiomlcError:

@@ -11,6 +11,7 @@ from typing import Any, final
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.api.generation.structured_output import response_grammar
+from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.token import parse_token_request
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
@@ -60,19 +61,26 @@ async def open_token_stream(
     Raises:
         AiomlcError: As `AsyncMLCEngine.generate`.
     """
-    request = parse_token_request({"prompt": prompt, "stream": True, **options})
+    fields = {"prompt": prompt, "stream": True, **options}
+    request = await parse_off_loop(parse_token_request, fields)
     session = await service.session()
-    prompt_ids = await session.prompt_ids(request.prompt)
-    session.check_prompt(prompt_ids)
-    uncompiled = response_grammar(request.response_format, session.model)
-    grammar = await session.compile(uncompiled, "response_format")
+    request_id = request.request_id or f"gen-{uuid.uuid4().hex}"
+    with session.preparation(
+        request, request_id, request.num_choices, "text_completion"
+    ) as elapsed:
+        prompt_ids = await session.prompt_ids(request.prompt)
+        session.check_prompt(prompt_ids)
+        uncompiled = response_grammar(request.response_format, session.model)
+        grammar = await session.compile(uncompiled, "response_format")
+
     # No await from here on, so that a cancelled caller never leaves a request without a reader.
     stream = session.open_stream(
         prompt_ids,
         request,
-        request.request_id or f"gen-{uuid.uuid4().hex}",
+        request_id,
         request.num_choices,
         grammar,
         operation="text_completion",
+        elapsed=elapsed.seconds,
     )
     return TokenStream(stream, service)

@@ -7,8 +7,9 @@ __all__ = ("pin_prefix",)
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aiomlc.api.chat.prompt import render_prompt
+from aiomlc.api.chat.preparation import render_chat
 from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.token import parse_token_request
 from aiomlc.api.session.session import ModelSession
 from aiomlc.errors import BadRequestError
@@ -39,11 +40,12 @@ async def pin_prefix(
         raise BadRequestError("pin_prefix takes either messages or a prompt", param="prompt")
 
     if prompt is not None:
-        prompt = parse_token_request({"prompt": prompt}).prompt
+        prompt = (await parse_off_loop(parse_token_request, {"prompt": prompt})).prompt
     else:
         template_options = {name: value for name, value in options.items() if value is not None}
         fields = {"messages": messages, "add_generation_prompt": False, **template_options}
-        prompt = render_prompt(parse_chat_request(fields), session.model)
+        request = await parse_off_loop(parse_chat_request, fields)
+        prompt = await render_chat(request, session.model)
 
     prompt_ids = await session.prompt_ids(prompt)
     session.check_prompt(prompt_ids)

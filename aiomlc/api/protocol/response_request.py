@@ -17,10 +17,9 @@ from pydantic import (
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject, WireModel, parse
 from aiomlc.api.protocol.chat_request import (
-    ChatCompletionRequest,
     ReasoningEffort,
-    parse_chat_request,
 )
+from aiomlc.api.protocol.limits import check_sizes
 from aiomlc.api.protocol.request import is_noop, with_extra_body
 from aiomlc.api.protocol.response_chat import ItemChat, items_to_chat
 from aiomlc.api.protocol.response_format import JsonSchema
@@ -160,12 +159,8 @@ class ResponseRequest(WireModel):
         """Convert the instructions and the input to chat messages."""
         return items_to_chat(self.instructions, self.input)
 
-    def to_chat_request(self) -> ChatCompletionRequest:
-        """Convert to the equivalent chat request.
-
-        Raises:
-            BadRequestError: If a value is out of range; `param` names the chat field.
-        """
+    def chat_fields(self) -> dict[str, Any]:
+        """Return the fields of the equivalent chat request."""
         fields = {name: getattr(self, name) for name in _SHARED_WITH_CHAT}
         fields["messages"] = self.item_chat().messages
         fields["max_completion_tokens"] = self.max_output_tokens
@@ -174,7 +169,7 @@ class ResponseRequest(WireModel):
         fields["response_format"] = _to_chat_format(self.text)
         fields["reasoning_effort"] = self.reasoning.effort if self.reasoning else None
         fields["stream_options"] = {"include_usage": True} if self.stream else None
-        return parse_chat_request(fields)
+        return fields
 
 
 def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
@@ -190,6 +185,7 @@ def parse_response_request(fields: Mapping[str, Any]) -> ResponseRequest:
         elif not is_noop(value, _NOT_SUPPORTED[name]):
             raise BadRequestError(f"{name} is not supported", param=name)
 
+    check_sizes(known)
     return parse(ResponseRequest, known)
 
 

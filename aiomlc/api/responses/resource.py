@@ -16,6 +16,8 @@ from pydantic import BaseModel
 from aiomlc.api.chat.resource import AsyncCompletions
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.protocol.response_request import ResponseRequest, parse_response_request
 from aiomlc.api.responses.writer import ResponseWriter
@@ -113,7 +115,7 @@ class AsyncResponses:
         return PendingStream(create) if stream is True else create()
 
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
-        request = parse_response_request(fields)
+        request = await parse_off_loop(parse_response_request, fields)
         events = await self.open(request)
         if request.stream:
             return events
@@ -130,7 +132,7 @@ class AsyncResponses:
         session = await self._service.session()
         model = request.model or session.model.model_name
         try:
-            chat = request.to_chat_request()
+            chat = await parse_off_loop(parse_chat_request, request.chat_fields())
             if chat.request_id is None:
                 chat = chat.model_copy(update={"request_id": f"resp_{uuid.uuid4().hex}"})
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 __all__ = ("EncoderSession", "ModelSession", "SessionProvider")
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
-from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.generation.sampling import SamplingRequest, sequence_options
 from aiomlc.api.observability.telemetry import Operation, start_span
-from aiomlc.errors import AiomlcError, BadRequestError, GrammarError, PromptTooLongError
+from aiomlc.api.session.time_limit import Elapsed, time_limit
+from aiomlc.errors import (
+    AiomlcError,
+    BadRequestError,
+    DeadlineExceededError,
+    GrammarError,
+    PromptTooLongError,
+)
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
@@ -35,6 +45,7 @@ class ModelSession:
     def __init__(self, engine: EngineClient, model: LoadedModel) -> None:
         self.engine = engine
         self.model = model
+        self._encoder = PromptEncoder(model.tokenizer, model.context_window)
 
     @property
     def task(self) -> EngineTask:
@@ -42,10 +53,14 @@ class ModelSession:
         return self.engine.task
 
     async def encode(self, prompt: str) -> list[int]:
-        """Return the token ids of a prompt, computed in a worker thread if it is long."""
-        encode = self.model.tokenizer.encode
+        """Return the token ids of a prompt, computed in a worker thread if it is long.
+
+        Raises:
+            PromptTooLongError: If the prompt cannot fit the context window because of its size.
+        """
+        encode = self._encoder.encode
         if len(prompt) > _MAX_INLINE_CHARACTERS:
-            return await to_thread.run_sync(encode, prompt)
+            return await run_in_worker(partial(encode, prompt))
 
         await checkpoint()
         return encode(prompt)
@@ -55,10 +70,12 @@ class ModelSession:
 
         Raises:
             BadRequestError: If a token id is not in the vocabulary.
+            PromptTooLongError: If the prompt fills the context window.
         """
         if isinstance(prompt, str):
             return await self.encode(prompt)
 
+        self.check_length(prompt)
         if prompt and not 0 <= min(prompt) <= max(prompt) < self.model.vocab_size:
             raise BadRequestError(
                 f"prompt: must contain token ids in [0, {self.model.vocab_size})", param="prompt"
@@ -97,7 +114,7 @@ class ModelSession:
         except GrammarError as error:
             raise GrammarError(f"{param}: {error}", param=param) from error
 
-    def open_stream(
+    def open_stream(  # noqa: PLR0913 - all parts of a submission.
         self,
         prompt_ids: Sequence[int],
         request: SamplingRequest,
@@ -105,6 +122,8 @@ class ModelSession:
         num_choices: int = 1,
         grammar: object = None,
         operation: Operation = "chat",
+        *,
+        elapsed: float = 0,
     ) -> DeltaStream:
         """Submit a prompt and return the stream of its completions. Does not block.
 
@@ -115,6 +134,7 @@ class ModelSession:
             num_choices: The number of completions.
             grammar: The compiled grammar of the completions, or None.
             operation: The name of the operation in telemetry.
+            elapsed: The seconds of the request's time limits that have passed.
 
         Raises:
             PromptTooLongError: If the prompt leaves no room for a completion.
@@ -124,9 +144,32 @@ class ModelSession:
         span = start_span(operation, self.model.model_name, request, request_id, num_choices)
         try:
             self.check_length(prompt_ids)
-            options = replace(sequence_options(request, self.model), grammar=grammar)
+            options = sequence_options(request, self.model)
+            options = replace(options, grammar=grammar, elapsed=elapsed)
             return self.engine.open_stream(prompt_ids, options, request_id, num_choices, span)
         except AiomlcError as error:
+            if span is not None:
+                span.on_end(error)
+            raise
+
+    @contextmanager
+    def preparation(
+        self,
+        request: SamplingRequest,
+        request_id: str,
+        num_choices: int = 1,
+        operation: Operation = "chat",
+    ) -> Iterator[Elapsed]:
+        """Limit what precedes `open_stream` to the time limits of a request.
+
+        Raises:
+            DeadlineExceededError: If a limit passes within the scope.
+        """
+        try:
+            with time_limit(request, request_id) as elapsed:
+                yield elapsed
+        except (DeadlineExceededError, PromptTooLongError) as error:
+            span = start_span(operation, self.model.model_name, request, request_id, num_choices)
             if span is not None:
                 span.on_end(error)
             raise

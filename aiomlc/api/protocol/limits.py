@@ -1,0 +1,199 @@
+"""The limits on the sizes of requests, and the validation of large ones in a worker thread."""
+
+from __future__ import annotations
+
+__all__ = ("check_sizes", "parse_off_loop")
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
+from types import GeneratorType
+from typing import Any, TypeVar
+
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+from aiomlc.validation.json_values import MAX_ITEMS
+
+T = TypeVar("T")
+
+_MAX_MESSAGES = 10_000
+_MAX_PARTS = 10_000
+_MAX_CALLS = 10_000
+_MAX_STOP_LENGTH = 4096
+_MAX_PROMPTS = 1024
+_MAX_CHOICES = 1024
+_MAX_JSON_VALUES = 50_000
+# The fields that are lists or objects, the most items of each, and what these are.
+_COUNTS = {
+    "messages": (_MAX_MESSAGES, "messages"),
+    "input": (_MAX_MESSAGES, "items"),
+    "stop": (256, "strings"),
+    "stop_token_ids": (4096, "token ids"),
+    "logit_bias": (65_536, "token ids"),
+    "logits_processors": (64, "functions"),
+    "tools": (1024, "tools"),
+    "metadata": (256, "entries"),
+    "chat_template_kwargs": (256, "entries"),
+}
+# The fields with JSON values.
+_JSON_FIELDS = ("tools", "tool_choice", "response_format", "text", "chat_template_kwargs")
+_MAX_STRUCTURES = 1024
+_RESPONSE_FORMAT_COUNTS = {
+    "structures": (_MAX_STRUCTURES, "structures"),
+    "triggers": (_MAX_STRUCTURES, "triggers"),
+}
+
+_ITERATORS = (GeneratorType, chain, filter, islice, map, zip, type(iter([])), type(iter(())))
+# A request with more values or characters is validated in a worker thread.
+_MAX_INLINE_VALUES = 300
+_MAX_INLINE_CHARACTERS = 100_000
+
+
+async def parse_off_loop(parse: Callable[[Mapping[str, Any]], T], fields: Mapping[str, Any]) -> T:
+    """Validate the fields of a request, in a worker thread if they are many.
+
+    Iterators are read in the thread of the event loop.
+
+    Raises:
+        BadRequestError: If a field is invalid; `param` names it.
+    """
+    fields = {
+        name: _read(name, value) if type(value) in _ITERATORS else value
+        for name, value in fields.items()
+    }
+    if _is_small(fields):
+        return parse(fields)
+
+    return await run_in_worker(lambda _is_cancelled: parse(fields))
+
+
+def check_sizes(fields: Mapping[str, Any]) -> None:
+    """Require that no list or object of a request has too many items.
+
+    Args:
+        fields: The fields of a request; its lists and objects are lists and dicts.
+
+    Raises:
+        BadRequestError: If one has; `param` names it.
+    """
+    for name, (limit, unit) in _COUNTS.items():
+        _check_count(name, fields.get(name), limit, unit)
+
+    _check_stop(fields.get("stop"))
+    _check_messages(fields.get("messages"))
+    _check_prompts(fields)
+    for name in _JSON_FIELDS:
+        _check_json(name, fields.get(name))
+
+    response_format = fields.get("response_format")
+    if isinstance(response_format, dict):
+        for name, (limit, unit) in _RESPONSE_FORMAT_COUNTS.items():
+            _check_count(f"response_format.{name}", response_format.get(name), limit, unit)
+
+
+def _check_count(name: str, value: object, limit: int, unit: str) -> None:
+    if isinstance(value, (list, tuple, dict)) and len(value) > limit:
+        raise BadRequestError(
+            f"{name}: must have at most {limit} {unit}, got {len(value)}", param=name
+        )
+
+
+def _check_stop(stop: object) -> None:
+    for index, text in enumerate(stop if isinstance(stop, list) else [stop]):
+        if isinstance(text, str) and len(text) > _MAX_STOP_LENGTH:
+            param = f"stop[{index}]" if isinstance(stop, list) else "stop"
+            raise BadRequestError(
+                f"{param}: must have at most {_MAX_STOP_LENGTH} characters, got {len(text)}",
+                param=param,
+            )
+
+
+def _check_messages(messages: object) -> None:
+    if not isinstance(messages, list):
+        return
+
+    for field, limit, unit in (
+        ("content", _MAX_PARTS, "content parts"),
+        ("tool_calls", _MAX_CALLS, "tool calls"),
+    ):
+        number = sum(_num_items(message, field) for message in messages)
+        if number > limit:
+            raise BadRequestError(
+                f"messages: must have at most {limit} {unit}, got {number}", param="messages"
+            )
+
+
+def _num_items(message: object, field: str) -> int:
+    value = message.get(field) if isinstance(message, dict) else None
+    return len(value) if isinstance(value, list) else 0
+
+
+def _check_prompts(fields: Mapping[str, Any]) -> None:
+    prompt = fields.get("prompt")
+    if not isinstance(prompt, list) or (prompt and isinstance(prompt[0], int)):
+        return
+
+    _check_count("prompt", prompt, _MAX_PROMPTS, "prompts")
+    for name in ("best_of", "n"):
+        choices = fields.get(name)
+        if type(choices) is int and choices * len(prompt) > _MAX_CHOICES:
+            raise BadRequestError(
+                f"{name}: all prompts together must have at most {_MAX_CHOICES} choices, got "
+                f"{len(prompt)} prompts with {choices} choices",
+                param=name,
+            )
+
+
+def _check_json(name: str, value: object) -> None:
+    if not _has_at_most(value, _MAX_JSON_VALUES):
+        raise BadRequestError(
+            f"{name}: must have at most {_MAX_JSON_VALUES} JSON values", param=name
+        )
+
+
+def _has_at_most(value: object, limit: int) -> bool:
+    number = 0
+    stack = [value]
+    while stack:
+        inner = stack.pop()
+        if isinstance(inner, dict):
+            stack.extend(inner.values())
+            number += len(inner)
+        elif isinstance(inner, list):
+            stack.extend(inner)
+            number += len(inner)
+
+        if number > limit:
+            return False
+
+    return True
+
+
+def _read(name: str, values: Iterable[object]) -> list[object]:
+    try:
+        return list(islice(values, MAX_ITEMS + 1))
+    except Exception as error:
+        raise BadRequestError(
+            f"{name}: cannot be read: it raises {type(error).__name__}", param=name
+        ) from error
+
+
+def _is_small(fields: Mapping[str, Any]) -> bool:
+    values = characters = 0
+    stack: list[object] = [fields]
+    while stack:
+        inner = stack.pop()
+        if type(inner) is str:
+            characters += len(inner)
+        elif type(inner) is dict:
+            values += len(inner)
+            if values <= _MAX_INLINE_VALUES:
+                stack.extend(inner.values())
+        elif type(inner) in (list, tuple):
+            values += len(inner)  # type: ignore[arg-type]
+            if values <= _MAX_INLINE_VALUES:
+                stack.extend(inner)  # type: ignore[arg-type]
+
+        if values > _MAX_INLINE_VALUES or characters > _MAX_INLINE_CHARACTERS:
+            return False
+
+    return True

@@ -1,0 +1,101 @@
+"""Blocking work of requests in worker threads, which ends with the request."""
+
+from __future__ import annotations
+
+__all__ = ("run_in_worker",)
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar, final
+
+from anyio import CapacityLimiter, sleep, to_thread
+from anyio.lowlevel import RunVar
+
+T = TypeVar("T")
+
+# More threads would only compete with the engine for the CPU.
+_MAX_THREADS = 4
+_POLL_SECONDS = 0.01
+
+
+@final
+class _Abandoned:
+    """The number of threads whose task was cancelled, and which have not noticed it yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def add(self, number: int) -> None:
+        """Add to the number, in any thread."""
+        with self._lock:
+            self._number += number
+
+    def is_full(self) -> bool:
+        """Whether as many threads are abandoned as may run."""
+        return self._number >= _MAX_THREADS
+
+
+@final
+class _Work:
+    """A call in a worker thread, and whether its task has left it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_done = False
+        self._is_cancelled = False
+
+    def is_cancelled(self) -> bool:
+        """Whether nothing waits for the result any more."""
+        return self._is_cancelled
+
+    def run(self, function: Callable[[Callable[[], bool]], T]) -> T:
+        """Call the function in the worker thread."""
+        try:
+            return function(self.is_cancelled)
+        finally:
+            with self._lock:
+                self._is_done = True
+                if self._is_cancelled:
+                    _abandoned.add(-1)
+
+    def cancel(self) -> None:
+        """Leave the call, in the thread of the event loop."""
+        with self._lock:
+            if not self._is_done:
+                self._is_cancelled = True
+                _abandoned.add(1)
+
+
+_abandoned = _Abandoned()
+_limiter: RunVar[CapacityLimiter] = RunVar("_limiter")
+
+
+async def run_in_worker(function: Callable[[Callable[[], bool]], T]) -> T:
+    """Run a blocking function in a worker thread, and return its result.
+
+    A cancelled call returns at once. The thread then continues until the function returns, which
+    should look at its argument now and then; further calls wait while many such threads run.
+
+    Args:
+        function: Called with a function that returns whether the call was cancelled.
+    """
+    async with _thread_limiter():
+        while _abandoned.is_full():  # noqa: ASYNC110 - threads cannot set an event of a loop.
+            await sleep(_POLL_SECONDS)
+
+        work = _Work()
+        try:
+            return await to_thread.run_sync(work.run, function, abandon_on_cancel=True)
+        except BaseException:
+            work.cancel()
+            raise
+
+
+def _thread_limiter() -> CapacityLimiter:
+    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = CapacityLimiter(_MAX_THREADS)
+        _limiter.set(limiter)
+
+    return limiter
