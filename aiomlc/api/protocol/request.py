@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse, plain_fields
+from aiomlc.api.protocol.limits import check_sizes
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.validation.parameter import Integer, Number
@@ -121,6 +122,7 @@ def parse_request(
         if accepted is None or name in request_type.model_fields:
             known[name] = value
 
+    check_sizes(known)
     request = parse(request_type, known)
     _check_stream_options(request)
     _check_min_tokens(request)
