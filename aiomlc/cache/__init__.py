@@ -13,9 +13,12 @@ __all__ = (
     "Entry",
     "EntryKind",
     "Lease",
+    "ListedEntry",
     "Staged",
+    "StoredEntry",
     "cache_error",
     "cache_home",
+    "cache_limit",
     "clear_cache",
     "find",
     "list_entries",
@@ -27,5 +30,6 @@ __all__ = (
 from aiomlc.cache.entry import LIBRARIES, WEIGHTS, Entry, EntryKind
 from aiomlc.cache.files import Lease
 from aiomlc.cache.home import cache_error, cache_home
-from aiomlc.cache.maintenance import clear_cache, list_entries, verify_entry
+from aiomlc.cache.limit import StoredEntry, cache_limit
+from aiomlc.cache.maintenance import ListedEntry, clear_cache, list_entries, verify_entry
 from aiomlc.cache.store import Staged, find, publish, staged_entry

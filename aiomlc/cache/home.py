@@ -17,7 +17,7 @@ from platformdirs import user_cache_path
 from aiomlc.errors import BadRequestError, ModelLoadError
 
 _VARIABLE = "AIOMLC_HOME"
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 
 _logger = logging.getLogger("aiomlc")
 
@@ -51,9 +51,10 @@ def cache_homes() -> tuple[Path, ...]:
     return (default,) if _is_writable(default) else (default, _temporary_home(default))
 
 
-def cache_error(path: Path, error: OSError) -> ModelLoadError:
+def cache_error(path: Path, error: OSError | str) -> ModelLoadError:
     """Return the error for a cache that cannot be written; it says what to do."""
-    if error.errno in _FULL:
+    reason = error if isinstance(error, str) else error.strerror or str(error)
+    if reason in _FULL:
         advice = (
             "free some space, for example with `aiomlc cache clear`, "
             f"or set {_VARIABLE} to a directory on another disk"
@@ -61,7 +62,7 @@ def cache_error(path: Path, error: OSError) -> ModelLoadError:
     else:
         advice = f"set {_VARIABLE} to a directory that can be written"
     return ModelLoadError(
-        f"{path}: cannot write the cache: {error.strerror}; {advice}", path=path, field=_VARIABLE
+        f"{path}: cannot write the cache: {reason}; {advice}", path=path, field=_VARIABLE
     )
 
 

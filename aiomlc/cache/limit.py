@@ -20,7 +20,7 @@ from aiomlc.errors import BadRequestError
 DEFAULT_LIMIT: Final = 100 * 10**9
 _VARIABLE = "AIOMLC_CACHE_LIMIT"
 _SIZE = re.compile(
-    r"(?P<number>\d{1,15}(\.\d{1,9})?)\s*((?P<prefix>[kmgt])?(?P<binary>i)?b)?", re.I
+    r"(?P<number>\d{1,15}(\.\d{1,9})?)\s*((?P<prefix>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE
 )
 _PREFIXES = " kmgt"
 

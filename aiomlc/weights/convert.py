@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, cast
 
 from anyio import CapacityLimiter, create_task_group, lowlevel, sleep, to_thread
 
+from aiomlc.cache import cache_error
 from aiomlc.errors import ModelLoadError
 from aiomlc.weights.formats.source import load_error
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan
@@ -68,7 +69,7 @@ async def convert_weights(
     report = on_progress or _ignore_progress
     outcome = await _run_watched(conversion, destination, num_threads, report)
     if outcome == "failed":
-        raise _conversion_error(plan, conversion)
+        raise _conversion_error(plan, conversion, destination)
 
     # Raises the cancellation if it made the native conversion stop.
     await lowlevel.checkpoint()
@@ -141,8 +142,13 @@ def _ignore_progress(progress: Progress) -> None:
     pass
 
 
-def _conversion_error(plan: ConversionPlan, conversion: Conversion) -> ModelLoadError:
+def _conversion_error(
+    plan: ConversionPlan, conversion: Conversion, destination: Path
+) -> ModelLoadError:
     message, path, index = conversion.error()
+    if str(path) == str(destination):
+        return cache_error(destination, str(message).removeprefix("cannot write: "))
+
     tensor = plan.params[index].parameter.name if index >= 0 else None
     return load_error(str(message), path=Path(str(path)), tensor=tensor)
 

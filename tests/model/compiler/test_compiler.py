@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import stat
-import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ import pytest
 from anyio import to_thread
 from anyio.abc import Process
 
-from aiomlc.cache import LIBRARIES, Staged, staged_entry
+from aiomlc.cache import LIBRARIES, staged_entry
 from aiomlc.compiler import (
     QUANTIZATIONS,
     CompiledLibrary,
@@ -26,72 +23,11 @@ from aiomlc.compiler import (
     cache,
     compile_model,
 )
-from aiomlc.compiler import compile as compile_module
-from aiomlc.errors import CompileError, ModelLoadError
-from aiomlc.models import DecoderConfig, RopeConfig, read_description
+from aiomlc.models import RopeConfig, read_description
 from aiomlc.models.parameters.packed_layout import packed_bytes
 from aiomlc.runtime.native.library import load_native
+from tests.model.compiler.jobs import CONFIG, JOB, Install, entries
 from tests.model.tiny_models import TINY_CONFIGS, write_model
-
-CONFIG = DecoderConfig(
-    model_type="llama",
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-    head_dim=16,
-    context_window_size=128,
-    norm_eps=1e-5,
-    tie_word_embeddings=True,
-    rope=RopeConfig("linear", 10000.0, 2.0),
-)
-JOB = CompileJob(config=CONFIG, quantization="q4f16_1")
-Install = Callable[[str], None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _native_library() -> None:
-    load_native()
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Use an empty cache; return its directory."""
-    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def fake_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Return a function that replaces the compiler by a shell script; `$job` is the job file."""
-
-    def install(script: str) -> None:
-        path = tmp_path / "compiler"
-        path.write_text(f'#!/bin/sh\nfor job; do :; done\nout=$(dirname "$job")\n{script}\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setattr(sys, "executable", str(path))
-
-    return install
-
-
-@pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
-    """Record every process that is started."""
-    started: list[Process] = []
-    original = anyio.open_process
-
-    async def record(*args: Any, **options: Any) -> Process:  # noqa: ANN401
-        started.append(await original(*args, **options))
-        return started[-1]
-
-    monkeypatch.setattr(compile_module, "open_process", record)
-    return started
-
-
-def _entries(home: Path) -> list[Path]:
-    return list((home / "libraries").iterdir()) if (home / "libraries").is_dir() else []
 
 
 async def _publish(job: CompileJob, content: bytes = b"bytecode") -> CompiledLibrary:
@@ -273,95 +209,4 @@ async def test_the_first_published_entry_is_kept(home: Path) -> None:
     await _publish(JOB, b"first")
 
     assert (await _publish(JOB, b"second")).path.read_bytes() == b"first"
-    assert len(_entries(home)) == 1
-
-
-async def test_a_cancelled_compilation_leaves_nothing(home: Path, processes: list[Process]) -> None:
-    with anyio.CancelScope() as scope:
-        await compile_model(JOB, on_progress=lambda _: scope.cancel())
-
-    assert scope.cancelled_caught
-    assert processes[0].returncode is not None
-    assert _entries(home) == []
-
-
-async def test_a_compiler_that_ignores_the_signal_is_killed(
-    home: Path,
-    fake_compiler: Install,
-    processes: list[Process],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(compile_module, "_GRACE_SECONDS", 0.01)
-    fake_compiler(
-        'trap \'\' TERM\necho \'{"stage": "graph", "fraction": 0.5}\'\nwhile :; do sleep 0.05; done'
-    )
-
-    with anyio.CancelScope() as scope:
-        await compile_model(JOB, on_progress=lambda _: scope.cancel())
-
-    assert scope.cancelled_caught
-    assert processes[0].returncode == -9
-    assert _entries(home) == []
-
-
-async def test_an_exception_in_on_progress_ends_the_compiler(
-    home: Path, processes: list[Process]
-) -> None:
-    def fail(_: CompileProgress) -> None:
-        raise LookupError("callback")
-
-    with pytest.raises(LookupError, match="callback"):
-        await compile_model(JOB, on_progress=fail)
-
-    assert processes[0].returncode is not None
-    assert _entries(home) == []
-
-
-async def test_a_compiler_failure_is_reported_with_its_traceback(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_job(staged: Staged, _: CompileJob) -> None:
-        (staged.path / cache.JOB_NAME).write_text("{}")
-
-    monkeypatch.setattr(cache, "write_job", write_job)
-
-    with pytest.raises(CompileError, match="KeyError: 'config'") as caught:
-        await compile_model(JOB)
-
-    assert "Traceback" in str(caught.value)
-    assert _entries(home) == []
-
-
-async def test_a_killed_compiler_is_reported_with_its_exit_status(
-    home: Path, fake_compiler: Install
-) -> None:
-    fake_compiler("echo last words >&2\nkill -9 $$")
-
-    with pytest.raises(CompileError, match=r"exit status -9\nlast words"):
-        await compile_model(JOB)
-
-    assert _entries(home) == []
-
-
-async def test_an_unsupported_job_is_rejected_before_a_process_starts(
-    processes: list[Process],
-) -> None:
-    with pytest.raises(ModelLoadError, match="must be 'auto' or 'cpu', got 'cuda'") as device:
-        await compile_model(replace(JOB, device="cuda"))
-    with pytest.raises(
-        ModelLoadError, match=r"must be one of q0f32, .* got 'q3f16_1'"
-    ) as quantization:
-        await compile_model(replace(JOB, quantization="q3f16_1"))
-
-    assert device.value.field == "device"
-    assert quantization.value.field == "quantization"
-    assert processes == []
-
-
-def test_a_cache_directory_that_cannot_be_written_is_reported(home: Path) -> None:
-    home.write_text("a file is in the way")
-
-    with pytest.raises(ModelLoadError, match="cannot write the cache") as caught:
-        anyio.run(compile_model, JOB)
-
-    assert caught.value.path == home / "libraries"
+    assert len(entries(home)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import tempfile
 from pathlib import Path
 
@@ -108,9 +109,9 @@ def test_a_temporary_directory_of_others_is_refused(
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_the_error_of_a_full_disk_says_how_to_free_space(number: int) -> None:
-    error = cache_error(Path("entry"), OSError(number, "full"))
+    error = cache_error(Path("entry"), OSError(number, os.strerror(number)))
 
     assert str(error) == (
-        "entry: cannot write the cache: full; free some space, for example with "
+        f"entry: cannot write the cache: {os.strerror(number)}; free some space, for example with "
         "`aiomlc cache clear`, or set AIOMLC_HOME to a directory on another disk"
     )
