@@ -148,9 +148,16 @@ def _check_consistent(name: str, argument: str | None, configured: str | None) -
         )
 
 
+def _is_file(path: ModelPath) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # The name is too long, or a directory is not readable.
+        return False
+
+
 def _check_library(model_lib: ModelPath | None, configured: str | None) -> None:
     """Require that a library passed as an argument exists, and log that it is not used."""
-    if model_lib is not None and model_lib != ECHO and not Path(model_lib).is_file():
+    if model_lib is not None and model_lib != ECHO and not _is_file(model_lib):
         raise ModelNotFoundError(
             f"the model_lib you passed in is not a file: {fspath(model_lib)}",
             path=model_lib,

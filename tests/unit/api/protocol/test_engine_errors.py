@@ -119,6 +119,14 @@ ERRORS = [
         "model_lib",
         "the model_lib you passed in is not a file: no/model.so",
     ),
+    ErrorCase(
+        "model_lib with a long name",
+        partial(construct_engine, model_lib="x" * 300),
+        FileNotFoundError,
+        ModelNotFoundError,
+        "model_lib",
+        "the model_lib you passed in is not a file: xxx",
+    ),
     rejected(
         "unknown device",
         partial(construct_engine, device="abacus"),
