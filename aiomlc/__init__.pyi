@@ -11,6 +11,7 @@ from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
 
 # isort: split
 # Requests
+from .api.protocol.debug_config import DebugConfig as DebugConfig
 from .api.protocol.generation_config import GenerationConfig as GenerationConfig
 from .api.protocol.message_params import ChatMessageParam as ChatMessageParam
 from .api.step.data import TextData as TextData
@@ -45,6 +46,8 @@ from .runtime.tokenization.text_streamer import TextStreamer as TextStreamer
 from .api.observability.metrics import EngineMetrics as EngineMetrics
 from .api.observability.prometheus import prometheus_text as prometheus_text
 from .runtime.engine.core_protocol import CoreStatistics as CoreStatistics
+from .runtime.engine.events import EngineEvent as EngineEvent
+from .runtime.engine.events import EngineEventStream as EngineEventStream
 from .runtime.engine.statistics import Histogram as Histogram
 
 # isort: split

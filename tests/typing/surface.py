@@ -21,6 +21,7 @@ from aiomlc import (
     Conversation,
     Delta,
     EngineConfig,
+    EngineEvent,
     GenerationConfig,
     InsufficientMemoryError,
     JSONFFIEngine,
@@ -75,23 +76,6 @@ async def asynchronous(stream: bool) -> None:
             assert_type(chunk, ChatCompletionChunk)
             assert_type(chunk.choices[0].delta.content, str | None)
 
-        async for chunk in create(messages=HELLO, stream=True):
-            assert_type(chunk, ChatCompletionChunk)
-
-        async with create(messages=HELLO, stream=True) as entered:
-            assert_type(entered, ChatCompletionStream)
-            assert_type(await entered.receive(), ChatCompletionChunk)
-
-        async for delta in engine.generate("a"):
-            assert_type(delta, Delta)
-
-        assert_type(await engine.generate("a"), TokenStream)
-        async for response_event in engine.responses.create(input="a", stream=True):
-            assert_type(response_event.sequence_number, int)
-
-        receiver: ObjectReceiveStream[ChatCompletionChunk] = entered
-        await receiver.receive()
-
         parsed = await engine.chat.completions.parse(messages=HELLO, response_format=Person)
         assert_type(parsed.choices[0].message.parsed, Person | None)
         async with engine.chat.completions.stream(messages=HELLO) as events:
@@ -116,6 +100,29 @@ async def asynchronous(stream: bool) -> None:
             messages=HELLO, stream=True
         )
         await anext(stream_of_chunks)
+
+
+async def streams(engine: AsyncMLCEngine) -> None:
+    create = engine.chat.completions.create
+    async for chunk in create(messages=HELLO, stream=True):
+        assert_type(chunk, ChatCompletionChunk)
+
+    async with create(messages=HELLO, stream=True) as entered:
+        assert_type(entered, ChatCompletionStream)
+        assert_type(await entered.receive(), ChatCompletionChunk)
+
+    async for delta in engine.generate("a"):
+        assert_type(delta, Delta)
+
+    assert_type(await engine.generate("a"), TokenStream)
+    async for response_event in engine.responses.create(input="a", stream=True):
+        assert_type(response_event.sequence_number, int)
+
+    async for engine_event in engine.events():
+        assert_type(engine_event, EngineEvent)
+
+    receiver: ObjectReceiveStream[ChatCompletionChunk] = entered
+    await receiver.receive()
 
 
 def blocking() -> None:

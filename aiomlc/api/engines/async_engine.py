@@ -35,6 +35,7 @@ from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
+from aiomlc.runtime.engine.events import EngineEventStream
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadProgress
@@ -164,10 +165,9 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
-        """The contents of the configuration files of the model and of its draft model.
+        """The contents of the model's `mlc-chat-config.json` or `config.json`.
 
-        The file is `mlc-chat-config.json` or `config.json`. Only the model's is included unless
-        `speculative_mode` is "small_draft".
+        With `speculative_mode="small_draft"`, that of the draft model follows.
 
         Raises:
             ModelLoadError: If a file is missing or is not JSON.
@@ -207,19 +207,14 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             async for delta in engine.generate("Once", max_tokens=20, logprobs=0):
                 print(delta.token_ids, delta.text, delta.logprobs)
 
-        The chat template is not applied. The request is submitted when the stream is first used;
-        `await` and `async with` give the stream as well.
+        The chat template is not applied. `await` and `async with` give the stream as well.
 
         Args:
             prompt: A string, or token ids.
             options: The optional fields. `logprobs` is the number of alternatives per token.
 
         Raises:
-            BadRequestError: If a field is invalid, unknown or not supported; `param` names it.
-            PromptTooLongError: If the prompt leaves no room for a completion.
-            DuplicateRequestError: If `request_id` belongs to a request that is still running.
-            EngineError: If the engine is closed, dead, or failed on this request.
-            ModelLoadError: If this is the first request, and the model cannot be opened.
+            AiomlcError: On the first use, as `chat.completions.create`.
         """
         return PendingStream(partial(open_token_stream, self._lifecycle, prompt, options))
 
@@ -322,6 +317,13 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
         """Reject new requests until `resume`, and wait until the running ones have finished.
+    def events(self, *, buffer_size: int = 256) -> EngineEventStream:
+        """Return a stream of the engine's events from now on; see `EngineEvent` for the types.
+
+        If there are `buffer_size` unread events, the oldest are dropped.
+        """
+        return self._lifecycle.events.subscribe(buffer_size)
+
 
         New requests get `EngineDrainingError`. If this call is cancelled, no request is aborted
         and new requests are still rejected; call it again to continue waiting.
@@ -356,8 +358,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         returned value is optional. If no request has opened the model yet, nothing is done.
 
         Raises:
-            EngineClosedError: If the engine was terminated or unloaded, or serves another event
-                loop.
+            EngineClosedError: If the engine was terminated or unloaded, or is used in another loop.
         """
         self._lifecycle.reset()
         return AlreadyDone()
@@ -392,8 +393,5 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         self._lifecycle.terminate()
 
     def is_stepping_here(self) -> bool:
-        """Return whether the calling thread steps the model, as it does in a logits processor.
-
-        Such a thread must not wait for the engine.
-        """
+        """Return whether this thread steps the model, and so must not wait for the engine."""
         return self._lifecycle.is_stepping_here()

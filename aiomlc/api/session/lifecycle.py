@@ -21,6 +21,7 @@ from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine_client import EngineClient
+from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.templates.conversation import Conversation
 
@@ -56,10 +57,13 @@ class EngineLifecycle:
         self._lock = Lock()
         self._terminated = False
         self._is_unloaded = False
+        self.events: EventHub = EventHub()
 
     def __del__(self) -> None:
         if self._session is not None:
             self._session.task.stop()
+
+        self.events.close()
 
     @property
     def _load_lock(self) -> Lock:
@@ -228,6 +232,7 @@ class EngineLifecycle:
         self._is_unloaded = True
         session, self._session = self._session, None
         if session is not None:
+            self.events.emit("unloaded", model=_model_name(session))
             # The engine is closed even if this wait is cancelled.
             await session.task.aclose()
 
@@ -272,6 +277,7 @@ class EngineLifecycle:
                     await self._close_reloaded(session)
         finally:
             self._terminated = True
+            self.events.close()
 
     async def _close_reloaded(self, original: ModelSession | EncoderSession) -> None:
         """End the session that `reload` put in place of the scope's original one."""
@@ -285,6 +291,8 @@ class EngineLifecycle:
         if self._session is not None:
             self._session.task.terminate()
 
+        self.events.close()
+
     def is_stepping_here(self) -> bool:
         """Return whether the calling thread is the step thread."""
         return self._session is not None and self._session.task.is_stepping_here()
@@ -293,17 +301,24 @@ class EngineLifecycle:
         if self._terminated:
             raise EngineClosedError("the engine was terminated")
 
-        loaded = await self._loader(
-            self.config.model,
-            device=self._device,
-            mode=self.config.mode or "local",
-            engine_config=self.config,
-            on_progress=self._on_progress,
-        )
+        self.events.emit("loading", model=self.config.model)
+        try:
+            loaded = await self._loader(
+                self.config.model,
+                device=self._device,
+                mode=self.config.mode or "local",
+                engine_config=self.config,
+                on_progress=self._on_progress,
+            )
+        except Exception as error:
+            self.events.emit("load_failed", model=self.config.model, error=error)
+            raise
+
         if self.config.enable_tracing and isinstance(loaded, LoadedModel):
             loaded.core.enable_trace()
 
-        session = _create_session(loaded, self.config)
+        session = _create_session(loaded, self.config, self.events)
+        self.events.emit("loaded", model=_model_name(session))
         self._model_info = None
         if self._terminated:
             session.task.terminate()
@@ -316,11 +331,18 @@ def _memory_plan(session: ModelSession | EncoderSession | None) -> MemoryPlan | 
     return session.model.memory_plan if isinstance(session, ModelSession) else None
 
 
+def _model_name(session: ModelSession | EncoderSession) -> str:
+    if isinstance(session, ModelSession):
+        return session.model.model_name
+
+    return session.embedder.model_name
+
+
 def _create_session(
-    loaded: LoadedModel | LoadedEncoder, config: EngineConfig
+    loaded: LoadedModel | LoadedEncoder, config: EngineConfig, events: EventHub
 ) -> ModelSession | EncoderSession:
     if isinstance(loaded, LoadedEncoder):
-        return EncoderSession(EncoderEngine(loaded.embedder))
+        return EncoderSession(EncoderEngine(loaded.embedder, events))
 
-    engine = EngineClient(loaded.core, max_unread_tokens=config.max_unread_tokens)
+    engine = EngineClient(loaded.core, max_unread_tokens=config.max_unread_tokens, events=events)
     return ModelSession(engine, loaded)

@@ -8,17 +8,20 @@ from __future__ import annotations
 __all__ = (
     "Waiter",
     "check_loop",
+    "run_soon",
     "running_loop",
     "spawn_system_task",
     "waiter_factory",
 )
 
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, Protocol, final
 
-from anyio.lowlevel import current_token
+from anyio import RunFinishedError
+from anyio.lowlevel import EventLoopToken, current_token
 
 from aiomlc.errors import EngineClosedError
 
@@ -37,6 +40,12 @@ def check_loop(owner: object) -> None:
     """
     if running_loop() is not owner:
         raise EngineClosedError("the engine serves another event loop: open one per loop")
+
+
+def run_soon(token: EventLoopToken, function: Callable[[], object]) -> None:
+    """Call a function in an event loop, from any thread; do nothing if the loop has ended."""
+    with suppress(RunFinishedError):
+        token.backend_class.run_sync_soon(function, (), token.native_token)
 
 
 def spawn_system_task(function: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> object:

@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
+from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.engine.trace import TraceEvent
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ class EncoderEngine(AsyncContextManagerMixin):
     Inputs go straight to the embedder and have no request ids.
     """
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, events: EventHub | None = None) -> None:
         self.embedder = embedder
-        self.task: EngineTask = EngineTask(_EncoderLoop(embedder))
+        self.task: EngineTask = EngineTask(_EncoderLoop(embedder), events=events)
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:

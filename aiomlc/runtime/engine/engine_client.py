@@ -11,13 +11,14 @@ from typing import Self, final
 from anyio import AsyncContextManagerMixin, move_on_after
 from anyio.lowlevel import checkpoint
 
-from aiomlc.errors import AiomlcError, EngineDrainingError
+from aiomlc.errors import AiomlcError, EngineDrainingError, EngineOverloadedError
 from aiomlc.runtime.engine.core_protocol import Core, CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
+from aiomlc.runtime.engine.events import EventHub
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.request_table import RequestTable
 from aiomlc.runtime.engine.step_log import StepLog
-from aiomlc.runtime.engine.stream import DeltaStream, StreamObserver
+from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
 from aiomlc.runtime.engine.trace import TraceEvent
 from aiomlc.sampling_params import SequenceOptions
 
@@ -30,7 +31,9 @@ class EngineClient(AsyncContextManagerMixin):
     event loop of the task.
     """
 
-    def __init__(self, core: Core, *, max_unread_tokens: int = 1024) -> None:
+    def __init__(
+        self, core: Core, *, max_unread_tokens: int = 1024, events: EventHub | None = None
+    ) -> None:
         """Create a client; a choice is paused at `max_unread_tokens` unread tokens."""
         self._core = core
         self._requests = RequestTable(core, max_unread_tokens=max_unread_tokens)
@@ -38,7 +41,8 @@ class EngineClient(AsyncContextManagerMixin):
         self._step_log.write()  # Enables the trace if steps are logged.
         self._is_draining = False
         self.wake_fd: int = core.wake_fd
-        self.task: EngineTask = EngineTask(core, self)
+        self._is_overloaded = False
+        self.task: EngineTask = EngineTask(core, self, events)
 
     def __repr__(self) -> str:
         return f"<EngineClient {self.task.state}, {len(self._requests)} requests>"
@@ -69,9 +73,24 @@ class EngineClient(AsyncContextManagerMixin):
         if self._is_draining:
             raise EngineDrainingError("the engine is draining: it accepts no new requests")
 
-        return self._requests.open_stream(
-            prompt_ids, options, request_id, num_choices, observer, self.task.event_loop
-        )
+        try:
+            stream = self._requests.open_stream(
+                prompt_ids, options, request_id, num_choices, observer, self.task.event_loop
+            )
+        except EngineOverloadedError as error:
+            if not self._is_overloaded:
+                self._is_overloaded = True
+                self.task.events.emit("overloaded", error=error)
+            raise
+
+        self._is_overloaded = False
+        return stream
+
+    def empty_stream(self, request_id: str) -> DeltaStream:
+        """Return a stream without choices, which has ended."""
+        mailbox = Mailbox(0)
+        mailbox.close()
+        return DeltaStream(self._core, (), request_id, mailbox)
 
     async def pin(self, prompt_ids: Sequence[int]) -> PinnedPrefix:
         """Prefill a prompt and pin it in the prefix cache; a cancelled call pins nothing.
@@ -119,6 +138,7 @@ class EngineClient(AsyncContextManagerMixin):
         """
         self.task.check_serving()
         self._is_draining = True
+        self.task.events.emit("draining")
         with move_on_after(timeout):
             await self._requests.wait_idle()
 
@@ -129,6 +149,7 @@ class EngineClient(AsyncContextManagerMixin):
         for request_id in request_ids:
             self.abort(request_id)
 
+        self.task.events.emit("drained")
         await checkpoint()
         return not request_ids
 
@@ -143,7 +164,9 @@ class EngineClient(AsyncContextManagerMixin):
 
     def resume(self) -> None:
         """Accept requests again."""
-        self._is_draining = False
+        if self._is_draining:
+            self._is_draining = False
+            self.task.events.emit("resumed")
 
     def reset(self) -> None:
         """End every request, empty the prefix cache and set the counters to 0."""
@@ -152,6 +175,7 @@ class EngineClient(AsyncContextManagerMixin):
             self._requests.abort(request_id)
 
         self._core.reset()
+        self.task.events.emit("reset")
 
     def statistics(self) -> CoreStatistics:
         """Return a snapshot of the core's counters."""

@@ -29,6 +29,7 @@ from aiomlc.runtime.concurrency.process_lifecycle import (
     invalidate_after_fork,
 )
 from aiomlc.runtime.engine.end_reason import EndReason
+from aiomlc.runtime.engine.events import EventHub
 
 _EXIT_SECONDS = 2.0  # How long the exit of the interpreter waits for a blocked event loop.
 _ORPHANED = "the event loop or the scope of the engine has ended: open a new engine"
@@ -79,8 +80,11 @@ class EngineTask(AsyncContextManagerMixin):
     Except for `stop` and `terminate`, all methods must be called in that event loop.
     """
 
-    def __init__(self, loop: StepLoop, delivery: Delivery | None = None) -> None:
+    def __init__(
+        self, loop: StepLoop, delivery: Delivery | None = None, events: EventHub | None = None
+    ) -> None:
         """Create a task; `delivery` is None if nothing is delivered, as for an encoder."""
+        self.events: EventHub = events or EventHub()
         self._step_loop = loop
         self._delivery = delivery
         self._closing = False
@@ -319,6 +323,9 @@ class EngineTask(AsyncContextManagerMixin):
                     step()
                 except Exception as error:  # noqa: BLE001 - raised to every reader.
                     self._end_reason.record_failure(error)
+
+        if self._end_reason.failure is not None:
+            self.events.emit("dead", error=self._end_reason.failure)
 
         if self._delivery is not None:
             self._delivery.end(self.closed_error)
