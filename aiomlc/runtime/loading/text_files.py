@@ -22,7 +22,7 @@ from aiomlc.validation.model_files import load_errors
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """What a model directory says about text, and the bytes of each token."""
+    """The tokenizer, chat template, output formats, stop tokens and defaults of a decoder."""
 
     tokenizer: Tokenizer
     token_bytes: list[bytes]

@@ -1,7 +1,7 @@
 """The process in which a new `tokenizer.json`, read from stdin, is tried out.
 
-Its first line on stdout says that it has started. What follows is the reason why the tokenizer is
-refused, or nothing. A crash ends the process with another status than 0.
+The first line on stdout is `ready`. The rest is the reason why the tokenizer is refused, or empty.
+After a crash the exit status is not 0.
 """
 
 from __future__ import annotations

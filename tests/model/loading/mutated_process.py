@@ -1,7 +1,7 @@
 """`python -m tests.model.loading.mutated_process BASES FIRST COUNT`: open mutated directories.
 
-Each outcome is a line of JSON on stdout; before it, a line names the mutation that is being tried,
-so that a crash or a hang can be told from its end.
+Each outcome is a line of JSON on stdout. The line before it names the mutation, so that the last
+line identifies the model that crashed or hung.
 """
 
 from __future__ import annotations

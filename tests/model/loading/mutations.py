@@ -45,7 +45,7 @@ _NORMALIZERS: tuple[object, ...] = (
 
 @dataclass(frozen=True)
 class Mutation:
-    """What was changed, and whether the model must answer as if it had not been."""
+    """A change of one file; the model must answer as before if the change is harmless."""
 
     file: str
     kind: str

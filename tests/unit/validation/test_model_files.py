@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import tokenizers
 
+import aiomlc
 from aiomlc import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.validation import model_files
+
+# Modules that read other files than those of a model.
+OTHER_FILES = ("memory_budget.py", "registry.py", "trial_process.py", "model_files.py")
+ROOMS = (
+    "models",
+    "validation",
+    "weights/formats",
+    *(f"runtime/{room}" for room in ("embedding", "loading", "templates", "tokenization")),
+)
+_errors = model_files.load_errors
 
 
 def _fifo(path: Path) -> None:
@@ -92,7 +104,7 @@ def test_contents_that_no_reader_can_take_are_refused(
     assert caught.value.path == path
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes('\ufeff{"ä": 1}'.encode())
 
@@ -145,9 +157,22 @@ def test_errors_of_the_library_pass_and_get_a_path_if_they_have_none() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, SystemExit])
-def test_what_is_not_an_error_passes(error: type[BaseException]) -> None:
+def test_an_exception_that_is_not_an_error_passes(error: type[BaseException]) -> None:
     with pytest.raises(error), _errors(Path("x")):
         raise error
 
 
-_errors = model_files.load_errors
+def _calls(name: str) -> Iterator[str]:
+    """Yield the modules that call a method of this name, in the rooms that read models."""
+    for room in ROOMS:
+        for path in Path(aiomlc.__file__).parent.joinpath(room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and node.attr == name:
+                    yield f"{path.name}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("method", ["open", "read_text", "read_bytes"])
+def test_files_of_a_model_are_opened_in_one_place(method: str) -> None:
+    calls = [call for call in _calls(method) if not call.startswith(OTHER_FILES)]
+
+    assert calls == []
