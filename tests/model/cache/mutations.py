@@ -87,8 +87,8 @@ def _replace_entry_with_file(path: Path, _: Random) -> None:
     path.parent.write_text("not a directory")
 
 
-def _replace_entry_with_link(path: Path, _: Random) -> None:
-    target = path.parent.with_name(f"{path.parent.name}.moved")
+def _replace_entry_with_link(path: Path, random: Random) -> None:
+    target = path.parent.with_name(f"{random.getrandbits(32)}.moved")
     path.parent.rename(target)
     path.parent.symlink_to(target.name)
 

@@ -1,0 +1,67 @@
+"""Random damage to the cache of a tiny model, after which the model gives the same logits.
+
+`AIOMLC_EXAMPLES=1000` damages it that often, from the seed `AIOMLC_SEED`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import anyio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import open_native
+from tests.model.cache.mutations import mutate
+
+_NUM_EXAMPLES = int(os.environ.get("AIOMLC_EXAMPLES", "25"))
+_SEED = int(os.environ.get("AIOMLC_SEED", "1"))
+
+
+def _logits(model: Path) -> NDArray[np.float32]:
+    config = EngineConfig(num_threads=1)
+    opened = anyio.run(open_native, find_model(model), "cpu", "local", config, lambda _: None)
+    opened.native.add_sequence(0)
+    return opened.native.forward([(0, [1, 2, 3, 4, 5])])
+
+
+def _files(home: Path) -> list[Path]:
+    """Return the files of the cache, without what mutations have moved away."""
+    files = (path for path in home.rglob("*") if path.is_file() and not path.is_symlink())
+    return sorted(
+        path for path in files if not {".copy", ".moved"} & {path.suffix, path.parent.suffix}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 20 * _NUM_EXAMPLES)
+def test_a_damaged_cache_never_changes_an_answer(
+    home: Path, tiny_directory: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_directory("llama")
+    expected = _logits(model)
+    random = Random(_SEED)
+    for example in range(_NUM_EXAMPLES):
+        damages = [
+            (path.name, mutate(path, random))
+            for path in random.sample(_files(home), random.choice((1, 1, 2)))
+            if path.exists()
+        ]
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "aiomlc"):
+            logits = _logits(model)
+            num_warnings = len(caplog.records)
+            again = _logits(model)
+
+        message = f"example {example} of seed {_SEED}: {damages}"
+        np.testing.assert_array_equal(logits, expected, err_msg=message)
+        np.testing.assert_array_equal(again, expected, err_msg=message)
+        assert num_warnings <= len(damages), message
+        assert len(caplog.records) == num_warnings, message
