@@ -34,8 +34,8 @@ from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
-from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.events import EngineEventStream
+from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadProgress
@@ -315,8 +315,6 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         check_tracing(self.engine_config)
         return chrome_trace(self._lifecycle.engine.trace())
 
-    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
-        """Reject new requests until `resume`, and wait until the running ones have finished.
     def events(self, *, buffer_size: int = 256) -> EngineEventStream:
         """Return a stream of the engine's events from now on; see `EngineEvent` for the types.
 
@@ -324,6 +322,8 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """
         return self._lifecycle.events.subscribe(buffer_size)
 
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
+        """Reject new requests until `resume`, and wait until the running ones have finished.
 
         New requests get `EngineDrainingError`. If this call is cancelled, no request is aborted
         and new requests are still rejected; call it again to continue waiting.
