@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, final
 
 from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from aiomlc.api.streams.chunk_stream import ChunkStream
-from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError
+from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError, EngineError
 from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork, leak
 
 STEPPING_MESSAGE: Final = (
@@ -102,6 +103,25 @@ async def open_portal() -> AsyncIterator[BlockingPortal]:
         raise body_error
 
 
+def own_frames_of(error: AiomlcError) -> AiomlcError:
+    """Remove the frames of futures, portals and context managers from a caught error's traceback.
+
+    The frame that caught the error is removed, too: raising the error adds it again.
+    """
+    traceback = error.__traceback__ and error.__traceback__.tb_next
+    entries: list[TracebackType] = []
+    while traceback is not None:
+        if str(traceback.tb_frame.f_globals.get("__name__")).startswith("aiomlc"):
+            entries.append(traceback)
+
+        traceback = traceback.tb_next
+
+    for entry in reversed(entries):
+        traceback = TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+
+    return error.with_traceback(traceback)
+
+
 @final
 class EnginePortal:
     """A thread with an event loop that runs one engine.
@@ -122,7 +142,10 @@ class EnginePortal:
             self._portal: BlockingPortal = stack.enter_context(
                 start_blocking_portal(name="aiomlc engine")
             )
-            stack.enter_context(self._portal.wrap_async_context_manager(engine))
+            try:
+                stack.enter_context(self._portal.wrap_async_context_manager(engine))
+            except AiomlcError as error:
+                raise own_frames_of(error) from error.__cause__
             self._thread_id = self._portal.call(threading.get_ident)
             self._stack: ExitStack | None = stack.pop_all()
 
@@ -145,8 +168,10 @@ class EnginePortal:
         call = _Call(partial(function, *args))
         try:
             return self._start(call).result()
-        except CancelledError as error:
-            raise EngineClosedError("the engine was terminated") from error
+        except AiomlcError as error:
+            raise own_frames_of(error) from error.__cause__
+        except CancelledError:
+            raise EngineClosedError("the engine was terminated") from None
         except KeyboardInterrupt:
             with suppress(RuntimeError):  # The portal is closed, which also ended its tasks.
                 self._portal.call(call.cancel)

@@ -1,0 +1,48 @@
+"""Tracebacks of the blocking engine fit on a screen."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from aiomlc import AiomlcError, MLCEngine, ModelNotFoundError
+from aiomlc.testing import FakeCore, fake_loader
+
+
+def frames(call: Callable[[], object]) -> tuple[AiomlcError, list[str]]:
+    """Return the error that a call raises, and the files of its traceback."""
+    with pytest.raises(AiomlcError) as caught:
+        call()
+
+    summary = traceback.extract_tb(caught.value.__traceback__)
+    return caught.value, [frame.filename for frame in summary]
+
+
+def test_a_constructor_error_has_no_frames_of_portals() -> None:
+    error, files = frames(lambda: MLCEngine("no/such/model"))
+
+    assert isinstance(error, ModelNotFoundError)
+    assert files[-1].endswith("model_directory.py")
+    assert not [file for file in files if "anyio" in file or "concurrent" in file]
+    assert len("".join(traceback.format_exception(error)).splitlines()) <= 40
+
+
+def test_a_request_error_has_no_frames_of_pydantic() -> None:
+    with MLCEngine(loader=fake_loader(FakeCore())) as engine:
+        create = engine.chat.completions.create
+        error, files = frames(lambda: create(messages=[], temperature=0))
+
+    assert not [file for file in files if "anyio" in file or "concurrent" in file]
+    text = "".join(traceback.format_exception(error))
+    assert "pydantic" not in text
+    assert len(text.splitlines()) <= 40
+
+
+def test_an_error_that_is_raised_again_does_not_grow() -> None:
+    with MLCEngine(loader=fake_loader(FakeCore())) as engine:
+        create = engine.chat.completions.create
+        lengths = {len(frames(lambda: create(messages=[]))[1]) for _ in range(3)}
+
+    assert len(lengths) == 1
