@@ -6,6 +6,7 @@ __all__ = ("GrammarCache", "GrammarCompiler")
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Protocol, final
@@ -18,8 +19,9 @@ from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.grammar.schema_check import check_schemas
 from aiomlc.runtime.grammar.trial import Trial
 
-# The maximum number of compiled grammars; one takes between some kilobytes and a few megabytes.
+# The maximum number of compiled grammars, and of the bytes that they take.
 _CACHE_SIZE = 64
+_CACHE_BYTES = 256 << 20
 # The maximum number of threads that compile; costly grammars do not delay the others.
 _NUM_THREADS = 2
 _NUM_COSTLY_THREADS = 2
@@ -50,7 +52,7 @@ class GrammarCache:
         self._create_compiler = create_compiler
         self._compiler: GrammarCompiler | None = None
         self._compiler_lock = Lock()
-        self._outcomes: OrderedDict[Grammar, object] = OrderedDict()
+        self._outcomes: OrderedDict[Grammar, _Outcome] = OrderedDict()
         self._workers: _Workers | None = None
 
     async def compile(self, grammar: Grammar) -> object:
@@ -82,32 +84,37 @@ class GrammarCache:
 
         return self._use(grammar, outcome)
 
-    def _use(self, grammar: Grammar, outcome: object) -> object:
+    def _use(self, grammar: Grammar, outcome: _Outcome) -> object:
         self._keep(grammar, outcome)
-        if isinstance(outcome, _Refusal):
-            raise GrammarError(outcome.message)
+        if outcome.refusal is not None:
+            raise GrammarError(outcome.refusal)
 
-        return outcome
+        return outcome.compiled
 
-    def _keep(self, grammar: Grammar, outcome: object) -> None:
+    def _keep(self, grammar: Grammar, outcome: _Outcome) -> None:
         self._outcomes[grammar] = outcome
         self._outcomes.move_to_end(grammar)
-        while len(self._outcomes) > _CACHE_SIZE:
-            self._outcomes.popitem(last=False)
+        num_bytes = sum(kept.num_bytes for kept in self._outcomes.values())
+        while len(self._outcomes) > _CACHE_SIZE or num_bytes > _CACHE_BYTES:
+            num_bytes -= self._outcomes.popitem(last=False)[1].num_bytes
 
-    def _compile(self, grammar: Grammar, trial: Trial) -> object:
-        """Return the compiled grammar, or a refusal that is remembered because it was costly."""
+    def _compile(self, grammar: Grammar, trial: Trial) -> _Outcome:
         check_schemas(grammar)
         try:
-            trial.run()
+            num_bytes = trial.run()
+            return _Outcome(self._create_compiler_once().compile(grammar), num_bytes)
         except GrammarError as error:
-            return _Refusal(str(error))
+            if not trial.is_needed:
+                raise
 
+            return _Outcome(refusal=str(error))
+
+    def _create_compiler_once(self) -> GrammarCompiler:
         with self._compiler_lock:
             if self._compiler is None:
                 self._compiler = self._create_compiler()
 
-        return self._compiler.compile(grammar)
+        return self._compiler
 
     def _workers_here(self) -> _Workers:
         if self._workers is None or self._workers.event_loop is not running_loop():
@@ -116,12 +123,13 @@ class GrammarCache:
         return self._workers
 
 
-@final
-class _Refusal:
-    """The outcome of a compilation that exceeds its limits."""
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """The outcome of a compilation. A grammar that may be costly is not refused anew each time."""
 
-    def __init__(self, message: str) -> None:
-        self.message = message
+    compiled: object = None
+    num_bytes: int = 0
+    refusal: str | None = None
 
 
 @final
@@ -135,8 +143,8 @@ class _Workers:
 
     def __init__(
         self,
-        compile_grammar: Callable[[Grammar, Trial], object],
-        keep: Callable[[Grammar, object], None],
+        compile_grammar: Callable[[Grammar, Trial], _Outcome],
+        keep: Callable[[Grammar, _Outcome], None],
     ) -> None:
         self._compile_grammar = compile_grammar
         self._keep = keep
@@ -145,7 +153,7 @@ class _Workers:
         self._costly_limiter = CapacityLimiter(_NUM_COSTLY_THREADS)
         self._running: dict[Grammar, _Compilation] = {}
 
-    async def compile(self, grammar: Grammar) -> object:
+    async def compile(self, grammar: Grammar) -> _Outcome:
         """Wait for the outcome of a grammar's compilation, which is started unless it runs."""
         compilation = self._running.get(grammar)
         if compilation is None or compilation.is_cancelled:
@@ -176,8 +184,8 @@ class _Compilation:
 
     def __init__(
         self,
-        compile_here: Callable[[], object],
-        keep: Callable[[object], None],
+        compile_here: Callable[[], _Outcome],
+        keep: Callable[[_Outcome], None],
         trial: Trial,
         limiter: CapacityLimiter,
     ) -> None:
@@ -188,7 +196,7 @@ class _Compilation:
         self._scope = CancelScope()
         self._has_ended = Event()
         self._num_waiting = 0
-        self._outcome: object = None
+        self._outcome: _Outcome | None = None
         self._error: Exception | None = None
         self._task = spawn_system_task(self._run, name="aiomlc grammar")
 
@@ -202,7 +210,7 @@ class _Compilation:
         """Whether no task needs to find this compilation any more."""
         return self.is_cancelled or self._has_ended.is_set()
 
-    async def wait(self) -> object:
+    async def wait(self) -> _Outcome:
         """Return the outcome, or raise its error."""
         self._num_waiting += 1
         try:
@@ -215,6 +223,7 @@ class _Compilation:
         if self._error is not None:
             raise self._error
 
+        assert self._outcome is not None, "a compilation without a waiter is the only cancelled one"
         return self._outcome
 
     def _cancel(self) -> None:

@@ -90,7 +90,8 @@ class _SchemaGraph:
                         finite.append(owner)
                 group.clear()
 
-        for schema, num_open in self._open_groups.items():
+        # The last one first: the root is circular because of another schema, if there is one.
+        for schema, num_open in reversed(self._open_groups.items()):
             if num_open > 0 and schema in self._names:
                 raise GrammarError(
                     f"the schema {self._names[schema]} is circular: each of its values would "

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 #: The limits of a compilation: processor time in seconds, and memory in bytes.
 CPU_SECONDS = 1.0
 MEMORY_BYTES = 64 << 20
+_CHEAP_BYTES = 1 << 20  # What a grammar takes, at most, that need not be tried out.
 # A process that gets no processor time is not waited for any longer.
 _WALL_SECONDS = 10.0
+_CANCELLED = "the compilation of the grammar was cancelled"
 _SCRIPT = Path(__file__).with_name("trial_process.py")
 
 # Up to these, no grammar was found that takes longer than 100 ms.
@@ -79,30 +81,25 @@ class Trial:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_cancelled = False
 
-    def run(self) -> None:
+    def run(self) -> int:
         """Compile the grammar in a process if it may be costly. Blocks for at most 10 seconds.
+
+        Returns:
+            An estimate of the bytes that the compiled grammar takes.
 
         Raises:
             GrammarError: If the compilation takes more processor time or memory than allowed.
             RequestFailedError: If it was cancelled, or the process cannot be started.
         """
         if not self.is_needed:
-            return
+            return _CHEAP_BYTES
 
         process = self._start()
-        source = self._grammar.source.encode(errors="replace")
-        output = b""
-        try:
-            output, _ = process.communicate(source, _WALL_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            output = error.stdout or b""
-        finally:
-            with process:
-                process.kill()
-
+        output = self._communicate(process).decode(errors="replace")
+        ready, _, num_bytes = output.partition("\n")
         if self._is_cancelled:
-            raise errors.RequestFailedError("the compilation of the grammar was cancelled")
-        if output != READY.encode():
+            raise errors.RequestFailedError(_CANCELLED)
+        if ready != READY:
             raise errors.RequestFailedError(
                 "the process that tries out the grammar cannot start: "
                 f"it ended with status {process.returncode}"
@@ -112,6 +109,20 @@ class Trial:
                 "the grammar is too complex: compiling it takes more than "
                 f"{CPU_SECONDS:g} s or {MEMORY_BYTES >> 20} MB"
             )
+
+        return max(_CHEAP_BYTES, int(num_bytes))
+
+    def _communicate(self, process: subprocess.Popen[bytes]) -> bytes:
+        source = self._grammar.source.encode(errors="replace")
+        try:
+            output, _ = process.communicate(source, _WALL_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            return error.stdout or b""
+        else:
+            return output
+        finally:
+            with process:
+                process.kill()
 
     def cancel(self) -> None:
         """End the process, or keep it from starting. Thread-safe and idempotent."""
@@ -125,7 +136,7 @@ class Trial:
         command = [sys.executable, "-I", "-S", str(_SCRIPT), str(llguidance_library()), *limits]
         with self._lock:
             if self._is_cancelled:
-                raise errors.RequestFailedError("the compilation of the grammar was cancelled")
+                raise errors.RequestFailedError(_CANCELLED)
             try:
                 self._process = subprocess.Popen(
                     command,

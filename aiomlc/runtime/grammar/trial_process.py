@@ -5,7 +5,7 @@ status is 0 if the compilation stayed within the limits, whether or not the gram
 
 Arguments: the path of llguidance's extension module, the kind of the grammar, processor time in
 seconds and memory in bytes. The grammar is read from standard input. `ready` is written to standard
-output before the limits are set.
+output before the limits are set, and at the end, in another line, the memory that was needed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ def main(library: str, kind: str, cpu_seconds: str, num_bytes: str) -> None:
     llguidance = _load(library)
     # One token per byte: it takes no time to build, and compiling depends little on the vocabulary.
     tokenizer = llguidance.LLTokenizer("byte")
-    limits = llguidance.LLParserLimits(verbose_errors=False)
-    sys.stdout.write(READY)
+    in_use = _bytes_in_use()
+    sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
-    _limit(float(cpu_seconds), int(num_bytes))
+    _limit(float(cpu_seconds), in_use + int(num_bytes))
+    _compile(llguidance, tokenizer, kind, source)
+    sys.stdout.write(str(_bytes_in_use() - in_use))
+
+
+def _compile(llguidance: ModuleType, tokenizer: object, kind: str, source: str) -> None:
+    limits = llguidance.LLParserLimits(verbose_errors=False)
     try:
         text = source if kind == "llguidance" else _TO_TEXT[kind](llguidance.LLMatcher, source)
         matcher = llguidance.LLMatcher(tokenizer, text, limits=limits, log_level=0)
@@ -61,14 +67,16 @@ def _load(library: str) -> ModuleType:
     return module
 
 
+def _bytes_in_use() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmData:")[2].split()[0]) * 1024
+
+
 def _limit(cpu_seconds: float, num_bytes: int) -> None:
     """Limit what the process uses from here on; it is killed, or aborts, beyond it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    in_use = int(status.partition("VmData:")[2].split()[0]) * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = in_use + num_bytes
-    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    limit = num_bytes if hard == resource.RLIM_INFINITY else min(num_bytes, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
 
