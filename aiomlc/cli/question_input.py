@@ -13,6 +13,7 @@ from aiomlc.cli.failures import CommandError
 from aiomlc.cli.history import History
 
 _PROMPT, _CONTINUATION = "> ", "... "
+_LINE_ENDS = ("\n", "\r")
 _QUOTES = '"""'
 _MAX_CHARACTERS = 1 << 24
 _PASTE_SECONDS = 0.05  # The longest pause between two lines of a paste.
@@ -104,17 +105,22 @@ class TerminalInput:
 
     def _read_pasted(self) -> str:
         """Return the lines that follow at once, where the terminal does not mark a paste."""
-        text = ""
         if self._marks_paste:
-            return text
+            return ""
 
+        data = b""
         while select.select([self._stdin], [], [], _PASTE_SECONDS)[0]:
-            line = self._stdin.readline()
-            if not line:  # Ctrl-D.
+            # What came before the terminal was switched to whole lines may end without a newline.
+            more = os.read(self._stdin.fileno(), 1 << 16)
+            data += more
+            if not more:  # Ctrl-D.
                 break
 
-            text += "\n" + line.removesuffix("\n")
-        return text
+        text = data.decode(self._stdin.encoding, "replace")
+        if text and not text.endswith(_LINE_ENDS):  # The user edits the last line.
+            text += self._stdin.readline()
+        lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n")
+        return f"\n{lines}" if lines else ""
 
     def _remember(self, text: str) -> None:
         if self._readline is not None:

@@ -15,6 +15,8 @@ import termios
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pytest
+
 from tests.e2e.programs import ROOT
 
 # The modes that readline switches at each prompt, such as that of a marked paste.
@@ -40,7 +42,12 @@ class Terminal:
     def read_until(self, expected: str) -> str:
         """Read up to and including `expected`; only the test's time limit applies."""
         while (end := self._unread.find(expected.encode())) < 0:
-            self._unread = _MODES.sub(b"", self._unread + os.read(self._descriptor, 4096))
+            try:
+                data = os.read(self._descriptor, 4096)
+            except OSError:  # The process has ended.
+                pytest.fail(f"{expected!r} is not in {self._unread.decode()!r}")
+
+            self._unread = _MODES.sub(b"", self._unread + data)
         end += len(expected.encode())
         text, self._unread = self._unread[:end], self._unread[end:]
         return text.decode().replace("\r\n", "\n")

@@ -57,7 +57,7 @@ def test_ctrl_c_stops_an_answer_and_the_chat_goes_on() -> None:
 def test_pasted_lines_are_one_question(term: str) -> None:
     with chat_at_terminal("mock://echo", environment={"TERM": term}) as chat:
         if term == "dumb":
-            chat.type("def f(x):\n    return x\n")
+            chat.type("def f(x):\r    return x\r")
         else:
             chat.paste("def f(x):\n    return x")
             chat.type("\n")
