@@ -6,10 +6,11 @@ __all__ = ("AsyncEmbeddings", "EmbeddingInput", "EmbeddingOptions")
 
 import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, final
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, final
 
 from anyio import to_thread
 
+from aiomlc.api.generation.options import documents_options
 from aiomlc.api.protocol.embedding import (
     Embedding,
     EmbeddingRequest,
@@ -20,6 +21,7 @@ from aiomlc.api.protocol.embedding import (
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.errors import BadRequestError, InputTooLongError
 from aiomlc.validation.json_values import short_repr
+from aiomlc.validation.parameter import Doc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,14 +38,18 @@ EmbeddingInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 class EmbeddingOptions(TypedDict, total=False):
     """The optional fields of a request for embeddings."""
 
-    model: str | None
-    encoding_format: Literal["float", "base64"] | None
-    dimensions: int | None
-    user: str | None
-    pooling: Literal["mean", "cls", "last"] | None
-    normalize: bool | None
-    truncate: bool | None
-    extra_body: Mapping[str, Any] | None
+    model: Annotated[str | None, Doc("A name that the response repeats.")]
+    encoding_format: Annotated[
+        Literal["float", "base64"] | None, Doc('Lists of numbers, or base64 ("float").')
+    ]
+    dimensions: Annotated[int | None, Doc("Keep this many elements of each embedding (all).")]
+    user: Annotated[str | None, Doc("A label without effect.")]
+    pooling: Annotated[
+        Literal["mean", "cls", "last"] | None, Doc("How tokens are pooled (as the model's files).")
+    ]
+    normalize: Annotated[bool | None, Doc("Whether embeddings have length 1 (as the files).")]
+    truncate: Annotated[bool | None, Doc("Whether longer inputs are truncated (False).")]
+    extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
 @final
@@ -53,6 +59,7 @@ class AsyncEmbeddings:
     def __init__(self, service: SessionProvider) -> None:
         self._service = service
 
+    @documents_options(EmbeddingOptions)
     async def create(
         self,
         *,

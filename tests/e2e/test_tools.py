@@ -11,8 +11,8 @@ import pytest
 from anyio import CapacityLimiter, create_task_group
 
 from aiomlc import AsyncMLCEngine, MLCEngine
-from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionMessage, Choice
+from aiomlc.api.protocol.message_params import MessageLike
 from tests.e2e.held_out import Case, read_cases
 
 WEATHER = {

@@ -13,16 +13,17 @@ from anyio import AsyncContextManagerMixin
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.chat.resource import AsyncChat, MessageLike
+from aiomlc.api.chat.resource import AsyncChat
 from aiomlc.api.completions.resource import AsyncTextCompletions
 from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
 from aiomlc.api.engines.prefix_pinning import pin_prefix
-from aiomlc.api.generation.options import ChatOptions, TokenOptions
+from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
 from aiomlc.api.observability.metrics import EngineMetrics
 from aiomlc.api.observability.tracing import check_tracing
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.responses.resource import AsyncResponses
 from aiomlc.api.session.legacy_options import LegacyOptions, apply_legacy_options
 from aiomlc.api.session.lifecycle import EngineLifecycle
@@ -199,6 +200,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         """
         return self._lifecycle.conv_template
 
+    @documents_options(TokenOptions)
     def generate(
         self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
     ) -> PendingStream[TokenStream, Delta]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 __all__ = ("MLCEngine", "TokenIterator")
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, Unpack, final
 
-from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.engines.sync_resources import (
     Chat,
@@ -17,13 +17,15 @@ from aiomlc.api.engines.sync_resources import (
     Responses,
     TextCompletions,
 )
-from aiomlc.api.generation.options import TokenOptions
+from aiomlc.api.generation.options import TokenOptions, documents_options
 from aiomlc.api.observability.metrics import EngineMetrics
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.legacy_options import LegacyOptions
 from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
+from aiomlc.runtime.concurrency.event_loop import runs_event_loop
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.stream import Delta
@@ -33,6 +35,8 @@ from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 TokenIterator = BlockingStream[Delta]
+
+_LOG = logging.getLogger("aiomlc")
 
 
 @final
@@ -87,6 +91,12 @@ class MLCEngine:
             loader=loader,
             **legacy_options,
         )
+        if runs_event_loop():
+            _LOG.warning(
+                "MLCEngine blocks the event loop that runs in this thread; use AsyncMLCEngine, or "
+                "another thread"
+            )
+
         self._portal = EnginePortal(self._engine, self._engine.is_stepping_here)
         self.chat: Chat = Chat(self._engine, self._portal)
         self.completions: TextCompletions = TextCompletions(self._engine, self._portal)
@@ -108,6 +118,7 @@ class MLCEngine:
         if portal is not None and not self._terminate_from_engine_thread(portal):
             portal.close_quietly()
 
+    @documents_options(TokenOptions)
     def generate(
         self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
     ) -> TokenIterator:

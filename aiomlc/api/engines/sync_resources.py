@@ -18,18 +18,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, final, overload
 
 from aiomlc.api.chat.events import ChatEventIterator
-from aiomlc.api.chat.resource import MessageLike
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.chat.typed_output import ParsedChatCompletion, output_reader
 from aiomlc.api.completions.resource import Prompt
 from aiomlc.api.completions.stream import CompletionStream
 from aiomlc.api.embeddings import EmbeddingInput, EmbeddingOptions
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
-from aiomlc.api.generation.options import ChatOptions, CompletionOptions, ParseOptions
+from aiomlc.api.generation.options import (
+    ChatOptions,
+    CompletionOptions,
+    ParseOptions,
+    documents_options,
+)
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_event_request
 from aiomlc.api.protocol.completion import Completion
 from aiomlc.api.protocol.embedding import EmbeddingResponse
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.protocol.model import Model, ModelList
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
@@ -87,6 +92,7 @@ class Completions:
         **options: Unpack[ChatOptions],
     ) -> ChatCompletion | ChatCompletionIterator: ...
 
+    @documents_options(ChatOptions)
     def create(
         self,
         *,
@@ -104,6 +110,7 @@ class Completions:
 
         return response
 
+    @documents_options(ParseOptions)
     def parse(
         self,
         *,
@@ -131,6 +138,7 @@ class Completions:
         self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
     ) -> ChatEventIterator[None, ChatCompletion]: ...
 
+    @documents_options(ParseOptions)
     def stream(
         self,
         *,
@@ -180,6 +188,7 @@ class TextCompletions:
         self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
     ) -> Completion | CompletionIterator: ...
 
+    @documents_options(CompletionOptions)
     def create(
         self,
         *,
@@ -221,6 +230,7 @@ class Embeddings:
         self._engine = engine
         self._portal = portal
 
+    @documents_options(EmbeddingOptions)
     def create(
         self,
         *,
@@ -262,6 +272,7 @@ class Responses:
         self, *, input: ResponseInput, stream: bool | None, **options: Unpack[ResponseOptions]
     ) -> Response | ResponseIterator: ...
 
+    @documents_options(ResponseOptions)
     def create(
         self,
         *,

@@ -131,10 +131,8 @@ def plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_omitted(value: object) -> bool:
     """Return whether a value is OpenAI's `omit` or `NOT_GIVEN`, without importing its package."""
-    value_type = type(value)
-    return value_type.__name__ in ("Omit", "NotGiven") and value_type.__module__.startswith(
-        "openai."
-    )
+    kind = type(value)
+    return kind.__name__ in ("Omit", "NotGiven") and kind.__module__.split(".")[0] == "openai"
 
 
 def parse(model: type[_Model], fields: Mapping[str, Any]) -> _Model:

@@ -7,7 +7,7 @@ __all__ = ("AsyncResponses", "ResponseInput", "ResponseOptions", "ResponseStream
 import uuid
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypedDict, Unpack, final, overload
+from typing import Annotated, Any, Literal, TypedDict, Unpack, final, overload
 
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectStreamStatistics
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from aiomlc.api.chat.resource import AsyncCompletions
 from aiomlc.api.chat.stream import ChatCompletionStream
+from aiomlc.api.generation.options import documents_options
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.api.protocol.limits import parse_off_loop
@@ -25,6 +26,7 @@ from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import BadRequestError, RequestFailedError
+from aiomlc.validation.parameter import Doc
 
 ResponseInput = str | Iterable[Mapping[str, Any] | BaseModel]
 
@@ -32,27 +34,34 @@ ResponseInput = str | Iterable[Mapping[str, Any] | BaseModel]
 class ResponseOptions(TypedDict, total=False):
     """The optional fields of a request for a response; OpenAI's other fields are rejected."""
 
-    instructions: str | None
-    model: str | None
-    max_output_tokens: int | None
+    instructions: Annotated[str | None, Doc("A system message before the input.")]
+    model: Annotated[str | None, Doc("A name that the response repeats.")]
+    max_output_tokens: Annotated[
+        int | None, Doc("The maximum number of tokens (the rest of the context window).")
+    ]
     temperature: float | None
     top_p: float | None
     top_k: int | None
     min_p: float | None
     seed: int | None
-    stop: str | Sequence[str] | None
-    tools: Iterable[Mapping[str, Any]] | None
-    tool_choice: Literal["none", "auto", "required"] | Mapping[str, Any] | None
-    parallel_tool_calls: bool | None
-    text: Mapping[str, Any] | None
-    reasoning: Mapping[str, Any] | None
-    chat_template_kwargs: Mapping[str, Any] | None
-    metadata: Mapping[str, str] | None
-    user: str | None
-    safety_identifier: str | None
-    store: Literal[False] | None
-    request_id: str | None
-    extra_body: Mapping[str, Any] | None
+    stop: Annotated[str | Sequence[str] | None, Doc("Strings that end the text; not part of it.")]
+    tools: Annotated[Iterable[Mapping[str, Any]] | None, Doc("Functions that the model may call.")]
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | Mapping[str, Any] | None,
+        Doc('The tools to call ("auto").'),
+    ]
+    parallel_tool_calls: Annotated[bool | None, Doc("False allows at most one call (True).")]
+    text: Annotated[Mapping[str, Any] | None, Doc("`format`: the JSON schema of the text.")]
+    reasoning: Annotated[Mapping[str, Any] | None, Doc("`effort`: passed to the chat template.")]
+    chat_template_kwargs: Annotated[
+        Mapping[str, Any] | None, Doc("Variables for the chat template.")
+    ]
+    metadata: Annotated[Mapping[str, str] | None, Doc("Labels without effect.")]
+    user: Annotated[str | None, Doc("A label without effect.")]
+    safety_identifier: Annotated[str | None, Doc("A label without effect.")]
+    store: Annotated[Literal[False] | None, Doc("Responses are not stored: False.")]
+    request_id: Annotated[str | None, Doc("The id for `abort` (random).")]
+    extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
 @final
@@ -85,6 +94,7 @@ class AsyncResponses:
         self, *, input: ResponseInput, stream: bool | None, **options: Unpack[ResponseOptions]
     ) -> Coroutine[Any, Any, Response | ResponseStream]: ...
 
+    @documents_options(ResponseOptions)
     def create(
         self,
         *,

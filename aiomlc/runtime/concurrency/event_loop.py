@@ -10,6 +10,7 @@ __all__ = (
     "check_loop",
     "run_soon",
     "running_loop",
+    "runs_event_loop",
     "spawn_system_task",
     "waiter_factory",
 )
@@ -20,7 +21,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Protocol, final
 
-from anyio import RunFinishedError
+from anyio import NoEventLoopError, RunFinishedError
 from anyio.lowlevel import EventLoopToken, current_token
 
 from aiomlc.errors import EngineClosedError
@@ -30,6 +31,16 @@ def running_loop() -> object:
     """Return the identity of the event loop that runs in this thread."""
     loop: object = current_token().native_token
     return loop
+
+
+def runs_event_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
+    try:
+        running_loop()
+    except NoEventLoopError:
+        return False
+
+    return True
 
 
 def check_loop(owner: object) -> None:

@@ -331,3 +331,17 @@ def test_repr_and_request_id() -> None:
 async def test_an_engine_may_be_created_in_a_running_event_loop() -> None:
     with MLCEngine(loader=fake_loader(replies=["abc"])) as engine:
         assert engine.completions.create(prompt="a").choices[0].text == "abc"
+
+
+async def test_an_engine_that_blocks_an_event_loop_is_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    MLCEngine("mock://echo").terminate()
+
+    assert "MLCEngine blocks the event loop" in caplog.text
+
+
+def test_an_engine_outside_of_event_loops_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    MLCEngine("mock://echo").terminate()
+
+    assert caplog.text == ""
