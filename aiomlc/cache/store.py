@@ -19,7 +19,7 @@ from aiomlc.cache.checksum import Checkpoint
 from aiomlc.cache.entry import DamagedEntryError, Entry, EntryKind, open_entry, seal_entry
 from aiomlc.cache.files import lock_alone
 from aiomlc.cache.home import cache_error, cache_home, cache_homes
-from aiomlc.cache.limit import enforce_limit
+from aiomlc.cache.limit import cache_limit, enforce_limit
 from aiomlc.cache.removal import LOCK_NAME, remove, remove_leftovers, remove_tree
 
 _logger = logging.getLogger("aiomlc")
@@ -38,9 +38,10 @@ def find(kind: EntryKind, key: str, checkpoint: Checkpoint) -> Entry | None:
     """Return an intact entry, or None; a damaged one is logged, and replaced by `publish`.
 
     Raises:
-        BadRequestError: If `AIOMLC_HOME` is invalid.
+        BadRequestError: If `AIOMLC_HOME` or `AIOMLC_CACHE_LIMIT` is invalid.
         ModelLoadError: If there is no cache directory.
     """
+    cache_limit()  # Settings are checked at each start, not only at one that needs them.
     for home in cache_homes():
         directory = home / kind.directory
         remove_leftovers(directory)

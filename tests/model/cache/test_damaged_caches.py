@@ -33,8 +33,8 @@ def _logits(model: Path) -> NDArray[np.float32]:
 
 
 def _files(home: Path) -> list[Path]:
-    """Return the files of the cache, without what mutations have moved away."""
-    files = (path for path in home.rglob("*") if path.is_file() and not path.is_symlink())
+    """Return the files below the directories of a cache, without what mutations have moved away."""
+    files = (path for path in home.glob("*/**/*") if path.is_file() and not path.is_symlink())
     return sorted(
         path for path in files if not {".copy", ".moved"} & {path.suffix, path.parent.suffix}
     )
