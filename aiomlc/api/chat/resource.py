@@ -186,7 +186,7 @@ class AsyncCompletions:
         with session.preparation(request, request_id, request.n or 1) as elapsed:
             chat = await prepare_chat(request, session.model)
             prompt_ids = await session.encode_chat(chat.prompt)
-            grammar = await session.compile(chat.output.grammar, chat.output.param)
+            grammar = await session.compile(chat.output.grammar, chat.output.param, request.n or 1)
 
         # No await from here on, so that a cancelled caller never leaves a request without a reader.
         deltas = session.open_stream(

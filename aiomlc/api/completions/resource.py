@@ -119,7 +119,8 @@ class AsyncTextCompletions:
                 session.check_prompt(prompt_ids)
 
             uncompiled = response_grammar(request.response_format, session.model)
-            grammar = await session.compile(uncompiled, "response_format")
+            num_choices = len(prompts) * request.num_choices
+            grammar = await session.compile(uncompiled, "response_format", num_choices)
 
         # No await from here on, so that a cancelled caller never leaves a request without a reader.
         return CompletionStream(

@@ -71,7 +71,7 @@ async def open_token_stream(
         prompt_ids = await session.prompt_ids(request.prompt)
         session.check_prompt(prompt_ids)
         uncompiled = response_grammar(request.response_format, session.model)
-        grammar = await session.compile(uncompiled, "response_format")
+        grammar = await session.compile(uncompiled, "response_format", request.num_choices)
 
     # No await from here on, so that a cancelled caller never leaves a request without a reader.
     stream = session.open_stream(

@@ -90,12 +90,13 @@ class ModelSession:
         prefix = template.system_prefix_token_ids if template is not None else None
         return [*(prefix or ()), *await self.encode(prompt)]
 
-    async def compile(self, grammar: Grammar | None, param: str) -> object:
+    async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:
         """Return a compiled grammar; None for None.
 
         Args:
-            grammar: The grammar of the completion.
+            grammar: The grammar of the completions.
             param: The field of the request that requires the grammar.
+            num_choices: The number of completions.
 
         Raises:
             GrammarError: If the grammar is invalid or uses an unsupported feature.
@@ -110,7 +111,7 @@ class ModelSession:
             )
 
         try:
-            return await self.model.grammars.compile(grammar)
+            return await self.model.grammars.compile(grammar, num_choices)
         except GrammarError as error:
             raise GrammarError(f"{param}: {error}", param=param) from error
 

@@ -332,7 +332,7 @@ class SyncMLCEngine:
                 param="response_format",
             )
 
-        return self._model.grammars.compile_blocking(grammar)
+        return self._model.grammars.compile_blocking(grammar, config.n)
 
     def _advance(self) -> None:
         has_stepped = self._core.step()

@@ -22,6 +22,8 @@ from aiomlc.runtime.grammar.trial import Trial
 # The maximum number of compiled grammars, and of the bytes that they take.
 _CACHE_SIZE = 64
 _CACHE_BYTES = 256 << 20
+# The maximum number of bytes of the copies that the choices of a request have.
+_REQUEST_BYTES = 256 << 20
 # The maximum number of threads that compile; costly grammars do not delay the others.
 _NUM_THREADS = 2
 _NUM_COSTLY_THREADS = 2
@@ -55,23 +57,28 @@ class GrammarCache:
         self._outcomes: OrderedDict[Grammar, _Outcome] = OrderedDict()
         self._workers: _Workers | None = None
 
-    async def compile(self, grammar: Grammar) -> object:
+    async def compile(self, grammar: Grammar, num_choices: int = 1) -> object:
         """Return the compiled grammar, for `SequenceOptions.grammar`; compile in a worker thread.
 
         Tasks that need the same grammar wait for one compilation. A cancelled wait ends at once; a
         compilation that nobody waits for any more is cancelled, or ends within its limits.
 
+        Args:
+            grammar: The grammar.
+            num_choices: The number of sequences that will have a copy of it.
+
         Raises:
-            GrammarError: If the grammar is invalid, uses an unsupported feature, or is too complex.
+            GrammarError: If the grammar is invalid, uses an unsupported feature, or is too complex,
+                alone or for this number of choices.
             RequestFailedError: If the compilation cannot be started.
         """
         outcome = self._outcomes.get(grammar)
         if outcome is None:
             outcome = await self._workers_here().compile(grammar)
 
-        return self._use(grammar, outcome)
+        return self._use(grammar, outcome, num_choices)
 
-    def compile_blocking(self, grammar: Grammar) -> object:
+    def compile_blocking(self, grammar: Grammar, num_choices: int = 1) -> object:
         """Return the compiled grammar like `compile`, but compile in the calling thread.
 
         Raises:
@@ -82,12 +89,17 @@ class GrammarCache:
         if outcome is None:
             outcome = self._compile(grammar, Trial(grammar))
 
-        return self._use(grammar, outcome)
+        return self._use(grammar, outcome, num_choices)
 
-    def _use(self, grammar: Grammar, outcome: _Outcome) -> object:
+    def _use(self, grammar: Grammar, outcome: _Outcome, num_choices: int) -> object:
         self._keep(grammar, outcome)
         if outcome.refusal is not None:
             raise GrammarError(outcome.refusal)
+        if outcome.num_bytes * num_choices > _REQUEST_BYTES:
+            raise GrammarError(
+                f"the grammar is too complex for {num_choices} choices: each takes about "
+                f"{outcome.num_bytes >> 20} MB, and together they may take {_REQUEST_BYTES >> 20}"
+            )
 
         return outcome.compiled
 

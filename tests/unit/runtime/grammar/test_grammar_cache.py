@@ -186,6 +186,20 @@ async def test_large_grammars_leave_the_cache_first(monkeypatch: pytest.MonkeyPa
     assert len(compiler.compiled) == 6, "four of 60 MB are kept"
 
 
+async def test_a_large_grammar_is_refused_for_many_choices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache = GrammarCache(CountingCompiler)
+    monkeypatch.setattr(Trial, "run", lambda _: 60 << 20)
+    large = json_grammar({"multipleOf": 3})
+
+    assert await cache.compile(large, 4)
+    with pytest.raises(GrammarError, match="too complex for 5 choices: each takes about 60 MB"):
+        await cache.compile(large, 5)
+    with pytest.raises(GrammarError, match="too complex for 128 choices"):
+        cache.compile_blocking(large, 128)
+
+
 def test_a_cache_serves_one_event_loop_after_another() -> None:
     cache = GrammarCache(CountingCompiler)
     for number in range(2):
