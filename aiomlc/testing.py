@@ -55,9 +55,9 @@ async def unread(
 
 
 def fake_loader(core: Core | FakeEncoder | None = None, **options: Any) -> Loader:  # noqa: ANN401
-    """Return a `loader` for an engine that serves `core`, or a `FakeCore` made with `options`.
+    """Return a `loader` that opens `core`; if it is None, a new `FakeCore(**options)`.
 
-    With a `FakeEncoder` the engine serves embeddings.
+    With a `FakeEncoder`, the engine serves embeddings.
     """
 
     async def load(

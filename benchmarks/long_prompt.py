@@ -27,7 +27,7 @@ _LOWEST_ID = 300  # The ids below are bytes and special tokens.
 
 @dataclass(slots=True)
 class _Gaps:
-    """The longest time between two tokens of a stream since the last call of `take`."""
+    """The longest gap between consecutive tokens of a stream since the last call to `take`."""
 
     longest: float = 0.0
 

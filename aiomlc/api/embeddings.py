@@ -100,8 +100,8 @@ class AsyncEmbeddings:
         """
         embedder = await self.embedder()
         _check_dimensions(request, embedder)
-        # Tokenizing and serializing run in a worker thread: for a thousand inputs each takes tens
-        # of milliseconds.
+        # Tokenization and serialization run in a worker thread: each takes tens of milliseconds for
+        # a thousand inputs.
         token_ids = await to_thread.run_sync(_tokenize, request, embedder)
         vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
         return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)

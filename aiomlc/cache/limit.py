@@ -53,7 +53,7 @@ def cache_limit() -> int | None:
     match = _SIZE.fullmatch(text)
     if match is None:
         raise BadRequestError(
-            f"{_VARIABLE} must be a size such as 20GB, or none, got {text!r}", param=_VARIABLE
+            f"{_VARIABLE} must be a size such as '20GB', or 'none'; got {text!r}", param=_VARIABLE
         )
 
     base = 1024 if match["binary"] else 1000

@@ -63,7 +63,7 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a link or a directory, as far as possible."""
+    """Remove a file, a link or a directory; errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -50,7 +50,7 @@ class ChatSession:
 
     @property
     def context_window(self) -> int:
-        """The maximum number of tokens of a question with what precedes it and its answer."""
+        """The maximum number of tokens of the history, the question and its answer together."""
         return self._budget.window
 
     def stop(self) -> None:

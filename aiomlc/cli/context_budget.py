@@ -21,9 +21,9 @@ class ContextBudget:
 
     def __init__(self, window: int) -> None:
         self.window = window
-        self._template_tokens = _TEMPLATE_TOKENS  #: For each turn.
-        self._content_tokens = 0  #: Of the last prompt.
-        self._num_turns = 1  #: Of the last prompt, with the new question.
+        self._template_tokens = _TEMPLATE_TOKENS  #: Estimated template tokens per turn.
+        self._content_tokens = 0  #: Content tokens of the last prompt.
+        self._num_turns = 1  #: Turns in the last prompt, including the new question.
 
     def turns_to_forget(self, question: int, turns: Sequence[int]) -> int:
         """Return how many of the oldest turns to forget, to leave a quarter of the window.

@@ -1,1 +1,4 @@
-"""One loaded model: token ids in, text deltas out. Knows no HTTP and no OpenAI."""
+"""One loaded model: token ids in, text deltas out.
+
+Knows OpenAI's message and tool dicts, but no HTTP and none of OpenAI's requests and responses.
+"""

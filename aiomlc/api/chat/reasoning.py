@@ -71,7 +71,8 @@ class ReasoningParser:
         """
         self._format = reasoning_format
         self._buffer = ""  # Text that is held back.
-        self._has_started = starts_in_reasoning  # The start marker was passed.
+        # Whether the start marker has been read or was in the prompt.
+        self._has_started = starts_in_reasoning
         self._skip_reasoning_space = True  # No reasoning text yet.
         self._skip_content_space = False  # The reasoning has ended; no content yet.
         #: Tokens of the reasoning and its markers; estimated for the delta that has the end marker.

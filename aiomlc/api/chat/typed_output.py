@@ -114,7 +114,8 @@ def output_reader(response_format: object) -> OutputReader[Any, Any]:
     if isinstance(response_format, _FIELD_TYPES):
         return TextOutput(response_format)
 
-    output_type: Any = response_format  # A type that pydantic supports need not be a `type`.
+    # A type that pydantic supports is not always an instance of `type`.
+    output_type: Any = response_format
     return TypedOutput(output_type)
 
 

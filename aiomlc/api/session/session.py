@@ -91,7 +91,7 @@ class ModelSession:
         return [*(prefix or ()), *await self.encode(prompt)]
 
     async def compile(self, grammar: Grammar | None, param: str, num_choices: int) -> object:
-        """Return a compiled grammar; None for None.
+        """Return the compiled grammar, or None if `grammar` is None.
 
         Args:
             grammar: The grammar of the completions.

@@ -57,8 +57,8 @@ class SyncMLCEngine:
     """An engine that serves one model step by step, in the calling thread.
 
     Every `step` runs the model once for all requests, and passes their outputs and the usage of
-    finished requests to `request_stream_callback`. The engine must be used by one thread. The chat
-    template is not applied.
+    finished requests to `request_stream_callback`. Use the engine from one thread only. The
+    chat template is not applied.
 
     Args:
         model: The model directory; None means the bundled model.
@@ -71,7 +71,8 @@ class SyncMLCEngine:
         request_stream_callback: Called in `step` with the outputs of requests.
         on_progress: Called with the progress while the model is loaded.
         loader: Opens the model, in place of the default loader.
-        legacy_options: Keywords of MLC LLM's earlier releases, now fields of `engine_config`.
+        legacy_options: Keyword arguments of earlier MLC LLM releases, which are now fields of
+            `engine_config`.
 
     Raises:
         BadRequestError: If an argument is invalid or not supported, or the model is an encoder.

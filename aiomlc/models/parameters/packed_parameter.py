@@ -49,7 +49,7 @@ class PackedParameter:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `as_json` returned."""
+        """Create a parameter from the result of `as_json`."""
         return cls(**lists_to_tuples(values))
 
     def as_json(self) -> dict[str, Any]:

@@ -35,8 +35,9 @@ class EngineOptions:
     """The settings of a native engine; None means the native default."""
 
     step_token_budget: int | None = None  #: Maximum tokens of a step.
-    max_recycling_sequences: int | None = None  #: Sequences in the prefix cache; -1: no limit.
-    max_queue_size: int | None = None  #: Sequences that may wait.
+    #: Maximum number of entries in the prefix cache; -1: no limit.
+    max_recycling_sequences: int | None = None
+    max_queue_size: int | None = None  #: Maximum number of waiting sequences.
     separate_prefill: bool = False  #: Whether a step with prompts does not decode.
     speculative_mode: SpeculativeMode = "disable"
     draft_length: int = 0  #: Draft tokens per proposal; 0 adapts the number.

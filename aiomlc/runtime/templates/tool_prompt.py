@@ -23,7 +23,8 @@ class ToolPromptFormat(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     template: StrictStr = FUNCTIONS  #: The text around the functions.
-    full_tools: StrictBool = False  #: Whether each function is an OpenAI tool, with its `type`.
+    #: Whether to write the complete OpenAI tool, including `type`, instead of its function only.
+    full_tools: StrictBool = False
     separator: StrictStr | None = None  #: Between JSON objects; None for one JSON list.
     indent: Annotated[int, Field(strict=True, ge=0)] | None = None  #: Indentation of the JSON.
     #: Additional text for the lookup of the tool-call format. It is not part of any prompt.

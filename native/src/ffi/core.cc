@@ -199,8 +199,8 @@ ffi::Bytes Drain(const CoreRef& core) {
 }
 
 /*!
- * \brief Return the events from number `from`, serialized for
- * `aiomlc/runtime/native/record_codec.py`: the number of the first event, then the events.
+ * \brief Return the events with numbers >= `from`, serialized for
+ * `aiomlc/runtime/native/record_codec.py`: the number of the first event, followed by the events.
  */
 ffi::Bytes ReadTrace(const CoreRef& core, int64_t from) {
   std::string out;

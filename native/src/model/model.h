@@ -49,7 +49,7 @@ class Model {
   virtual int64_t num_pages() const = 0;
   /*! \brief The most rows of one forward pass. */
   virtual int64_t max_batch_size() const = 0;
-  /*! \brief The most tokens of one forward pass. */
+  /*! \brief The maximum number of tokens per forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;
 
   /*! \brief Create an empty sequence. */

@@ -136,7 +136,10 @@ struct SequenceOptions {
   TimeLimits time_limits;
   /*! \brief Lower values are scheduled first; ties are broken by arrival. */
   int64_t priority = 0;
-  /*! \brief Whether its tokens stay in the prefix cache until `Unpin`, if it completes normally. */
+  /*!
+   * \brief Whether the sequence's tokens stay in the prefix cache until `Unpin`, provided that it
+   * completes normally.
+   */
   bool is_pinned = false;
 };
 

@@ -32,7 +32,7 @@ class ModelDrafter final : public Drafter {
  public:
   /*!
    * \param model Not owned; must outlive this object, which has exclusive use of it.
-   * \param step_token_budget The most tokens of one forward pass, at least 1.
+   * \param step_token_budget The maximum number of tokens per forward pass, at least 1.
    */
   ModelDrafter(Model* model, int64_t step_token_budget);
 

@@ -33,7 +33,7 @@ def test_the_limit_is_a_size(monkeypatch: pytest.MonkeyPatch, text: str, limit: 
 def test_what_is_not_a_size_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("AIOMLC_CACHE_LIMIT", text)
 
-    with pytest.raises(BadRequestError, match="must be a size such as 20GB") as caught:
+    with pytest.raises(BadRequestError, match="must be a size such as '20GB', or 'none'") as caught:
         cache_limit()
 
     assert caught.value.param == "AIOMLC_CACHE_LIMIT"

@@ -135,7 +135,7 @@ class LayerAttention {
   Sequence& NextSequence();
   /*! \brief Treat each row as a sequence whose positions are all in the pages. */
   void AddRowsAsSequences();
-  /*! \brief Add the pages of a group's segment that belong to the history. */
+  /*! \brief Add those pages of a group's segment that hold the sequence's history. */
   void AddSegment(const PageSegments& segments, int64_t group, Sequence& sequence);
   void ComputeIfComplete(ThreadPool& pool);
   /*! \brief Copy the first `num_slots` slots of a page; other values in `target` stay unchanged. */

@@ -22,7 +22,10 @@ const LinearKernels& ActiveLinearKernels();
 void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
                FunctionRef<void(int64_t, int64_t)> work);
 
-/*! \brief The bytes of activations of one task, which stay in the second-level cache. */
+/*!
+ * \brief The default maximum bytes of a task's activations, chosen so that they stay in the
+ * second-level cache.
+ */
 inline constexpr int64_t kRowBlockBytes = 256 << 10;
 
 /*!
