@@ -11,6 +11,7 @@ from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
 
 # isort: split
 # Requests
+from .api.protocol.debug_config import DebugConfig as DebugConfig
 from .api.protocol.generation_config import GenerationConfig as GenerationConfig
 from .api.protocol.message_params import ChatMessageParam as ChatMessageParam
 from .api.step.data import TextData as TextData

@@ -16,6 +16,7 @@ from aiomlc.api.chat.events import ChatEventStream
 from aiomlc.api.chat.preparation import prepare_chat
 from aiomlc.api.chat.prompt import with_template_stops
 from aiomlc.api.chat.reasoning import ReasoningParser
+from aiomlc.api.chat.special_request import echoed_parameters, metrics_stream
 from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedOutput, output_reader
@@ -181,6 +182,11 @@ class AsyncCompletions:
             AiomlcError: As `create`.
         """
         session = await self._service.session()
+        debug = request.debug_config
+        if debug is not None and debug.special_request is not None:
+            request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
+            return metrics_stream(request, session, request_id, self._service)
+
         make_tool_parser = _tool_parser_factory(request, session.model)
         request_id = request.request_id or f"chatcmpl-{uuid.uuid4().hex}"
         with session.preparation(request, request_id, request.n or 1) as elapsed:
@@ -208,6 +214,7 @@ class AsyncCompletions:
             logprobs_writer=LogprobsWriter(session.model.tokenizer) if request.logprobs else None,
             write_prompt_logprobs=prompt_writer(request, session.model.tokenizer),
             owner=self._service,
+            extra=echoed_parameters(request) if session.model.is_echo else None,
         )
 
 

@@ -47,6 +47,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         logprobs_writer: LogprobsWriter | None,
         write_prompt_logprobs: PromptWriter | None,
         owner: object,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(deltas.request_id, owner)
         self._deltas = deltas
@@ -62,6 +63,7 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         stages = (make_tool_parser, make_reasoning_parser, logprobs_writer, write_prompt_logprobs)
         self._is_plain_text = all(stage is None for stage in stages)
         self._include_usage = include_usage
+        self._extra = extra  # Further fields of `usage.extra`.
         self._started: set[int] = set()  # Indices of the choices whose role chunk was yielded.
         self._last_deltas: dict[int, Delta] = {}  # By the index of each finished choice.
         self._common: dict[str, Any] = {
@@ -78,6 +80,11 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
 
     def __repr__(self) -> str:
         return f"<ChatCompletionStream of {self._deltas!r}>"
+
+    def put_usage(self, usage: Mapping[str, Any]) -> None:
+        """Add a chunk with this usage, for a request without choices."""
+        fields = {**self._common, "choices": [], "usage": usage}
+        self._ready.append(ChatCompletionChunk.model_validate(fields))
 
     def _next_delta(self) -> Awaitable[Delta]:
         return self._deltas.__anext__()
@@ -199,11 +206,10 @@ class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
         timings = [delta.timing for delta in self._last_deltas.values() if delta.timing]
         reasoning_tokens = sum(parser.num_tokens for parser in self._reasoning_parsers.values())
         details = {"reasoning_tokens": reasoning_tokens} if self._make_reasoning_parser else None
+        extra = usage_extra(first.prompt_tokens, completion_tokens, first.cached_tokens, timings)
         return {
             "completion_tokens_details": details,
-            "extra": usage_extra(
-                first.prompt_tokens, completion_tokens, first.cached_tokens, timings
-            ),
+            "extra": extra if self._extra is None else {**(extra or {}), **self._extra},
             "prompt_tokens": first.prompt_tokens,
             "completion_tokens": completion_tokens,
             "total_tokens": first.prompt_tokens + completion_tokens,

@@ -6,6 +6,7 @@ __all__ = ("SamplingRequest", "sequence_options")
 
 from collections.abc import Mapping
 
+from aiomlc.api.protocol.debug_config import DebugConfig
 from aiomlc.api.protocol.generation_config import GenerationConfig
 from aiomlc.api.protocol.request import GenerationRequest
 from aiomlc.errors import BadRequestError
@@ -26,7 +27,8 @@ def sequence_options(request: SamplingRequest, model: LoadedModel) -> SequenceOp
     parameters = {name: getattr(request, name) for name in PARAMETERS}
     parameters["max_tokens"] = request.max_new_tokens
     parameters["prompt_logprobs"] = request.num_prompt_logprobs
-    end_token_ids = () if request.ignore_eos else model.stop_token_ids
+    end_token_ids = model.stop_token_ids if request.uses_model_stops else ()
+    debug = request.debug_config
     processors = request.logits_processors
     options = SequenceOptions(
         **parameters,
@@ -35,6 +37,7 @@ def sequence_options(request: SamplingRequest, model: LoadedModel) -> SequenceOp
         stop=tuple(request.stop),
         stop_token_ids=(*end_token_ids, *(request.stop_token_ids or ())),
         logits_processors=LogitsProcessors(processors) if processors else None,
+        is_pinned=isinstance(debug, DebugConfig) and debug.pinned_system_prompt,
         strips_leading_space=request.starts_text and model.tokenizer.strips_leading_space,
     )
     return options.resolve(model.default_options)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 __all__ = ("EngineMetrics", "request_metrics", "usage_extra")
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, final
 
-from aiomlc.api.observability.prometheus import prometheus_text
+from aiomlc.api.observability.prometheus import prometheus_text, untyped_text
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import DecodeSteps, FinishedRequest, RequestTiming
 
@@ -36,35 +36,33 @@ _FIELDS = {
 }
 
 
+# Before the first request has finished.
+_NO_REQUEST: Mapping[str, float] = dict.fromkeys(
+    (
+        *("prompt_tokens", "completion_tokens", "prefill_tokens", "decode_tokens"),
+        *("jump_forward_tokens", "prefill_tokens_per_s", "decode_tokens_per_s"),
+        *("end_to_end_latency_s", "ttft_s", "inter_token_latency_s"),
+    ),
+    0,
+)
+
+
 @final
 class EngineMetrics:
     """A snapshot of an engine's metrics.
 
     `metrics[key]` returns one value; `prometheus_text()` formats all of them.
+
+    Args:
+        statistics: The statistics of an engine, or the metrics by name: the `usage.extra` of a chat
+            with `debug_config.special_request`.
     """
 
-    def __init__(self, statistics: CoreStatistics) -> None:
-        self._statistics = statistics
-        values: dict[str, Any] = {
-            name: getattr(statistics, field) for name, field in _FIELDS.items()
-        }
-        if statistics.prefill_seconds > 0:
-            rate = statistics.prefill_tokens / statistics.prefill_seconds
-            values["prefill_tokens_per_s"] = rate
-
-        if statistics.decode_seconds > 0:
-            values["decode_tokens_per_s"] = statistics.decode_tokens / statistics.decode_seconds
-
-        if statistics.verified_drafts > 0:
-            values["spec_decode"] = _spec_decode(statistics)
-
-        if statistics.last_finished is not None:
-            values["last_finished_request"] = request_metrics(statistics.last_finished)
-
-        values["decode_time_by_batch_size"] = _by_batch_size(statistics.decode_steps)
-        values["draft_time_by_batch_size"] = _by_batch_size(statistics.draft_steps)
-        values["verify_time_by_batch_size"] = _by_batch_size(statistics.verify_steps)
-        self.metrics = values
+    def __init__(self, statistics: CoreStatistics | Mapping[str, Any]) -> None:
+        self._statistics = None if isinstance(statistics, Mapping) else statistics
+        self.metrics: dict[str, Any] = (
+            dict(statistics) if isinstance(statistics, Mapping) else _metrics(statistics)
+        )
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - numbers, and dicts of numbers.
         return self.metrics[key]
@@ -73,8 +71,40 @@ class EngineMetrics:
         return f"EngineMetrics({self.metrics!r})"
 
     def prometheus_text(self) -> str:
-        """Return all statistics of the engine in Prometheus' text format."""
-        return prometheus_text(self._statistics)
+        """Return the metrics in Prometheus' text format, under MLC LLM's names.
+
+        All statistics of the engine under the names of `prometheus_text` come first.
+        """
+        own = "" if self._statistics is None else prometheus_text(self._statistics)
+        return own + untyped_text(_flatten(self.metrics))
+
+
+def _metrics(statistics: CoreStatistics) -> dict[str, Any]:
+    values: dict[str, Any] = {name: getattr(statistics, field) for name, field in _FIELDS.items()}
+    if statistics.prefill_seconds > 0:
+        values["prefill_tokens_per_s"] = statistics.prefill_tokens / statistics.prefill_seconds
+
+    if statistics.decode_seconds > 0:
+        values["decode_tokens_per_s"] = statistics.decode_tokens / statistics.decode_seconds
+
+    if statistics.verified_drafts > 0:
+        values["spec_decode"] = _spec_decode(statistics)
+
+    last = statistics.last_finished
+    values["last_finished_request"] = dict(_NO_REQUEST) if last is None else request_metrics(last)
+    values["decode_time_by_batch_size"] = _by_batch_size(statistics.decode_steps)
+    values["draft_time_by_batch_size"] = _by_batch_size(statistics.draft_steps)
+    values["verify_time_by_batch_size"] = _by_batch_size(statistics.verify_steps)
+    return values
+
+
+def _flatten(metrics: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers by name; MLC LLM joins the names of nested metrics by underscores."""
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}_")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{name}", value
 
 
 def request_metrics(request: FinishedRequest) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("prometheus_text",)
+__all__ = ("prometheus_text", "untyped_text")
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
@@ -105,6 +105,27 @@ def prometheus_text(
         lines += _histogram_lines(prefix + name, common, getattr(statistics, field))
 
     return "\n".join(lines) + "\n"
+
+
+def untyped_text(metrics: Iterable[tuple[str, float]]) -> str:
+    """Format metrics of MLC LLM in Prometheus' text format.
+
+    Args:
+        metrics: Names and values. A name may end with a label as MLC LLM writes it, without the
+            quotes that Prometheus requires: `count{batch_size=2}`.
+    """
+    lines: list[str] = []
+    described: set[str] = set()
+    for text, value in metrics:
+        name, _, label = text.partition("{")
+        if name not in described:
+            described.add(name)
+            lines += _header(name, "untyped", "As in MLC LLM.")
+
+        key, _, number = label.removesuffix("}").partition("=")
+        lines.append(_sample(name, {key: number} if key else {}, value))
+
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _speculation_lines(

@@ -37,7 +37,6 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "audio": (),
     "best_of": (1,),
     "cache_salt": (),
-    "debug_config": (),
     "echo": (False,),
     "function_call": (),
     "functions": ([], ()),
@@ -56,6 +55,8 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "web_search_options": (),
 }
 # Kept even if they are None, so that validation reports them.
+# In place of the messages of a special request, of which MLC LLM's have no content.
+_NO_CHAT = [{"role": "user", "content": ""}]
 _REQUIRED_IN_MESSAGES = frozenset({"role", "content"})
 
 
@@ -80,6 +81,11 @@ class ChatCompletionRequest(GenerationRequest):  # type: ignore[misc] # Frozen b
     separate_reasoning: StrictBool | None = None  #: False leaves the reasoning in the content.
     #: Whether the response continues the last message.
     continue_final_message: StrictBool | None = None
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether this is a request for a chat completion."""
+        return True
 
     @property
     def adds_generation_prompt(self) -> bool:
@@ -138,6 +144,9 @@ def parse_chat_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:
 
 
 def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
+    if _is_special(fields.get("debug_config")):
+        fields["messages"] = _NO_CHAT
+
     messages = fields.get("messages")
     if isinstance(messages, list):
         fields["messages"] = [_as_fields(message) for message in messages]
@@ -160,6 +169,10 @@ def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
 
     _check_tool_choice(request)
     return request
+
+
+def _is_special(debug_config: object) -> bool:
+    return isinstance(debug_config, dict) and debug_config.get("special_request") is not None
 
 
 def parse_event_request(fields: Mapping[str, Any]) -> ChatCompletionRequest:

@@ -31,7 +31,6 @@ from aiomlc.errors import BadRequestError
 
 # Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
-    "debug_config": (),
 }
 
 

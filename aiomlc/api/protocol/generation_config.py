@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, GetPydanticSchema, StrictInt
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY
+from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
 from aiomlc.api.protocol.request import Bias, Int64, StopStrings
 from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
 from aiomlc.validation.error_messages import describe_error
-from aiomlc.validation.parameter import Flag, Integer
+
+# `Doc` and `Number` are in the annotations of inherited fields, which the constructor has, too.
+from aiomlc.validation.parameter import Doc, Flag, Integer, Number  # noqa: F401
 from aiomlc.validation.records import validate_fields
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ def _validated_as(wire_type: object) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, handler: handler(wire_type))
 
 
-_TokenIds = Annotated[tuple[Int64, ...], NONE_IS_EMPTY]
+_TokenIds = tuple[Int64, ...]
 _Functions = Annotated[tuple[LogitsProcessor, ...], NONE_IS_EMPTY]
 _LogitBias = dict[Annotated[StrictInt, Field(ge=0)], Bias] | None
 
@@ -51,9 +54,12 @@ class GenerationConfig(SamplingParams):
     top_logprobs: Annotated[int, Integer(ge=0, le=20)] = 0
     logit_bias: Annotated[Mapping[int, float] | None, _validated_as(_LogitBias)] = None
     stop_strs: Annotated[Sequence[str] | str | None, _validated_as(StopStrings)] = None
-    stop_token_ids: Annotated[Sequence[int] | None, _validated_as(_TokenIds)] = None
+    #: The tokens that end the output; None means the model's.
+    stop_token_ids: Annotated[Sequence[int] | None, _validated_as(_TokenIds | None)] = None
     response_format: Mapping[str, Any] | None = None
-    debug_config: object = None  #: Rejected unless None.
+    debug_config: Annotated[
+        DebugConfig | Mapping[str, Any] | None, _validated_as(DebugConfig | None)
+    ] = None
     #: Functions that change the logits before each token is sampled.
     logits_processors: Annotated[Sequence[LogitsProcessor] | None, _validated_as(_Functions)] = None
 
@@ -69,10 +75,20 @@ class GenerationConfig(SamplingParams):
                 '"logprobs" must be True to support "top_logprobs"', param="logprobs"
             )
 
-        if self.debug_config is not None:
-            raise BadRequestError("debug_config is not supported yet", param="debug_config")
+        if isinstance(self.debug_config, DebugConfig):
+            self._apply_debug_config(self.debug_config)
 
         _ = self.format
+
+    def _apply_debug_config(self, config: DebugConfig) -> None:
+        check_debug_config(config, is_chat=False, stream=True, include_usage=True)
+        if config.ignore_eos:
+            object.__setattr__(self, "ignore_eos", True)
+
+    @property
+    def uses_model_stops(self) -> bool:
+        """Whether the model's stop tokens end the output."""
+        return not self.ignore_eos and self.stop_token_ids is None
 
     @property
     def stop(self) -> Sequence[str]:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, Strict, StrictBool, StrictInt, StrictStr
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY, WireModel, parse, plain_fields
+from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
 from aiomlc.api.protocol.limits import check_sizes
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
@@ -70,6 +71,7 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
     stop_token_ids: Annotated[tuple[Int64, ...], NONE_IS_EMPTY] = ()
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
+    debug_config: DebugConfig | None = None
     request_id: Annotated[str, Strict(), Field(min_length=1)] | None = None
     # Labels for the logs of a hosted service, which an in-process engine does not keep.
     user: StrictStr | None = None
@@ -85,6 +87,16 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
     def num_prompt_logprobs(self) -> int | None:
         """The number of alternatives per prompt token; None disables log-probabilities."""
         return self.prompt_logprobs
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether this is a request for a chat completion."""
+        return False
+
+    @property
+    def uses_model_stops(self) -> bool:
+        """Whether the model's stop tokens end the output."""
+        return not self.ignore_eos
 
     @property
     def starts_text(self) -> bool:
@@ -126,7 +138,7 @@ def parse_request(
     request = parse(request_type, known)
     _check_stream_options(request)
     _check_min_tokens(request)
-    return request
+    return _with_debug_config(request)
 
 
 def is_noop(value: object, accepted: tuple[object, ...]) -> bool:
@@ -162,6 +174,21 @@ def with_extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
         )
 
     return {**plain, **extra}
+
+
+def _with_debug_config(request: _Request) -> _Request:
+    """Return the request with the options of its `debug_config` that have a field."""
+    config = request.debug_config
+    if config is None:
+        return request
+
+    check_debug_config(
+        config,
+        is_chat=request.is_chat,
+        stream=bool(request.stream),
+        include_usage=request.include_usage,
+    )
+    return request.model_copy(update={"ignore_eos": True}) if config.ignore_eos else request
 
 
 def _check_min_tokens(request: GenerationRequest) -> None:

@@ -22,7 +22,6 @@ from aiomlc.api.protocol.response_format import ResponseFormat
 # Unsupported fields, each with the values that are accepted because they have no effect.
 _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "best_of": (1,),
-    "debug_config": (),
     "echo": (False,),
     "stream": (True,),
     "stream_options": ({},),

@@ -35,7 +35,7 @@ class Usage(WireModel):
         CompletionTokensDetails | None, Field(exclude_if=lambda value: value is None)
     ] = None
     #: Times and rates under MLC LLM's names, or None if not measured; see `request_metrics`.
-    extra: Annotated[dict[str, float] | None, Field(exclude_if=lambda value: value is None)] = None
+    extra: Annotated[dict[str, Any] | None, Field(exclude_if=lambda value: value is None)] = None
 
 
 class StreamedWithUsage(WireModel):

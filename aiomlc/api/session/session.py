@@ -102,7 +102,7 @@ class ModelSession:
             GrammarError: If the grammar is invalid or uses an unsupported feature.
             BadRequestError: If the model does not support structured output.
         """
-        if grammar is None:
+        if grammar is None or self.model.is_echo:
             return None
 
         if self.model.grammars is None:

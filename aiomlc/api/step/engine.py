@@ -324,7 +324,7 @@ class SyncMLCEngine:
 
     def _grammar(self, config: GenerationConfig) -> object:
         grammar = response_grammar(config.format, self._model)
-        if grammar is None:
+        if grammar is None or self._model.is_echo:
             return None
 
         if self._model.grammars is None:

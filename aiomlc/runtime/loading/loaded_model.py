@@ -46,6 +46,9 @@ class LoadedModel:
     reasoning_format: ReasoningFormat | None = None  #: None if the model does not reason.
     grammars: GrammarCache | None = None  #: None if output cannot be constrained.
     memory_plan: MemoryPlan | None = None  #: None for the mock model.
+    #: Whether this is `mock://echo`, which repeats its prompt whatever the request asks for. The
+    #: parameters of a chat are reported in `usage.extra`, as MLC LLM does.
+    is_echo: bool = False
 
 
 @dataclass(frozen=True, slots=True)

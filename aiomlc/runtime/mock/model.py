@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ("echo_model", "fake_model")
 
+from dataclasses import replace
+
 import tokenizers
 import tokenizers.decoders
 import tokenizers.models
@@ -41,7 +43,8 @@ def fake_model(core: Core, *, context_window: int = 1024, model_name: str = "fak
 
 def echo_model() -> LoadedModel:
     """Return the model `mock://echo`, whose reply to every prompt is the prompt itself."""
-    return fake_model(FakeCore(_byte_tokenizer().decode), model_name=ECHO)
+    model = fake_model(FakeCore(_byte_tokenizer().decode), model_name=ECHO)
+    return replace(model, is_echo=True)
 
 
 def _byte_tokenizer() -> Tokenizer:

@@ -60,11 +60,11 @@ def strips_leading_space(decoder: dict[str, Any] | None) -> bool:
 
 def _strips_leading_space(step: dict[str, Any]) -> bool:
     if step["type"] == "Strip":
-        return step["content"] == " " and step["start"] >= 1
+        return bool(step["content"] == " " and step["start"] >= 1)
 
     # `add_prefix_space` is the name in older files.
     scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
-    return step["type"] == "Metaspace" and scheme != "never"
+    return bool(step["type"] == "Metaspace" and scheme != "never")
 
 
 def _replacement(step: dict[str, Any]) -> tuple[str, str]:

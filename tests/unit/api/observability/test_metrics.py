@@ -112,7 +112,36 @@ def test_the_last_request_has_mlc_llms_metrics() -> None:
         "decode_tokens_per_s": 2.0,
         "inter_token_latency_s": 0.5,
     }
-    assert "last_finished_request" not in EngineMetrics(IDLE).metrics
+    nothing = EngineMetrics(IDLE)["last_finished_request"]
+    assert nothing.keys() == EngineMetrics(BUSY)["last_finished_request"].keys()
+    assert set(nothing.values()) == {0}
+
+
+@pytest.mark.parametrize("statistics", [IDLE, BUSY])
+def test_the_text_of_the_metrics_has_mlc_llms_names_as_well(statistics: CoreStatistics) -> None:
+    metrics = EngineMetrics(statistics)
+    families = parse_families(metrics.prometheus_text())
+
+    assert families.keys() >= parse_families(prometheus_text(statistics)).keys()
+    for name, number in metrics.metrics.items():
+        if isinstance(number, int | float):
+            assert value(families[name], name) == number
+    request = "last_finished_request_end_to_end_latency_s"
+    assert (
+        value(families[request], request)
+        == metrics["last_finished_request"]["end_to_end_latency_s"]
+    )
+    untyped = parse_families(EngineMetrics(metrics.metrics).prometheus_text())
+    assert all(family.type == "unknown" for family in untyped.values())
+
+
+def test_mlc_llms_labels_are_labels() -> None:
+    families = parse_families(EngineMetrics(BUSY).prometheus_text())
+
+    name = "decode_time_by_batch_size_count"
+    assert value(families[name], name, batch_size="1") == 2
+    name = "spec_decode_accept_prob_accept_prob"
+    assert value(families[name], name, step="1") == 0.75
 
 
 def test_a_request_without_tokens_has_no_rates() -> None:

@@ -99,9 +99,9 @@ INVALID_REQUESTS = {
         {"top_logprobs": 2}, "top_logprobs", '"logprobs" must be True to support "top_logprobs"'
     ),
     "debug_config": InvalidRequest(
-        {"debug_config": {"special_request": "query_engine_metrics"}},
-        "debug_config",
-        "debug_config is not supported",
+        {"debug_config": {"disagg_config": {}}},
+        "debug_config.disagg_config",
+        "debug_config.disagg_config is not supported",
     ),
     "n": InvalidRequest({"n": 0}, "n", "should be at least 1"),
     "temperature": InvalidRequest({"temperature": -1}, "temperature", "should be non-negative"),

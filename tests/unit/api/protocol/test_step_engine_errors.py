@@ -124,8 +124,8 @@ ERRORS = [
         partial(
             construct_generation_config, debug_config={"special_request": "query_engine_metrics"}
         ),
-        "debug_config",
-        "debug_config is not supported",
+        "debug_config.special_request",
+        "debug_config.special_request is supported in chat completions only",
     ),
     ErrorCase(
         "missing callback",

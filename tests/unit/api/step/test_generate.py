@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import pydantic
 import pytest
 
 from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TokenData
@@ -37,6 +40,43 @@ def test_generate_completes_prompts_of_every_type() -> None:
     assert core.prompts[1] == [1, 2]
     assert core.prompts[2][-1] == 3
     assert core.prompts[4] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (GenerationConfig(), (2, 7)),
+        (GenerationConfig(stop_token_ids=None), (2, 7)),
+        (GenerationConfig(stop_token_ids=[]), ()),
+        (GenerationConfig(stop_token_ids=[5]), (5,)),
+        (GenerationConfig(ignore_eos=True), ()),
+        (GenerationConfig(debug_config={"ignore_eos": True}), ()),
+    ],
+)
+def test_stop_token_ids_replace_those_of_the_model(
+    config: GenerationConfig, expected: tuple[int, ...]
+) -> None:
+    core = FakeCore(["abc"])
+    load_model = fake_loader(core)
+
+    async def load(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        model: Any = await load_model(*args, **options)
+        return replace(model, stop_token_ids=(2, 7))
+
+    with SyncMLCEngine(loader=load) as engine:
+        engine.generate("Hi", config)
+
+    assert core.options[0].stop_token_ids == expected
+
+
+def test_the_type_hints_of_a_config_can_be_resolved() -> None:
+    hints = typing.get_type_hints(GenerationConfig)
+
+    assert typing.get_type_hints(GenerationConfig.__init__).keys() >= hints.keys()
+    adapter = pydantic.TypeAdapter(GenerationConfig)
+    config = adapter.validate_python({"n": 2, "stop_strs": ["a"]})
+    assert config == GenerationConfig(n=2, stop_strs=["a"])
+    assert adapter.validate_json(adapter.dump_json(config)) == config
 
 
 def test_requests_added_before_generate_still_use_the_callback() -> None:
