@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLayers = 16;
 constexpr int kCalls = 31;
 
-/*! \return The median time of several calls of `work`, in seconds. */
+/*! \return The median time of several calls to `work`, in seconds. */
 template <typename Work>
 double Median(Work work) {
   std::vector<double> seconds;

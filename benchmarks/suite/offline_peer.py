@@ -73,7 +73,7 @@ class OfflinePeer:
         return streams * tokens / (self._call_seconds(streams, context, tokens + 1) - first_token)
 
     def _call_seconds(self, streams: int, context: int, tokens: int) -> float:
-        # The first call of a shape also compiles or allocates what later calls reuse.
+        # The first call with a shape also compiles or allocates what later calls reuse.
         if (streams, context) not in self._warm_shapes:
             self._warm_shapes.add((streams, context))
             self._process.generate(self._prompts(streams, context), 2)

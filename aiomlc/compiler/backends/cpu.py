@@ -1,4 +1,4 @@
-"""The CPU backend: each layer becomes a call of a native kernel, so TVM generates no code.
+"""The CPU backend: each layer becomes a call to a native kernel, so TVM generates no code.
 
 TVM provides the graph, the virtual machine and the paged KV cache.
 """

@@ -320,7 +320,7 @@ def _assemble(
 
 
 def _check_tokenizer(tokenizer: Tokenizer, draft_directory: ModelDirectory) -> None:
-    """Require that the draft model has the model's vocabulary, because drafts are token ids."""
+    """Require that both models have the same vocabulary, because drafts are token ids."""
     draft_tokenizer = read_tokenizer(draft_directory)
     if draft_tokenizer.token_bytes() != tokenizer.token_bytes():
         raise BadRequestError(

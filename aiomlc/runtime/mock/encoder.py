@@ -28,7 +28,7 @@ class FakeEncoder:
     """An encoder whose hidden state of a token is `[token id, position, 1]`.
 
     Args:
-        hand_stepped: Whether each batch waits for a call of `allow`, so that a test controls
+        hand_stepped: Whether each batch waits for a call to `allow`, so that a test controls
             when it ends.
         failure: The exception that the next batch raises, or None.
     """

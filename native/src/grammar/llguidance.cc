@@ -21,7 +21,7 @@ constexpr size_t kMaxForced = 256;
  * They are walked and tokenized again after each token, in the step thread.
  */
 constexpr size_t kMaxForcedBytes = 1 << 15;
-/*! \brief The bytes that the calling thread's last call of the library has tokenized. */
+/*! \brief The bytes that the calling thread's last call to the library has tokenized. */
 thread_local size_t forced_bytes = 0;
 
 /*!

@@ -48,7 +48,7 @@ class ThreadPool {
    */
   explicit ThreadPool(int num_threads);
 
-  /*! \brief Join the workers. No call of `Run` may be in progress. */
+  /*! \brief Join the workers. No call to `Run` may be in progress. */
   ~ThreadPool();
 
   ThreadPool(const ThreadPool&) = delete;

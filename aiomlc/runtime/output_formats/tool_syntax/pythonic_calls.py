@@ -163,7 +163,7 @@ class _BracketScanner:
 
 
 def _parse_calls(text: str) -> tuple[Call, ...] | None:
-    """Return the calls of a list, or None if the text is anything else."""
+    """Return the calls in a list, or None if the text is anything else."""
     try:
         tree = ast.parse(_STRING_OR_KEYWORD.sub(_repair, text), mode="eval")
         body = _JsonConstants().visit(tree).body
@@ -193,7 +193,7 @@ def _dotted_name(node: ast.expr) -> str:
         case ast.Attribute(value, name):
             return f"{_dotted_name(value)}.{name}"
         case _:
-            raise ValueError("expected a call of a dotted name")
+            raise ValueError("expected a call to a dotted name")
 
 
 class _JsonConstants(ast.NodeTransformer):

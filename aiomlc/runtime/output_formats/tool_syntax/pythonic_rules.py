@@ -22,7 +22,7 @@ _MAX_DEPTH = 8  # The maximum depth of references, which may be circular.
 
 @final
 class PythonicRules:
-    """The Lark rules of a call of one function.
+    """The Lark rules of a call to one function.
 
     Values are JSON, which differs from Python only in the names of three constants. At the top
     level these are Python's names (`True`, `False`, `None`), within a list or an object JSON's.
@@ -126,7 +126,7 @@ class PythonicRules:
 
     def _error(self, reason: str) -> BadRequestError:
         return BadRequestError(
-            f"tool_choice: calls of {self._tool.name!r} cannot be enforced in this model's "
+            f"tool_choice: calls to {self._tool.name!r} cannot be enforced in this model's "
             f"tool-call format (Python calls): {reason}",
             param="tool_choice",
         )

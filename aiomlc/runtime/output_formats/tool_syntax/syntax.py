@@ -48,7 +48,7 @@ class PartialCall(NamedTuple):
 
 
 class HistoryCall(NamedTuple):
-    """A tool call of the chat history."""
+    """A tool call in the chat history."""
 
     name: str
     arguments: Mapping[str, Any]

@@ -147,7 +147,7 @@ class TaggedRules:
 
     def _error(self, reason: str) -> BadRequestError:
         return BadRequestError(
-            f"tool_choice: calls of {self._tool.name!r} cannot be enforced in this model's "
+            f"tool_choice: calls to {self._tool.name!r} cannot be enforced in this model's "
             f"tool-call format (unquoted values): {reason}",
             param="tool_choice",
         )

@@ -116,7 +116,7 @@ void LayerAttention::AddPages(ThreadPool& pool, const AttentionCall& call,
   }
   if (call.num_rows != call_.num_rows || call.shape != call_.shape ||
       call.queries != call_.queries) {
-    Fail("all calls of a layer must have the same queries");
+    Fail("all calls for a layer must have the same queries");
   }
   size_t next = 0;
   for (int64_t group = 0; group < segments.num_groups; ++group) {

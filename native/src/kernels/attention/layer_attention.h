@@ -1,6 +1,6 @@
 /*!
  * \file kernels/attention/layer_attention.h
- * \brief The attention of one layer, assembled from the calls of TVM's paged KV cache.
+ * \brief The attention of one layer, assembled from the calls by TVM's paged KV cache.
  */
 #ifndef AIOMLC_KERNELS_ATTENTION_LAYER_ATTENTION_H_
 #define AIOMLC_KERNELS_ATTENTION_LAYER_ATTENTION_H_
@@ -14,7 +14,7 @@
 
 namespace aiomlc {
 
-/*! \brief The settings of a layer that the calls of the KV cache do not contain. */
+/*! \brief The settings of a layer that the calls by the KV cache do not contain. */
 struct LayerSettings {
   AttentionWindow window = {};
   float soft_cap = 0.0f;  //!< See `AttentionShape`.
@@ -23,7 +23,7 @@ struct LayerSettings {
   int64_t rotation_size = 0;  //!< 0: all of it.
 };
 
-/*! \brief The queries and the output of one call of the KV cache. */
+/*! \brief The queries and the output of one call by the KV cache. */
 struct AttentionCall {
   AttentionShape shape;
   const void* queries = nullptr;
@@ -63,8 +63,8 @@ struct PageSegments {
  *
  * Which calls take notes, and which call computes: `Begin`, `AddNewTokens` and `AddPages` only
  * record pointers to queries, new tokens and pages, until the pages cover the history of every
- * row. The call of `AddNewTokens` or `AddPages` that completes the last history then computes the
- * attention of all rows and writes it to the output of the first call. Later calls of `AddPages`
+ * row. The call to `AddNewTokens` or `AddPages` that completes the last history then computes the
+ * attention of all rows and writes it to the output of the first call. Later calls to `AddPages`
  * add nothing, and `CheckMerge` and `CheckAppend` only check the order of the calls: there are no
  * partial results to merge. The figure at the top of ffi/kv_cache.cc shows the order.
  *
@@ -79,7 +79,7 @@ class LayerAttention {
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
-  /*! \return The instance of this thread; TVM makes all calls of a layer on one thread. */
+  /*! \return The instance of this thread; TVM makes all calls for a layer on one thread. */
   static LayerAttention& Current();
 
   /*! \brief Applies settings to the layers that are computed during its lifetime. */
@@ -129,7 +129,7 @@ class LayerAttention {
 
   /*! \brief Reset the state and throw std::logic_error. */
   [[noreturn]] void Fail(const std::string& message);
-  /*! \brief Take the queries and the output of the first call of the layer. */
+  /*! \brief Take the queries and the output of the first call for the layer. */
   void StartGathering(const AttentionCall& call);
   /*! \return A sequence without pages, after the previous sequences of the layer. */
   Sequence& NextSequence();

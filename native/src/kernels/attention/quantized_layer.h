@@ -14,7 +14,7 @@
 namespace aiomlc {
 
 /*!
- * \brief The state of a layer with an int8 KV cache that the calls of TVM's cache do not contain.
+ * \brief The state of a layer with an int8 KV cache that the calls by TVM's cache do not contain.
  *
  * TVM's cache has one element type for all tensors, so the queries in float16 or float32 are kept
  * here. Keys and values are quantized once, in `Split`, so this step and all later steps read the
@@ -27,7 +27,7 @@ class QuantizedLayer {
   QuantizedLayer(const QuantizedLayer&) = delete;
   QuantizedLayer& operator=(const QuantizedLayer&) = delete;
 
-  /*! \return The instance of this thread; TVM makes all calls of a layer on one thread. */
+  /*! \return The instance of this thread; TVM makes all calls for a layer on one thread. */
   static QuantizedLayer& Current();
 
   /*! \brief Sets the type of queries and output for the layer computed during its lifetime. */

@@ -36,7 +36,7 @@ float* ReserveFloats(int64_t count) {
   return reinterpret_cast<float*>(task_floats.Reserve(static_cast<size_t>(count) * sizeof(float)));
 }
 
-/*! \brief The state of one call of `MixtureOfExperts`. */
+/*! \brief The state of one call to `MixtureOfExperts`. */
 class Mixture {
  public:
   Mixture(ThreadPool& pool, const ExpertsCall& call)
