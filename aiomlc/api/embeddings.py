@@ -20,6 +20,7 @@ from aiomlc.api.protocol.embedding import (
 )
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 from aiomlc.validation.parameter import Doc
 
@@ -160,13 +161,11 @@ def _tokenize(request: EmbeddingRequest, embedder: Embedder) -> list[list[int]]:
 
 
 def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:
-    for token_id in ids:
-        if not 0 <= token_id < vocab_size:
-            raise BadRequestError(
-                f"input[{index}]: token ids must be in [0, {vocab_size}), "
-                f"got {short_repr(token_id)}",
-                param=f"input[{index}]",
-            )
+    if (token_id := outside_vocabulary(ids, vocab_size)) is not None:
+        raise BadRequestError(
+            f"input[{index}]: token ids must be in [0, {vocab_size}), got {short_repr(token_id)}",
+            param=f"input[{index}]",
+        )
 
 
 def _to_wire_vector(

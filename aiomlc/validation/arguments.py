@@ -10,6 +10,7 @@ __all__ = (
     "check_str",
     "check_token_ids",
     "check_type",
+    "outside_vocabulary",
     "plain_list",
     "plain_str",
     "wrong_type",
@@ -21,7 +22,7 @@ from os import PathLike, fspath
 from typing import TypeVar
 
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.json_values import MAX_ITEMS, NOT_UTF8, is_utf8
+from aiomlc.validation.json_values import MAX_ITEMS, NOT_UTF8, is_utf8, short_repr
 
 T = TypeVar("T")
 
@@ -133,8 +134,19 @@ def check_token_ids(name: str, value: object, vocab_size: int | None = None) -> 
     if any(type(token_id) is not int for token_id in value):
         raise BadRequestError(f"{name} must contain only integer token ids", param=name)
 
-    if vocab_size is not None and value and not 0 <= min(value) <= max(value) < vocab_size:
-        raise BadRequestError(f"{name} must contain token ids in [0, {vocab_size})", param=name)
+    if vocab_size is not None and (token_id := outside_vocabulary(value, vocab_size)) is not None:
+        raise BadRequestError(
+            f"{name}: token ids must be in [0, {vocab_size}), got {short_repr(token_id)}",
+            param=name,
+        )
+
+
+def outside_vocabulary(token_ids: Sequence[int], vocab_size: int) -> int | None:
+    """Return the first token id that is not in `[0, vocab_size)`; None if there is none."""
+    if not token_ids or 0 <= min(token_ids) <= max(token_ids) < vocab_size:
+        return None
+
+    return next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
 
 
 def wrong_type(name: str, value: object, expected: str) -> BadRequestError:

@@ -68,8 +68,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
         enable_tracing: Whether to record events for `trace`.
         on_progress: Called with the progress while the model is loaded.
         loader: Opens the model, in place of the default loader.
-        legacy_options: Keyword arguments of earlier MLC LLM releases, which are now fields of
-            `engine_config`.
+        legacy_options: Keyword arguments of earlier MLC LLM releases, now in `engine_config`.
 
     Raises:
         BadRequestError: If an argument is invalid or not supported; `param` names it.

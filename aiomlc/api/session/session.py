@@ -29,6 +29,8 @@ from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
+from aiomlc.validation.arguments import outside_vocabulary
+from aiomlc.validation.json_values import short_repr
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
@@ -76,9 +78,11 @@ class ModelSession:
             return await self.encode(prompt)
 
         self.check_length(prompt)
-        if prompt and not 0 <= min(prompt) <= max(prompt) < self.model.vocab_size:
+        if (token_id := outside_vocabulary(prompt, self.model.vocab_size)) is not None:
             raise BadRequestError(
-                f"prompt: must contain token ids in [0, {self.model.vocab_size})", param="prompt"
+                f"prompt: token ids must be in [0, {self.model.vocab_size}), "
+                f"got {short_repr(token_id)}",
+                param="prompt",
             )
 
         await checkpoint()
