@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "TokenBytes",
     "byte_level",
+    "decoded_tokens",
     "section_config",
     "strips_leading_space",
     "token_decoder",
@@ -27,6 +28,16 @@ TokenBytes = Callable[[str], bytes]
 def section_config(section: Any) -> Any:  # noqa: ANN401 - of the extension, and JSON.
     """Return the JSON value of a tokenizer's section, such as its decoder; None if it has none."""
     return None if section is None else json.loads(section.__getstate__())
+
+
+def decoded_tokens(backend: Any) -> dict[int, str]:  # noqa: ANN401 - a class of the extension.
+    """Return the string that the decoder receives for each token id.
+
+    For an added token, that is the normalized content: "▁foo" where the vocabulary has "foo".
+    """
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    tokens = {token_id: token for token, token_id in vocabulary.items()}
+    return tokens | {i: backend.id_to_token(i) for i in backend.get_added_tokens_decoder()}
 
 
 def token_decoder(decoder: dict[str, Any] | None) -> TokenBytes:

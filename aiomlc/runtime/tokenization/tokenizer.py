@@ -23,6 +23,7 @@ from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
 from aiomlc.runtime.tokenization.text_coverage import max_bytes_per_token
 from aiomlc.runtime.tokenization.token_decoder import (
     byte_level,
+    decoded_tokens,
     section_config,
     strips_leading_space,
     token_decoder,
@@ -55,9 +56,9 @@ class Tokenizer:
         #: an answer has none either, while that of `token_bytes` and of completions keeps it.
         self.strips_leading_space: bool = strips_leading_space(decoder)
         added = backend.get_added_tokens_decoder()
-        self._special_ids = frozenset(
-            token_id for token_id, token in added.items() if token.special
-        )
+        self._special_tokens = {
+            token_id: token.content for token_id, token in added.items() if token.special
+        }
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Self:
@@ -173,14 +174,13 @@ class Tokenizer:
                 field="vocab_size",
             )
 
-        added = self._backend.get_added_tokens_decoder()
         hidden = {
             token_id
-            for token_id in self._special_ids
-            if not any(added[token_id].content in text for text in visible)
+            for token_id, content in self._special_tokens.items()
+            if not any(content in text for text in visible)
         }
         table = [b""] * (vocab_size or size)
-        for token, token_id in self._backend.get_vocab(with_added_tokens=True).items():
+        for token_id, token in decoded_tokens(self._backend).items():
             if token_id not in hidden:
                 table[token_id] = self._to_bytes(token)
 
@@ -189,7 +189,7 @@ class Tokenizer:
     def special_token_id(self, text: str) -> int | None:
         """Return the id of the special token with this text, or None if there is none."""
         token_id = self.token_id(text)
-        return token_id if token_id in self._special_ids else None
+        return token_id if token_id in self._special_tokens else None
 
     def grammar_bytes(self, vocab_size: int) -> list[bytes]:
         """Return the table of `token_bytes` as llguidance expects it.
@@ -197,8 +197,8 @@ class Tokenizer:
         A special token is the byte 0xFF, which does not occur in UTF-8, and its name.
         """
         table = self.token_bytes(vocab_size)
-        for token_id in self._special_ids:
-            table[token_id] = b"\xff" + (self._backend.id_to_token(token_id) or "").encode()
+        for token_id, content in self._special_tokens.items():
+            table[token_id] = b"\xff" + content.encode()
 
         return table
 
@@ -216,8 +216,8 @@ class Tokenizer:
         token is empty. Incomplete characters are written as U+FFFD.
         """
         token = self._backend.id_to_token(token_id)
-        if token is None or token_id in self._special_ids:
-            return token or "", None
+        if token is None or token_id in self._special_tokens:
+            return self._special_tokens.get(token_id, ""), None
 
         text = self._to_bytes(token)
         return text.decode(errors="replace"), text

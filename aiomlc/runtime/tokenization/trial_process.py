@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.runtime.tokenization.token_decoder import section_config, token_decoder
+from aiomlc.runtime.tokenization.token_decoder import decoded_tokens, section_config, token_decoder
 
 READY: Final = "ready"
 REFUSED: Final = "the tokenizer was refused after a trial in a process with limits"
-VERSION: Final = 1  #: Part of the key of a passed trial; raised if the trial becomes stricter.
+VERSION: Final = 2  #: Part of the key of a passed trial; raised if the trial becomes stricter.
 _MEMORY = 1 << 28  # Bytes of address space, in addition to a multiple of the file's size.
 _MEMORY_PER_BYTE = 64
 _CPU_SECONDS = 10
@@ -75,7 +75,7 @@ def _problems(backend: Any) -> Iterator[str]:  # noqa: ANN401 - a class of the e
         yield from _try_encode(backend, text, _SHORT_LENGTHS)
     for count in _LENGTHS:
         backend.decode(list(range(min(count, highest + 1))))
-    yield from _try_token_bytes(backend, vocabulary)
+    yield from _try_token_bytes(backend)
 
 
 def _try_encode(backend: Any, text: str, lengths: tuple[int, ...]) -> Iterator[str]:  # noqa: ANN401
@@ -110,13 +110,14 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _try_token_bytes(backend: Any, vocabulary: dict[str, int]) -> Iterator[str]:  # noqa: ANN401
+def _try_token_bytes(backend: Any) -> Iterator[str]:  # noqa: ANN401 - a class of the extension.
     try:
         to_bytes = token_decoder(section_config(backend.decoder))
     except ModelLoadError:
         return  # An encoder needs none; a decoder's error is raised by the parent.
 
-    for token in heapq.nlargest(_MAX_TOKENS, vocabulary, key=len):
+    tokens = decoded_tokens(backend).values()
+    for token in heapq.nlargest(_MAX_TOKENS, tokens, key=len):
         nbytes = len(to_bytes(token))
         if nbytes > _MAX_GROWTH * len(token.encode()):
             yield f"its decoder makes {nbytes} bytes of the token {token[:40]!r}"

@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
@@ -61,8 +61,25 @@ def sentence_piece() -> tokenizers.Tokenizer:
     return backend
 
 
+def sentence_piece_with_added_tokens() -> tokenizers.Tokenizer:
+    backend = sentence_piece()
+    backend.add_tokens(
+        [
+            AddedToken("normalized", normalized=True),
+            AddedToken("raw", normalized=False),
+            AddedToken("a", normalized=True),  # Also in the vocabulary.
+            AddedToken("two words", normalized=True),
+            AddedToken("<x>", normalized=True, special=True),
+        ]
+    )
+    return backend
+
+
 BYTE_LEVEL = byte_level()
 SENTENCE_PIECE = sentence_piece()
+ADDED_TOKENS = sentence_piece_with_added_tokens()
+# Without those of bytes, which may be invalid UTF-8.
+TEXT_TOKEN_IDS = sorted(i for token, i in ADDED_TOKENS.get_vocab().items() if token[:3] != "<0x")
 
 
 def text_of(tokenizer: Tokenizer, token_ids: list[int]) -> str:
@@ -97,6 +114,26 @@ def test_sentence_piece_token_bytes_are_the_text_after_a_space(text: str) -> Non
 
     assert text_of(tokenizer, token_ids).removeprefix(" ") == tokenizer.decode(token_ids)
     assert text_of(tokenizer, token_ids) == (f" {text}" if text else "")
+
+
+@given(st.lists(st.sampled_from(TEXT_TOKEN_IDS)))
+def test_sentence_piece_token_bytes_equal_the_decoded_text(token_ids: list[int]) -> None:
+    tokenizer = Tokenizer(ADDED_TOKENS)
+
+    assert text_of(tokenizer, token_ids).removeprefix(" ") == tokenizer.decode(token_ids)
+
+
+def test_a_normalized_added_token_keeps_the_space_of_the_normalizer() -> None:
+    tokenizer = Tokenizer(ADDED_TOKENS)
+    table = tokenizer.token_bytes(visible=["<x>"])
+    normalized, raw, special = (
+        tokenizer.token_id(token) or 0 for token in ("normalized", "raw", "<x>")
+    )
+
+    assert (table[normalized], table[raw], table[special]) == (b" normalized", b"raw", b" <x>")
+    assert tokenizer.describe(normalized) == (" normalized", b" normalized")
+    assert tokenizer.describe(special) == ("<x>", None)
+    assert tokenizer.grammar_bytes(tokenizer.vocab_size)[special] == b"\xff<x>"
 
 
 def test_special_tokens_have_no_text_unlike_other_added_tokens() -> None:
