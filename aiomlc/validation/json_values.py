@@ -33,7 +33,7 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 200
 _SCALAR_TYPES = frozenset({bool, bytes, float, int, type(None)})
 _SCALARS = (str, int, float, bytes)
-#: The most items of a list or an object that a caller passes; more is not read.
+#: The maximum number of items of a list or an object that a caller passes; more is not read.
 MAX_ITEMS = 2_000_000
 T = TypeVar("T")
 

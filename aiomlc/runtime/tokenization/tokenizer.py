@@ -95,7 +95,7 @@ class Tokenizer:
 
     @functools.cached_property
     def max_bytes_per_token(self) -> int | None:
-        """The most bytes of a text that one token can stand for; None if there is no bound."""
+        """The maximum bytes of text per token; None if there is no bound."""
         return max_bytes_per_token(self._backend, self.vocab_bytes)
 
     def encode(self, text: str) -> list[int]:

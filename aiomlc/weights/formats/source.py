@@ -26,7 +26,7 @@ from aiomlc.errors import ModelLoadError, ModelNotFoundError
 from aiomlc.validation.model_files import read_bytes
 from aiomlc.validation.model_formats import describe_unsupported
 
-#: The most dimensions of a tensor.
+#: The maximum number of dimensions of a tensor.
 MAX_DIMENSIONS: Final = 8
 # Supported dtypes. A tensor of another dtype keeps the file's name for it and cannot be loaded.
 DTYPE_BYTES: Final = {"f32": 4, "f16": 2, "bf16": 2, "u32": 4}

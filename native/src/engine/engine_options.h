@@ -17,14 +17,17 @@ namespace aiomlc {
 
 /*! \brief The options of an engine. */
 struct EngineOptions {
-  /*! \brief The most tokens of a step, >= 1; limited by the model's prefill_chunk_size(). */
+  /*!
+   * \brief The maximum number of tokens per step, >= 1; limited by the model's
+   * prefill_chunk_size().
+   */
   int64_t step_token_budget = 512;
   /*!
-   * \brief The most ended sequences in the prefix cache; -1: no limit, 0: the prefix cache is
-   * disabled, and prompts are not forked from running sequences either.
+   * \brief The maximum number of ended sequences in the prefix cache; -1: no limit, 0: the prefix
+   * cache is disabled, and prompts are not forked from running sequences either.
    */
   int64_t max_recycling_sequences = 0;
-  /*! \brief The most waiting sequences, >= 0; `Submit` rejects more. */
+  /*! \brief The maximum number of waiting sequences, >= 0; `Submit` rejects more. */
   int64_t max_queue_size = std::numeric_limits<int32_t>::max();
   /*! \brief Whether a step with prefills has no decodes. */
   bool separate_prefill = false;
@@ -38,13 +41,13 @@ struct EngineOptions {
 };
 
 /*!
- * \return The most tokens of a step, limited by the model's prefill_chunk_size().
+ * \return The maximum number of tokens per step, limited by the model's prefill_chunk_size().
  * \throws EngineError kBadRequest if step_token_budget is less than 1.
  */
 int64_t StepTokenBudget(const Model& model, const EngineOptions& options);
 
 /*!
- * \return The most live sequences: running and waiting.
+ * \return The maximum number of live sequences: running and waiting.
  * \throws EngineError kBadRequest if max_queue_size is negative.
  */
 int64_t MaxLiveSequences(const Model& model, const EngineOptions& options);

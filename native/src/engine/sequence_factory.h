@@ -37,8 +37,8 @@ class SequenceFactory {
   std::unique_ptr<Sequence> Create(std::vector<int32_t> prompt_ids, SequenceOptions options) const;
 
   /*!
-   * \return The most tokens of a prompt and its completion: the context window, or less if the KV
-   * cache is smaller.
+   * \return The maximum number of tokens of a prompt and its completion: the context window, or
+   * less if the KV cache is smaller.
    */
   int64_t max_sequence_tokens() const { return max_sequence_tokens_; }
 

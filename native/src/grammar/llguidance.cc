@@ -12,11 +12,11 @@ namespace aiomlc {
 
 namespace {
 
-/*! \brief The most forced tokens that are fetched per call. */
+/*! \brief The maximum number of forced tokens that are fetched per call. */
 constexpr size_t kMaxForced = 256;
 
 /*!
- * \brief The most bytes that a grammar may force at once.
+ * \brief The maximum number of bytes that a grammar may force at once.
  *
  * They are walked and tokenized again after each token, in the step thread.
  */
@@ -32,7 +32,7 @@ constexpr uint64_t kInitialFuel = 500'000;
 constexpr uint64_t kStepFuel = 100'000;
 constexpr size_t kMaxLexerStates = 1 << 15;
 
-/*! \brief The most bytes of a message, which may contain a whole pattern. */
+/*! \brief The maximum number of bytes of a message, which may contain a whole pattern. */
 constexpr size_t kMaxMessage = 500;
 
 /*! \return A message of the library without internal names. */

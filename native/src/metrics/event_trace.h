@@ -49,7 +49,7 @@ struct EventBatch {
 /*! \brief A ring buffer of the latest events, disabled at first. Thread-safe. */
 class EventTrace {
  public:
-  /*! \brief The most events that are kept: about 4 MB, allocated by `Enable`. */
+  /*! \brief The maximum number of events that are kept: about 4 MB, allocated by `Enable`. */
   static constexpr size_t kCapacity = 65536;
 
   bool is_enabled() const { return is_enabled_.load(std::memory_order_relaxed); }

@@ -42,12 +42,12 @@ class Model {
   virtual ~Model() = default;
 
   virtual int64_t vocab_size() const = 0;
-  /*! \brief The most tokens of one sequence. */
+  /*! \brief The maximum number of tokens per sequence. */
   virtual int64_t context_window() const = 0;
   /*! \brief Tokens per page of the KV cache. */
   virtual int64_t page_size() const = 0;
   virtual int64_t num_pages() const = 0;
-  /*! \brief The most rows of one forward pass. */
+  /*! \brief The maximum number of rows per forward pass. */
   virtual int64_t max_batch_size() const = 0;
   /*! \brief The maximum number of tokens per forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;

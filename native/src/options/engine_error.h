@@ -54,7 +54,10 @@ class PromptTooLongError final : public EngineError {
         context_window_(context_window) {}
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
-  /*! \brief The most tokens of prompt and completion, limited by the model or the KV cache. */
+  /*!
+   * \brief The maximum number of tokens of prompt and completion, limited by the model or the KV
+   * cache.
+   */
   int64_t context_window() const { return context_window_; }
 
  private:

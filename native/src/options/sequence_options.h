@@ -18,7 +18,7 @@
 
 namespace aiomlc {
 
-/*! \brief The most alternatives that are reported for a token. */
+/*! \brief The maximum number of alternatives that are reported for a token. */
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
 /*!
@@ -112,7 +112,10 @@ void ForEachParameter(Function function) {
 struct SequenceOptions {
   SamplerOptions sampling;
   LogitOptions logits;
-  /*! \brief The most tokens to generate, at least 1; if empty, the context window is the limit. */
+  /*!
+   * \brief The maximum number of generated tokens, at least 1; if empty, the context window is the
+   * limit.
+   */
   std::optional<int64_t> max_tokens;
   /*! \brief Neither a stop token nor a stop string ends the sequence before this many tokens. */
   int64_t min_tokens = 0;

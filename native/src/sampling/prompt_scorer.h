@@ -37,7 +37,7 @@ class PromptScorer {
    */
   int64_t CountLogits(int64_t begin, int64_t end) const;
 
-  /*! \return The most tokens from `begin` that need at most `max_logits` logits. */
+  /*! \return The maximum number of tokens from `begin` that need at most `max_logits` logits. */
   int64_t MaxTokensWithin(int64_t begin, int64_t max_logits) const;
 
   /*!

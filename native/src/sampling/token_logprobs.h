@@ -34,7 +34,7 @@ bool AreFinite(const float* logits, int64_t vocab_size);
  * \brief Compute log-probabilities from the unmodified logits, with sums in float64.
  * \param logits float32[vocab_size], valid as defined by `AreFinite`.
  * \param token_id The token to score.
- * \param num_top The most alternatives to list; `token_id` may be among them.
+ * \param num_top The maximum number of alternatives to list; `token_id` may be among them.
  */
 TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
                               int64_t num_top);

@@ -28,7 +28,10 @@ namespace aiomlc {
  */
 class PrefixCache {
  public:
-  /*! \param max_recycling The most recycling entries; 0 disables the cache, -1 means no limit. */
+  /*!
+   * \param max_recycling The maximum number of recycling entries; 0 disables the cache, -1 means no
+   * limit.
+   */
   explicit PrefixCache(int64_t max_recycling);
 
   /*!

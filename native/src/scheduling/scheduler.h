@@ -25,7 +25,9 @@ struct SchedulerLimits {
   int64_t step_token_budget = 1;
   /*! \brief See PrefixCache. */
   int64_t max_recycling = 0;
-  /*! \brief The most logits of a step for prompt logprobs, which limits their memory. */
+  /*!
+   * \brief The maximum number of logits per step for prompt logprobs, which limits their memory.
+   */
   int64_t max_scored = 128;
   /*! \brief Whether a step with prefills has no decodes. */
   bool separate_prefill = false;
@@ -94,7 +96,7 @@ class Scheduler {
   const std::vector<Sequence*>& running() const { return running_; }
   /*! \brief The waiting sequences by priority and arrival. */
   const std::deque<Sequence*>& waiting() const { return waiting_; }
-  /*! \brief The most sequences that may run, so that each can get a token in every step. */
+  /*! \brief The maximum number of running sequences, so that each can get a token in every step. */
   int64_t max_running() const { return max_running_; }
 
  private:

@@ -61,7 +61,7 @@ struct Admissions {
  * \param waiting In queue order.
  * \param free_pages Pages that no sequence holds.
  * \param num_running The number of running sequences.
- * \param max_running The most sequences that may run.
+ * \param max_running The maximum number of running sequences.
  */
 Admissions ChooseAdmissions(const std::vector<WaitingCounters>& waiting, int64_t free_pages,
                             int64_t num_running, int64_t max_running);

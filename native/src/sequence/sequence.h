@@ -47,7 +47,8 @@ struct Sequence {
   /*! \brief Tokens that the model must still compute before the next token can be sampled. */
   int64_t num_uncomputed() const { return num_tokens() - num_computed; }
   /*!
-   * \brief The most tokens that may be forked from another sequence instead of being computed.
+   * \brief The maximum number of tokens that may be forked from another sequence instead of being
+   * computed.
    *
    * The last token is always computed, since its logits are needed; so are prompt tokens whose
    * logits are needed for prompt logprobs.

@@ -11,7 +11,7 @@ namespace aiomlc {
 
 /*! \brief The parameters of adaptive draft lengths, which depend on the drafter. */
 struct DraftPolicy {
-  /*! \brief The most tokens of a draft. */
+  /*! \brief The maximum number of tokens per draft. */
   int64_t max_depth = 12;
   /*! \brief Steps without a draft after a rejected draft; 0 ignores the first one. */
   int64_t first_pause = 4;

@@ -16,7 +16,7 @@ namespace aiomlc {
 /*! \brief A sequence to draft for. */
 struct DraftRequest {
   Sequence* sequence;
-  /*! \brief The most draft tokens, at least 1. */
+  /*! \brief The maximum number of draft tokens, at least 1. */
   int64_t max_tokens;
 };
 

@@ -59,7 +59,8 @@ class Speculation {
   std::vector<DraftFailure> TakeFailures() { return std::exchange(failures_, {}); }
 
   /*!
-   * \brief The most tokens of all decodes and drafts of a step, if draft lengths are adaptive.
+   * \brief The maximum number of tokens of all decodes and drafts of a step, if draft lengths are
+   * adaptive.
    *
    * The linear kernels process eight rows at a time: up to eight, another token costs a fraction of
    * a step; beyond, it costs as much as a separate step, so no draft can pay off.

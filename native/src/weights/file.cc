@@ -15,7 +15,7 @@ namespace aiomlc {
 
 namespace {
 
-// The most bytes per call; some systems reject more than 2 GiB.
+// The maximum number of bytes per call; some systems reject more than 2 GiB.
 constexpr uint64_t kMaxTransfer = uint64_t{1} << 30;
 
 std::string ErrorText(int number) { return std::generic_category().message(number); }
