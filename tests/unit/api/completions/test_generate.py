@@ -58,6 +58,13 @@ async def test_only_a_single_non_empty_prompt_is_accepted(prompt: Any) -> None: 
     assert caught.value.param == "prompt"
 
 
+async def test_a_token_id_outside_of_the_vocabulary_is_named() -> None:
+    message = r"^prompt: token ids must be in \[0, 256\), got 256$"
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        with pytest.raises(BadRequestError, match=message):
+            await engine.generate([1, 256, 2])
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
