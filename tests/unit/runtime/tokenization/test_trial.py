@@ -16,7 +16,6 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from aiomlc import ModelLoadError, RequestFailedError
 from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
 from aiomlc.runtime.loading.model_directory import BUNDLED
-from aiomlc.runtime.tokenization import trial
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
 
@@ -102,7 +101,7 @@ def test_a_tokenizer_that_passed_is_not_tried_again(
 ) -> None:
     path = write_tokenizer(tmp_path)
     Tokenizer.from_file(path)
-    monkeypatch.setattr(trial.subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "run", None)
 
     Tokenizer.from_file(path)
     Tokenizer.from_file(BUNDLED / "tokenizer.json")
@@ -139,7 +138,7 @@ def test_a_trial_that_takes_too_long_ends(tmp_path: Path, monkeypatch: pytest.Mo
     def run(*args: object, timeout: float, **options: object) -> None:
         raise subprocess.TimeoutExpired("python", timeout)
 
-    monkeypatch.setattr(trial.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
 
     with pytest.raises(ModelLoadError, match="it needed more than 60 s"):
         Tokenizer.from_file(write_tokenizer(tmp_path))
