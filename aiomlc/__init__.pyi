@@ -39,10 +39,13 @@ from .api.responses.resource import ResponseStream as ResponseStream
 from .api.streams.pending_stream import PendingStream as PendingStream
 from .runtime.engine.core_protocol import TokenLogprob as TokenLogprob
 from .runtime.engine.stream import Delta as Delta
+from .runtime.tokenization.stop_str_handler import StopStrHandler as StopStrHandler
 from .runtime.tokenization.text_streamer import TextStreamer as TextStreamer
+from .runtime.tokenization.tokenizer import Tokenizer as Tokenizer
 
 # isort: split
 # Observability
+from .api.observability.event_trace_recorder import EventTraceRecorder as EventTraceRecorder
 from .api.observability.metrics import EngineMetrics as EngineMetrics
 from .api.observability.prometheus import prometheus_text as prometheus_text
 from .runtime.engine.core_protocol import CoreStatistics as CoreStatistics

@@ -1,4 +1,4 @@
-"""Programs written for MLC LLM, of which only the import and the model path are changed."""
+"""Programs written for MLC LLM, of which only the model path is changed, run on the drop-in."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.programs import run_program
+from tests.e2e.programs import ROOT, run_program
 
+DROP_IN = ROOT / "examples" / "drop_in"
+WITH_DROP_IN = f"import sys; sys.path.insert(0, {str(DROP_IN)!r})"
 # The programs print or concatenate the contents of chunks without checking for None.
 PROGRAMS = {
     "stream": """
-        from aiomlc import MLCEngine
+        from mlc_llm import MLCEngine
 
         engine = MLCEngine(MODEL)
         for response in engine.chat.completions.create(
@@ -24,7 +26,7 @@ PROGRAMS = {
         engine.terminate()
     """,
     "completion object": """
-        from aiomlc import MLCEngine
+        from mlc_llm import MLCEngine
 
         engine = MLCEngine(model=MODEL, mode="interactive")
         response = engine.chat.completions.create(
@@ -37,7 +39,7 @@ PROGRAMS = {
     "concurrent requests": """
         import asyncio
         from typing import Dict
-        from aiomlc import AsyncMLCEngine
+        from mlc_llm.serve import AsyncMLCEngine
 
         async def generate(engine, prompt: str, texts: Dict[str, str]):
             texts[prompt] = ""
@@ -59,7 +61,11 @@ PROGRAMS = {
         asyncio.run(main())
     """,
     "step engine": """
-        from aiomlc import GenerationConfig, SyncMLCEngine, TextData, TextStreamer
+        from mlc_llm.protocol.debug_protocol import DebugConfig
+        from mlc_llm.protocol.generation_config import GenerationConfig
+        from mlc_llm.serve import data
+        from mlc_llm.serve.sync_engine import SyncMLCEngine
+        from mlc_llm.tokenizers import TextStreamer
 
         texts = {}
         streamers = {}
@@ -80,15 +86,18 @@ PROGRAMS = {
             texts[str(number)] = ""
             streamers[str(number)] = TextStreamer(engine.tokenizer)
             engine.add_request(engine.create_request(
-                request_id=str(number), inputs=TextData(prompt),
-                generation_config=GenerationConfig(temperature=0, max_tokens=40),
+                request_id=str(number), inputs=data.TextData(prompt),
+                generation_config=GenerationConfig(
+                    temperature=0, max_tokens=40,
+                    debug_config=DebugConfig(pinned_system_prompt=True),
+                ),
             ))
         while engine.step():
             pass
         print(*texts.values())
     """,
     "json engine": """
-        from aiomlc import JSONFFIEngine
+        from mlc_llm.json_ffi import JSONFFIEngine
 
         engine = JSONFFIEngine(MODEL)
         for response in engine.chat.completions.create(
@@ -100,7 +109,7 @@ PROGRAMS = {
         engine.terminate()
     """,
     "text completion": """
-        from aiomlc import MLCEngine
+        from mlc_llm import MLCEngine
 
         engine = MLCEngine(MODEL)
         prompt = "<|im_start|>user\\nWhat is 12 plus 30?<|im_end|>\\n<|im_start|>assistant\\n"
@@ -117,10 +126,21 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_mlc_llm_program_runs_unchanged(name: str, bundled_model: Path) -> None:
     lines = [line.removeprefix("        ") for line in PROGRAMS[name].splitlines()]
-    program = "\n".join([f"MODEL = {str(bundled_model)!r}", *lines])
+    program = "\n".join([WITH_DROP_IN, f"MODEL = {str(bundled_model)!r}", *lines])
 
     result = run_program(["-c", program])
 
     assert (result.returncode, result.stderr) == (0, "")
     assert "42" in result.stdout
     assert "None" not in result.stdout
+
+
+def test_every_module_of_the_drop_in_can_be_imported() -> None:
+    files = sorted(DROP_IN.rglob("*.py"))
+    paths = [file.relative_to(DROP_IN).with_suffix("") for file in files]
+    modules = [".".join(path.parts).removesuffix(".__init__") for path in paths]
+
+    result = run_program(["-c", f"{WITH_DROP_IN}; import {', '.join(modules)}"])
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(modules) > 10

@@ -1,0 +1,1 @@
+from aiomlc import JSONFFIEngine as JSONFFIEngine

@@ -1,0 +1,1 @@
+from aiomlc import Conversation as Conversation

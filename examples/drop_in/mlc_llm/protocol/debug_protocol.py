@@ -1,0 +1,1 @@
+from aiomlc import DebugConfig as DebugConfig

@@ -1,0 +1,2 @@
+from aiomlc import AsyncMLCEngine as AsyncMLCEngine
+from aiomlc import MLCEngine as MLCEngine

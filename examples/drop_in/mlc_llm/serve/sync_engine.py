@@ -1,0 +1,2 @@
+from aiomlc import EngineConfig as EngineConfig
+from aiomlc import SyncMLCEngine as SyncMLCEngine
