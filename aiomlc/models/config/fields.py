@@ -38,6 +38,9 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    def __bool__(self) -> bool:
+        return bool(self._without_null())
+
     def error(self, name: str, problem: str) -> ModelLoadError:
         """Return the error `PATH: field "NAME" PROBLEM`."""
         field = self._prefix + name

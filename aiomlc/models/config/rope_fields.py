@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ("parse_rope",)
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from aiomlc.models.config.fields import Fields, quote
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 
 _ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+_OUTER_FIELDS = {"rope_theta": "theta", "partial_rotary_factor": "partial_rotary_factor"}
 
 
 def parse_rope(
@@ -32,14 +33,38 @@ def parse_rope(
         theta: Default base if the config omits it.
 
     Raises:
-        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported.
+        ModelLoadError: If a field is missing, has the wrong type or a value that is not supported,
+            or if both formats are there and disagree.
     """
-    name = "rope_parameters" if "rope_parameters" in fields else "rope_scaling"
-    rope = _parse_type(fields, fields.nested(name), head_dim, context, partial_rotary_factor, theta)
+
+    def parse(settings: Fields) -> RopeConfig:
+        return _parse_type(fields, settings, head_dim, context, partial_rotary_factor, theta)
+
+    parameters, scaling = fields.nested("rope_parameters"), fields.nested("rope_scaling")
+    name = "rope_parameters" if parameters else "rope_scaling"
+    rope = parse(parameters or scaling)
+    if parameters and scaling:
+        # Only the format of transformers 5 has these two among the RoPE settings.
+        outer = {field: getattr(rope, name) for field, name in _OUTER_FIELDS.items()}
+        _check_agreement(fields, rope, parse(scaling.with_defaults(**outer)))
     if not all(map(math.isfinite, (rope.attention_factor, *rope.inverse_frequencies(head_dim)))):
         raise fields.error(name, "must give finite frequencies")
 
     return rope
+
+
+def _check_agreement(fields: Fields, parameters: RopeConfig, scaling: RopeConfig) -> None:
+    old, new = asdict(scaling), asdict(parameters)
+    names = [name for name in old if old[name] != new[name]]
+    if not names:
+        return
+
+    values = ", ".join(f"{name} ({quote(old[name])} and {quote(new[name])})" for name in names)
+    raise fields.error(
+        "rope_scaling",
+        'must agree with "rope_parameters", the same settings in the format of transformers 5, '
+        f"but they differ in {values}: remove one of them",
+    )
 
 
 def _parse_type(

@@ -88,7 +88,8 @@ def _local_rope(fields: Fields, config: DecoderConfig) -> RopeConfig:
     if not _has_rope_per_layer_type(fields):
         return RopeConfig(theta=theta)
 
-    local = fields.narrowed("rope_parameters", "sliding_attention").without("rope_theta")
+    local = fields.narrowed("rope_parameters", "sliding_attention")
+    local = local.without("rope_theta").without("rope_scaling")  # Those of the other layers.
     context = config.context_window_size
     return parse_rope(local, head_dim=config.head_dim, context=context, theta=theta)
 

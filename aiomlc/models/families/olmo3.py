@@ -31,7 +31,7 @@ def parse(fields: Fields) -> DecoderConfig:
     config = parse_decoder(full, "olmo3", olmo_traits(full), rules)
     local = RopeConfig(theta=config.rope.theta)
     if is_per_type:
-        sliding = fields.narrowed("rope_parameters", "sliding_attention")
+        sliding = fields.without("rope_scaling").narrowed("rope_parameters", "sliding_attention")
         context = config.context_window_size
         local = parse_rope(sliding, head_dim=config.head_dim, context=context, theta=_THETA)
     slides = sliding_layers(fields, config.num_hidden_layers, _FULL_ATTENTION_INTERVAL)

@@ -285,3 +285,75 @@ def test_an_invalid_rope_setting_is_reported_with_its_field(
         _read(tmp_path, base, changes)
 
     assert caught.value.field == field
+
+
+# In transformers 5.23, convert_rope_params_to_dict of modeling_rope_utils takes rope_scaling if it
+# is not empty, and then the default rope_theta: ignoring either would change the model silently.
+DEFAULT = {"rope_type": "default", "rope_theta": 1e6}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("base", "parameters", "scaling"),
+    [
+        ("llama", LINEAR | {"rope_theta": 1e6}, LINEAR),
+        ("llama", LINEAR | {"rope_theta": 1e6}, {"type": "linear", "factor": 4}),
+        ("llama", DEFAULT, {"rope_type": "dynamic", "factor": 2.0}),
+        ("llama", DEFAULT, {}),
+        ("llama", DEFAULT, None),
+        ("phi3", LONG_SETTINGS, {"type": "su", **PAIR_FACTORS}),
+        (
+            "gemma3_text",
+            {"full_attention": LINEAR | {"rope_theta": 1e6}, "sliding_attention": DEFAULT},
+            LINEAR,
+        ),
+        ("olmo3", {"full_attention": LINEAR, "sliding_attention": DEFAULT}, LINEAR),
+    ],
+)
+def test_equal_settings_in_both_formats_are_accepted(
+    tmp_path: Path, base: str, parameters: dict[str, Any], scaling: dict[str, Any] | None
+) -> None:
+    changes = {"rope_parameters": parameters, "original_max_position_embeddings": 64}
+    expected = _read(tmp_path, base, changes)
+
+    assert _read(tmp_path, base, changes | {"rope_scaling": scaling}) == expected
+
+
+def test_an_empty_rope_parameters_leaves_rope_scaling_in_force(tmp_path: Path) -> None:
+    changes = {"rope_theta": 1e6, "rope_scaling": LINEAR}
+
+    assert _read(tmp_path, "llama", changes | {"rope_parameters": {}}) == _read(
+        tmp_path, "llama", changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "parameters", "scaling", "difference"),
+    [
+        ("llama", DEFAULT, LINEAR, 'rope_type ("linear" and "default"), factor (4.0 and 1.0)'),
+        ("llama", LINEAR, DEFAULT, 'rope_type ("default" and "linear")'),
+        ("llama", LINEAR, LINEAR | {"factor": 8.0}, "factor (8.0 and 4.0)"),
+        ("llama", LINEAR, LINEAR | {"rope_theta": 5e5}, "theta (500000.0 and 10000.0)"),
+        ("qwen3", DEFAULT, {"rope_type": "yarn", "factor": 4.0}, 'rope_type ("yarn" and'),
+        (
+            "gemma3_text",
+            {"full_attention": DEFAULT, "sliding_attention": DEFAULT},
+            LINEAR,
+            'rope_type ("linear" and "default")',
+        ),
+    ],
+)
+def test_rope_scaling_that_disagrees_with_rope_parameters_is_refused(
+    tmp_path: Path,
+    base: str,
+    parameters: dict[str, Any],
+    scaling: dict[str, Any],
+    difference: str,
+) -> None:
+    with pytest.raises(
+        ModelLoadError, match='"rope_scaling" must agree with "rope_param'
+    ) as caught:
+        _read(tmp_path, base, {"rope_parameters": parameters, "rope_scaling": scaling})
+
+    assert caught.value.field == "rope_scaling"
+    assert difference in str(caught.value)
