@@ -141,8 +141,8 @@ class SingleRequestStreamOutput(NamedTuple):
 class RequestStreamOutput(NamedTuple):
     """The outputs of one request in a step, one per choice.
 
-    After the last outputs of a request comes one more `RequestStreamOutput`; its only output carries
-    the usage of the request.
+    After the last outputs of a request comes one more `RequestStreamOutput`; its only output
+    carries the usage of the request.
     """
 
     request_id: str
