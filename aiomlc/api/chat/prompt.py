@@ -11,6 +11,7 @@ from aiomlc.api.protocol.messages import Message
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.templates.prompt_template import PromptTemplate
+from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 
 # Template variables that are set from other fields of the request.
 _RESERVED = frozenset(
@@ -24,6 +25,7 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
     Raises:
         BadRequestError: If the model has no chat template, the template rejects the messages, or
             a template variable is unknown; `param` names the field.
+        PromptTooLongError: If the messages and tools are longer than any prompt.
     """
     template = model.chat_template
     if template is None:
@@ -33,6 +35,7 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
             param="messages",
         )
 
+    PromptEncoder(model.tokenizer, model.context_window).check_characters(_num_characters(request))
     tools = [tool.for_template() for tool in request.offered_tools]
     return template.render(
         [_template_message(message) for message in request.messages],
@@ -41,6 +44,17 @@ def render_prompt(request: ChatCompletionRequest, model: LoadedModel) -> str:
         continue_final_message=bool(request.continue_final_message),
         **_template_variables(request, template),
     )
+
+
+def _num_characters(request: ChatCompletionRequest) -> int:
+    """Return the characters of the messages and of the tools' descriptions."""
+    number = sum(len(tool.function.description or "") for tool in request.offered_tools)
+    for message in request.messages:
+        number += len(message.content or "")
+        if message.role == "assistant":
+            number += sum(len(call.function.arguments) for call in message.tool_calls or ())
+
+    return number
 
 
 def with_template_stops(

@@ -10,6 +10,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Unpack, final, overload
 
+from anyio.lowlevel import checkpoint
+
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.completions.stream import CompletionStream, aggregate_completion
 from aiomlc.api.generation.logprobs import prompt_writer
@@ -24,9 +26,12 @@ from aiomlc.api.protocol.completion import (
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.session.session import ModelSession, SessionProvider
 from aiomlc.api.streams.pending_stream import PendingStream
-from aiomlc.errors import AiomlcError, BadRequestError
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.tokenization.fim import find_fim_tokens
+
+# Submitting so many takes a few milliseconds.
+_PROMPTS_PER_CHECKPOINT = 64
 
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -122,10 +127,13 @@ class AsyncTextCompletions:
             num_choices = len(prompts) * request.num_choices
             grammar = await session.compile(uncompiled, "response_format", num_choices)
 
+        streams = await _open_streams(
+            session, prompts, request, request_id, grammar, elapsed.seconds
+        )
         # No await from here on, so that a cancelled caller never leaves a request without a reader.
         return CompletionStream(
             request_id,
-            _open_streams(session, prompts, request, request_id, grammar, elapsed.seconds),
+            streams,
             echoes=_make_echoes(session, request, prompts) if request.echo else [],
             model=request.model or session.model.model_name,
             include_usage=request.include_usage or not request.stream,
@@ -143,7 +151,7 @@ class AsyncTextCompletions:
         )
 
 
-def _open_streams(
+async def _open_streams(
     session: ModelSession,
     prompts: Sequence[Sequence[int]],
     request: CompletionRequest,
@@ -154,6 +162,9 @@ def _open_streams(
     streams: list[DeltaStream] = []
     try:
         for index, prompt_ids in enumerate(prompts):
+            if index % _PROMPTS_PER_CHECKPOINT == _PROMPTS_PER_CHECKPOINT - 1:
+                await checkpoint()
+
             prompt_request_id = request_id if len(prompts) == 1 else f"{request_id}-{index}"
             streams.append(
                 session.open_stream(
@@ -166,7 +177,7 @@ def _open_streams(
                     elapsed=elapsed,
                 )
             )
-    except AiomlcError:
+    except BaseException:  # An error of the request, or a cancellation.
         for stream in streams:
             stream.close()
         raise

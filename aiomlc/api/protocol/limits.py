@@ -4,12 +4,13 @@ from __future__ import annotations
 
 __all__ = ("check_sizes", "parse_off_loop")
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from types import GeneratorType
 from typing import Any, TypeVar
 
-from aiomlc.errors import BadRequestError
+from aiomlc.errors import BadRequestError, PromptTooLongError
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.json_values import MAX_ITEMS
 
@@ -20,8 +21,11 @@ _MAX_PARTS = 10_000
 _MAX_CALLS = 10_000
 _MAX_STOP_LENGTH = 4096
 _MAX_PROMPTS = 1024
+_MAX_PROMPT_TOKENS = 1_000_000
 _MAX_CHOICES = 1024
 _MAX_JSON_VALUES = 50_000
+_LISTS = (list, tuple)
+_CONTAINERS = (dict, list, tuple)
 # The fields that are lists or objects, the most items of each, and what these are.
 _COUNTS = {
     "messages": (_MAX_MESSAGES, "messages"),
@@ -42,7 +46,16 @@ _RESPONSE_FORMAT_COUNTS = {
     "triggers": (_MAX_STRUCTURES, "triggers"),
 }
 
-_ITERATORS = (GeneratorType, chain, filter, islice, map, zip, type(iter([])), type(iter(())))
+_ITERATORS: tuple[type, ...] = (
+    GeneratorType,
+    chain,
+    filter,
+    islice,
+    map,
+    zip,
+    type(iter([])),
+    type(iter(())),
+)
 # A request with more values or characters is validated in a worker thread.
 _MAX_INLINE_VALUES = 300
 _MAX_INLINE_CHARACTERS = 100_000
@@ -63,17 +76,27 @@ async def parse_off_loop(parse: Callable[[Mapping[str, Any]], T], fields: Mappin
     if _is_small(fields):
         return parse(fields)
 
-    return await run_in_worker(lambda _is_cancelled: parse(fields))
+    return await run_in_worker(partial(_parse_large, parse, fields))
+
+
+def _parse_large(
+    parse: Callable[[Mapping[str, Any]], T],
+    fields: Mapping[str, Any],
+    _is_cancelled: Callable[[], bool],
+) -> T:
+    check_sizes(fields)  # Before the fields are copied.
+    return parse(fields)
 
 
 def check_sizes(fields: Mapping[str, Any]) -> None:
     """Require that no list or object of a request has too many items.
 
     Args:
-        fields: The fields of a request; its lists and objects are lists and dicts.
+        fields: The fields of a request. Only lists, tuples and dicts are counted.
 
     Raises:
         BadRequestError: If one has; `param` names it.
+        PromptTooLongError: If a prompt has too many token ids.
     """
     for name, (limit, unit) in _COUNTS.items():
         _check_count(name, fields.get(name), limit, unit)
@@ -85,30 +108,34 @@ def check_sizes(fields: Mapping[str, Any]) -> None:
         _check_json(name, fields.get(name))
 
     response_format = fields.get("response_format")
-    if isinstance(response_format, dict):
+    if type(response_format) is dict:
         for name, (limit, unit) in _RESPONSE_FORMAT_COUNTS.items():
             _check_count(f"response_format.{name}", response_format.get(name), limit, unit)
 
 
-def _check_count(name: str, value: object, limit: int, unit: str) -> None:
-    if isinstance(value, (list, tuple, dict)) and len(value) > limit:
+# ruff: noqa: ANN401 - values that are not validated yet.
+
+
+def _check_count(name: str, value: Any, limit: int, unit: str) -> None:
+    if type(value) in _CONTAINERS and len(value) > limit:
         raise BadRequestError(
             f"{name}: must have at most {limit} {unit}, got {len(value)}", param=name
         )
 
 
-def _check_stop(stop: object) -> None:
-    for index, text in enumerate(stop if isinstance(stop, list) else [stop]):
-        if isinstance(text, str) and len(text) > _MAX_STOP_LENGTH:
-            param = f"stop[{index}]" if isinstance(stop, list) else "stop"
+def _check_stop(stop: Any) -> None:
+    is_list = type(stop) in _LISTS
+    for index, text in enumerate(stop if is_list else [stop]):
+        if type(text) is str and len(text) > _MAX_STOP_LENGTH:
+            param = f"stop[{index}]" if is_list else "stop"
             raise BadRequestError(
                 f"{param}: must have at most {_MAX_STOP_LENGTH} characters, got {len(text)}",
                 param=param,
             )
 
 
-def _check_messages(messages: object) -> None:
-    if not isinstance(messages, list):
+def _check_messages(messages: Any) -> None:
+    if type(messages) not in _LISTS:
         return
 
     for field, limit, unit in (
@@ -123,16 +150,24 @@ def _check_messages(messages: object) -> None:
 
 
 def _num_items(message: object, field: str) -> int:
-    value = message.get(field) if isinstance(message, dict) else None
-    return len(value) if isinstance(value, list) else 0
+    value: Any = message.get(field) if type(message) is dict else None
+    return len(value) if type(value) in _LISTS else 0
 
 
 def _check_prompts(fields: Mapping[str, Any]) -> None:
-    prompt = fields.get("prompt")
-    if not isinstance(prompt, list) or (prompt and isinstance(prompt[0], int)):
+    prompt: Any = fields.get("prompt")
+    if type(prompt) not in _LISTS:
+        return
+
+    if prompt and type(prompt[0]) is int:
+        _check_tokens(prompt)
         return
 
     _check_count("prompt", prompt, _MAX_PROMPTS, "prompts")
+    for item in prompt:
+        if type(item) in _LISTS:
+            _check_tokens(item)
+
     for name in ("best_of", "n"):
         choices = fields.get(name)
         if type(choices) is int and choices * len(prompt) > _MAX_CHOICES:
@@ -141,6 +176,14 @@ def _check_prompts(fields: Mapping[str, Any]) -> None:
                 f"{len(prompt)} prompts with {choices} choices",
                 param=name,
             )
+
+
+def _check_tokens(prompt: Sequence[object]) -> None:
+    if len(prompt) > _MAX_PROMPT_TOKENS:
+        raise PromptTooLongError(
+            f"prompt has {len(prompt)} tokens, at most {_MAX_PROMPT_TOKENS} are supported",
+            prompt_tokens=len(prompt),
+        )
 
 
 def _check_json(name: str, value: object) -> None:
@@ -154,16 +197,15 @@ def _has_at_most(value: object, limit: int) -> bool:
     number = 0
     stack = [value]
     while stack:
-        inner = stack.pop()
-        if isinstance(inner, dict):
-            stack.extend(inner.values())
-            number += len(inner)
-        elif isinstance(inner, list):
-            stack.extend(inner)
-            number += len(inner)
+        inner: Any = stack.pop()
+        if type(inner) not in _CONTAINERS:
+            continue
 
+        number += len(inner)
         if number > limit:
             return False
+
+        stack.extend(inner.values() if type(inner) is dict else inner)
 
     return True
 
@@ -181,19 +223,16 @@ def _is_small(fields: Mapping[str, Any]) -> bool:
     values = characters = 0
     stack: list[object] = [fields]
     while stack:
-        inner = stack.pop()
+        inner: Any = stack.pop()
         if type(inner) is str:
             characters += len(inner)
-        elif type(inner) is dict:
+        elif type(inner) in _CONTAINERS:
             values += len(inner)
-            if values <= _MAX_INLINE_VALUES:
-                stack.extend(inner.values())
-        elif type(inner) in (list, tuple):
-            values += len(inner)  # type: ignore[arg-type]
-            if values <= _MAX_INLINE_VALUES:
-                stack.extend(inner)  # type: ignore[arg-type]
 
         if values > _MAX_INLINE_VALUES or characters > _MAX_INLINE_CHARACTERS:
             return False
+
+        if type(inner) in _CONTAINERS:
+            stack.extend(inner.values() if type(inner) is dict else inner)
 
     return True

@@ -7,7 +7,7 @@ __all__ = ("EngineOptions", "NativeCore")
 import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import final
+from typing import Any, final
 
 from aiomlc import errors
 from aiomlc.config import SpeculativeMode
@@ -62,6 +62,7 @@ class NativeCore:
             native_record("aiomlc.EngineOptions", asdict(options)),
         )
         self._vocab_size = model.vocab_size
+        self._lists = _NativeLists()
         self._last_statistics: CoreStatistics | None = None
         self._last_trace = EMPTY_TRACE
         # Looked up now, as imports fail when the interpreter exits and stops a core.
@@ -101,7 +102,7 @@ class NativeCore:
         except OverflowError as error:
             raise errors.BadRequestError("prompt: a token id does not fit 32 bits") from error
 
-        record = _as_record(options, self._vocab_size)
+        record = _as_record(options, self._vocab_size, self._lists)
         try:
             return int(self._submit(handle, prompt, record))
         finally:
@@ -224,13 +225,35 @@ class NativeCore:
         return self._last_trace if handle is None else bytes(self._read_trace(handle, start))
 
 
-def _as_record(options: SequenceOptions, vocab_size: int) -> object:
+@final
+class _NativeLists:
+    """The FFI containers of the last options, which the choices of a request share.
+
+    Converting thousands of stop tokens or biases for each of 128 choices would take long.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[object, object]] = {}
+
+    def convert(self, name: str, value: tuple[Any, ...]) -> object:
+        """Return the FFI container of a value: the last one of this name, if that is the same."""
+        last, converted = self._last.get(name, (None, None))
+        if value is not last:
+            import tvm_ffi
+
+            converted = tvm_ffi.convert(dict(value) if name == "logit_bias" else value)
+            self._last[name] = value, converted
+
+        return converted
+
+
+def _as_record(options: SequenceOptions, vocab_size: int, lists: _NativeLists) -> object:
     fields = {name: getattr(options, name) for name in _NATIVE_PARAMETERS}
     fields |= {
-        "logit_bias": dict(options.logit_bias),
+        "logit_bias": lists.convert("logit_bias", options.logit_bias),
         "top_logprobs": options.top_logprobs,
-        "stop": options.stop,
-        "stop_token_ids": options.stop_token_ids,
+        "stop": lists.convert("stop", options.stop),
+        "stop_token_ids": lists.convert("stop_token_ids", options.stop_token_ids),
         "grammar": options.grammar,
         "is_pinned": options.is_pinned,
     }

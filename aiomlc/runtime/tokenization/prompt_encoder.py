@@ -36,11 +36,26 @@ class PromptEncoder:
         if longest is not None and len(text) * 4 >= longest * self._context_window:
             self._check_number(len(text.encode(errors="replace")) // longest)
 
-        if len(text) > MAX_PROMPT_CHARACTERS:
-            raise PromptTooLongError(
-                f"prompt has {len(text)} characters, at most {MAX_PROMPT_CHARACTERS} are supported",
-                context_window=self._context_window,
-            )
+        self.check_characters(len(text))
+
+    def check_characters(self, number: int) -> None:
+        """Require that a prompt may have this many characters.
+
+        Raises:
+            PromptTooLongError: If there are more than `MAX_PROMPT_CHARACTERS`.
+        """
+        if number <= MAX_PROMPT_CHARACTERS:
+            return
+
+        longest = self._tokenizer.max_bytes_per_token
+        if longest is not None:
+            self._check_number(number // longest)
+
+        raise PromptTooLongError(
+            f"prompt has at least {number} characters, at most {MAX_PROMPT_CHARACTERS} are "
+            "supported",
+            context_window=self._context_window,
+        )
 
     def encode(self, text: str, is_cancelled: Callable[[], bool] = lambda: False) -> list[int]:
         """Return the token ids of a prompt.

@@ -32,17 +32,23 @@ std::string Describe(const Range& range) {
 
 void RequireWithin(const Range& range, const char* name, double value) {
   const bool is_above_min = range.excludes_min ? value > range.min : value >= range.min;
-  RequireOption(is_above_min && value <= range.max, name, std::to_string(value), Describe(range));
+  if (is_above_min && value <= range.max) return;
+  RequireOption(false, name, std::to_string(value), Describe(range));
 }
 
 void ValidateLogitBias(const LogitOptions& options, int64_t vocab_size) {
   std::unordered_set<int64_t> token_ids;
+  token_ids.reserve(options.logit_bias.size());
   for (const LogitBias& entry : options.logit_bias) {
-    const std::string token_id = std::to_string(entry.token_id);
-    RequireOption(entry.token_id >= 0 && entry.token_id < vocab_size, "logit_bias",
-                  "token " + token_id, "for tokens of the vocabulary");
-    RequireOption(token_ids.insert(entry.token_id).second, "logit_bias",
-                  "two for token " + token_id, "one number per token");
+    // The texts of errors are made for errors only: there may be a bias for every token.
+    if (entry.token_id < 0 || entry.token_id >= vocab_size) {
+      RequireOption(false, "logit_bias", "token " + std::to_string(entry.token_id),
+                    "for tokens of the vocabulary");
+    }
+    if (!token_ids.insert(entry.token_id).second) {
+      RequireOption(false, "logit_bias", "two for token " + std::to_string(entry.token_id),
+                    "one number per token");
+    }
     RequireWithin({-100, 100}, "logit_bias", entry.bias);
   }
 }
