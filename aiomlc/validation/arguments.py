@@ -57,6 +57,7 @@ def plain_str(name: str, value: object) -> str:
         BadRequestError: If `value` is not a string; `param` is `name`.
     """
     check_str(name, value)
+    assert isinstance(value, str)
     return str.__str__(value)
 
 
