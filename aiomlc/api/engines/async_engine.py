@@ -72,7 +72,7 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
 
     Raises:
         BadRequestError: If an argument is invalid or not supported; `param` names it.
-        ModelNotFoundError: If `model_lib` is not a file.
+        ModelNotFoundError: If `model` is not a directory, or `model_lib` not a file.
     """
 
     def __init__(  # noqa: PLR0913 - MLC LLM's signature.
@@ -289,12 +289,12 @@ class AsyncMLCEngine(AsyncContextManagerMixin):
             self._lifecycle.engine.abort(request_id)
 
     async def metrics(self) -> EngineMetrics:
-        """Return the engine's counters, with MLC LLM's names.
+        """Return the engine's counters, with MLC LLM's names; the first call opens the model.
 
         Raises:
-            EngineClosedError: If the engine is not open.
+            EngineClosedError: If the engine was terminated, or the model unloaded.
         """
-        await checkpoint()
+        await self._lifecycle.open_first()
         return EngineMetrics(self.statistics())
 
     def statistics(self) -> CoreStatistics:

@@ -12,8 +12,9 @@ from threading import Lock as ThreadLock
 from typing import TYPE_CHECKING, final
 
 from anyio import CancelScope, Lock
+from anyio.lowlevel import checkpoint
 
-from aiomlc.api.session.loader import Loader, ModelPath, open_model
+from aiomlc.api.session.loader import Loader, ModelPath, open_model, require_model
 from aiomlc.api.session.model_files import ENCODER_MESSAGE, ModelInfo, model_info
 from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
@@ -58,6 +59,8 @@ class EngineLifecycle:
         self._terminated = False
         self._is_unloaded = False
         self.events: EventHub = EventHub()
+        if loader is None:
+            require_model(config.model)
 
     def __del__(self) -> None:
         if self._session is not None:
@@ -217,6 +220,12 @@ class EngineLifecycle:
             raise EngineClosedError("the engine was terminated")
 
         return self._session
+
+    async def open_first(self) -> None:
+        """Open the model unless it was opened before."""
+        await checkpoint()
+        if self._session is None and not (self._terminated or self._is_unloaded):
+            await self._open_session()
 
     def reset(self) -> None:
         """Abort every request and reset the cache and the counters, if a model was opened."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("Loader", "ModelPath", "complete_config", "model_configs", "open_model")
+__all__ = (
+    "Loader",
+    "ModelPath",
+    "complete_config",
+    "model_configs",
+    "open_model",
+    "require_model",
+)
 
 import dataclasses
 import logging
@@ -111,6 +118,21 @@ async def open_model(
     return await load(
         model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
     )
+
+
+def require_model(model: str | None) -> None:
+    """Require that the directory of a model exists; its files are read when it is opened.
+
+    Raises:
+        ModelNotFoundError: If it does not exist.
+        BadRequestError: If `model` is a URL.
+    """
+    if model is None or model == ECHO or Path(model).is_dir():
+        return
+
+    from aiomlc.runtime.loading.model_directory import find_model  # Imported late.
+
+    find_model(model)
 
 
 def model_configs(config: EngineConfig) -> list[dict[str, Any]]:

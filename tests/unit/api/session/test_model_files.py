@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aiomlc import AsyncMLCEngine, BadRequestError, EngineClosedError, ModelNotFoundError
+from aiomlc import (
+    AsyncMLCEngine,
+    BadRequestError,
+    EngineClosedError,
+    MLCEngine,
+    ModelNotFoundError,
+)
 from aiomlc.runtime.loading.model_directory import BUNDLED
 from aiomlc.testing import fake_loader
 
@@ -89,8 +96,8 @@ def test_properties_are_unknown_before_a_custom_loader_has_run(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_model_raises(name: str, tmp_path: Path) -> None:
-    engine = AsyncMLCEngine(tmp_path / "missing")
+def test_an_empty_model_directory_raises(name: str, tmp_path: Path) -> None:
+    engine = AsyncMLCEngine(tmp_path)
 
     with pytest.raises(ModelNotFoundError):
         getattr(engine, name)
@@ -114,3 +121,22 @@ def test_an_encoder_has_no_tokenizer_and_no_context_window(tmp_path: Path) -> No
     for name in ("tokenizer", "max_input_sequence_length"):
         with pytest.raises(BadRequestError, match="encoder"):
             getattr(engine, name)
+
+
+@pytest.mark.parametrize("engine_class", [AsyncMLCEngine, MLCEngine])
+def test_a_missing_model_directory_raises_in_the_constructor(
+    tmp_path: Path, engine_class: Callable[..., object]
+) -> None:
+    with pytest.raises(ModelNotFoundError, match="missing: no such directory"):
+        engine_class(tmp_path / "missing")
+
+
+async def test_the_first_call_of_metrics_opens_the_model() -> None:
+    engine = AsyncMLCEngine("mock://echo")
+
+    assert (await engine.metrics())["prompt_tokens_sum"] == 0
+    engine.terminate()
+    closed = AsyncMLCEngine("mock://echo")
+    closed.terminate()
+    with pytest.raises(EngineClosedError):
+        await closed.metrics()
