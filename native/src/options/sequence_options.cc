@@ -67,7 +67,7 @@ void ValidateStops(const SequenceOptions& options) {
     RequireOption(IsUtf8(stop), "stop", "invalid bytes", "valid UTF-8");
   }
   for (int32_t token_id : options.stop_token_ids) {
-    RequireOption(token_id >= 0, "stop_token_ids", std::to_string(token_id), ">= 0");
+    if (token_id < 0) RequireOption(false, "stop_token_ids", std::to_string(token_id), ">= 0");
   }
 }
 
