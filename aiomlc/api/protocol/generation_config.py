@@ -19,7 +19,12 @@ from aiomlc.sampling_params import SamplingParams
 from aiomlc.validation.error_messages import describe_error
 
 # `Doc` and `Number` are in the annotations of inherited fields, which the constructor has, too.
-from aiomlc.validation.parameter import Doc, Flag, Integer, Number  # noqa: F401
+from aiomlc.validation.parameter import (
+    Doc,  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    Flag,
+    Integer,
+    Number,  # noqa: F401  # pyright: ignore[reportUnusedImport]
+)
 from aiomlc.validation.records import validate_fields
 
 if TYPE_CHECKING:
