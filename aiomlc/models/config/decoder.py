@@ -11,7 +11,9 @@ __all__ = (
     "parse_decoder",
 )
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, Self
 
 from aiomlc.models.config.activation import Activation, parse_activation
@@ -36,6 +38,24 @@ NormPlacement = Literal["pre", "post", "sandwich", "parallel", "parallel_shared"
 #: then values, as in the graph. `per_head`: query, key and value of the first head, then of the
 #: next. `interleaved_rope`: concatenated, but the two dimensions of a rotary pair are neighbors.
 HFQKVLayout = Literal["concatenated", "per_head", "interleaved_rope"]
+
+# Defaults of transformers for an omitted epsilon, where they are not 1e-6 (RMSNorm) or 1e-5
+# (LayerNorm).
+_NORM_EPS: Mapping[str, float] = MappingProxyType(
+    {
+        "ernie4_5": 1e-5,
+        "exaone4": 1e-5,
+        "glm": 1.5625e-7,
+        "glm4": 1.5625e-7,
+        "helium": 1e-8,
+        "internlm3": 1e-5,
+        "mixtral": 1e-5,
+        "olmo2": 1e-5,
+        "olmo3": 1e-5,
+        "olmoe": 1e-5,
+        "phi3": 1e-5,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +177,6 @@ def parse_decoder(
     context = parse_context(fields, windows)
     windows = limit_windows(windows, context)
     head_dim = _head_dim(fields, hidden, heads, rules.head_dim)
-    default_eps = 1e-6 if traits.norm_kind == "rms" else 1e-5
     return DecoderConfig(
         model_type=model_type,
         vocab_size=fields.integer("vocab_size"),
@@ -168,7 +187,7 @@ def parse_decoder(
         num_key_value_heads=_key_value_heads(fields, heads),
         head_dim=head_dim,
         context_window_size=context,
-        norm_eps=fields.number(rules.norm_eps_field, default_eps),
+        norm_eps=fields.number(rules.norm_eps_field, _default_norm_eps(model_type, traits)),
         tie_word_embeddings=fields.boolean("tie_word_embeddings", rules.tie_word_embeddings),
         rope=parse_rope(
             fields,
@@ -181,6 +200,10 @@ def parse_decoder(
         windows=windows,
         attention_sinks=parse_sinks(fields) if windows else 0,
     )
+
+
+def _default_norm_eps(model_type: str, traits: DecoderTraits) -> float:
+    return _NORM_EPS.get(model_type, 1e-6 if traits.norm_kind == "rms" else 1e-5)
 
 
 def _parse_traits(fields: Fields, traits: DecoderTraits) -> DecoderTraits:

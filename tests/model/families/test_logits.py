@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.make_reference import PROMPT, STEPS, reference_logits
 from tests.model.tiny_models import TINY_CONFIGS
+from tests.model.transformers_defaults import DEFAULTS, Defaults
 
 OpenTiny = Callable[..., NativeModel]
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -154,3 +155,19 @@ def test_stored_references_match_transformers(architecture: str, quantized: bool
 
     assert live_tokens.tolist() == tokens
     np.testing.assert_allclose(live, stored, atol=1e-4)
+
+
+@pytest.mark.parametrize("model_type", DEFAULTS)
+def test_stored_defaults_match_transformers(model_type: str) -> None:
+    auto = pytest.importorskip("transformers.models.auto.configuration_auto")
+    config = auto.CONFIG_MAPPING[model_type]().to_dict()
+    eps_fields = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon")
+    rope = config["rope_parameters"]
+
+    live = Defaults(
+        norm_eps=next(config[name] for name in eps_fields if name in config),
+        rope_theta=rope.get("full_attention", rope)["rope_theta"],
+        tie_word_embeddings=config["tie_word_embeddings"],
+    )
+
+    assert live == DEFAULTS[model_type]
