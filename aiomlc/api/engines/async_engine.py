@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack, final
 
-from anyio import AsyncContextManagerMixin
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
 
@@ -34,6 +33,7 @@ from aiomlc.api.streams.portal import STEPPING_MESSAGE, open_portal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
+from aiomlc.runtime.concurrency.interrupts import UninterruptibleScope
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.events import EngineEventStream
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @final
-class AsyncMLCEngine(AsyncContextManagerMixin):
+class AsyncMLCEngine(UninterruptibleScope):
     """An engine that serves one model to concurrent requests, on asyncio or trio.
 
         async with AsyncMLCEngine() as engine:

@@ -171,7 +171,7 @@ class MLCEngine:
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
         )
-        return self._open_portal().call(pin)
+        return self._open_portal().call(pin, discard=PinnedPrefix.release)
 
     @property
     def memory_plan(self) -> MemoryPlan | None:

@@ -20,6 +20,7 @@ from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop
+from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.embedding.encoder_engine import EncoderEngine
 from aiomlc.runtime.engine.engine_client import EngineClient
 from aiomlc.runtime.engine.events import EventHub
@@ -205,6 +206,7 @@ class EngineLifecycle:
 
         return session.embedder
 
+    @uninterruptible
     async def _open_session(self) -> ModelSession | EncoderSession:
         """Return the open session; the first call opens it and starts its task."""
         if self._session is None:
@@ -232,6 +234,7 @@ class EngineLifecycle:
         if self._session is not None or self._terminated or self._is_unloaded:
             self.engine.reset()
 
+    @uninterruptible
     async def unload(self) -> None:
         """End every request and free the model."""
         async with self._load_lock:
@@ -245,6 +248,7 @@ class EngineLifecycle:
             # The engine is closed even if this wait is cancelled.
             await session.task.aclose()
 
+    @uninterruptible
     async def reload(self, model: ModelPath | None) -> None:
         """Unload the model and open it again, or another one."""
         async with self._load_lock:
@@ -294,6 +298,7 @@ class EngineLifecycle:
             with CancelScope(shield=True):
                 await self._session.task.aclose()
 
+    @uninterruptible
     def terminate(self) -> None:
         """End every request and free the model, for good. Thread-safe."""
         self._terminated = True

@@ -5,22 +5,20 @@ from __future__ import annotations
 __all__ = ("STEPPING_MESSAGE", "BlockingStream", "EnginePortal", "open_portal")
 
 import atexit
-import threading
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, final
 
-from anyio import CancelScope
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal
 
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError, EngineError
-from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork, leak
+from aiomlc.runtime.concurrency.loop_thread import Call, LoopThread
+from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork
 
 STEPPING_MESSAGE: Final = (
     "a logits processor cannot wait for its engine, which waits for it: make the call in another "
@@ -137,59 +135,52 @@ class EnginePortal:
         is_stepping_here: Callable[[], bool] = lambda: False,
     ) -> None:
         self._is_stepping_here = is_stepping_here
-        self._closing = threading.Lock()
-        with ExitStack() as stack:
-            self._portal: BlockingPortal = stack.enter_context(
-                start_blocking_portal(name="aiomlc engine")
-            )
-            try:
-                stack.enter_context(self._portal.wrap_async_context_manager(engine))
-            except AiomlcError as error:
-                raise own_frames_of(error) from error.__cause__
-            self._thread_id = self._portal.call(threading.get_ident)
-            self._stack: ExitStack | None = stack.pop_all()
+        self._is_inherited = False
+        self._thread = LoopThread(engine)
+        try:
+            self._thread.start()
+        except AiomlcError as error:
+            raise own_frames_of(error) from error.__cause__
 
         # For programs that do not call `terminate`: no native loop may outlive the interpreter.
         self._exit_hook = partial(_close_if_alive, weakref.ref(self))
         atexit.register(self._exit_hook)
-        self._is_inherited = False
         invalidate_after_fork(self)
 
-    def call(self, function: Callable[..., Awaitable[_T]], *args: object) -> _T:
+    def call(
+        self,
+        function: Callable[..., Awaitable[_T]],
+        *args: object,
+        discard: Callable[[_T], object] | None = None,
+    ) -> _T:
         """Run an async function in the engine's thread and return its result.
 
-        A KeyboardInterrupt in the calling thread cancels the function.
+        A KeyboardInterrupt in the calling thread cancels the function. If the function had already
+        returned, `discard` is called with the result.
 
         Raises:
             EngineClosedError: If the engine was terminated, or belongs to the parent process.
             EngineError: If called from the engine's thread, or in a logits processor. They cannot
                 wait for the engine, which waits for them.
         """
-        call = _Call(partial(function, *args))
+        self._check_may_wait()
+        call = Call(partial(function, *args), discard)
         try:
-            return self._start(call).result()
+            self._thread.submit(call)
+            return call.result()
         except AiomlcError as error:
             raise own_frames_of(error) from error.__cause__
-        except CancelledError:
-            raise EngineClosedError("the engine was terminated") from None
         except KeyboardInterrupt:
-            with suppress(RuntimeError):  # The portal is closed, which also ended its tasks.
-                self._portal.call(call.cancel)
-
+            self._thread.cancel(call)
             raise
 
-    def _start(self, call: _Call[_T]) -> Future[_T]:
+    def _check_may_wait(self) -> None:
         if self._is_inherited:
             raise EngineClosedError(FORKED_MESSAGE)
 
         if self.must_not_wait():
             stepping = self._is_stepping_here()
             raise EngineError(STEPPING_MESSAGE if stepping else _OWN_THREAD_MESSAGE)
-
-        try:
-            return self._portal.start_task_soon(call.run)
-        except RuntimeError as error:
-            raise EngineClosedError("the engine was terminated") from error
 
     def call_if_open(self, function: Callable[[], Awaitable[object]]) -> None:
         """Run a function in the engine's thread; do nothing if the engine is closed."""
@@ -199,27 +190,24 @@ class EnginePortal:
     def close(self) -> None:
         """Leave the engine's scope and end its thread.
 
-        Idempotent; concurrent calls wait until the first has finished.
+        Idempotent and thread-safe. If this call is interrupted, the engine ends all the same, and
+        the next call waits for it.
 
         Raises:
-            EngineDeadError: If the engine had failed.
+            EngineDeadError: If the engine had failed; raised once.
         """
-        with self._closing:
-            stack, self._stack = self._stack, None
-            if stack is not None:
-                atexit.unregister(self._exit_hook)
-                stack.close()
+        if not self._is_inherited:
+            self._thread.stop()
+            self._thread.join()
+            atexit.unregister(self._exit_hook)
 
     def abandon(self) -> None:
         """Close the portal in a forked process, which has none of the engine's threads."""
         self._is_inherited = True
-        self._closing = threading.Lock()  # The old lock may be held by a thread of the parent.
-        leak(self._stack)  # Freeing its contexts would wait for the parent's event loop.
-        self._stack = None
 
     def must_not_wait(self) -> bool:
         """Return whether the engine waits for the calling thread: its own, or the step thread."""
-        return self._thread_id == threading.get_ident() or self._is_stepping_here()
+        return self._thread.runs_here() or self._is_stepping_here()
 
     def close_at_exit(self) -> None:
         """Close when the interpreter exits, for a caller that must not wait for the thread."""
@@ -229,32 +217,6 @@ class EnginePortal:
         """Close and ignore a failure of the engine, where no caller could handle the error."""
         with suppress(EngineDeadError):
             self.close()
-
-
-@final
-class _Call(Generic[_T]):
-    """A cancellable function call in the engine's thread.
-
-    The caller may be interrupted before it has the call's future, so `cancel` cannot rely on it.
-    """
-
-    def __init__(self, function: Callable[[], Awaitable[_T]]) -> None:
-        self._function = function
-        self._scope: CancelScope | None = None
-        self._is_cancelled = False
-
-    async def run(self) -> _T:
-        with CancelScope() as self._scope:
-            if not self._is_cancelled:
-                return await self._function()
-
-        raise EngineClosedError("the caller was interrupted")
-
-    def cancel(self) -> None:
-        """Cancel the call. Must run in the engine's thread."""
-        self._is_cancelled = True
-        if self._scope is not None:
-            self._scope.cancel()
 
 
 def _close_if_alive(reference: weakref.ref[EnginePortal]) -> None:

@@ -14,6 +14,7 @@ __all__ = (
     "at_exit",
     "invalidate_after_fork",
     "leak",
+    "unleak",
 )
 
 import atexit
@@ -83,6 +84,11 @@ def invalidate_after_fork(owner: ForkHandler) -> None:
 def leak(value: object) -> None:
     """Never free an object, not even when the process exits."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+
+
+def unleak(value: object) -> None:
+    """Undo one `leak`."""
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(value))
 
 
 def _abandon_all() -> None:

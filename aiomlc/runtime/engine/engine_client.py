@@ -12,6 +12,7 @@ from anyio import AsyncContextManagerMixin, move_on_after
 from anyio.lowlevel import checkpoint
 
 from aiomlc.errors import AiomlcError, EngineDrainingError, EngineOverloadedError
+from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.engine.core_protocol import Core, CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.events import EventHub
@@ -52,6 +53,7 @@ class EngineClient(AsyncContextManagerMixin):
         async with self.task:
             yield self
 
+    @uninterruptible
     def open_stream(
         self,
         prompt_ids: Sequence[int],
@@ -92,6 +94,7 @@ class EngineClient(AsyncContextManagerMixin):
         mailbox.close()
         return DeltaStream(self._core, (), request_id, mailbox)
 
+    @uninterruptible
     async def pin(self, prompt_ids: Sequence[int]) -> PinnedPrefix:
         """Prefill a prompt and pin it in the prefix cache; a cancelled call pins nothing.
 
@@ -155,7 +158,13 @@ class EngineClient(AsyncContextManagerMixin):
 
     def deliver(self) -> None:
         """Put the core's records into the mailboxes of their requests."""
-        self._requests.deliver()
+        try:
+            self._requests.deliver()
+        except KeyboardInterrupt:
+            # Records may be lost, so no reader may wait for them.
+            self._requests.cancel_all("a KeyboardInterrupt interrupted the delivery of tokens")
+            raise
+
         self._step_log.write()
 
     def end(self, reason: Callable[[], AiomlcError]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("Delivery", "EngineTask", "StepLoop")
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from threading import Event as ThreadEvent
 from threading import Lock, get_ident
 from threading import enumerate as enumerate_threads
@@ -23,6 +23,11 @@ from anyio import (
 
 from aiomlc.errors import AiomlcError, EngineDeadError
 from aiomlc.runtime.concurrency.event_loop import check_loop, running_loop, spawn_system_task
+from aiomlc.runtime.concurrency.interrupts import (
+    protect_from_interrupts,
+    raise_in_loop,
+    uninterruptible,
+)
 from aiomlc.runtime.concurrency.process_lifecycle import (
     FORKED_MESSAGE,
     at_exit,
@@ -176,6 +181,7 @@ class EngineTask(AsyncContextManagerMixin):
         check_loop(self._event_loop)
 
     def _bind_loop(self) -> None:
+        protect_from_interrupts()
         if self._closing:
             raise self.closed_error()
 
@@ -187,6 +193,7 @@ class EngineTask(AsyncContextManagerMixin):
 
     # ---- Serving ----
 
+    @uninterruptible
     async def _serve(self) -> None:
         try:
             async with create_task_group() as tasks:
@@ -214,11 +221,17 @@ class EngineTask(AsyncContextManagerMixin):
         if self._end_reason.failure is not None:
             raise self._end_reason.failure
 
+    @uninterruptible
     async def _serve_detached(self) -> None:
         # No caller awaits this task; every stream and every later call raises its failure.
-        with suppress(EngineDeadError):
+        try:
             await self._serve()
+        except EngineDeadError:
+            pass
+        except KeyboardInterrupt as error:
+            raise_in_loop(error)
 
+    @uninterruptible
     async def _run_steps(self, end_delivery: Callable[[], None]) -> None:
         # Enters native code once and never takes the GIL until it is stopped.
         assert self._has_started is not None, "made with the task"
@@ -247,8 +260,11 @@ class EngineTask(AsyncContextManagerMixin):
             return
 
         while True:
-            await wait_readable(self._delivery.wake_fd)
-            self._delivery.deliver()
+            try:
+                await wait_readable(self._delivery.wake_fd)
+                self._delivery.deliver()
+            except KeyboardInterrupt as error:  # With asyncio, but without `asyncio.run`.
+                raise_in_loop(error)
 
     # ---- End ----
 

@@ -6,6 +6,7 @@ __all__ = ("PinnedPrefix",)
 
 from typing import Self, final
 
+from aiomlc.runtime.concurrency.interrupts import uninterruptible
 from aiomlc.runtime.engine.core_protocol import Core
 
 
@@ -26,17 +27,20 @@ class PinnedPrefix:
         state = "released" if self.is_released else "pinned"
         return f"<PinnedPrefix {state}, {self.num_tokens} tokens>"
 
+    @uninterruptible
     def __enter__(self) -> Self:
         return self
 
+    @uninterruptible
     def __exit__(self, *exc_info: object) -> None:
         self.release()
 
+    @uninterruptible
     def release(self) -> None:
         """Allow the prefix to be evicted when its pages are needed.
 
         Thread-safe and idempotent; never blocks.
         """
         if not self.is_released:
-            self.is_released = True
             self._core.unpin(self._sequence_id)
+            self.is_released = True

@@ -126,6 +126,13 @@ class RequestTable:
             if not entry.mailbox.ended:
                 self._deliver_final(record, entry)
 
+    def cancel_all(self, reason: str) -> None:
+        """Fail every request, and cancel it in the core."""
+        for sequence_id in self._entries:
+            self._core.cancel(sequence_id)
+
+        self.end(lambda: RequestFailedError(reason))
+
     def end(self, reason: Callable[[], AiomlcError]) -> None:
         """Fail every remaining request, each with a separate error."""
         for entry in list(self._entries.values()):
