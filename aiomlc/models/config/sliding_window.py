@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "HFWindow",
+    "default_window",
     "limit_windows",
     "parse_context",
     "parse_sinks",
@@ -22,6 +23,7 @@ HFWindow = Literal["never", "always", "switched", "interleaved"]
 
 # For MLC configs without a context length, which the KV cache needs: the context of Mistral.
 _DEFAULT_CONTEXT = 32768
+_DEFAULT_WINDOW = 4096  # That of transformers, for all families that have a default.
 _LAYER_TYPES = {"full_attention": False, "sliding_attention": True}
 _QWEN_FULL_LAYERS = 28  # Default max_window_layers of transformers.
 
@@ -59,6 +61,17 @@ def parse_windows(
         return ()
 
     return tuple(size if is_sliding else 0 for is_sliding in _switched_layers(fields, layers))
+
+
+def default_window(fields: Fields) -> Fields:
+    """Return the fields of a family whose `sliding_window` is 4096 if the config omits it.
+
+    A null field means no window. MLC LLM has no such default.
+    """
+    if "context_window_size" in fields:
+        return fields
+
+    return fields.with_defaults(sliding_window=_DEFAULT_WINDOW)
 
 
 def limit_windows(windows: tuple[int, ...], context: int) -> tuple[int, ...]:

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
-from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.config.sliding_window import default_window, sliding_layers
 
 _FULL_ATTENTION_INTERVAL = 4
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `exaone4`."""
+    fields = default_window(fields)
     traits = DecoderTraits(qk_norm=True, norm_placement="post")
     if "sliding_window" not in fields:
         return parse_decoder(fields, "exaone4", traits)

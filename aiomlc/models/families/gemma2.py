@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from aiomlc.models.config.decoder import DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.sliding_window import default_window
 from aiomlc.models.families.gemma import GEMMA_RULES, gemma_traits, with_gemma_scales
 
 # The defaults of transformers.
 _ATTENTION_CAP = 50.0
 _LOGIT_CAP = 30.0
 _QUERY_SCALAR = 256
-_WINDOW = 4096
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gemma2`."""
-    fields = fields.with_defaults(sliding_window=_WINDOW)
+    fields = default_window(fields)
     traits = replace(gemma_traits(fields), norm_placement="sandwich")
     rules = replace(GEMMA_RULES, hf_window="interleaved", full_attention_interval=2)
     return replace(

@@ -6,8 +6,9 @@ __all__ = ("parse",)
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.sliding_window import default_window
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `mistral`."""
-    return parse_decoder(fields, "mistral", rules=ConfigRules(hf_window="always"))
+    return parse_decoder(default_window(fields), "mistral", rules=ConfigRules(hf_window="always"))

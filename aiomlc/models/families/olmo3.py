@@ -10,17 +10,16 @@ from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, parse_decod
 from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.rope import RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
-from aiomlc.models.config.sliding_window import sliding_layers
+from aiomlc.models.config.sliding_window import default_window, sliding_layers
 from aiomlc.models.families.olmo2 import olmo_traits
 
 _FULL_ATTENTION_INTERVAL = 4
 _THETA = 500_000.0
-_WINDOW = 4096
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `olmo3`."""
-    fields = fields.with_defaults(sliding_window=_WINDOW)
+    fields = default_window(fields)
     is_per_type = "full_attention" in fields.nested("rope_parameters")
     full = fields.narrowed("rope_parameters", "full_attention") if is_per_type else fields
     rules = ConfigRules(

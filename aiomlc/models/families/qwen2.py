@@ -6,9 +6,10 @@ __all__ = ("parse",)
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.sliding_window import default_window
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen2`."""
     traits = DecoderTraits(qkv_name="c_attn", qkv_bias=True)
-    return parse_decoder(fields, "qwen2", traits, ConfigRules(hf_window="switched"))
+    return parse_decoder(default_window(fields), "qwen2", traits, ConfigRules(hf_window="switched"))

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.sliding_window import default_window
 from aiomlc.models.families.moe_fields import parse_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen2_moe`."""
+    fields = default_window(fields)
     if fields.boolean("use_sliding_window", False) and "layer_types" not in fields:
         # Without layer_types, transformers chooses other layers than for Qwen 2.
         raise fields.error("use_sliding_window", "must be false without layer_types, got true")

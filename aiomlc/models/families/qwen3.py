@@ -6,6 +6,7 @@ __all__ = ("parse",)
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.sliding_window import default_window
 
 
 def parse(fields: Fields) -> DecoderConfig:
@@ -13,4 +14,4 @@ def parse(fields: Fields) -> DecoderConfig:
     bias = fields.boolean("attention_bias", False)
     traits = DecoderTraits(qkv_name="c_attn", qkv_bias=bias, output_bias=bias, qk_norm=True)
     rules = ConfigRules(head_dim=128, hf_window="switched")
-    return parse_decoder(fields, "qwen3", traits, rules)
+    return parse_decoder(default_window(fields), "qwen3", traits, rules)

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 from aiomlc.models.config.decoder import ConfigRules, DecoderConfig, DecoderTraits, parse_decoder
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.sliding_window import default_window
 from aiomlc.models.families.moe_fields import parse_experts
 
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `qwen3_moe`."""
+    fields = default_window(fields)
     bias = fields.boolean("attention_bias", False)
     # Unlike in Qwen 3, the window applies to all layers.
     is_sliding = fields.boolean("use_sliding_window", False)

@@ -160,7 +160,10 @@ def test_stored_references_match_transformers(architecture: str, quantized: bool
 @pytest.mark.parametrize("model_type", DEFAULTS)
 def test_stored_defaults_match_transformers(model_type: str) -> None:
     auto = pytest.importorskip("transformers.models.auto.configuration_auto")
-    config = auto.CONFIG_MAPPING[model_type]().to_dict()
+    config_class = auto.CONFIG_MAPPING[model_type]
+    config = config_class().to_dict()
+    if "use_sliding_window" in config and model_type != "smollm3":  # It is refused for SmolLM 3.
+        config = config_class(use_sliding_window=True).to_dict()
     eps_fields = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon")
     rope = config["rope_parameters"]
 
@@ -168,6 +171,7 @@ def test_stored_defaults_match_transformers(model_type: str) -> None:
         norm_eps=next(config[name] for name in eps_fields if name in config),
         rope_theta=rope.get("full_attention", rope)["rope_theta"],
         tie_word_embeddings=config["tie_word_embeddings"],
+        sliding_window=config.get("sliding_window"),
     )
 
     assert live == DEFAULTS[model_type]

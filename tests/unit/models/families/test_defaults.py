@@ -24,14 +24,15 @@ OMITTED = {
     "rope_scaling",
     "rope_theta",
     "rotary_emb_base",
+    "sliding_window",
     "tie_word_embeddings",
 }
 
 
-def _read_with_defaults(directory: Path, model_type: str) -> DecoderConfig:
+def _read_with_defaults(directory: Path, model_type: str, **changes: object) -> DecoderConfig:
     base = TINY_CONFIGS[model_type]
     values = {name: value for name, value in base.items() if name not in OMITTED}
-    (directory / "config.json").write_text(json.dumps(values))
+    (directory / "config.json").write_text(json.dumps(values | changes))
     config = read_description(directory).config
     assert isinstance(config, DecoderConfig)
     return config
@@ -50,3 +51,40 @@ def test_omitted_fields_have_the_defaults_of_transformers(
     assert config.norm_eps == expected.norm_eps
     assert config.rope.theta == expected.rope_theta
     assert config.tie_word_embeddings == expected.tie_word_embeddings
+
+
+@pytest.mark.parametrize(("model_type", "expected"), DEFAULTS.items(), ids=DEFAULTS)
+def test_an_omitted_window_has_the_size_of_transformers(
+    tmp_path: Path, model_type: str, expected: Defaults
+) -> None:
+    changes: dict[str, object] = {"max_position_embeddings": 8192}
+    if model_type.startswith("qwen"):
+        changes |= {"use_sliding_window": True, "max_window_layers": 0}
+    if model_type == "qwen2_moe":
+        changes["layer_types"] = ["sliding_attention"] * 4
+    if model_type == "exaone4":
+        changes["layer_types"] = ["sliding_attention", "full_attention"]
+    config = _read_with_defaults(tmp_path, model_type, **changes)
+
+    assert max(config.windows, default=0) == (expected.sliding_window or 0)
+    null = _read_with_defaults(tmp_path, model_type, **changes, sliding_window=None)
+    assert max(null.windows, default=0) == 0
+
+
+def test_exaone4_without_the_field_rotates_only_layers_with_the_default_window(
+    tmp_path: Path,
+) -> None:
+    config = _read_with_defaults(
+        tmp_path, "exaone4", num_hidden_layers=4, max_position_embeddings=8192, layer_types=None
+    )
+
+    assert config.windows == (4096, 4096, 4096, 0)
+    assert [rope is not None for rope in config.layer_ropes] == [True, True, True, False]
+    null = _read_with_defaults(tmp_path, "exaone4", sliding_window=None)
+    assert (null.windows, null.layer_ropes) == ((), ())
+
+
+def test_mistral_in_mlc_format_has_no_default_window(tmp_path: Path) -> None:
+    config = _read_with_defaults(tmp_path, "mistral", context_window_size=8192)
+
+    assert config.windows == ()
