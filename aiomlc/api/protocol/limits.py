@@ -24,6 +24,7 @@ _MAX_PROMPTS = 1024
 _MAX_PROMPT_TOKENS = 1_000_000
 _MAX_CHOICES = 1024
 _MAX_JSON_VALUES = 50_000
+_MAX_BIASES_OF_CHOICES = 131_072
 _LISTS = (list, tuple)
 _CONTAINERS = (dict, list, tuple)
 # The fields that are lists or objects, the most items of each, and what these are.
@@ -104,6 +105,7 @@ def check_sizes(fields: Mapping[str, Any]) -> None:
     _check_stop(fields.get("stop"))
     _check_messages(fields.get("messages"))
     _check_prompts(fields)
+    _check_biases(fields)
     for name in _JSON_FIELDS:
         _check_json(name, fields.get(name))
 
@@ -176,6 +178,19 @@ def _check_prompts(fields: Mapping[str, Any]) -> None:
                 f"{len(prompt)} prompts with {choices} choices",
                 param=name,
             )
+
+
+def _check_biases(fields: Mapping[str, Any]) -> None:
+    biases, choices = fields.get("logit_bias"), fields.get("n")
+    if type(biases) is not dict or type(choices) is not int:
+        return
+
+    if len(biases) * choices > _MAX_BIASES_OF_CHOICES:
+        raise BadRequestError(
+            f"logit_bias: all choices together must have at most {_MAX_BIASES_OF_CHOICES} biases, "
+            f"got {choices} choices with {len(biases)} biases",
+            param="logit_bias",
+        )
 
 
 def _check_tokens(prompt: Sequence[object]) -> None:

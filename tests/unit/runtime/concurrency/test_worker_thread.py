@@ -1,0 +1,68 @@
+"""Blocking work in worker threads, and its cancellation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from anyio import Event, create_task_group, fail_after, from_thread, to_thread
+
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
+
+
+async def test_the_result_and_the_errors_of_the_function_are_returned() -> None:
+    def fail(_is_cancelled: Callable[[], bool]) -> None:
+        raise LookupError("x")
+
+    assert await run_in_worker(lambda is_cancelled: is_cancelled()) is False
+    with pytest.raises(LookupError, match="x"):
+        await run_in_worker(fail)
+
+
+async def test_a_cancelled_call_returns_at_once_and_tells_its_thread() -> None:
+    started, continues, ended = Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def work(is_cancelled: Callable[[], bool]) -> None:
+        from_thread.run_sync(started.set)
+        continues.wait(20)
+        seen.append(is_cancelled())
+        ended.set()
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(run_in_worker, work)
+        await started.wait()
+        tasks.cancel_scope.cancel()
+
+    assert seen == []
+    continues.set()
+    assert await to_thread.run_sync(ended.wait, 20)
+    assert seen == [True]
+
+
+async def test_cancelled_calls_do_not_pile_up_threads() -> None:
+    continues = threading.Event()
+    lock = threading.Lock()
+    running, most = 0, 0
+
+    def work(_is_cancelled: Callable[[], bool]) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        continues.wait(20)
+        with lock:
+            running -= 1
+
+    for _ in range(30):
+        async with create_task_group() as tasks:
+            tasks.start_soon(run_in_worker, work)
+            await to_thread.run_sync(lambda: None)
+            tasks.cancel_scope.cancel()
+
+    continues.set()
+    with fail_after(20):
+        assert await run_in_worker(lambda _: 1) == 1
+
+    assert most <= 8
