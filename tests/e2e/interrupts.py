@@ -96,9 +96,10 @@ def _becomes_true(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def live_threads() -> set[threading.Thread]:
-    """Return the threads, without the idle ones that trio keeps for later use."""
-    return {thread for thread in threading.enumerate() if "Trio" not in thread.name}
+def live_threads() -> set[str]:
+    """Return the names of the threads, without the idle ones that trio keeps for later use."""
+    threads = {f"{thread.name} {thread.ident}" for thread in threading.enumerate()}
+    return {name for name in threads if "Trio" not in name}
 
 
 def run_round(use: Callable[[Random], None], rng: Random) -> str:

@@ -61,3 +61,50 @@ def test_forked_child_neither_hangs_nor_ends_the_engine_of_its_parent(child: str
     )
 
     assert (result.returncode, result.stderr) == (0, "")
+
+
+# A child that unwinds the forked event loop would wait for threads that it does not have, as in
+# every program of trio or asyncio.
+IN_AN_EVENT_LOOP = """
+import multiprocessing, os
+import anyio
+from aiomlc import AsyncMLCEngine
+
+QUESTION = [{"role": "user", "content": "What is 3 plus 5?"}]
+
+async def main():
+    async with AsyncMLCEngine() as engine:
+        async with engine.generate("Once", max_tokens=2000, ignore_eos=True) as stream:
+            await anext(stream)
+            CHILD
+            await anext(stream)
+
+        completion = await engine.chat.completions.create(messages=QUESTION, temperature=0)
+        assert completion.choices[0].message.content == "3 + 5 = 8."
+
+anyio.run(main, backend=BACKEND)
+"""
+FORK = """
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+
+            assert os.waitpid(child, 0)[1] == 0
+"""
+MULTIPROCESSING = """
+            child = multiprocessing.get_context("fork").Process(target=print, args=("",))
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+"""
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("child", [FORK, MULTIPROCESSING], ids=["os", "multiprocessing"])
+def test_child_forked_in_an_event_loop_ends_and_its_parent_serves(child: str, backend: str) -> None:
+    program = IN_AN_EVENT_LOOP.replace("CHILD", child.strip()).replace("BACKEND", repr(backend))
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert (result.returncode, result.stderr) == (0, "")
