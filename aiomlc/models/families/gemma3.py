@@ -68,12 +68,13 @@ def _parse(fields: Fields, model_type: str) -> DecoderConfig:
     )
     config = parse_decoder(full, model_type, traits, rules)
     local = _local_rope(fields, config)
+    cap = "final_logit_softcapping"
     slides = sliding_layers(fields, config.num_hidden_layers, _FULL_ATTENTION_INTERVAL)
     return replace(
         with_gemma_scales(config),
         attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
-        attn_logit_softcapping=_softcap(fields, "attn_logit_softcapping"),
-        final_logit_softcapping=_softcap(fields, "final_logit_softcapping"),
+        # The layers have QK-norm instead of the attn_logit_softcapping that a config may contain.
+        final_logit_softcapping=fields.number(cap) if cap in fields else 0.0,
         layer_ropes=tuple(local if is_sliding else config.rope for is_sliding in slides),
     )
 
@@ -92,7 +93,3 @@ def _local_rope(fields: Fields, config: DecoderConfig) -> RopeConfig:
     local = local.without("rope_theta").without("rope_scaling")  # Those of the other layers.
     context = config.context_window_size
     return parse_rope(local, head_dim=config.head_dim, context=context, theta=theta)
-
-
-def _softcap(fields: Fields, name: str) -> float:
-    return fields.number(name) if name in fields else 0.0

@@ -119,6 +119,15 @@ def test_gemma3_layers_with_a_window_have_their_own_rope(tmp_path: Path) -> None
     assert config.traits.qk_norm
 
 
+def test_gemma3_caps_logits_but_not_attention_scores(tmp_path: Path) -> None:
+    # Gemma3Attention of transformers 5.23 reads attn_logit_softcapping and never uses it.
+    caps = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.5}
+
+    config = _read(tmp_path, caps, base="gemma3_text")
+
+    assert (config.attn_logit_softcapping, config.final_logit_softcapping) == (0.0, 1.5)
+
+
 def test_gemma3_reads_the_rope_format_of_transformers_5(tmp_path: Path) -> None:
     per_layer_type = {
         "full_attention": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 8.0},
