@@ -11,6 +11,7 @@ from aiomlc.models.config.rope import DEFAULT_THETA
 
 def parse(fields: Fields) -> DecoderConfig:
     """Read a config of model type `gpt_neox`."""
+    fields = fields.without("num_key_value_heads")  # The architecture has no grouped heads.
     bias = fields.boolean("attention_bias", True)
     is_parallel = fields.boolean("use_parallel_residual", True)
     traits = DecoderTraits(
@@ -29,4 +30,10 @@ def parse(fields: Fields) -> DecoderConfig:
         partial_rotary_factor=fields.number("rotary_pct", 0.25),
         rope_theta=fields.number("rotary_emb_base", DEFAULT_THETA),
     )
-    return parse_decoder(fields, "gpt_neox", traits, rules)
+    config = parse_decoder(fields, "gpt_neox", traits, rules)
+    hidden, heads = config.hidden_size, config.num_attention_heads
+    if config.head_dim * heads != hidden:
+        problem = f"must be hidden_size / num_attention_heads ({hidden} / {heads})"
+        raise fields.error("head_dim", f"{problem}, got {config.head_dim}")
+
+    return config

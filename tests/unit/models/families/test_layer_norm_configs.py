@@ -228,6 +228,12 @@ def test_activations_match_transformers(
         ("stablelm", {"partial_rotary_factor": 0.01}, "partial_rotary_factor", "32 dimensions"),
         ("starcoder2", {"hidden_act": "silu"}, "hidden_act", 'one of "gelu", "gelu_new"'),
         ("starcoder2", {"use_bias": 1}, "use_bias", "must be true or false, got 1"),
+        (
+            "gpt_neox",
+            {"num_key_value_heads": 2, "head_dim": 24},
+            "head_dim",
+            r"must be hidden_size / num_attention_heads \(64 / 4\), got 24",
+        ),
         ("starcoder2", {"norm_epsilon": 0}, "norm_epsilon", "must be a positive number, got 0"),
     ],
 )
@@ -238,3 +244,11 @@ def test_an_invalid_field_is_reported(
         _read(tmp_path, base, changes)
 
     assert caught.value.field == field
+
+
+def test_gpt_neox_has_one_key_value_head_per_query_head(tmp_path: Path) -> None:
+    # GPTNeoXAttention of transformers 5.23 does not read num_key_value_heads.
+    config = _read(tmp_path, "gpt_neox", {"num_key_value_heads": 2})
+
+    assert config == _read(tmp_path, "gpt_neox", {"head_dim": 16})
+    assert (config.num_key_value_heads, config.head_dim) == (4, 16)
