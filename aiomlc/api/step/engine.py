@@ -46,6 +46,7 @@ from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadProgress
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
 from aiomlc.runtime.templates.conversation import Conversation
+from aiomlc.runtime.tokenization.prompt_encoder import PromptEncoder
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_token_ids, check_type
 
@@ -127,6 +128,7 @@ class SyncMLCEngine:
         #: The configuration, with the sizes from the memory plan.
         self.engine_config: EngineConfig = config if plan is None else plan.complete(config)
         self.tokenizer: Tokenizer = self._model.tokenizer
+        self._encoder = PromptEncoder(self.tokenizer, self._model.context_window)
         #: The maximum number of tokens of a sequence: prompt and completion.
         self.max_input_sequence_length: int = self._model.context_window
         template = self._model.chat_template
@@ -312,7 +314,7 @@ class SyncMLCEngine:
         prompt_ids: list[int] = []
         for data in request.inputs:
             if isinstance(data, TextData):
-                prompt_ids += self.tokenizer.encode(data.text)
+                prompt_ids += self._encoder.encode(data.text)
             else:
                 check_token_ids("prompt", data.token_ids, self._model.vocab_size)
                 prompt_ids += data.token_ids

@@ -71,7 +71,8 @@ def test_random_templates_render_as_in_jinja() -> None:
     )
     num_equal = 0
     for source in random_templates(seed=2, number=_NUM_RANDOM):
-        if "10 ** 9" in source or "99999" in source or "tojson" in source:
+        # `tojson` and `e` differ: they return plain strings.
+        if any(part in source for part in ("10 ** 9", "99999", "| tojson", "| e")):
             continue
 
         try:
