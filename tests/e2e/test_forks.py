@@ -63,8 +63,8 @@ def test_forked_child_neither_hangs_nor_ends_the_engine_of_its_parent(child: str
     assert (result.returncode, result.stderr) == (0, "")
 
 
-# A child that unwinds the forked event loop would wait for threads that it does not have, as in
-# every program of trio or asyncio.
+# A child must not return through the forked event loop: trio, also without an engine, waits for
+# threads that the child does not have.
 IN_AN_EVENT_LOOP = """
 import multiprocessing, os
 import anyio
