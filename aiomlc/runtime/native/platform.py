@@ -7,6 +7,7 @@ __all__ = ("check_platform", "physical_cores")
 import functools
 import logging
 
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.native.library import native_function
 
 _LOG = logging.getLogger("aiomlc")
@@ -24,7 +25,11 @@ def check_platform() -> None:
     Raises:
         BadRequestError: If `AIOMLC_ISA` has an unknown value.
     """
-    native_function("aiomlc.active_isa")()
+    try:
+        native_function("aiomlc.active_isa")()
+    except BadRequestError as error:
+        raise BadRequestError(str(error), param="AIOMLC_ISA") from error
+
     for weight_format in native_function("aiomlc.rejected_amx_formats")():
         _LOG.warning(
             "AMX computes %s weights wrongly on this machine; AVX-512 is used instead",
