@@ -33,14 +33,15 @@ def _logits(model: Path) -> NDArray[np.float32]:
 
 
 def _files(home: Path) -> list[Path]:
-    """Return the files below the directories of a cache, without what mutations have moved away."""
-    return sorted(
-        path
-        for path in home.glob("*/**/*")
-        if path.is_file()
-        and not (path.is_symlink() or path.parent.is_symlink())
-        and not {".copy", ".moved"} & {path.suffix, path.parent.suffix}
-    )
+    """Return the files below the directories of a cache."""
+    return sorted(filter(_is_cached, home.glob("*/**/*")))
+
+
+def _is_cached(path: Path) -> bool:
+    """Return whether a path is a regular file, and not what a mutation has moved away."""
+    is_link = path.is_symlink() or path.parent.is_symlink()
+    is_moved = not {".copy", ".moved"}.isdisjoint({path.suffix, path.parent.suffix})
+    return path.is_file() and not is_link and not is_moved
 
 
 @pytest.mark.slow
@@ -55,7 +56,7 @@ def test_a_damaged_cache_never_changes_an_answer(
         damages = [
             (path.name, mutate(path, random))
             for path in random.sample(_files(home), random.choice((1, 1, 2)))
-            if path.exists()
+            if _is_cached(path)
         ]
         caplog.clear()
         with caplog.at_level(logging.WARNING, "aiomlc"):
