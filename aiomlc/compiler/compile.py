@@ -87,12 +87,13 @@ async def _compiler(staged: Path) -> AsyncIterator[Process]:
     # The child imports modules from the same paths in the same order.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     async with await _open_stderr(staged) as stderr:
-        process = await open_process(
-            command,
-            stdin=subprocess.DEVNULL,
-            stderr=stderr.wrapped,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        with CancelScope(shield=True):  # asyncio would lose a process whose start is cancelled.
+            process = await open_process(
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr.wrapped,
+                env={**os.environ, "PYTHONPATH": paths},
+            )
         async with process:
             try:
                 yield process
