@@ -176,7 +176,7 @@ def test_parse_accepts_any_pydantic_type() -> None:
 
 def test_incomplete_or_invalid_output_is_an_error_with_its_text() -> None:
     with MLCEngine() as engine:
-        with pytest.raises(IncompleteAnswerError, match="cut off at the token limit") as incomplete:
+        with pytest.raises(IncompleteAnswerError, match="cut off at max_tokens") as incomplete:
             engine.chat.completions.parse(messages=QUESTION, response_format=Person, max_tokens=4)
         with pytest.raises(IncompleteAnswerError, match="never") as invalid:
             engine.chat.completions.parse(messages=QUESTION, response_format=NeverValid)

@@ -47,6 +47,11 @@ def running() -> Iterator[LoopThread]:
     thread.join()
 
 
+def stop_and_join(thread: LoopThread) -> None:
+    thread.stop()
+    thread.join()
+
+
 def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -105,9 +110,9 @@ def test_calls_after_the_stop_are_rejected() -> None:
 
 def test_an_interrupted_call_is_cancelled() -> None:
     with running() as thread:
-        call: Call[object] = submitted(thread, Call(interrupt_caller))
+        call: Call[object] = Call(interrupt_caller)
         with pytest.raises(KeyboardInterrupt):
-            call.result()
+            submitted(thread, call).result()
 
         thread.cancel(call)
         with pytest.raises(EngineClosedError):
@@ -189,9 +194,8 @@ def test_an_interrupted_stop_can_be_repeated() -> None:
             await checkpoint()
 
     thread = start(scope())
-    thread.stop()
     with pytest.raises(KeyboardInterrupt):
-        thread.join()
+        stop_and_join(thread)
 
     may_leave.set()
     thread.stop()
