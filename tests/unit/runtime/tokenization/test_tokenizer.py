@@ -78,8 +78,13 @@ def sentence_piece_with_added_tokens() -> tokenizers.Tokenizer:
 BYTE_LEVEL = byte_level()
 SENTENCE_PIECE = sentence_piece()
 ADDED_TOKENS = sentence_piece_with_added_tokens()
-# Without those of bytes, which may be invalid UTF-8.
-TEXT_TOKEN_IDS = sorted(i for token, i in ADDED_TOKENS.get_vocab().items() if token[:3] != "<0x")
+# Without the tokens of bytes, which may be invalid UTF-8, and without <x>: the package does not
+# recognize a normalized special token when it decodes.
+TEXT_TOKEN_IDS = sorted(
+    token_id
+    for token, token_id in ADDED_TOKENS.get_vocab().items()
+    if not token.startswith(("<0x", "<x>"))
+)
 
 
 def text_of(tokenizer: Tokenizer, token_ids: list[int]) -> str:
