@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from anyio import AsyncFile, CancelScope, move_on_after, open_file, open_process, to_thread
 from anyio.abc import Process
@@ -86,19 +86,21 @@ async def _compiler(staged: Path) -> AsyncIterator[Process]:
     command = [sys.executable, "-P", "-m", "aiomlc.compiler", str(os.getpid()), str(job)]
     # The child imports modules from the same paths in the same order.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    async with await _open_stderr(staged) as stderr:
-        with CancelScope(shield=True):  # asyncio would lose a process whose start is cancelled.
-            process = await open_process(
-                command,
-                stdin=subprocess.DEVNULL,
-                stderr=stderr.wrapped,
-                env={**os.environ, "PYTHONPATH": paths},
-            )
-        async with process:
-            try:
-                yield process
-            finally:
-                await _terminate(process)
+    async with (
+        await _open_stderr(staged) as stderr,
+        await _start(command, stderr.wrapped, {**os.environ, "PYTHONPATH": paths}) as process,
+    ):
+        try:
+            yield process
+        finally:
+            await _terminate(process)
+
+
+async def _start(command: list[str], stderr: IO[bytes], environment: dict[str, str]) -> Process:
+    with CancelScope(shield=True):  # asyncio would lose a process whose start is cancelled.
+        return await open_process(command, stdin=subprocess.DEVNULL, stderr=stderr, env=environment)
+
+    raise AssertionError("a shielded scope is not cancelled")
 
 
 async def _open_stderr(staged: Path) -> AsyncFile[bytes]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncChat", "AsyncCompletions", "MessageLike")
+__all__ = ("AsyncChat", "AsyncCompletions")
 
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar, Unpack, final, overload
-
-from pydantic import BaseModel
 
 from aiomlc.api.chat.aggregate import aggregate
 from aiomlc.api.chat.events import ChatEventStream
@@ -21,7 +19,7 @@ from aiomlc.api.chat.stream import ChatCompletionStream
 from aiomlc.api.chat.tool_parser import ToolCallParser
 from aiomlc.api.chat.typed_output import ParsedChatCompletion, TypedOutput, output_reader
 from aiomlc.api.generation.logprobs import LogprobsWriter, prompt_writer
-from aiomlc.api.generation.options import ChatOptions, ParseOptions
+from aiomlc.api.generation.options import ChatOptions, ParseOptions, documents_options
 from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import (
     ChatCompletionRequest,
@@ -29,12 +27,12 @@ from aiomlc.api.protocol.chat_request import (
     parse_event_request,
 )
 from aiomlc.api.protocol.limits import parse_off_loop
+from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 
-MessageLike = Mapping[str, Any] | BaseModel
 T = TypeVar("T")
 
 
@@ -72,6 +70,7 @@ class AsyncCompletions:
         **options: Unpack[ChatOptions],
     ) -> Coroutine[Any, Any, ChatCompletion | ChatCompletionStream]: ...
 
+    @documents_options(ChatOptions)
     def create(
         self,
         *,
@@ -105,6 +104,7 @@ class AsyncCompletions:
         async with chunks:
             return await aggregate(chunks)
 
+    @documents_options(ParseOptions)
     async def parse(
         self,
         *,
@@ -148,6 +148,7 @@ class AsyncCompletions:
         self, *, messages: Iterable[MessageLike], **options: Unpack[ChatOptions]
     ) -> ChatEventStream[None, ChatCompletion]: ...
 
+    @documents_options(ParseOptions)
     def stream(
         self,
         *,

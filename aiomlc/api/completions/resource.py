@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 from aiomlc.api.completions.logprobs import CompletionLogprobsWriter, Echo
 from aiomlc.api.completions.stream import CompletionStream, aggregate_completion
 from aiomlc.api.generation.logprobs import prompt_writer
-from aiomlc.api.generation.options import CompletionOptions
+from aiomlc.api.generation.options import CompletionOptions, documents_options
 from aiomlc.api.generation.structured_output import response_grammar
 from aiomlc.api.protocol.completion import (
     Completion,
@@ -62,6 +62,7 @@ class AsyncTextCompletions:
         self, *, prompt: Prompt, stream: bool | None, **options: Unpack[CompletionOptions]
     ) -> Coroutine[Any, Any, Completion | CompletionStream]: ...
 
+    @documents_options(CompletionOptions)
     def create(
         self,
         *,

@@ -30,8 +30,7 @@ from aiomlc.api.protocol.usage import StreamedWithUsage
 from aiomlc.errors import BadRequestError
 
 # Unsupported fields, each with the values that are accepted because they have no effect.
-_NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
-}
+_NOT_SUPPORTED: dict[str, tuple[object, ...]] = {}
 
 
 def _to_prompts(prompt: object) -> tuple[object, ...]:

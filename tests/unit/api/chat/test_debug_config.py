@@ -127,7 +127,8 @@ async def test_a_special_request_needs_a_chat() -> None:
 
 
 def test_the_echo_model_reports_the_parameters_of_a_chat() -> None:
-    parameters: dict[str, Any] = {"top_p": 0.6, "temperature": 0.9, "frequency_penalty": 0.1, "n": 2}
+    sampling: dict[str, Any] = {"top_p": 0.6, "temperature": 0.9, "frequency_penalty": 0.1}
+    parameters = {**sampling, "n": 2}
     with MLCEngine(model_lib="mock://echo") as engine:
         answer = engine.chat.completions.create(
             messages=HELLO,

@@ -12,8 +12,8 @@ from aiomlc import AsyncMLCEngine, ChatCompletion
 from aiomlc.api.generation.structured_output import output_grammar
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.errors import BadRequestError
-from aiomlc.runtime.grammar.composition import prepend_reasoning
 from aiomlc.runtime.grammar.cache import GrammarCache
+from aiomlc.runtime.grammar.composition import prepend_reasoning
 from aiomlc.runtime.grammar.grammar import Grammar, json_grammar
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 from aiomlc.runtime.output_formats.tool_format import TOOL_FORMATS, ToolFormat

@@ -218,6 +218,7 @@ def test_the_leading_space_is_stripped_as_by_decode(
     assert tokenizer.strips_leading_space is strips
     if not isinstance(decoder, decoders.ByteLevel):
         the = tokenizer.token_id("▁the")
+        assert the is not None
         assert tokenizer.decode([the]) == ("the" if strips else " the")
 
 
