@@ -26,6 +26,7 @@ from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
 from aiomlc.runtime.concurrency.event_loop import runs_event_loop
+from aiomlc.runtime.concurrency.misuse import ScopeOnly
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.stream import Delta
@@ -40,7 +41,7 @@ _LOG = logging.getLogger("aiomlc")
 
 
 @final
-class MLCEngine:
+class MLCEngine(ScopeOnly):
     """An engine that serves one model to blocking code, in one thread or several.
 
     The constructor opens the model and blocks until it is ready. Concurrent requests of several

@@ -10,14 +10,15 @@ from typing import Any, Generic, Self, TypeVar, final
 from anyio import BusyResourceError, ClosedResourceError
 from anyio.lowlevel import checkpoint
 
-from aiomlc.runtime.concurrency.receive_stream import AsyncOnly, ReceiveStream
+from aiomlc.runtime.concurrency.misuse import AsyncIterationOnly
+from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 _Stream = TypeVar("_Stream", bound=ReceiveStream[Any])
 _Item = TypeVar("_Item")
 
 
 @final
-class PendingStream(AsyncOnly, Coroutine[Any, Any, _Stream], Generic[_Stream, _Item]):
+class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_Stream, _Item]):
     """A streamed request that is submitted when the stream is first used:
 
         stream = await engine.chat.completions.create(messages=[...], stream=True)

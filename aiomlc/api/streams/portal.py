@@ -18,6 +18,7 @@ from anyio.from_thread import BlockingPortal
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError, EngineError
 from aiomlc.runtime.concurrency.loop_thread import Call, LoopThread
+from aiomlc.runtime.concurrency.misuse import IterationOnly
 from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork
 
 STEPPING_MESSAGE: Final = (
@@ -29,7 +30,7 @@ _T = TypeVar("_T")
 
 
 @final
-class BlockingStream(Generic[_T]):
+class BlockingStream(IterationOnly, Generic[_T]):
     """The chunks of one request for blocking code, as an iterator and a context manager.
 
     For use by one thread. Yields and raises what the wrapped `ChunkStream` yields and raises.

@@ -29,6 +29,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from anyio.lowlevel import current_token
 
 from aiomlc.runtime.concurrency.event_loop import run_soon
+from aiomlc.runtime.concurrency.misuse import AsyncScopeOnly
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,7 +81,7 @@ def deferred_interrupts() -> Iterator[None]:
             handler(*received[0])
 
 
-class UninterruptibleScope(ABC):
+class UninterruptibleScope(AsyncScopeOnly, ABC):
     """An async context manager that trio does not interrupt while it is entered or left.
 
     An interrupt there would leave a cancel scope open, which trio reports as an internal error.

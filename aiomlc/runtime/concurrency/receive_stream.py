@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncOnly", "ReceiveStream")
+__all__ = ("ReceiveStream",)
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from anyio import ClosedResourceError, EndOfStream
 from anyio.abc import ObjectReceiveStream
 from anyio.lowlevel import checkpoint
 
+from aiomlc.runtime.concurrency.misuse import AsyncIterationOnly
+
 T_co = TypeVar("T_co", covariant=True)
 
 
-class AsyncOnly:
-    """An asynchronous object that explains itself to `for` and `with`."""
-
-    # Hidden from type checkers, which report `for` and `with` because these methods are missing.
-    if not TYPE_CHECKING:
-
-        def __iter__(self):  # noqa: ANN204
-            raise TypeError(
-                f"{type(self).__name__} is an asynchronous iterator: use `async for`, or "
-                "`MLCEngine` in code without async"
-            )
-
-        def __enter__(self):  # noqa: ANN204
-            raise TypeError(
-                f"{type(self).__name__} is an asynchronous context manager: use `async with`, or "
-                "`MLCEngine` in code without async"
-            )
-
-        def __exit__(self, *exc_info):  # noqa: ANN002, ANN204
-            raise NotImplementedError
-
-
-class ReceiveStream(AsyncOnly, ObjectReceiveStream[T_co]):
+class ReceiveStream(AsyncIterationOnly, ObjectReceiveStream[T_co]):
     """A stream of objects for one task: async iterator, async context manager and anyio stream.
 
     `async for` over a closed stream ends at once; `receive` raises ClosedResourceError.

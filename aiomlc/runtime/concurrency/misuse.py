@@ -1,0 +1,65 @@
+"""Base classes of objects that explain themselves to `for`, `with`, `async for` and `async with`.
+
+Their methods are hidden from type checkers, which report such a misuse because they are missing.
+"""
+
+from __future__ import annotations
+
+__all__ = ("AsyncIterationOnly", "AsyncScopeOnly", "IterationOnly", "ScopeOnly")
+
+from typing import TYPE_CHECKING
+
+_IN_BLOCKING_CODE = "or `MLCEngine` in code without async"
+_IN_ASYNC_CODE = "or `AsyncMLCEngine` in async code"
+
+
+class AsyncScopeOnly:
+    """An object that has `async with`, and not `with`."""
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self):  # noqa: ANN204
+            raise TypeError(
+                f"{type(self).__name__} is an asynchronous context manager: use `async with`, "
+                f"{_IN_BLOCKING_CODE}"
+            )
+
+        def __exit__(self, *exc_info):  # noqa: ANN002, ANN204
+            raise NotImplementedError
+
+
+class AsyncIterationOnly(AsyncScopeOnly):
+    """An object that has `async for` and `async with`, and not `for` and `with`."""
+
+    if not TYPE_CHECKING:
+
+        def __iter__(self):  # noqa: ANN204
+            raise TypeError(
+                f"{type(self).__name__} is an asynchronous iterator: use `async for`, "
+                f"{_IN_BLOCKING_CODE}"
+            )
+
+
+class ScopeOnly:
+    """An object that has `with`, and not `async with`."""
+
+    if not TYPE_CHECKING:
+
+        async def __aenter__(self):  # noqa: ANN204
+            raise TypeError(
+                f"{type(self).__name__} is a blocking context manager: use `with`, {_IN_ASYNC_CODE}"
+            )
+
+        async def __aexit__(self, *exc_info):  # noqa: ANN002, ANN204
+            raise NotImplementedError
+
+
+class IterationOnly(ScopeOnly):
+    """An object that has `for` and `with`, and not `async for` and `async with`."""
+
+    if not TYPE_CHECKING:
+
+        def __aiter__(self):  # noqa: ANN204
+            raise TypeError(
+                f"{type(self).__name__} is a blocking iterator: use `for`, {_IN_ASYNC_CODE}"
+            )
