@@ -79,17 +79,12 @@ class EngineLifecycle:
         # Created here, since the constructor may run outside of the engine's event loop.
         loop = running_loop()
         with self._loop_lock:
-            if self._loop is not loop and not self._has_loop():
+            has_loop = self._session is not None and not self._session.task.is_over
+            if self._loop is not loop and not has_loop and not self._lock.locked():
                 self._loop, self._lock = loop, Lock()
 
             check_loop(self._loop)
             return self._lock
-
-    def _has_loop(self) -> bool:
-        if self._session is not None and not self._session.task.is_over:
-            return True
-
-        return self._lock.locked()
 
     @property
     def is_open(self) -> bool:

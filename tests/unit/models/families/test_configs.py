@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.errors import ModelLoadError
 from aiomlc.models import (
     MODEL_TYPES,
     DecoderConfig,
@@ -378,28 +378,3 @@ def test_a_directory_without_a_config_is_reported(tmp_path: Path) -> None:
         read_description(tmp_path)
 
     assert caught.value.path == tmp_path
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("model-Q4_K_M.gguf", "contains model-Q4_K_M.gguf, and GGUF is not supported"),
-        ("adapter_config.json", "LoRA adapters are not supported"),
-        ("pytorch_model-00001-of-00002.bin", "PyTorch's pickled weights are not supported"),
-    ],
-)
-def test_a_directory_of_another_format_is_explained(
-    tmp_path: Path, name: str, problem: str
-) -> None:
-    (tmp_path / name).touch()
-
-    with pytest.raises(ModelNotFoundError, match=problem):
-        read_description(tmp_path)
-
-
-def test_a_model_that_reads_images_is_refused_as_such(tmp_path: Path) -> None:
-    config = {"model_type": "qwen2_vl", "vision_config": {"depth": 32}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    with pytest.raises(ModelLoadError, match="models that read images are not supported"):
-        read_description(tmp_path)
