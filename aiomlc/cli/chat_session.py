@@ -46,7 +46,7 @@ class ChatSession:
         self._cancel_scope: CancelScope | None = None
         self._budget = ContextBudget(engine.max_input_sequence_length)
         self.options: dict[str, Any] = dict(options or {})
-        self.conversation = Conversation(system)
+        self.conversation: Conversation = Conversation(system)
 
     @property
     def context_window(self) -> int:

@@ -11,6 +11,7 @@ import pytest
 import aiomlc
 
 ALIASES = {"FunctionForm": "ToolPromptFormat"}
+UNIONS = {"ChatMessageParam"}  # Which have no name.
 
 
 def run(program: str) -> str:
@@ -39,7 +40,7 @@ def test_import_does_not_load_the_engine() -> None:
 
 
 def test_every_public_name_can_be_imported() -> None:
-    for name in set(dir(aiomlc)) - {"__version__"}:
+    for name in set(dir(aiomlc)) - {"__version__"} - UNIONS:
         assert getattr(aiomlc, name).__name__ == ALIASES.get(name, name)
 
     missing = "Missing"

@@ -76,7 +76,7 @@ class Trial:
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
-        self.is_needed = may_be_costly(grammar)
+        self.is_needed: bool = may_be_costly(grammar)
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_cancelled = False

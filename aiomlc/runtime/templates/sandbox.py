@@ -71,8 +71,8 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
     `joiner`, the filters for HTML, and those that wrap or fill text.
     """
 
-    code_generator_class = _CodeGenerator
-    intercepted_binops = frozenset({"*", "**", "%"})  # "+" becomes `_add`.
+    code_generator_class: type[CodeGenerator] = _CodeGenerator
+    intercepted_binops: frozenset[str] = frozenset({"*", "**", "%"})  # "+" becomes `_add`.
 
     def __init__(self, **options: Any) -> None:
         # Jinja would compute constant expressions while it compiles, outside of any budget.
@@ -80,7 +80,7 @@ class BudgetedEnvironment(ImmutableSandboxedEnvironment):
         for name in _UNSUPPORTED_GLOBALS:
             del self.globals[name]
 
-        self.filters = {
+        self.filters: dict[str, Callable[..., Any]] = {
             name: _charged_filter(jinja2.filters.FILTERS[name], check)
             for name, check in FILTERS.items()
         }
