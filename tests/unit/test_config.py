@@ -18,7 +18,6 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("model_lib", "lib.so"),
         ("additional_models", ("draft",)),
         ("tensor_parallel_shards", 2),
         ("pipeline_parallel_stages", 2),

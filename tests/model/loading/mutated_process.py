@@ -74,7 +74,13 @@ def main(arguments: list[str]) -> None:
             _write(seed=seed, base=base, mutation=str(mutation))
             result = outcome(directory, base)
             _write(seed=seed, is_harmless=mutation.is_harmless, **result)
-    _write(megabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    _write(megabytes=_peak_megabytes())
+
+
+def _peak_megabytes() -> int:
+    """Return the peak of this process; `ru_maxrss` would start at that of its parent."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
 def _write(**values: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import pytest
 from anyio import (
@@ -90,15 +91,15 @@ async def test_an_encoder_has_events() -> None:
     assert await types(events) == ["loading", "loaded", "terminated"]
 
 
-async def test_a_model_that_cannot_be_loaded_is_an_event() -> None:
-    engine = AsyncMLCEngine("/nonexistent")
+async def test_a_model_that_cannot_be_loaded_is_an_event(tmp_path: Path) -> None:
+    engine = AsyncMLCEngine(tmp_path)
     events = engine.events()
     with pytest.raises(ModelLoadError) as caught:
         await engine.chat.completions.create(messages=HELLO)
 
     engine.terminate()
     failed = [event async for event in events][1]
-    assert (failed.type, failed.model) == ("load_failed", "/nonexistent")
+    assert (failed.type, failed.model) == ("load_failed", str(tmp_path))
     assert failed.error == str(caught.value)
 
 
