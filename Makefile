@@ -11,7 +11,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SANITIZE ?= $(CI)
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n $(JOBS)
 
 export PROMPT
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
