@@ -23,7 +23,7 @@ def work(engine: AsyncMLCEngine, question: str) -> None:
 async def main() -> None:
     async with AsyncMLCEngine() as engine, anyio.create_task_group() as tasks:
         for number in range(8):
-            question = f"What is {number} plus 5?"
+            question = f"What is {number} plus 7?"
             tasks.start_soon(to_thread.run_sync, work, engine, question)
 
 

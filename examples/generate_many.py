@@ -8,7 +8,7 @@ from aiomlc import AsyncMLCEngine
 
 
 async def main() -> None:
-    prompts = [f"What is {number} plus 5?" for number in range(20)]
+    prompts = [f"What is {number} plus 7?" for number in range(20)]
     async with (
         AsyncMLCEngine() as engine,
         engine.generate_many(prompts, limit=8, temperature=0) as outcomes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -13,20 +12,20 @@ from aiomlc import AsyncMLCEngine
 class Person(BaseModel):
     name: str = Field(max_length=20)
     age: int = Field(ge=0, le=150)
-    mood: Literal["happy", "sad"]
 
 
 async def main() -> None:
+    request = "Extract the name and the age: Mia is 31 years old."
     async with AsyncMLCEngine() as engine:
         completion = await engine.chat.completions.parse(
-            messages=[{"role": "user", "content": "Mia is 31 years old."}],
+            messages=[{"role": "user", "content": request}],
             response_format=Person,
             temperature=0,
         )
 
     person = completion.choices[0].message.parsed
     assert person is not None
-    print(person.name, "is", person.age, "and", person.mood)
+    print(person.name, "is", person.age)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ async def ask(engine: AsyncMLCEngine, question: str, answers: dict[str, str]) ->
 
 
 async def main() -> None:
-    questions = [f"What is {first} plus {second}?" for first in range(8) for second in range(4)]
+    questions = [f"What is {first} plus {second}?" for first in range(8) for second in range(2, 6)]
     answers: dict[str, str] = {}
     async with AsyncMLCEngine() as engine, anyio.create_task_group() as tasks:
         for question in questions:

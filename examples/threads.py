@@ -8,7 +8,7 @@ from aiomlc import MLCEngine
 
 
 def main() -> None:
-    questions = [f"What is {number} plus 5?" for number in range(8)]
+    questions = [f"What is {number} plus 7?" for number in range(8)]
     with MLCEngine() as engine, ThreadPoolExecutor(8) as executor:
 
         def ask(question: str) -> str | None:

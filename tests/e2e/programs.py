@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("run_program",)
+__all__ = ("run_program", "wrong_sums")
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,3 +24,9 @@ def run_program(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def wrong_sums(text: str) -> list[str]:
+    """Return the sums in a text, such as `12 + 30 = 42.`, that are wrong."""
+    sums = re.findall(r"(\d+) \+ (\d+) = (\d+)", text)
+    return [f"{a} + {b} = {c}" for a, b, c in sums if int(a) + int(b) != int(c)]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.e2e.programs import ROOT, run_program
+from tests.e2e.programs import ROOT, run_program, wrong_sums
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(
@@ -28,3 +28,4 @@ def test_readme_program_prints_an_answer_and_no_warning(program: str) -> None:
 
     assert (result.returncode, result.stderr) == (0, "")
     assert len(result.stdout.split()) >= 2
+    assert wrong_sums(result.stdout) == []
