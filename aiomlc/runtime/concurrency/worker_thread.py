@@ -42,7 +42,7 @@ class _Work:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._is_done = False
+        self._is_running = False
         self._is_cancelled = False
 
     def is_cancelled(self) -> bool:
@@ -50,20 +50,28 @@ class _Work:
         return self._is_cancelled
 
     def run(self, function: Callable[[Callable[[], bool]], T]) -> T:
-        """Call the function in the worker thread."""
+        """Call the function in the worker thread.
+
+        A thread that starts after the cancellation need not call this, as anyio's does not.
+        """
+        with self._lock:
+            self._is_running = True
+            if self._is_cancelled:
+                _abandoned.add(1)
+
         try:
             return function(self.is_cancelled)
         finally:
             with self._lock:
-                self._is_done = True
+                self._is_running = False
                 if self._is_cancelled:
                     _abandoned.add(-1)
 
     def cancel(self) -> None:
         """Leave the call, in the thread of the event loop."""
         with self._lock:
-            if not self._is_done:
-                self._is_cancelled = True
+            self._is_cancelled = True
+            if self._is_running:
                 _abandoned.add(1)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from anyio import Event, create_task_group, fail_after, from_thread, to_thread
+from anyio.lowlevel import checkpoint
 
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 
@@ -66,3 +67,16 @@ async def test_cancelled_calls_do_not_pile_up_threads() -> None:
         assert await run_in_worker(lambda _: 1) == 1
 
     assert most <= 8
+
+
+async def test_calls_that_are_cancelled_before_their_thread_starts_leave_no_trace() -> None:
+    for number in range(300):
+        async with create_task_group() as tasks:
+            tasks.start_soon(run_in_worker, lambda is_cancelled: is_cancelled())
+            for _ in range(number % 6):
+                await checkpoint()
+
+            tasks.cancel_scope.cancel()
+
+    with fail_after(10):
+        assert await run_in_worker(lambda is_cancelled: is_cancelled()) is False
