@@ -6,27 +6,20 @@ process PARENT ends, the compiler removes the directory and ends, too.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
-import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from aiomlc.compiler.job import CompileJob, LibraryWriteError
-
-_PR_SET_PDEATHSIG = 1  # From <sys/prctl.h>.
-
-
-def _write(**values: object) -> None:
-    sys.stdout.write(json.dumps(values) + "\n")
-    sys.stdout.flush()
+from aiomlc.workers.parent import end_with_parent, write_message
 
 
 def _report(stage: str, fraction: float) -> None:
-    _write(stage=stage, fraction=fraction)
+    write_message(stage=stage, fraction=fraction)
 
 
 def _report_failure(
@@ -35,23 +28,8 @@ def _report_failure(
     failure: dict[str, object] = {"error": kind.__name__, "message": str(error)}
     if isinstance(error, LibraryWriteError):
         failure["write_errno"] = error.errno
-    _write(**failure)
+    write_message(**failure)
     sys.__excepthook__(kind, error, trace)
-
-
-def _end_with_parent(parent: int, directory: Path) -> None:
-    """Make the kernel signal the end of the parent, upon which the compiler ends."""
-
-    def end(*_: object) -> None:
-        # The signal is also sent when only the thread that started this process ends.
-        if os.getppid() != parent:
-            shutil.rmtree(directory, ignore_errors=True)
-            os._exit(1)
-
-    signal.signal(signal.SIGUSR1, end)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGUSR1), 0, 0, 0)
-    end()  # The parent may have ended before the call.
 
 
 def main(arguments: list[str]) -> None:
@@ -59,7 +37,7 @@ def main(arguments: list[str]) -> None:
     sys.excepthook = _report_failure
     parent, job_path = arguments
     path = Path(job_path)
-    _end_with_parent(int(parent), path.parent)
+    end_with_parent(int(parent), partial(shutil.rmtree, path.parent, ignore_errors=True))
     job = CompileJob.from_json(json.loads(path.read_bytes()))
     _report("import", 0.0)
     # tvm imports torch if it is installed, which takes longer than compiling.

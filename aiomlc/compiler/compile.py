@@ -4,30 +4,24 @@ from __future__ import annotations
 
 __all__ = ("OnProgress", "compile_model")
 
-import json
-import logging
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from anyio import AsyncFile, CancelScope, move_on_after, open_file, open_process, to_thread
+from anyio import AsyncFile, open_file, to_thread
 from anyio.abc import Process
-from anyio.streams.text import TextReceiveStream
 
 from aiomlc.cache import LIBRARIES, cache_error, staged_entry
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
 from aiomlc.compiler.quantization import quantization_named
 from aiomlc.errors import CompileError, ModelLoadError
+from aiomlc.workers.process import read_messages, worker_process
 
 OnProgress = Callable[[CompileProgress], None]
 
-_log = logging.getLogger("aiomlc")
-_GRACE_SECONDS = 2.0
 _STDERR_NAME = "stderr"
 _STDERR_LINES = 20
 
@@ -72,7 +66,7 @@ async def _run_compiler(staged: Path, on_progress: OnProgress | None) -> None:
             on_progress(CompileProgress(values["stage"], values["fraction"]))
 
     async with _compiler(staged) as process:
-        await _read_messages(process, receive)
+        await read_messages(process, receive)
         status = await process.wait()
 
     if status != 0:
@@ -82,25 +76,12 @@ async def _run_compiler(staged: Path, on_progress: OnProgress | None) -> None:
 @asynccontextmanager
 async def _compiler(staged: Path) -> AsyncIterator[Process]:
     """Start the compiler's process; it is terminated when the context ends."""
-    job = staged / cache.JOB_NAME
-    command = [sys.executable, "-P", "-m", "aiomlc.compiler", str(os.getpid()), str(job)]
-    # The child imports modules from the same paths in the same order.
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    job = str(staged / cache.JOB_NAME)
     async with (
         await _open_stderr(staged) as stderr,
-        await _start(command, stderr.wrapped, {**os.environ, "PYTHONPATH": paths}) as process,
+        worker_process("aiomlc.compiler", job, stderr.wrapped) as process,
     ):
-        try:
-            yield process
-        finally:
-            await _terminate(process)
-
-
-async def _start(command: list[str], stderr: IO[bytes], environment: dict[str, str]) -> Process:
-    with CancelScope(shield=True):  # asyncio would lose a process whose start is cancelled.
-        return await open_process(command, stdin=subprocess.DEVNULL, stderr=stderr, env=environment)
-
-    raise AssertionError("a shielded scope is not cancelled")
+        yield process
 
 
 async def _open_stderr(staged: Path) -> AsyncFile[bytes]:
@@ -109,33 +90,6 @@ async def _open_stderr(staged: Path) -> AsyncFile[bytes]:
         return await open_file(path, "wb")
     except OSError as error:
         raise cache_error(path, error) from error
-
-
-async def _terminate(process: Process) -> None:
-    """Terminate a process that still runs; kill it if it does not end in time."""
-    if process.returncode is not None:
-        return
-
-    with CancelScope(shield=True):
-        process.terminate()
-        with move_on_after(_GRACE_SECONDS):
-            await process.wait()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def _read_messages(process: Process, receive: Callable[[dict[str, Any]], None]) -> None:
-    """Call `receive` with each JSON object that the compiler writes, one per line."""
-    assert process.stdout is not None
-    partial = ""
-    async for text in TextReceiveStream(process.stdout, errors="replace"):
-        *lines, partial = (partial + text).split("\n")
-        for line in lines:
-            if line.startswith("{"):
-                receive(json.loads(line))
-            else:
-                _log.debug("compiler output: %s", line)
 
 
 async def _failure(staged: Path, status: int, failure: dict[str, Any]) -> ModelLoadError:

@@ -11,8 +11,8 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from aiomlc.compiler import compile as compile_module
 from aiomlc.runtime.native.library import load_native
+from aiomlc.workers import process as worker_module
 from tests.model.compiler.jobs import Install
 
 
@@ -51,5 +51,5 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
         started.append(await original(*args, **options))
         return started[-1]
 
-    monkeypatch.setattr(compile_module, "open_process", record)
+    monkeypatch.setattr(worker_module, "open_process", record)
     return started

@@ -20,8 +20,8 @@ from anyio.abc import Process
 
 from aiomlc.cache import Staged
 from aiomlc.compiler import CompileJob, CompileProgress, cache, compile_model
-from aiomlc.compiler import compile as compile_module
 from aiomlc.errors import CompileError, ModelLoadError
+from aiomlc.workers import process as worker_module
 from tests.model.compiler.jobs import JOB, Install, entries
 
 
@@ -46,7 +46,7 @@ async def test_a_compiler_that_ignores_the_signal_is_killed(
     processes: list[Process],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compile_module, "_GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(worker_module, "GRACE_SECONDS", 0.01)
     fake_compiler(
         'trap \'\' TERM\necho \'{"stage": "graph", "fraction": 0.5}\'\nwhile :; do sleep 0.05; done'
     )
@@ -129,20 +129,6 @@ def test_the_compiler_of_a_killed_process_ends_and_leaves_nothing(home: Path, ba
 
     assert ended.returncode == -signal.SIGKILL
     _wait_until(lambda: entries(home) == [])
-
-
-def test_the_end_of_a_thread_of_the_parent_does_not_end_the_compiler(tmp_path: Path) -> None:
-    script = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from aiomlc.compiler.__main__ import _end_with_parent\n"
-        "_end_with_parent(os.getppid(), Path(sys.argv[1]))\n"
-        "os.kill(os.getpid(), signal.SIGUSR1)\n"
-    )
-
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-
-    assert tmp_path.exists()
 
 
 async def test_a_full_disk_is_reported_with_what_to_do(home: Path, fake_compiler: Install) -> None:

@@ -15,6 +15,7 @@ from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
 from aiomlc.compiler import compile  # noqa: A004 - a module.
+from aiomlc.workers import process
 
 
 def child_processes() -> set[str]:
@@ -38,7 +39,7 @@ def test_an_event_loop_that_ends_while_the_compiler_starts_leaves_no_process(
             is_starting.set()
             return open_process(*args, **kwargs)
 
-        monkeypatch.setattr(compile, "open_process", start)
+        monkeypatch.setattr(process, "open_process", start)
         async with create_task_group() as tasks:
             tasks.start_soon(compile_for_ever)
             await is_starting.wait()
