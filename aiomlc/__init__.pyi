@@ -69,6 +69,8 @@ from .errors import GrammarError as GrammarError
 from .errors import IncompleteAnswerError as IncompleteAnswerError
 from .errors import InputTooLongError as InputTooLongError
 from .errors import LogitsProcessorError as LogitsProcessorError
+from .errors import ModelAccessError as ModelAccessError
+from .errors import ModelDownloadError as ModelDownloadError
 from .errors import ModelLoadError as ModelLoadError
 from .errors import ModelNotFoundError as ModelNotFoundError
 from .errors import PromptTooLongError as PromptTooLongError

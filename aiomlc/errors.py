@@ -18,7 +18,9 @@ AiomlcError
 │   ├── EngineDeadError         the engine failed and cannot serve any request
 │   └── RequestFailedError      only this request failed; the engine continues to serve
 └── ModelLoadError              a model cannot be opened; also a RuntimeError
-    ├── ModelNotFoundError      a file or directory does not exist; also a FileNotFoundError
+    ├── ModelNotFoundError      a file, directory or repository is missing; a FileNotFoundError
+    ├── ModelDownloadError      a model cannot be downloaded from the hub
+    │   └── ModelAccessError    the hub refuses access to a model; also a PermissionError
     ├── InsufficientMemoryError the memory is too small for the model or its KV cache
     └── CompileError            the model's library cannot be compiled
 
@@ -43,6 +45,8 @@ __all__ = (
     "IncompleteAnswerError",
     "InputTooLongError",
     "LogitsProcessorError",
+    "ModelAccessError",
+    "ModelDownloadError",
     "ModelLoadError",
     "ModelNotFoundError",
     "PromptTooLongError",
@@ -198,13 +202,36 @@ class ModelLoadError(AiomlcError, RuntimeError):
 
 
 class ModelNotFoundError(ModelLoadError, FileNotFoundError):
-    """A file or directory of a model does not exist; `path` names it."""
+    """A file, directory or repository of a model does not exist; `path` names it."""
 
     def __init__(
         self, message: str, *, path: str | PathLike[str] | None = None, field: str | None = None
     ) -> None:
         super().__init__(message, path=path, field=field)
         self.errno: int | None = errno.ENOENT
+
+
+class ModelDownloadError(ModelLoadError):
+    """A model cannot be downloaded; the message says what to do."""
+
+    def __init__(  # noqa: PLR0913 - the attributes of the base class, too.
+        self,
+        message: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        field: str | None = None,
+        repository: str | None = None,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, path=path, field=field)
+        self.repository = repository
+        self.status = status  #: The HTTP status of the hub's answer; None if there was none.
+        self.retry_after = retry_after  #: Seconds to wait if the hub limits the rate, if known.
+
+
+class ModelAccessError(ModelDownloadError, PermissionError):
+    """The hub refuses access to a private or gated repository."""
 
 
 class CompileError(ModelLoadError):

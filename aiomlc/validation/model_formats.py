@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("describe_missing", "describe_unsupported")
+__all__ = ("describe_missing", "describe_names", "describe_unsupported")
 
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
@@ -29,38 +28,33 @@ _UNSUPPORTED: Final = {
     "*.onnx": "ONNX is not supported: pass the Hugging Face model that it was made from",
 }
 _MAX_ENTRIES = 10_000
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def describe_unsupported(directory: Path) -> str | None:
     """Return what a directory contains that is not supported; None if nothing is known of it."""
-    names = list(_names(directory))
+    problem = describe_names(list(_names(directory)))
+    return f"it contains {problem}" if problem else None
+
+
+def describe_names(names: Collection[str]) -> str | None:
+    """Return the first file that is not supported, and why; None if nothing is known of them."""
     for pattern, problem in _UNSUPPORTED.items():
         for name in names:
             if fnmatch(name, pattern):
-                return f"it contains {name}, and {problem}"
+                return f"{name}, and {problem}"
 
     return None
 
 
-def describe_missing(model: str, path: Path) -> str:
-    """Return why `path` is not a model directory, and what to pass.
-
-    Args:
-        model: The path as the caller wrote it.
-        path: The path, which is not a directory.
-    """
+def describe_missing(path: Path) -> str:
+    """Return why `path`, which is not a directory, is not a model, and what to pass."""
     if path.suffix.lower() == ".gguf":
         return _GGUF
 
     if path.exists():
         return "it is a file: pass the directory that contains it"
 
-    if _REPOSITORY.fullmatch(model) and ".." not in model:
-        name = path.name
-        return f"download it with `hf download {model} --local-dir {name}` and pass {name!r}"
-
-    return "pass the directory of a model, or None for the bundled one"
+    return "pass the directory of a model, HF://user/repository, or None for the bundled model"
 
 
 def _names(directory: Path) -> Iterator[str]:

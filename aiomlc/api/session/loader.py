@@ -25,6 +25,7 @@ from aiomlc.config import ECHO, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelNotFoundError
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.mock.model import echo_model
+from aiomlc.sources.reference import HubReference, parse_source
 from aiomlc.validation.arguments import check_flag, check_path, check_type
 
 ModelPath = str | PathLike[str]
@@ -123,11 +124,13 @@ async def open_model(
 def require_model(model: str | None) -> None:
     """Require that the directory of a model exists; its files are read when it is opened.
 
+    A repository of the hub is not looked for: that needs the network.
+
     Raises:
         ModelNotFoundError: If it does not exist.
-        BadRequestError: If `model` is a URL.
+        BadRequestError: If `model` is a URL, or the name of a repository is malformed.
     """
-    if model is None or model == ECHO or Path(model).is_dir():
+    if model is None or model == ECHO or isinstance(parse_source(model), HubReference):
         return
 
     from aiomlc.runtime.loading.model_directory import find_model  # Imported late.

@@ -59,7 +59,7 @@ class ModelFiles:
     @property
     def model_name(self) -> str:
         """The name of the model's directory."""
-        return self._directory.path.name
+        return self._directory.name
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -27,6 +27,9 @@ class LoadProgress:
     stage: Literal["download", "compile", "convert", "load"]
     fraction: float | None  #: Completed fraction of this stage, from 0 to 1; None if unknown.
     message: str
+    file: str | None = None  #: The file that is downloaded.
+    done_bytes: int | None = None  #: Bytes of all files that are already here.
+    total_bytes: int | None = None  #: Bytes of all files; None if not known yet.
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,7 +271,7 @@ def _model_memory(
     # An int8 cache additionally needs the rotated heads in the compute dtype.
     rotated = (queries + 2 * keys) * cache.compute_bytes if cache.is_8_bit else 0
     return ModelMemory(
-        name=directory.path.name,
+        name=directory.name,
         quantization=quantization.name,
         context_window=config.context_window_size,
         vocab_size=config.vocab_size,

@@ -7,11 +7,13 @@ __all__ = (
     "BUNDLED_DRAFT",
     "ModelDirectory",
     "choose_quantization",
+    "fetch_draft",
+    "fetch_model",
     "find_draft",
     "find_model",
 )
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -21,7 +23,10 @@ from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.models import EncoderConfig, ModelDescription
+from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
+from aiomlc.sources.job import DownloadProgress
+from aiomlc.sources.resolve import LocalModel, fetch, find_local
 from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.model_files import load_errors, read_optional
@@ -35,7 +40,6 @@ _DEFAULT_QUANTIZATION = "q4f16_1"
 _ENCODER_QUANTIZATION = "q0f32"  # Encoders are small, and embeddings are compared numerically.
 _CONFIG_FILES = ("mlc-chat-config.json", "config.json")
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
-_URLS = ("HF://", "http://", "https://")
 _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
 
 
@@ -44,6 +48,12 @@ class ModelDirectory:
     """A directory in Hugging Face's or MLC's format."""
 
     path: Path
+    repository: str | None = None  #: The repository of the hub that it was downloaded from.
+
+    @property
+    def name(self) -> str:
+        """The name of the model: that of its repository, or of the directory."""
+        return self.repository or self.path.name
 
     def config(self) -> dict[str, Any]:
         """Return the model's configuration: MLC's file if it exists, else Hugging Face's.
@@ -138,35 +148,66 @@ class ModelDirectory:
 
 
 def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
-    """Return the directory of a model; None is the bundled model.
+    """Return the directory of a model that is on this computer; None is the bundled model.
 
     Raises:
-        BadRequestError: If `model` is a URL.
-        ModelNotFoundError: If the directory does not exist.
+        BadRequestError: If the name of a repository is malformed.
+        ModelNotFoundError: If the directory does not exist, or the model was not downloaded.
     """
-    path = BUNDLED if model is None else _expanded(model)
-    if str(model).startswith(_URLS):
-        raise BadRequestError(
-            f"model {str(model)!r} is a URL: downloads are not supported yet; pass a directory",
-            param="model",
-        )
+    return _directory(LocalModel(BUNDLED) if model is None else find_local(model))
 
+
+async def fetch_model(
+    model: str | PathLike[str] | None, on_progress: Callable[[LoadProgress], object]
+) -> ModelDirectory:
+    """Return the directory of a model, which is downloaded if it is a repository of the hub.
+
+    Raises:
+        BadRequestError: If the name of a repository is malformed.
+        ModelNotFoundError: If neither a directory nor a repository has this name.
+        ModelDownloadError: If the model cannot be downloaded.
+    """
+    if model is None:
+        return find_model(None)
+
+    local = await fetch(model, lambda done: on_progress(_load_progress(done)))
+    return _directory(local)
+
+
+def _load_progress(progress: DownloadProgress) -> LoadProgress:
+    return LoadProgress(
+        "download",
+        progress.done_bytes / progress.total_bytes if progress.total_bytes else None,
+        progress.message,
+        file=progress.file,
+        done_bytes=progress.done_bytes,
+        total_bytes=progress.total_bytes,
+    )
+
+
+def _directory(local: LocalModel) -> ModelDirectory:
+    path = local.path
     with load_errors(path):
         if path.is_dir():
-            return ModelDirectory(path.resolve())
+            return ModelDirectory(path.resolve(), local.repository)
 
     raise ModelNotFoundError(
-        f"cannot find model {path}: no such directory; {describe_missing(str(model), path)}",
+        f"cannot find model {path}: no such directory; {describe_missing(path)}",
         path=path,
         field="model",
     )
 
 
-def _expanded(model: str | PathLike[str]) -> Path:
-    try:
-        return Path(model).expanduser()
-    except RuntimeError:  # The user is unknown.
-        return Path(model)
+async def fetch_draft(config: EngineConfig, on_progress: Callable[[LoadProgress], object]) -> None:
+    """Download the draft model, if one is configured and is a repository of the hub.
+
+    Raises:
+        ModelLoadError: As `fetch_model`.
+    """
+    if config.speculative_mode == "small_draft":
+        for model in config.additional_models:
+            assert isinstance(model, str), "checked by the configuration"
+            await fetch_model(model, on_progress)
 
 
 def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirectory | None:

@@ -11,8 +11,8 @@ from anyio import to_thread
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.models import EncoderConfig, read_description
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
-from aiomlc.runtime.loading.model_directory import find_model
-from aiomlc.runtime.loading.open_decoder import OnProgress, load_model
+from aiomlc.runtime.loading.model_directory import fetch_model
+from aiomlc.runtime.loading.open_decoder import OnProgress, load_decoder
 from aiomlc.runtime.loading.open_encoder import load_encoder
 
 
@@ -27,15 +27,16 @@ async def load_any(
     """Open a model directory for serving; None is the bundled model.
 
     Raises:
+        ModelDownloadError: If the model cannot be downloaded.
         ModelLoadError: If a file, tensor or field is missing or invalid.
         InsufficientMemoryError: If the memory does not hold the model.
         CompileError: If the library cannot be compiled.
     """
-    directory = find_model(model)
+    directory = await fetch_model(model, on_progress or _ignore)
     description = await to_thread.run_sync(read_description, directory.path)
     if not isinstance(description.config, EncoderConfig):
-        return await load_model(
-            model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
+        return await load_decoder(
+            directory, device=device, mode=mode, config=engine_config, report=on_progress or _ignore
         )
 
     return await load_encoder(

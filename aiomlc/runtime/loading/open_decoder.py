@@ -7,6 +7,7 @@ __all__ = (
     "OpenedModel",
     "PreparedModel",
     "check_tensors",
+    "load_decoder",
     "load_model",
     "open_native",
     "prepare_model",
@@ -42,8 +43,9 @@ from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError, MemoryPl
 from aiomlc.runtime.loading.model_directory import (
     ModelDirectory,
     choose_quantization,
+    fetch_draft,
+    fetch_model,
     find_draft,
-    find_model,
 )
 from aiomlc.runtime.loading.text_files import TextFiles, read_tokenizer
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
@@ -105,12 +107,27 @@ async def load_model(
         CompileError: If the library cannot be compiled.
     """
     report = on_progress or _ignore
-    directory = find_model(model)
+    directory = await fetch_model(model, report)
+    return await load_decoder(
+        directory, device=device, mode=mode, config=engine_config, report=report, faults=faults
+    )
+
+
+async def load_decoder(
+    directory: ModelDirectory,
+    *,
+    device: str,
+    mode: Mode,
+    config: EngineConfig,
+    report: OnProgress,
+    faults: Faults | None = None,
+) -> LoadedModel:
+    """Open the directory of a decoder, as `load_model`."""
     report(LoadProgress("load", None, "reading the tokenizer"))
     # First, so that an invalid file is refused before the weights are converted.
     files = await to_thread.run_sync(TextFiles.read, directory)
-    opened = await open_native(directory, device, mode, engine_config, report, faults)
-    return await to_thread.run_sync(_assemble, directory, files, opened, engine_config)
+    opened = await open_native(directory, device, mode, config, report, faults)
+    return await to_thread.run_sync(_assemble, directory, files, opened, config)
 
 
 async def open_native(
@@ -130,6 +147,7 @@ async def open_native(
         CompileError: If the library cannot be compiled.
     """
     await to_thread.run_sync(check_tensors, directory, config.quantization)
+    await fetch_draft(config, report)
     plan = await to_thread.run_sync(plan_memory, directory, mode, config)
     _logger.log(logging.INFO if config.verbose else logging.DEBUG, "memory plan\n%s", plan)
     prepared = await prepare_model(directory, device, config, report)
@@ -303,7 +321,7 @@ def _assemble(
         core=core,
         tokenizer=files.tokenizer,
         chat_template=files.template,
-        model_name=directory.path.name,
+        model_name=directory.name,
         context_window=limits.context_window,
         vocab_size=opened.vocab_size,
         default_options=files.default_options,

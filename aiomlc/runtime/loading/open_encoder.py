@@ -57,7 +57,7 @@ def _assemble(directory: ModelDirectory, prepared: PreparedModel) -> LoadedEncod
     embedder = Embedder(
         NativeEncoder(prepared.library.path, params, prepared.num_threads),
         tokenizer,
-        model_name=directory.path.name,
+        model_name=directory.name,
         max_tokens=max_tokens,
         vocab_size=metadata["vocab_size"],
         hidden_size=metadata["hidden_size"],

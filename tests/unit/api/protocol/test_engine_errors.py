@@ -50,7 +50,7 @@ def load_an_empty_directory(context: Context) -> None:
 
 
 def load_a_url(context: Context) -> None:
-    MLCEngine("HF://mlc-ai/a-model")
+    MLCEngine("https://example.com/a-model")
 
 
 def read_a_missing_tokenizer(context: Context) -> None:
@@ -184,7 +184,7 @@ ERRORS = [
         "model URL",
         load_a_url,
         "model",
-        "model 'HF://mlc-ai/a-model' is a URL",
+        "model 'https://example.com/a-model' is a URL",
     ),
     ErrorCase(
         "missing tokenizer",

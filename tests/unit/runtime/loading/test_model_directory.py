@@ -127,7 +127,7 @@ def test_a_path_that_cannot_exist_is_a_typed_error(name: str) -> None:
     [
         ("model.gguf", "GGUF is not supported: pass the directory of the Hugging Face model"),
         ("model.safetensors", "it is a file: pass the directory that contains it"),
-        ("none", "pass the directory of a model, or None for the bundled one"),
+        ("none", "pass the directory of a model, HF://user/repository, or None for the bundled"),
     ],
 )
 def test_a_path_that_is_not_a_directory_is_explained(
@@ -140,8 +140,12 @@ def test_a_path_that_is_not_a_directory_is_explained(
         find_model(tmp_path / name)
 
 
-def test_the_name_of_a_repository_is_answered_by_its_download() -> None:
+def test_a_repository_that_was_not_downloaded_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+
     with pytest.raises(
-        ModelNotFoundError, match=r"`hf download Qwen/Qwen3-0\.6B --local-dir Qwen3"
+        ModelNotFoundError, match=r"no such directory, .* `aiomlc pull Qwen/Qwen3-0\.6B`"
     ):
         find_model("Qwen/Qwen3-0.6B")

@@ -1,0 +1,159 @@
+"""Which files of a repository are needed to open a model."""
+
+from __future__ import annotations
+
+__all__ = ("description_files", "weight_files")
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from aiomlc.sources.job import Failure
+from aiomlc.validation.model_formats import describe_names
+
+_DESCRIPTIONS: Final = frozenset(
+    {
+        "mlc-chat-config.json",
+        "config.json",
+        "generation_config.json",
+        "quantize_config.json",
+        "quant_config.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "vocab.json",
+        "merges.txt",
+        "chat_template.jinja",
+        "chat_template.json",
+        "modules.json",
+        "sentence_bert_config.json",
+    }
+)
+_POOLING = re.compile(r"\d+_[A-Za-z]+/config\.json")
+_MLC_INDEXES: Final = ("tensor-cache.json", "ndarray-cache.json")
+_SAFETENSORS: Final = "model.safetensors"
+_SAFETENSORS_INDEX: Final = "model.safetensors.index.json"
+_SPLIT = re.compile(r"(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)", re.I)
+_MAX_LISTED = 12
+
+
+def description_files(names: Collection[str], file: str | None) -> list[str]:
+    """Return the files that are needed first: all but the weights, and the index of the weights.
+
+    Args:
+        names: The paths of all files of the repository.
+        file: A GGUF file, or None for the files of a model directory.
+
+    Raises:
+        Failure: If the repository cannot be opened.
+    """
+    if file is not None:
+        return []
+
+    index = _index(names)
+    if index is None:
+        raise Failure("format", _unsupported(names))
+
+    return sorted({*filter(_is_description, names), *({index} - {_SAFETENSORS})})
+
+
+def weight_files(names: Collection[str], file: str | None, directory: Path) -> list[str]:
+    """Return the files with the weights.
+
+    Args:
+        names: The paths of all files of the repository.
+        file: A GGUF file, or None for the files of a model directory.
+        directory: The directory with the files that `description_files` returned.
+
+    Raises:
+        Failure: If one of them does not exist.
+    """
+    if file is not None:
+        weights = _parts(file)
+    else:
+        index = _index(names)
+        assert index is not None, "checked by description_files"
+        weights = [index] if index == _SAFETENSORS else _indexed(directory / index)
+
+    for name in weights:
+        if name not in names:
+            raise Failure("file", _missing(name, names))
+
+    return weights
+
+
+def _index(names: Collection[str]) -> str | None:
+    """Return the file that lists the tensors; the first one that the loader looks for."""
+    if "mlc-chat-config.json" not in names and "config.json" not in names:
+        return None
+
+    candidates = (*_MLC_INDEXES, _SAFETENSORS, _SAFETENSORS_INDEX)
+    return next((name for name in candidates if name in names), None)
+
+
+def _is_description(name: str) -> bool:
+    return name in _DESCRIPTIONS or _POOLING.fullmatch(name) is not None
+
+
+def _parts(file: str) -> list[str]:
+    """Return all parts of a split GGUF file."""
+    match = _SPLIT.fullmatch(file)
+    if match is None:
+        return [file]
+
+    if int(match["part"]) != 1:
+        first = f"{match['stem']}-00001-of-{match['count']}{match['suffix']}"
+        raise Failure("format", f"{file} is not the first part of its set: name {first}")
+
+    return [
+        f"{match['stem']}-{part:05}-of-{match['count']}{match['suffix']}"
+        for part in range(1, int(match["count"]) + 1)
+    ]
+
+
+def _indexed(index: Path) -> list[str]:
+    """Return the files that an index names; what is wrong with it is reported when it is opened."""
+    try:
+        content = json.loads(index.read_bytes())
+        if index.name == _SAFETENSORS_INDEX:
+            named: Iterable[Any] = content["weight_map"].values()
+        else:
+            named = [record["dataPath"] for record in content["records"]]
+        return sorted({name for name in named if _is_plain(name)})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _is_plain(name: object) -> bool:
+    return isinstance(name, str) and Path(name).name == name and name not in {"", ".", ".."}
+
+
+def _missing(name: str, names: Collection[str]) -> str:
+    ggufs = _ggufs(names)
+    others = f"; its GGUF files are {_list(ggufs)}" if name.lower().endswith(".gguf") else ""
+    return f"the repository has no file {name!r}" + (others if ggufs else "")
+
+
+def _unsupported(names: Collection[str]) -> str:
+    if ggufs := _ggufs(names):
+        return f"it has GGUF files only: name one of them after a colon: {_list(ggufs)}"
+
+    problem = describe_names(names)
+    reason = f"it contains {problem}" if problem else "it contains no weights in a known format"
+    return f"{reason}; a model needs a config and safetensors, MLC's shards, or a GGUF file"
+
+
+def _ggufs(names: Collection[str]) -> list[str]:
+    """Return the GGUF files, of split ones the first parts."""
+    found = [name for name in sorted(names) if name.lower().endswith(".gguf")]
+    splits = ((name, _SPLIT.fullmatch(name)) for name in found)
+    return [name for name, split in splits if split is None or int(split["part"]) == 1]
+
+
+def _list(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more
