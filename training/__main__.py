@@ -12,10 +12,12 @@ from pathlib import Path
 import torch
 
 from training.evaluate import evaluate, held_out_cases, write_cases
+from training.exhaustive import exhaustive_facts, wrong_facts
 from training.export import export_hugging_face, export_mlc, read_mlc
-from training.model import DRAFT_SHAPE, SHAPE, Prepared, Shape, prepare
+from training.model import DRAFT_SHAPE, SHAPE, Prepared, Shape, Weights, prepare
 from training.tokenizer import load_tokenizer, train_tokenizer
-from training.train import Plan, read_weights, train
+from training.train import Plan, compute_dtype, read_weights, train
+from training.transfer import transfer_embedding
 
 _LOG = logging.getLogger("training")
 _ROOT = Path(__file__).parent.parent
@@ -27,6 +29,8 @@ _BUNDLED = _ROOT / "aiomlc" / "bundled"
 def _tokenizer_stage(options: argparse.Namespace) -> None:
     path = options.work / "tokenizer.json"
     source = _BUNDLED / "pebble" if options.draft else options.start
+    if options.new_tokenizer:
+        source = None
     if source and not path.exists():
         shutil.copyfile(source / "tokenizer.json", path)
     if not path.exists():
@@ -35,9 +39,26 @@ def _tokenizer_stage(options: argparse.Namespace) -> None:
 
 
 def _train_stage(options: argparse.Namespace) -> None:
-    start = read_mlc(options.start, SHAPE) if options.start else None
-    plan = Plan(steps=options.steps, seed=options.seed)
-    train(options.work, plan, _shape(options), start, _teacher(options))
+    plan = Plan(
+        steps=options.steps,
+        seed=options.seed,
+        matrix_rate=Plan().matrix_rate * options.rate,
+        other_rate=Plan().other_rate * options.rate,
+    )
+    train(options.work, plan, _shape(options), _start(options), _teacher(options))
+
+
+def _start(options: argparse.Namespace) -> Weights | None:
+    if not options.start:
+        return None
+    weights = read_mlc(options.start, SHAPE)
+    if options.new_tokenizer:
+        old, new = (
+            load_tokenizer(path / "tokenizer.json") for path in (options.start, options.work)
+        )
+        name = "model.embed_tokens.weight"
+        weights[name] = transfer_embedding(weights[name], old, new)
+    return weights
 
 
 def _shape(options: argparse.Namespace) -> Shape:
@@ -49,7 +70,7 @@ def _teacher(options: argparse.Namespace) -> Prepared | None:
         return None
 
     weights = read_mlc(_BUNDLED / "pebble", SHAPE)
-    return prepare(weights, SHAPE, quantized=False, dtype=torch.bfloat16)
+    return prepare(weights, SHAPE, quantized=False, dtype=compute_dtype())
 
 
 def _evaluate_stage(options: argparse.Namespace) -> None:
@@ -62,6 +83,20 @@ def _evaluate_stage(options: argparse.Namespace) -> None:
         _LOG.info("%-10s %5.1f %%", skill, 100 * score)
     text = json.dumps(report, indent=2, ensure_ascii=False)
     (options.work / "report.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _exhaust_stage(options: argparse.Namespace) -> None:
+    weights = read_weights(options.work / "checkpoint.pt")
+    tokenizer = load_tokenizer(options.work / "tokenizer.json")
+    report = {}
+    for name, facts in exhaustive_facts().items():
+        wrong = wrong_facts(weights, _shape(options), tokenizer, facts)
+        _LOG.info("%-22s %d of %d wrong", name, len(wrong), len(facts))
+        report[name] = [
+            {"asked": fact.question, "expected": fact.answer, "got": got} for fact, got in wrong
+        ]
+    text = json.dumps(report, indent=2, ensure_ascii=False)
+    (options.work / "exhaustive.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _export_stage(options: argparse.Namespace) -> None:
@@ -82,6 +117,7 @@ _STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
     "tokenizer": _tokenizer_stage,
     "train": _train_stage,
     "evaluate": _evaluate_stage,
+    "exhaust": _exhaust_stage,
     "export": _export_stage,
 }
 
@@ -102,6 +138,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--start", type=Path, help="start from the weights and tokenizer of this MLC directory"
     )
+    parser.add_argument(
+        "--new-tokenizer",
+        action="store_true",
+        help="train a tokenizer in spite of --start, and carry the embedding over",
+    )
+    parser.add_argument("--rate", type=float, default=1.0, help="factor on the learning rates")
     parser.add_argument("--steps", type=int, default=Plan().steps)
     parser.add_argument("--seed", type=int, default=Plan().seed)
     parser.add_argument(

@@ -1,4 +1,9 @@
-"""The byte-level BPE tokenizer: single digits, ChatML markers, 4,096 entries."""
+"""The byte-level BPE tokenizer: single digits, ChatML markers, 4,096 entries.
+
+A word has the same tokens after a space, after a quote and at the start of a line, so that the
+model can copy it: the space before it is a token of its own. Only words that no answer ever copies
+take their space along.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,16 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 from tokenizers.trainers import BpeTrainer
 
 from training.dialogues.compose import conversation
+from training.dialogues.lists import words_of
 from training.dialogues.records import Dialogue
-from training.dialogues.template import render
+from training.dialogues.template import Segment, render
 
 PAD = "<|endoftext|>"
 END = "<|im_end|>"
@@ -27,6 +33,24 @@ _MARKERS = (
 )
 _VOCAB_SIZE = 4096
 _NUM_DIALOGUES = 60_000
+# Frequent words that no answer copies as a value.
+_FUNCTION_WORDS = words_of(
+    "is the and a than of in smaller number or to these from numbers was with after are days as "
+    "its larger greater bigger before not smallest that words me largest month comes less you "
+    "called on can answer remember have it many will opposite between descending do functions "
+    "arguments biggest alphabetically which for months has about assistant this there an by "
+    "please up what at capitals tell went had way again said then did does ago your down "
+    "they how every more best questions letters be come who my but came so plus minus times "
+    "want old years lived looked still very would could into off out their them we he she her "
+    "his were been one through until when where over under no all model make "
+    "mistakes know little stories help capital sums ascending alphabetical"
+)
+# Alternatives in order: a digit; a word that takes its space along; any other word; punctuation
+# with the space before it; white space.
+_PIECES = (
+    rf"\p{{N}}| (?:{'|'.join(_FUNCTION_WORDS)})(?!\p{{L}})|\p{{L}}+"
+    r"| ?[^\s\p{L}\p{N}]+|\s+"
+)
 
 
 def _corpus(seed: int) -> Iterator[str]:
@@ -43,7 +67,10 @@ def train_tokenizer(path: Path, seed: int) -> None:
     """Train the tokenizer on generated dialogues and write `tokenizer.json`."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = Sequence(
-        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+        [
+            Split(Regex(_PIECES), "isolated"),
+            ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(
@@ -75,11 +102,30 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def encode_dialogue(tokenizer: Tokenizer, dialogue: Dialogue) -> tuple[list[int], list[bool]]:
-    """Return the token ids of a dialogue and, for each, whether it is part of an answer."""
+    """Return the token ids of a dialogue and, for each, whether the model must generate it."""
     token_ids: list[int] = []
     answers: list[bool] = []
     for segment in render(dialogue.messages, dialogue.tools):
-        encoded = tokenizer.encode(segment.text, add_special_tokens=False).ids
-        token_ids += encoded
-        answers += [segment.is_answer] * len(encoded)
+        encoded = tokenizer.encode(segment.text, add_special_tokens=False)
+        token_ids += encoded.ids
+        learned = _learned_spans(segment)
+        answers += [
+            any(low <= start < high for low, high in learned) for start, _ in encoded.offsets
+        ]
     return token_ids, answers
+
+
+def _learned_spans(segment: Segment) -> list[tuple[int, int]]:
+    """Return the parts of the text that the model must generate."""
+    if not segment.is_answer:
+        return []
+    if not segment.values:
+        return [(0, len(segment.text))]
+
+    spans = []
+    end = 0
+    for value in segment.values:
+        start = segment.text.index(value, segment.text.index('":', end))
+        end = start + len(value)
+        spans.append((start, end))
+    return spans

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Batch", "Plan", "make_batch", "read_weights", "train")
+__all__ = ("Batch", "Plan", "compute_dtype", "make_batch", "read_weights", "train")
 
 import logging
 import random
@@ -18,11 +18,12 @@ from torch.nn import functional
 
 from training.dialogues.compose import conversation
 from training.model import Prepared, Shape, Weights, forward, initial_weights, prepare
+from training.muon import Muon
 from training.tokenizer import encode_dialogue, load_tokenizer
 
 _LOG = logging.getLogger("training")
-_CONTEXT_FRACTION = 0.12  # Fraction of the other tokens that are trained on besides answers.
-_CONTEXT_WEIGHT = 0.5  # Their weight in the loss.
+_CONTEXT_FRACTION = 0.02  # Fraction of the other tokens that are trained on besides answers.
+_CONTEXT_WEIGHT = 0.3  # Their weight in the loss.
 _REPORT_STEPS = 20
 _STEPS_PER_DRAW = 4
 
@@ -41,7 +42,7 @@ class Plan:
     other_rate: float = 0.003
     warmup: int = 50
     decay: float = 0.8
-    quantize: float = 0.15  #: Fraction of the steps, at the end, with quantized weights.
+    quantize: float = 0.35  #: Fraction of the steps, at the end, with quantized weights.
     seed: int = 1
     checkpoint_seconds: float = 120.0
 
@@ -139,22 +140,22 @@ def _group_by_length(
 
 @dataclass(frozen=True, slots=True)
 class _Optimizers:
-    matrices: Any
+    matrices: Muon
     others: Any
 
     def step(self, plan: Plan, rate: float) -> None:
-        for optimizer, base in ((self.matrices, plan.matrix_rate), (self.others, plan.other_rate)):
-            for group in optimizer.param_groups:
-                group["lr"] = base * rate
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        self.matrices.step(plan.matrix_rate * rate)
+        for group in self.others.param_groups:
+            group["lr"] = plan.other_rate * rate
+        self.others.step()
+        self.others.zero_grad(set_to_none=True)
 
 
 def _optimizers(weights: Weights, plan: Plan) -> _Optimizers:
     matrices = [w for name, w in weights.items() if w.ndim == 2 and "embed" not in name]
     others = [w for name, w in weights.items() if w.ndim != 2 or "embed" in name]
     return _Optimizers(
-        torch.optim.Muon(matrices, lr=plan.matrix_rate, momentum=0.95, weight_decay=0.05),
+        Muon(matrices, momentum=0.95, weight_decay=0.05),
         torch.optim.AdamW(others, lr=plan.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
     )
 
@@ -184,6 +185,13 @@ def _backward(logits: torch.Tensor, batch: Batch, teacher: Prepared | None) -> f
     return float((losses * weights).sum())
 
 
+def compute_dtype() -> torch.dtype:
+    """Return bfloat16 where the processor multiplies it fast, otherwise float32."""
+    features = torch.cpu.get_capabilities()
+    fast = any(features.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+    return torch.bfloat16 if fast else torch.float32
+
+
 def read_weights(checkpoint: Path) -> Weights:
     """Load only the weights of a checkpoint."""
     weights: Weights = torch.load(checkpoint, weights_only=True)["weights"]
@@ -204,7 +212,7 @@ class _Run:
     def advance(self, plan: Plan, batch: Batch) -> float:
         """Take one step and return its loss."""
         quantized = plan.quantizes(self.step)
-        model = prepare(self.weights, self.shape, quantized=quantized, dtype=torch.bfloat16)
+        model = prepare(self.weights, self.shape, quantized=quantized, dtype=compute_dtype())
         loss = _backward(_logits(model, batch), batch, self.teacher)
         self.optimizers.step(plan, plan.rate(self.step))
         self.step += 1
@@ -216,7 +224,7 @@ class _Run:
         temporary = path.with_suffix(".tmp")
         state = {
             "weights": {name: weight.detach() for name, weight in self.weights.items()},
-            "matrices": self.optimizers.matrices.state_dict(),
+            "matrices": self.optimizers.matrices.averages,
             "others": self.optimizers.others.state_dict(),
             "step": self.step,
             "tokens": self.tokens,
@@ -234,7 +242,7 @@ def _open_run(
         weight.requires_grad_()
     optimizers = _optimizers(weights, plan)
     if state:
-        optimizers.matrices.load_state_dict(state["matrices"])
+        optimizers.matrices.averages[:] = state["matrices"]
         optimizers.others.load_state_dict(state["others"])
     progress = (state.get("step", 0), state.get("tokens", 0))
     return _Run(shape, teacher, weights, optimizers, *progress)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from training.dialogues.arithmetic import arithmetic
 from training.dialogues.calls import ToolCase, draw_tool_case, offer
-from training.dialogues.extraction import extraction
+from training.dialogues.extraction import constrained_extraction, extraction
 from training.dialogues.honesty import honesty
 from training.dialogues.knowledge import calendar, facts
 from training.dialogues.lists import words_of
@@ -78,7 +78,10 @@ def _casual(rng: random.Random, text: str) -> str:
 
 
 def _exchange(rng: random.Random, fact: Fact) -> list[Message]:
-    return [say("user", _casual(rng, fact.question)), say("assistant", fact.answer)]
+    return [
+        say("user", _casual(rng, fact.question)),
+        say("assistant", fact.answer, fact.values),
+    ]
 
 
 def _filler(rng: random.Random) -> list[Message]:
@@ -319,15 +322,26 @@ def _chat(rng: random.Random, turns: int) -> list[Message]:
     return messages
 
 
-_DRILLED = (arithmetic, sorting, calendar, comparing, counting, repeating)
-_DRILL_WEIGHTS = (2.5, 4, 1.2, 5, 1.2, 0.6)
+_DRILLED: tuple[tuple[Maker, float], ...] = (
+    (arithmetic, 9.0),
+    (comparing, 4.5),
+    (extraction, 3.0),
+    (constrained_extraction, 1.0),
+    (sorting, 1.6),
+    (calendar, 0.5),
+    (counting, 0.6),
+    (repeating, 0.6),
+    (small_talk, 0.5),
+)
+_DRILL_MAKERS = tuple(maker for maker, _ in _DRILLED)
+_DRILL_WEIGHTS = tuple(weight for _, weight in _DRILLED)
 
 
 def _drill(rng: random.Random) -> list[Message]:
     """Return several exchanges of the skills that need the most practice."""
     messages: list[Message] = []
-    for _ in range(rng.randint(4, 12)):
-        maker = rng.choices(_DRILLED, _DRILL_WEIGHTS)[0]
+    for _ in range(rng.randint(1, 10)):
+        maker = rng.choices(_DRILL_MAKERS, _DRILL_WEIGHTS)[0]
         messages += _exchange(rng, _draw(rng, maker))
     return messages
 
@@ -345,20 +359,20 @@ def _long_chat(rng: random.Random) -> list[Message]:
 def conversation(rng: random.Random) -> Dialogue:
     """Draw a training conversation, which contains no held-out combination."""
     kind = rng.random()
-    if kind < 0.25:
+    if kind < 0.55:
         return Dialogue("chat", tuple(_drill(rng)), "")
-    if kind < 0.48:
+    if kind < 0.64:
         turns = min(1 + int(rng.expovariate(0.45)), 12)
         return Dialogue("chat", tuple(_chat(rng, turns)), "")
-    if kind < 0.53:
+    if kind < 0.69:
         return _remember(rng)
-    if kind < 0.74:
+    if kind < 0.80:
         return _follow_system(rng)
-    if kind < 0.76:
+    if kind < 0.81:
         return Dialogue("chat", tuple(_persona(rng)), "")
-    if kind < 0.91:
+    if kind < 0.93:
         return _use_tools(rng)
-    if kind < 0.97:
+    if kind < 0.98:
         return _write_story(rng)
     return Dialogue("chat", tuple(_long_chat(rng)), "")
 

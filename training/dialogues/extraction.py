@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-__all__ = ("extraction",)
+__all__ = ("constrained_extraction", "extraction")
 
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from training.dialogues.records import Fact
-from training.dialogues.words import ANIMALS, COLORS, DAYS, ITEMS, PLURALS, person, pick, place
+from training.dialogues.words import ANIMALS, COLORS, DAYS, ITEMS, PLURALS, anybody, pick, place
 
 Fields = dict[str, str | int]
 
 _REQUESTS = (
     "Extract {k} as JSON: {s}",
+    "Extract {k} as JSON from: {s}",
     "Extract {k} as JSON from this text: {s}",
+    "Extract {k}: {s}",
+    "Extract {k} from: {s}",
+    "Extract {k} from this sentence: {s}",
+    "{s} Extract {k}.",
     "{s} Give me {k} as JSON.",
     "{s}\nExtract {k} as JSON.",
     "Return a JSON object with {k}. Text: {s}",
@@ -23,26 +29,96 @@ _REQUESTS = (
     "From the text below, extract {k} as JSON.\n{s}",
     'Text: "{s}"\nWrite {k} as JSON.',
     "Read this: {s} Answer with JSON that has {k}.",
+    "Find {k} in this text and answer as JSON: {s}",
+    "Get {k} as JSON: {s}",
 )
+_WHOLE = (
+    "Extract the {noun}: {s}",
+    "Extract the {noun} as JSON: {s}",
+    "Extract the {noun} from this sentence: {s}",
+    "Extract all fields as JSON: {s}",
+    "Extract the data: {s}",
+    "Turn this into JSON: {s}",
+    "Write this as JSON: {s}",
+    "{s} Answer as JSON.",
+)
+_SYNONYMS = {
+    "name": ("person", "who", "full_name", "first_name"),
+    "city": ("town", "place", "location"),
+    "age": ("years", "old"),
+    "quantity": ("count", "number"),
+    "price": ("cost",),
+    "item": ("thing", "product"),
+    "colour": ("color",),
+    "job": ("work", "profession"),
+}
 
 
 def extraction(rng: random.Random) -> Fact:
-    """Draw a request for some of a sentence's fields, in any order."""
-    sentence, fields = pick(rng, _SCENES)(rng)
-    keys = list(fields)
-    rng.shuffle(keys)
-    keys = keys[: rng.randint(1, len(keys))] if rng.random() < 0.5 else keys
-    quoted = [f'"{key}"' if rng.random() < 0.3 else key for key in keys]
-    listed = quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " and " + quoted[-1]
+    """Draw a request for some of a sentence's fields in any order, or for all of them."""
+    noun, sentence, fields = _scene(rng)
+    if rng.random() < 0.2:
+        question = pick(rng, _WHOLE).format(noun=noun, s=sentence)
+        return _fact(question, sentence, fields, tuple(fields))
+
+    fields = _renamed(rng, fields) if rng.random() < 0.12 else fields
+    keys = _some_keys(rng, fields)
+    question = pick(rng, _REQUESTS).format(k=_listed(rng, keys), s=sentence)
+    return _fact(question, sentence, fields, keys)
+
+
+def constrained_extraction(rng: random.Random) -> Fact:
+    """Draw a request whose keys and their order are given by a grammar and not by the prompt."""
+    noun, sentence, fields = _scene(rng)
+    fields = _renamed(rng, fields) if rng.random() < 0.4 else fields
+    keys = _some_keys(rng, fields)
+    template = pick(rng, (*_WHOLE, "{s}", "{s}"))
+    fact = _fact(template.format(noun=noun, s=sentence), sentence, fields, keys)
+    return replace(fact, values=tuple(str(fields[key]) for key in keys))
+
+
+def _scene(rng: random.Random) -> tuple[str, str, Fields]:
+    noun, scene = pick(rng, _SCENES)
+    return (noun, *scene(rng))
+
+
+def _some_keys(rng: random.Random, fields: Fields) -> tuple[str, ...]:
+    keys = list(fields) if rng.random() < 0.4 else rng.sample(list(fields), len(fields))
+    return tuple(keys[: rng.randint(1, len(keys))] if rng.random() < 0.5 else keys)
+
+
+def _renamed(rng: random.Random, fields: Fields) -> Fields:
+    renamed: Fields = {}
+    for key, value in fields.items():
+        synonym = pick(rng, _SYNONYMS.get(key, (key,)))
+        renamed[key if synonym in renamed else synonym] = value
+    return renamed
+
+
+def _listed(rng: random.Random, keys: tuple[str, ...]) -> str:
+    style = rng.random()
+    if style < 0.3:
+        shown = [f"the {key}" for key in keys]
+    else:
+        shown = [f'"{key}"' if 0.3 < style < 0.5 or rng.random() < 0.1 else key for key in keys]
+    joint = " and " if rng.random() < 0.9 else ", "
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + joint + shown[-1]
+
+
+def _fact(question: str, sentence: str, fields: Fields, keys: tuple[str, ...]) -> Fact:
     answer = json.dumps({key: fields[key] for key in keys}, ensure_ascii=False)
-    question = pick(rng, _REQUESTS).format(k=listed, s=sentence)
     return Fact(question, answer, answer, f"{sentence}|{','.join(keys)}")
+
+
+def _amount(rng: random.Random, digits: int) -> int:
+    return rng.randint(1, 10 ** rng.randint(1, digits) - 1)
 
 
 def _fill(rng: random.Random, templates: tuple[str, ...], fields: Fields) -> tuple[str, Fields]:
     template = pick(rng, templates)
-    used = {key: value for key, value in fields.items() if "{" + key + "}" in template}
-    return template.format(**fields), used
+    used = [key for key in fields if "{" + key + "}" in template]
+    used.sort(key=lambda key: template.index("{" + key + "}"))
+    return template.format(**fields), {key: fields[key] for key in used}
 
 
 def _somebody(rng: random.Random) -> tuple[str, Fields]:
@@ -58,10 +134,17 @@ def _somebody(rng: random.Random) -> tuple[str, Fields]:
             "This is {name}, {age} years old, who works as a {job} in {city}.",
             "{name} works as a {job} and is {age} years old.",
             "I met {name} in {city}. She is a {job} and {age} years old.",
+            "{name} is {age} years old.",
+            "{name} is {age} years old and works as a {job}.",
+            "{name} is a {age}-year-old {job} from {city}.",
+            "{name} ({age}) lives in {city}.",
+            "{name}, {age}, {city}",
+            "Name: {name}, age: {age}",
+            "In {city} there lives a {job} called {name}.",
         ),
         {
-            "name": person(rng),
-            "age": rng.randint(2, 98),
+            "name": anybody(rng),
+            "age": rng.randint(1, 99),
             "city": place(rng),
             "colour": pick(rng, COLORS),
             "job": pick(
@@ -82,10 +165,10 @@ def _owner(rng: random.Random) -> tuple[str, Fields]:
             "In {city}, {name} bought a {pet}.",
         ),
         {
-            "name": person(rng),
+            "name": anybody(rng),
             "pet": pick(rng, ANIMALS),
             "colour": pick(rng, COLORS),
-            "pet_name": person(rng),
+            "pet_name": anybody(rng),
             "city": place(rng),
         },
     )
@@ -102,12 +185,14 @@ def _order(rng: random.Random) -> tuple[str, Fields]:
             "{quantity} {item} cost {price} euros.",
             "We need {quantity} {item} by {day}.",
             "{name} from {city} wants {quantity} {item}.",
+            "{name} bought {quantity} {item}.",
+            "{name} paid {price} euros for {quantity} {item}.",
         ),
         {
-            "name": person(rng),
-            "quantity": rng.randint(2, 99),
+            "name": anybody(rng),
+            "quantity": _amount(rng, 3),
             "item": pick(rng, PLURALS),
-            "price": rng.randint(2, 999),
+            "price": _amount(rng, 4),
             "day": pick(rng, DAYS),
             "city": place(rng),
         },
@@ -123,15 +208,16 @@ def _thing(rng: random.Random) -> tuple[str, Fields]:
             "{name} lost a {colour} {item} in {city}.",
             "{name} found a {colour} {item} on {day}.",
             "The {item} in room {room} is {colour}.",
+            "{name} sells a {item} for {price} euros.",
         ),
         {
             "item": pick(rng, ITEMS),
             "colour": pick(rng, COLORS),
-            "price": rng.randint(2, 999),
-            "name": person(rng),
+            "price": _amount(rng, 4),
+            "name": anybody(rng),
             "city": place(rng),
             "day": pick(rng, DAYS),
-            "room": rng.randint(1, 400),
+            "room": _amount(rng, 3),
         },
     )
 
@@ -147,21 +233,21 @@ def _meeting(rng: random.Random) -> tuple[str, Fields]:
             "{name} and {friend} go to {city}.",
         ),
         {
-            "name": person(rng),
-            "friend": person(rng),
+            "name": anybody(rng),
+            "friend": anybody(rng),
             "city": place(rng),
             "day": pick(rng, DAYS),
             "hour": rng.randint(1, 12),
-            "room": rng.randint(1, 400),
+            "room": _amount(rng, 3),
         },
     )
 
 
-_SCENES: tuple[Callable[[random.Random], tuple[str, Fields]], ...] = (
-    _somebody,
-    _somebody,
-    _owner,
-    _order,
-    _thing,
-    _meeting,
+_SCENES: tuple[tuple[str, Callable[[random.Random], tuple[str, Fields]]], ...] = (
+    ("person", _somebody),
+    ("person", _somebody),
+    ("owner", _owner),
+    ("order", _order),
+    ("thing", _thing),
+    ("meeting", _meeting),
 )

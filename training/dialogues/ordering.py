@@ -139,6 +139,20 @@ def _how_many(rng: random.Random) -> Fact:
 
 _BIGGER = ("bigger", "larger", "greater")
 _SMALLER = ("smaller", "less")
+_WHICH = (
+    "Which is {w}, {a} or {b}?",
+    "Which is {w}: {a} or {b}?",
+    "Which number is {w}: {a} or {b}?",
+    "Which number is {w}, {a} or {b}?",
+    "Which one is {w}, {a} or {b}?",
+    "Which of {a} and {b} is {w}?",
+    "What is {w}, {a} or {b}?",
+    "What's {w}, {a} or {b}?",
+    "{a} or {b}: which is {w}?",
+    "{a} or {b}, which is {w}?",
+    "Which is the {w} number, {a} or {b}?",
+    "Is {a} or {b} {w}?",
+)
 
 
 def comparing(rng: random.Random) -> Fact:
@@ -147,7 +161,7 @@ def comparing(rng: random.Random) -> Fact:
 
 
 def _number(rng: random.Random) -> int:
-    return rng.randint(0, 99) if rng.random() < 0.5 else rng.randint(0, 999)
+    return rng.randint(0, pick(rng, (9, 99, 99, 99, 999)))
 
 
 def _different(rng: random.Random, count: int) -> list[int]:
@@ -162,23 +176,18 @@ def _different(rng: random.Random, count: int) -> list[int]:
     return numbers
 
 
+def _two(rng: random.Random) -> list[int]:
+    return [_number(rng)] * 2 if rng.random() < 0.02 else _different(rng, 2)
+
+
 def _which_of_two(rng: random.Random) -> Fact:
-    a, b = _different(rng, 2)
+    a, b = _two(rng)
     up = rng.random() < 0.5
     word = pick(rng, _BIGGER) if up else "smaller"
-    template = pick(
-        rng,
-        (
-            "Which is {w}, {a} or {b}?",
-            "Which number is {w}: {a} or {b}?",
-            "What is {w}, {a} or {b}?",
-            "{a} or {b}: which is {w}?",
-            "Which one is {w}, {a} or {b}?",
-        ),
-    )
+    template = pick(rng, _WHICH)
     core, other = (max(a, b), min(a, b)) if up else (min(a, b), max(a, b))
-    answer = f"{core} is {word} than {other}."
-    return Fact(template.format(w=word, a=a, b=b), answer, str(core), f"two {up} {a} {b}")
+    answer = f"{core} is {word} than {other}." if a != b else f"{a} and {b} are equal."
+    return Fact(template.format(w=word, a=a, b=b), answer, str(core), f"{template} {up} {a} {b}")
 
 
 def _which_of_three(rng: random.Random) -> Fact:
@@ -200,13 +209,13 @@ def _which_of_three(rng: random.Random) -> Fact:
 
 
 def _yes_or_no(rng: random.Random) -> Fact:
-    a, b = _different(rng, 2)
+    a, b = _two(rng)
     up = rng.random() < 0.5
     word = pick(rng, _BIGGER if up else _SMALLER)
     holds = a > b if up else a < b
     core = "Yes" if holds else "No"
     answer = f"Yes, {a} is {word} than {b}." if holds else f"No, {a} is not {word} than {b}."
-    return Fact(f"Is {a} {word} than {b}?", answer, core, f"is {up} {a} {b}")
+    return Fact(f"Is {a} {word} than {b}?", answer, core, f"is {word} {a} {b}")
 
 
 _SORT_UP = (

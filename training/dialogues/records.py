@@ -22,6 +22,7 @@ class Fact:
     answer: str  #: A full sentence.
     core: str  #: The value in the answer.
     key: str  #: The combination that determines the answer.
+    values: tuple[str, ...] = ()  #: With a grammar, the parts of the answer that are learned.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ class Dialogue:
     characters: tuple[str, ...] = ()
 
 
-def say(role: str, content: str) -> Message:
+def say(role: str, content: str, values: tuple[str, ...] = ()) -> Message:
     """Return a message without tool calls."""
-    return {"role": role, "content": content}
+    message: Message = {"role": role, "content": content}
+    return message | {"values": values} if values else message
 
 
 def is_held_out(key: str) -> bool:

@@ -71,6 +71,7 @@ class Segment(NamedTuple):
 
     text: str
     is_answer: bool
+    values: tuple[str, ...] = ()  #: If not empty, the parts of the answer that it must generate.
 
 
 def _json(value: object) -> str:
@@ -103,7 +104,8 @@ def render(messages: Sequence[Message], tools: Sequence[JsonObject] = ()) -> lis
 
         if role == "assistant":
             segments.append(Segment(text + "<|im_start|>assistant\n", is_answer=False))
-            segments.append(Segment(assistant_text(message) + "<|im_end|>", is_answer=True))
+            answer = assistant_text(message) + "<|im_end|>"
+            segments.append(Segment(answer, is_answer=True, values=message.get("values", ())))
             text = "\n"
         elif role == "tool":
             text += "" if messages[index - 1]["role"] == "tool" else "<|im_start|>user"

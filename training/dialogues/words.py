@@ -18,6 +18,7 @@ __all__ = (
     "PLURALS",
     "SEASONS",
     "THING_COLORS",
+    "anybody",
     "invented_name",
     "person",
     "pick",
@@ -205,6 +206,25 @@ def invented_name(rng: random.Random) -> str:
 def person(rng: random.Random) -> str:
     """Draw the name of a person: a common or an invented one."""
     return pick(rng, NAMES) if rng.random() < 0.6 else invented_name(rng)
+
+
+def _random_letters(rng: random.Random) -> str:
+    letters = [
+        pick(rng, "aeiouéöü" if rng.random() < 0.05 else "aeiou")
+        if rng.random() < 0.42
+        else pick(rng, "bcdfghjklmnpqrstvwxyz")
+        for _ in range(rng.randint(2, 8))
+    ]
+    return "".join(letters).capitalize()
+
+
+def anybody(rng: random.Random) -> str:
+    """Draw any name: common, invented or of random letters, sometimes with a surname."""
+
+    def part() -> str:
+        return person(rng) if rng.random() < 0.75 else _random_letters(rng)
+
+    return f"{part()} {part()}" if rng.random() < 0.12 else part()
 
 
 def place(rng: random.Random) -> str:
