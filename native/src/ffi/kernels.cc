@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "ffi/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
 #include "kernels/attention/packed_attention.h"
 #include "kernels/elementwise/elementwise.h"
@@ -289,6 +290,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   DefineGatedMul("aiomlc.cpu.silu_mul", Activation::kSilu);
   DefineGatedMul("aiomlc.cpu.gelu_tanh_mul", Activation::kGeluTanh);
   refl::GlobalDef()
+      .def("aiomlc.matrix_format_code",
+           [](const ffi::String& name) { return MatrixFormatOf(name).Packed(); })
       .def("aiomlc.cpu.rms_norm", CallRmsNorm)
       .def("aiomlc.cpu.add_rms_norm", CallAddRmsNorm)
       .def("aiomlc.cpu.packed_attention", CallPackedAttention)

@@ -213,7 +213,7 @@ void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t n
   }
 }
 
-void EmbedRows(ThreadPool& pool, WeightFormat format, const void* packed, int64_t vocab,
+void EmbedRows(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t vocab,
                int64_t hidden, const int32_t* ids, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) {
     if (ids[i] < 0 || ids[i] >= vocab) {

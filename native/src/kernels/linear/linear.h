@@ -14,24 +14,16 @@
 #include <cstdint>
 
 #include "kernels/linear/layout.h"
+#include "kernels/linear/matrix_format.h"
 #include "platform/float_types.h"
 #include "platform/thread_pool.h"
 
 namespace aiomlc {
 
-/*! \brief The storage format of a weight matrix. */
-enum class WeightFormat {
-  kF32,
-  kBF16,
-  kQ4  //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
-};
-
-/*! \return The bytes of a packed matrix of `rows` outputs and `cols` inputs. */
-size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols);
-
 /*!
  * \brief Pack rows [row_begin, row_end) of a row-major float32 matrix; kQ4 quantizes them.
  *
+ * Grouped formats are packed by `PackGrouped`.
  * Ranges can be packed in parallel if their bounds are multiples of 16 or `rows`.
  * \param weights The whole matrix, float32[rows, cols].
  * \param packed The whole result, `PackedMatrixBytes` bytes.
@@ -68,7 +60,7 @@ void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t n
  * \param out float32[n, hidden].
  * \throws std::out_of_range if an id is not in the table; nothing is written then.
  */
-void EmbedRows(ThreadPool& pool, WeightFormat format, const void* packed, int64_t vocab,
+void EmbedRows(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t vocab,
                int64_t hidden, const int32_t* ids, int64_t n, float* out);
 
 }  // namespace aiomlc

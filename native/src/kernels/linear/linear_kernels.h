@@ -86,7 +86,11 @@ struct LinearKernels {
 };
 
 /*! \brief Copy one row of a packed embedding table into float32[hidden]. */
-void EmbedRow(WeightFormat format, const void* packed, int64_t hidden, int64_t row, float* out);
+void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out);
+
+/*! \brief `EmbedRow` for a grouped format: scale * (code - zero), or scale * code - minimum. */
+void EmbedGroupedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row,
+                     float* out);
 
 extern const LinearKernels kLinearPortable;
 #if defined(__x86_64__)

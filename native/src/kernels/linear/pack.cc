@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <stdexcept>
 
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_kernels.h"
@@ -117,12 +118,6 @@ void EmbedQ4Row(const uint8_t* packed, int64_t hidden, int64_t row, float* out) 
 
 }  // namespace
 
-size_t PackedMatrixBytes(WeightFormat format, int64_t rows, int64_t cols) {
-  const int64_t tiles = CeilDivide(rows, kTileRows);
-  if (format == WeightFormat::kQ4) return tiles * CeilDivide(cols, kGroupSize) * kGroupBytes;
-  return tiles * kTileRows * cols * (format == WeightFormat::kBF16 ? 2 : 4);
-}
-
 void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, int64_t cols,
                    int64_t row_begin, int64_t row_end, void* packed) {
   switch (format) {
@@ -144,6 +139,8 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, 
         return result;
       });
       break;
+    case WeightFormat::kGrouped:
+      throw std::invalid_argument("grouped formats are packed from their own numbers");
   }
 }
 
@@ -164,17 +161,22 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t /*r
   });
 }
 
-void EmbedRow(WeightFormat format, const void* packed, int64_t hidden, int64_t row, float* out) {
-  if (format == WeightFormat::kQ4) {
-    EmbedQ4Row(static_cast<const uint8_t*>(packed), hidden, row, out);
-    return;
-  }
+void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t row, float* out) {
   const int64_t first = row / kTileRows * kTileRows * hidden + row % kTileRows;
-  for (int64_t k = 0; k < hidden; ++k) {
-    const int64_t index = first + k * kTileRows;
-    out[k] = format == WeightFormat::kF32
-                 ? static_cast<const float*>(packed)[index]
-                 : BFloat16ToFloat(static_cast<const uint16_t*>(packed)[index]);
+  switch (format.family) {
+    case WeightFormat::kQ4:
+      return EmbedQ4Row(static_cast<const uint8_t*>(packed), hidden, row, out);
+    case WeightFormat::kGrouped:
+      return EmbedGroupedRow(format, packed, hidden, row, out);
+    case WeightFormat::kF32:
+      for (int64_t k = 0; k < hidden; ++k) {
+        out[k] = static_cast<const float*>(packed)[first + k * kTileRows];
+      }
+      return;
+    case WeightFormat::kBF16:
+      for (int64_t k = 0; k < hidden; ++k) {
+        out[k] = BFloat16ToFloat(static_cast<const uint16_t*>(packed)[first + k * kTileRows]);
+      }
   }
 }
 

@@ -1,0 +1,139 @@
+/*!
+ * \file kernels/linear/matrix_format.h
+ * \brief The storage formats of weight matrices, and the packing of grouped ones.
+ *
+ * `aiomlc/models/parameters/matrix_format.py` has the same names, codes and sizes for Python; a
+ * test compares them.
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_MATRIX_FORMAT_H_
+#define AIOMLC_KERNELS_LINEAR_MATRIX_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace aiomlc {
+
+/*! \brief The families of formats; only kGrouped has further fields. */
+enum class WeightFormat : uint8_t {
+  kF32,
+  kBF16,
+  kQ4,      //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
+  kGrouped  //!< Few bits, with a scale and a zero point or minimum per group of inputs.
+};
+
+/*! \brief The meaning of the stored codes of a grouped format. */
+enum class CodeType : uint8_t {
+  kUnsigned,  //!< Unsigned integers of 2, 3, 4, 5, 6 or 8 bits.
+  kE2M1,      //!< 4 bits: twice the value of an FP4 number (MXFP4), an integer in [-12, 12].
+  kIQ4NL      //!< 4 bits: an entry of GGUF's table IQ4_NL, an integer in [-127, 113].
+};
+
+/*! \brief The type of the scales of a grouped format. */
+enum class ScaleType : uint8_t {
+  kF16,
+  kBF16,
+  kF32,
+  kK8,  //!< A float16 per 256 inputs, times a uint8 per group.
+  kK8S  //!< A float16 per 256 inputs, times an int8 per group.
+};
+
+/*! \brief What a grouped format subtracts. */
+enum class ZeroType : uint8_t {
+  kConstant,  //!< The same zero point in the whole matrix: scale * (code - zero).
+  kPoints,    //!< A uint8 zero point per group: scale * (code - zero point).
+  kMinima     //!< A minimum of the scale's type per group: scale * code - minimum.
+};
+
+/*! \brief The inputs of a block with one pair of float16 in the k8 scale types. */
+inline constexpr int64_t kSuperGroupSize = 256;
+/*! \brief The value of each code of CodeType::kE2M1, and of CodeType::kIQ4NL. */
+constexpr int8_t kE2M1Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int8_t kIQ4NLValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+
+/*!
+ * \brief The storage format of a weight matrix.
+ *
+ * The name of a grouped format is `u{bits}g{group}{scale}{zero}`, with the scale f16, bf16, f32, k8
+ * or k8s, and the zero `z{constant}`, `zp` or `m`. `e2m1` and `iq4nl` in place of `u{bits}` have no
+ * zero. The other names are `f32`, `bf16` and `q4`.
+ */
+struct MatrixFormat {
+  WeightFormat family = WeightFormat::kF32;
+  CodeType code = CodeType::kUnsigned;
+  ScaleType scale = ScaleType::kF16;
+  ZeroType zero = ZeroType::kConstant;
+  uint8_t bits = 0;
+  uint8_t constant = 0;  //!< The zero point of ZeroType::kConstant.
+  uint16_t group = 0;    //!< The number of consecutive inputs with the same scale.
+
+  constexpr MatrixFormat() = default;
+  /*! \brief Implicit, because a family other than kGrouped is a format. */
+  constexpr MatrixFormat(WeightFormat family) : family(family) {}  // NOLINT(*-explicit-*)
+
+  /*! \throws std::invalid_argument if there is no such format. */
+  static MatrixFormat Parse(std::string_view name);
+
+  /*! \throws std::invalid_argument if `packed` was not returned by `Packed`. */
+  static MatrixFormat FromPacked(int64_t packed);
+
+  /*! \return The fields as one positive integer, by which compiled libraries name the format. */
+  int64_t Packed() const;
+
+  std::string Name() const;
+
+  bool operator==(const MatrixFormat&) const = default;
+};
+
+/*! \return The bytes of a packed matrix of `rows` outputs and `cols` inputs. */
+size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols);
+
+/*! \brief Consecutive rows of a matrix that are stored in one format, padded to whole tiles. */
+struct MatrixSegment {
+  MatrixFormat format;
+  int64_t rows;
+};
+
+/*! \brief A matrix: its segments in the order of their rows. Their packed bytes are adjacent. */
+using MatrixLayout = std::span<const MatrixSegment>;
+
+/*! \return The number of outputs of a matrix. */
+int64_t RowsOf(MatrixLayout layout);
+
+/*! \return The bytes of a packed matrix of `cols` inputs. */
+size_t PackedMatrixBytes(MatrixLayout layout, int64_t cols);
+
+/*!
+ * \brief Rows of a matrix in a grouped format before packing, with the numbers of the source.
+ *
+ * All arrays are dense and begin with the first of these rows. There are ceil(cols / group) groups
+ * per row, and ceil(cols / 256) super groups.
+ */
+struct GroupedRows {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const uint8_t* codes = nullptr;  //!< [rows, cols], each less than 2^bits.
+  /*! \brief [rows, groups]: the bits of float16, bfloat16 or float32; uint8 or int8 for k8, k8s. */
+  const void* scales = nullptr;
+  /*! \brief [rows, groups]: kPoints: uint8; kMinima: as `scales`, but uint8 for k8s as well. */
+  const void* zeros = nullptr;
+  const uint16_t* super_scales = nullptr;  //!< k8 and k8s: float16[rows, super groups].
+  const uint16_t* super_minima = nullptr;  //!< k8 and k8s with kMinima: as `super_scales`.
+};
+
+/*!
+ * \brief Pack rows without changing a number.
+ *
+ * \param format A grouped format.
+ * \param rows Consecutive rows of the matrix. Their first is a multiple of 16, and so is their
+ *     number, unless they end the matrix or segment.
+ * \param packed The first tile of these rows, PackedMatrixBytes(format, rows.rows, rows.cols).
+ */
+void PackGrouped(MatrixFormat format, const GroupedRows& rows, void* packed);
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_MATRIX_FORMAT_H_
