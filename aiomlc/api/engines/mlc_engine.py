@@ -45,7 +45,8 @@ class MLCEngine(ScopeOnly):
     """An engine that serves one model to blocking code, in one thread or several.
 
     The constructor opens the model and blocks until it is ready. Concurrent requests of several
-    threads share batches. Use the engine as a context manager, or call `terminate`.
+    threads share batches. Use the engine as a context manager, or call `terminate`; an engine that
+    nothing refers to any more, not even a stream of it, ends by itself.
 
     The methods behave like those of `AsyncMLCEngine`, which has their full documentation, and raise
     the same errors.
@@ -80,7 +81,6 @@ class MLCEngine(ScopeOnly):
         loader: Loader | None = None,
         **legacy_options: Unpack[LegacyOptions],
     ) -> None:
-        self._portal: EnginePortal | None = None
         self._engine = AsyncMLCEngine(
             model,
             device,
@@ -98,7 +98,7 @@ class MLCEngine(ScopeOnly):
                 "another thread"
             )
 
-        self._portal = EnginePortal(self._engine, self._engine.is_stepping_here)
+        self._portal: EnginePortal = EnginePortal(self._engine, self._engine.is_stepping_here)
         self.chat: Chat = Chat(self._engine, self._portal)
         self.completions: TextCompletions = TextCompletions(self._engine, self._portal)
         self.embeddings: Embeddings = Embeddings(self._engine, self._portal)
@@ -114,19 +114,13 @@ class MLCEngine(ScopeOnly):
     def __exit__(self, *exc_info: object) -> None:
         self.terminate()
 
-    def __del__(self) -> None:
-        portal = getattr(self, "_portal", None)
-        if portal is not None and not self._terminate_from_engine_thread(portal):
-            portal.close_quietly()
-
     @documents_options(TokenOptions)
     def generate(
         self, prompt: str | Sequence[int], **options: Unpack[TokenOptions]
     ) -> TokenIterator:
         """Continue a prompt, and return the stream of its tokens."""
-        portal = self._open_portal()
         generate = partial(self._engine.generate, prompt, **options)
-        return BlockingStream(portal.call(generate), portal)
+        return BlockingStream(self._portal.call(generate), self._portal)
 
     @property
     def engine_config(self) -> EngineConfig:
@@ -172,7 +166,7 @@ class MLCEngine(ScopeOnly):
             tools=tools,
             chat_template_kwargs=chat_template_kwargs,
         )
-        return self._open_portal().call(pin, discard=PinnedPrefix.release)
+        return self._portal.call(pin, discard=PinnedPrefix.release)
 
     @property
     def memory_plan(self) -> MemoryPlan | None:
@@ -181,11 +175,11 @@ class MLCEngine(ScopeOnly):
 
     def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id is ignored."""
-        self._open_portal().call(self._engine.abort, request_id)
+        self._portal.call(self._engine.abort, request_id)
 
     def metrics(self) -> EngineMetrics:
         """Return the engine's counters, with MLC LLM's names."""
-        return self._open_portal().call(self._engine.metrics)
+        return self._portal.call(self._engine.metrics)
 
     def statistics(self) -> CoreStatistics:
         """Return a snapshot of the engine's counters."""
@@ -200,7 +194,7 @@ class MLCEngine(ScopeOnly):
 
         Return whether all of them finished; the others are aborted after `timeout` seconds.
         """
-        return self._open_portal().call(partial(self._engine.drain, timeout))
+        return self._portal.call(partial(self._engine.drain, timeout))
 
     def resume(self) -> None:
         """Accept requests again, after `drain`."""
@@ -208,15 +202,15 @@ class MLCEngine(ScopeOnly):
 
     def reset(self) -> None:
         """Abort every request, empty the prefix cache and set the counters to 0."""
-        self._open_portal().call(self._engine.reset)
+        self._portal.call(self._engine.reset)
 
     def unload(self) -> None:
         """End every request and free the model; `reload` loads it again."""
-        self._open_portal().call(self._engine.unload)
+        self._portal.call(self._engine.unload)
 
     def reload(self, model: ModelPath | None = None) -> None:
         """Unload the model, and load it again or another one."""
-        self._open_portal().call(partial(self._engine.reload, model))
+        self._portal.call(partial(self._engine.reload, model))
 
     def terminate(self) -> None:
         """End every request and the engine's thread, and free the model. Idempotent.
@@ -227,23 +221,8 @@ class MLCEngine(ScopeOnly):
         Raises:
             EngineDeadError: If the engine had failed.
         """
-        portal = self._open_portal()
-        if not self._terminate_from_engine_thread(portal):
-            portal.close()
-
-    def _terminate_from_engine_thread(self, portal: EnginePortal) -> bool:
-        """Terminate if the caller is one of the engine's threads; return False if it is not.
-
-        Such a thread cannot wait for itself. It calls `terminate` in a logits processor, or drops
-        the last reference to the engine.
-        """
-        if not portal.must_not_wait():
-            return False
-
-        self._engine.terminate()
-        portal.close_at_exit()
-        return True
-
-    def _open_portal(self) -> EnginePortal:
-        assert self._portal is not None, "set by the constructor"
-        return self._portal
+        if self._portal.must_not_wait():
+            self._engine.terminate()
+            self._portal.close_at_exit()
+        else:
+            self._portal.close()

@@ -43,10 +43,6 @@ class JSONFunctions:
         self._started_or_exited = threading.Event()
         self._has_exited = False
 
-    def __del__(self) -> None:
-        if self._portal is not None:
-            self._portal.close_quietly()
-
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the functions by MLC LLM's names."""
         functions: tuple[Callable[..., Any], ...] = (

@@ -125,6 +125,9 @@ def own_frames_of(error: AiomlcError) -> AiomlcError:
 class EnginePortal:
     """A thread with an event loop that runs one engine.
 
+    The engine lives as long as its portal, to which everything refers that makes requests: the
+    engine object, its resources and its streams. Dropping the last reference ends the engine.
+
     Args:
         engine: The engine, whose scope is entered in the thread.
         is_stepping_here: Returns whether the calling thread steps the engine.
@@ -137,16 +140,28 @@ class EnginePortal:
     ) -> None:
         self._is_stepping_here = is_stepping_here
         self._is_inherited = False
+        self._is_open = False
         self._thread = LoopThread(engine)
         try:
             self._thread.start()
         except AiomlcError as error:
             raise own_frames_of(error) from error.__cause__
 
+        self._is_open = True
         # For programs that do not call `terminate`: no native loop may outlive the interpreter.
         self._exit_hook = partial(_close_if_alive, weakref.ref(self))
         atexit.register(self._exit_hook)
         invalidate_after_fork(self)
+
+    def __del__(self) -> None:
+        if not self._is_open:
+            return
+
+        if self.must_not_wait():  # One of the engine's threads dropped the last reference.
+            self._thread.stop()
+            self.close_at_exit()
+        else:
+            self.close_quietly()
 
     def call(
         self,

@@ -270,6 +270,22 @@ def test_a_dropped_engine_ends_its_thread() -> None:
     assert not core.is_running
 
 
+def test_what_makes_requests_keeps_its_engine_open() -> None:
+    core = FakeCore(["abc"])
+
+    chat = MLCEngine(loader=fake_loader(core)).chat
+    gc.collect()
+    stream = chat.completions.create(messages=HELLO, stream=True)
+    del chat
+    gc.collect()
+
+    assert text_of(stream) == "abc"
+    assert not core.is_closed
+    del stream
+    gc.collect()
+    assert core.is_closed
+
+
 def test_dropping_a_failed_engine_raises_nothing() -> None:
     core = FakeCore(dies_at_step=1)
     engine = MLCEngine(loader=fake_loader(core))
