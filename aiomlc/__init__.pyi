@@ -10,6 +10,14 @@ from .runtime.loading.loaded_model import LoadProgress as LoadProgress
 from .runtime.loading.memory_plan import MemoryPlan as MemoryPlan
 
 # isort: split
+# Models
+from .runtime.loading.pull import pull as pull
+from .sources.cached_models import CachedModel as CachedModel
+from .sources.cached_models import list_models as list_models
+from .sources.removal import RemovedModel as RemovedModel
+from .sources.removal import remove_model as remove_model
+
+# isort: split
 # Requests
 from .api.protocol.debug_config import DebugConfig as DebugConfig
 from .api.protocol.generation_config import GenerationConfig as GenerationConfig

@@ -214,7 +214,7 @@ class ModelNotFoundError(ModelLoadError, FileNotFoundError):
 class ModelDownloadError(ModelLoadError):
     """A model cannot be downloaded; the message says what to do."""
 
-    def __init__(  # noqa: PLR0913 - the attributes of the base class, too.
+    def __init__(
         self,
         message: str,
         *,

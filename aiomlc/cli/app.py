@@ -14,6 +14,7 @@ import typer
 from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
 from aiomlc.cli.failures import exit_code_of
+from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
 from aiomlc.cli.standard_streams import discard_output, prepare_streams
 
@@ -25,6 +26,9 @@ app: typer.Typer = typer.Typer(
 )
 app.command()(chat)
 app.command()(plan)
+app.command()(pull)
+app.command("list")(list_)
+app.command()(rm)
 app.add_typer(cache_app, name="cache")
 
 

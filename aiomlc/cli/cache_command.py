@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ("cache_app",)
 
 import re
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,6 +12,7 @@ import typer
 
 from aiomlc.cli.failures import CommandError, report_failures
 from aiomlc.cli.options import Debug
+from aiomlc.cli.tables import format_bytes, format_table, format_time
 
 if TYPE_CHECKING:
     from aiomlc.cache import ListedEntry, StoredEntry
@@ -35,9 +35,9 @@ def list_(*, debug: Debug = False) -> None:
         limit = cache_limit()
         entries = list_entries()
         if entries:
-            typer.echo(_table([_HEADER, *map(_row, entries)]))
-        size = _format_bytes(sum(entry.stored.nbytes for entry in entries))
-        bound = "" if limit is None else f" of {_format_bytes(limit)}"
+            typer.echo(format_table([_HEADER, *map(_row, entries)]))
+        size = format_bytes(sum(entry.stored.nbytes for entry in entries))
+        bound = "" if limit is None else f" of {format_bytes(limit)}"
         typer.echo(f"{size}{bound} in {cache_home()}")
 
 
@@ -89,33 +89,15 @@ def _row(entry: ListedEntry) -> tuple[str, ...]:
         stored.kind.directory,
         str(entry.info.get("model", "(damaged)")),
         str(entry.info.get("quantization", "")),
-        _format_bytes(stored.nbytes),
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(stored.last_used)),
+        format_bytes(stored.nbytes),
+        format_time(stored.last_used),
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines)
 
 
 def _summary(entries: Iterable[StoredEntry]) -> str:
     sizes = [entry.nbytes for entry in entries]
     number = "1 entry" if len(sizes) == 1 else f"{len(sizes):,} entries"
-    return f"{number}, {_format_bytes(sum(sizes))}"
-
-
-def _format_bytes(size: float) -> str:
-    units = ["B", "kB", "MB", "GB"]
-    while size >= 1000 and len(units) > 1:
-        size /= 1000
-        units.pop(0)
-    digits = 0 if size >= 100 or units[0] == "B" else 1
-    return f"{size:,.{digits}f} {units[0]}"
+    return f"{number}, {format_bytes(sum(sizes))}"
 
 
 def _parse_age(text: str) -> float:

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from aiomlc.cli.failures import report_failures
-from aiomlc.cli.options import Debug, KVCacheDtype, Model, Quantization
+from aiomlc.cli.options import Debug, KVCacheDtype, Model, NamedModel, Quantization, one_model
 from aiomlc.errors import ModelNotFoundError
 
 
 def chat(  # noqa: PLR0913 - one parameter per option.
     model: Model = None,
     *,
+    named_model: NamedModel = None,
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", help="The prompt; - reads standard input.")
     ] = None,
@@ -43,6 +44,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         # Imported here because the import of the engine would slow down --help.
         from aiomlc.cli.terminal_chat import ChatSettings, run_chat
 
+        model = one_model(model, named_model)
         if model == "-":  # As of other programs; a prompt is needed more often than a model.
             model, prompt = None, prompt or "-"
         settings = ChatSettings(

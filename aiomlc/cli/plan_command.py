@@ -4,18 +4,21 @@ from __future__ import annotations
 
 __all__ = ("plan",)
 
+import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from aiomlc.cli.failures import report_failures
-from aiomlc.cli.options import Debug, KVCacheDtype, Model, Quantization
+from aiomlc.cli.options import Debug, KVCacheDtype, Model, NamedModel, Quantization, one_model
 from aiomlc.config import EngineConfig
 
 
 def plan(  # noqa: PLR0913 - one parameter per option.
     model: Model = None,
     *,
+    named_model: NamedModel = None,
     mode: Annotated[str, typer.Option(help="local, interactive or server.")] = "local",
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
@@ -42,7 +45,21 @@ def plan(  # noqa: PLR0913 - one parameter per option.
         "gpu_memory_utilization": gpu_memory_utilization,
     }
     with report_failures(debug=debug):
+        # Imported here because the imports would slow down --help.
         from aiomlc.api.engines.planning import plan_memory
 
         config = EngineConfig(**fields)
+        model = one_model(model, named_model)
+        if model is not None:
+            _download(model)
         typer.echo(plan_memory(model, mode=config.mode or "local", engine_config=config))
+
+
+def _download(model: str) -> None:
+    """Download a model that is a repository of the hub, unless it is cached."""
+    import anyio
+
+    from aiomlc.cli.progress import with_progress
+    from aiomlc.runtime.loading.model_directory import fetch_model
+
+    anyio.run(with_progress, sys.stderr, partial(fetch_model, model))

@@ -26,6 +26,8 @@ def main(arguments: list[str]) -> None:
     parent, job = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent decides.
     end_with_parent(int(parent), lambda: None)
+    # The HTTP client imports trio if it is installed, and does not use it here.
+    sys.modules["trio"] = None  # type: ignore[assignment]
     # Imported late, so that the end of the parent is noticed meanwhile.
     from aiomlc.sources.hub import as_failure
     from aiomlc.sources.worker import run_job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("description_files", "weight_files")
+__all__ = ("description_files", "gguf_names", "gguf_parts", "weight_files", "weights_index")
 
 import json
 import re
@@ -54,7 +54,7 @@ def description_files(names: Collection[str], file: str | None) -> list[str]:
     if file is not None:
         return []
 
-    index = _index(names)
+    index = weights_index(names)
     if index is None:
         raise Failure("format", _unsupported(names))
 
@@ -73,9 +73,9 @@ def weight_files(names: Collection[str], file: str | None, directory: Path) -> l
         Failure: If one of them does not exist.
     """
     if file is not None:
-        weights = _parts(file)
+        weights = gguf_parts(file)
     else:
-        index = _index(names)
+        index = weights_index(names)
         assert index is not None, "checked by description_files"
         weights = [index] if index == _SAFETENSORS else _indexed(directory / index)
 
@@ -86,7 +86,7 @@ def weight_files(names: Collection[str], file: str | None, directory: Path) -> l
     return weights
 
 
-def _index(names: Collection[str]) -> str | None:
+def weights_index(names: Collection[str]) -> str | None:
     """Return the file that lists the tensors; the first one that the loader looks for."""
     if "mlc-chat-config.json" not in names and "config.json" not in names:
         return None
@@ -99,7 +99,7 @@ def _is_description(name: str) -> bool:
     return name in _DESCRIPTIONS or _POOLING.fullmatch(name) is not None
 
 
-def _parts(file: str) -> list[str]:
+def gguf_parts(file: str) -> list[str]:
     """Return all parts of a split GGUF file."""
     match = _SPLIT.fullmatch(file)
     if match is None:
@@ -133,13 +133,13 @@ def _is_plain(name: object) -> bool:
 
 
 def _missing(name: str, names: Collection[str]) -> str:
-    ggufs = _ggufs(names)
+    ggufs = gguf_names(names)
     others = f"; its GGUF files are {_list(ggufs)}" if name.lower().endswith(".gguf") else ""
     return f"the repository has no file {name!r}" + (others if ggufs else "")
 
 
 def _unsupported(names: Collection[str]) -> str:
-    if ggufs := _ggufs(names):
+    if ggufs := gguf_names(names):
         return f"it has GGUF files only: name one of them after a colon: {_list(ggufs)}"
 
     problem = describe_names(names)
@@ -147,7 +147,7 @@ def _unsupported(names: Collection[str]) -> str:
     return f"{reason}; a model needs a config and safetensors, MLC's shards, or a GGUF file"
 
 
-def _ggufs(names: Collection[str]) -> list[str]:
+def gguf_names(names: Collection[str]) -> list[str]:
     """Return the GGUF files, of split ones the first parts."""
     found = [name for name in sorted(names) if name.lower().endswith(".gguf")]
     splits = ((name, _SPLIT.fullmatch(name)) for name in found)

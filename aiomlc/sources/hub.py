@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from huggingface_hub import constants, errors
-from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+from huggingface_hub.utils import get_session, get_token, hf_raise_for_status
 
 from aiomlc._version import __version__
 from aiomlc.sources.job import DownloadJob, Failure, FailureKind
@@ -26,7 +26,6 @@ from aiomlc.sources.job import DownloadJob, Failure, FailureKind
 MAX_WAIT_SECONDS: Final = 30.0  # A rate limit that lasts longer is an error.
 _DELAYS: Final = (0.5, 1.0, 2.0, 4.0)
 _HASTY_TIMEOUT = 5.0
-_BLOCK_BYTES = 1 << 20
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # The first class that an error has: a gated repository is also one that is not found.
@@ -56,9 +55,7 @@ class Hub:
     def __init__(self, job: DownloadJob) -> None:
         self._job = job
         self._timeout = _HASTY_TIMEOUT if job.is_hasty else constants.HF_HUB_DOWNLOAD_TIMEOUT
-        self._headers: dict[str, str] = build_hf_headers(
-            library_name="aiomlc", library_version=__version__
-        )
+        self._headers = _headers()
 
     def list_files(self, revision: str) -> tuple[str, dict[str, RemoteFile]]:
         """Return the commit of a revision, and its files by name.
@@ -110,7 +107,7 @@ class Hub:
 
             hf_raise_for_status(answer)
             start = offset if answer.status_code == 206 else 0
-            yield start, answer.iter_bytes(chunk_size=_BLOCK_BYTES)
+            yield start, answer.iter_bytes()
 
 
 def retrying(action: Callable[[], T], waiting: Callable[[str], object], *, is_hasty: bool) -> T:
@@ -154,6 +151,12 @@ def as_failure(error: Exception) -> Failure | None:
             return None
 
 
+def _headers() -> dict[str, str]:
+    headers = {"User-Agent": f"aiomlc/{__version__}"}
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+
+
 @contextmanager
 def _failures() -> Iterator[None]:
     try:
@@ -178,7 +181,11 @@ def _of_answer(error: errors.HfHubHTTPError) -> Failure:
         return Failure("rate", detail, status, _retry_after(error.response.headers))
 
     kinds = (kind for known, kind in _ANSWERS.items() if isinstance(error, known))
-    return Failure(next(kinds, _STATUSES.get(status, "network")), detail, status)
+    kind = next(kinds, _STATUSES.get(status, "network"))
+    if kind == "access" and "Authorization" not in error.response.request.headers:
+        kind = "repository"  # A hub answers like this also if there is none of this name.
+
+    return Failure(kind, detail, status)
 
 
 def _retry_after(headers: Any) -> float | None:  # noqa: ANN401 - of the HTTP client in use.

@@ -11,7 +11,9 @@ __all__ = (
     "Snapshot",
     "cached_commit",
     "find_snapshot",
+    "forget_snapshot",
     "is_unchanged",
+    "last_use",
     "record_snapshot",
     "recorded_files",
     "repository_folder",
@@ -105,6 +107,21 @@ def record_snapshot(
         _logger.debug("cannot write %s: %s", path, error)
 
 
+def forget_snapshot(directory: Path, file: str | None = None) -> None:
+    """Remove the record of a snapshot that is being removed."""
+    for home in cache_homes():
+        with suppress(OSError):
+            _record_path(home, directory, file).unlink(missing_ok=True)
+
+
+def last_use(directory: Path, file: str | None) -> float:
+    """Return when a snapshot was last used, in seconds since the epoch, as far as it is known."""
+    for home in cache_homes():
+        with suppress(OSError):
+            return _record_path(home, directory, file).stat().st_mtime
+    return (directory if file is None else directory / file).lstat().st_mtime
+
+
 def stamp_file(path: Path) -> Stamp:
     """Return the stamp of the blob that a file of a snapshot links to.
 
@@ -132,5 +149,5 @@ def _records(directory: Path, file: str | None) -> Iterator[tuple[Path, dict[str
 
 
 def _record_path(home: Path, directory: Path, file: str | None) -> Path:
-    name = os.fsencode(f"{directory}\0{file or ''}")
+    name = os.fsencode(f"{directory.resolve()}\0{file or ''}")
     return home / _FOLDER / f"{hashlib.sha256(name).hexdigest()[:32]}.json"

@@ -7,6 +7,7 @@ __all__ = (
     "BUNDLED_DRAFT",
     "ModelDirectory",
     "choose_quantization",
+    "download_progress",
     "fetch_draft",
     "fetch_model",
     "find_draft",
@@ -170,11 +171,12 @@ async def fetch_model(
     if model is None:
         return find_model(None)
 
-    local = await fetch(model, lambda done: on_progress(_load_progress(done)))
+    local = await fetch(model, lambda done: on_progress(download_progress(done)))
     return _directory(local)
 
 
-def _load_progress(progress: DownloadProgress) -> LoadProgress:
+def download_progress(progress: DownloadProgress) -> LoadProgress:
+    """Return the progress of a download as progress of loading."""
     return LoadProgress(
         "download",
         progress.done_bytes / progress.total_bytes if progress.total_bytes else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -25,7 +26,8 @@ async def wait_until(condition: Callable[[], bool]) -> None:
         await checkpoint()
 
 
-async def test_the_line_moves_and_is_removed() -> None:
+async def test_the_line_moves_and_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
     screen = FakeTerminal(is_terminal=True)
     line = ProgressLine(screen, delay=0)
     line.show(LoadProgress("convert", 0.5, "packing the weights"))

@@ -1,0 +1,43 @@
+"""Downloads of models that are not opened."""
+
+from __future__ import annotations
+
+__all__ = ("pull",)
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+
+from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.model_directory import download_progress
+from aiomlc.sources.resolve import fetch
+from aiomlc.validation.arguments import check_callable, check_path
+
+
+async def pull(
+    model: str | PathLike[str], *, on_progress: Callable[[LoadProgress], object] | None = None
+) -> Path:
+    """Download a model, or what has changed of it since; nothing is compiled or converted.
+
+    Args:
+        model: A repository of the hub: `user/name`, `user/name@revision`, `user/name:file.gguf`.
+        on_progress: Called with the progress.
+
+    Returns:
+        The directory of the model, or its GGUF file.
+
+    Raises:
+        BadRequestError: If an argument is invalid.
+        ModelNotFoundError: If there is no such repository, revision or file.
+        ModelAccessError: If the hub refuses access.
+        ModelDownloadError: If the model cannot be downloaded for another reason.
+    """
+    check_path("model", model)
+    check_callable("on_progress", on_progress)
+    report = on_progress or _ignore
+    local = await fetch(model, lambda done: report(download_progress(done)), is_update=True)
+    return local.path
+
+
+def _ignore(progress: LoadProgress) -> None:
+    pass
