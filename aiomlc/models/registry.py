@@ -10,9 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from aiomlc.errors import ModelNotFoundError
+from aiomlc.gguf.config import config_fields
+from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.shards import is_gguf
 from aiomlc.models.config.decoder import DecoderConfig
 from aiomlc.models.config.encoder import EncoderConfig
 from aiomlc.models.config.fields import Fields, quote
+from aiomlc.models.config.gguf_layout import with_gguf_layout
 from aiomlc.models.families import (
     bert,
     cohere,
@@ -101,10 +105,16 @@ class ModelDescription:
 def read_description(directory: Path) -> ModelDescription:
     """Read `mlc-chat-config.json` or, if there is none, the `config.json` of Hugging Face.
 
+    Args:
+        directory: The directory of a model, or a GGUF file, whose metadata has the same fields.
+
     Raises:
         ModelNotFoundError: If the directory has neither file.
         ModelLoadError: If the `model_type` is unknown or a field is invalid.
     """
+    if is_gguf(directory):
+        return _read_gguf_description(directory)
+
     path = directory / "mlc-chat-config.json"
     if (values := read_optional(path)) is not None:
         fields = Fields(values, path)
@@ -121,6 +131,15 @@ def read_description(directory: Path) -> ModelDescription:
 
     fields = Fields(values, path)
     return ModelDescription(_parse(fields, fields), path, None)
+
+
+def _read_gguf_description(path: Path) -> ModelDescription:
+    with load_errors(path):
+        config = config_fields(read_gguf(path))
+    fields = Fields(config.values, path)
+    model = _parse(fields, fields)
+    assert isinstance(model, DecoderConfig), "no encoder is among the architectures of GGUF"
+    return ModelDescription(with_gguf_layout(model), path, None)
 
 
 def _parse(fields: Fields, config: Fields) -> ModelConfig:

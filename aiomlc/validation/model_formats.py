@@ -10,17 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-_GGUF = (
-    "GGUF is not supported: pass the directory of the Hugging Face model (safetensors) or MLC "
-    "model that it was made from"
-)
 _ADAPTER = "LoRA adapters are not supported: pass the model into which the adapter is merged"
 _PICKLED = (
     "PyTorch's pickled weights are not supported: convert them with "
     "save_pretrained(directory, safe_serialization=True) of transformers"
 )
 _UNSUPPORTED: Final = {
-    "*.gguf": _GGUF,
     "adapter_config.json": _ADAPTER,
     "pytorch_model*.bin": _PICKLED,
     "*.pth": _PICKLED,
@@ -47,14 +42,14 @@ def describe_names(names: Collection[str]) -> str | None:
 
 
 def describe_missing(path: Path) -> str:
-    """Return why `path`, which is not a directory, is not a model, and what to pass."""
-    if path.suffix.lower() == ".gguf":
-        return _GGUF
-
+    """Return why `path`, which is neither a directory nor a GGUF file, is not a model."""
     if path.exists():
-        return "it is a file: pass the directory that contains it"
+        return "it is a file, but not GGUF: pass the directory that contains it"
 
-    return "pass the directory of a model, HF://user/repository, or None for the bundled model"
+    return (
+        "pass the directory of a model, a GGUF file, HF://user/repository, or None for the bundled "
+        "model"
+    )
 
 
 def _names(directory: Path) -> Iterator[str]:

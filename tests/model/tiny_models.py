@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("TINY_CONFIGS", "dequantized", "tiny_weights", "write_model")
+__all__ = ("TINY_CONFIGS", "dequantized", "tiny_tokenizer", "tiny_weights", "write_model")
 
 import json
 import struct
@@ -322,7 +322,8 @@ def dequantized(weights: Weights) -> Weights:
     }
 
 
-def _tokenizer() -> Tokenizer:
+def tiny_tokenizer() -> Tokenizer:
+    """Return a byte-level tokenizer without merges."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({symbol: i for i, symbol in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -352,7 +353,7 @@ def write_model(directory: Path, architecture: str) -> Path:
     """Write one tiny model as a Hugging Face directory and return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[architecture]))
-    _tokenizer().save(str(directory / "tokenizer.json"))
+    tiny_tokenizer().save(str(directory / "tokenizer.json"))
     template = (
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"

@@ -23,6 +23,9 @@ from typing import Any
 from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
+from aiomlc.gguf.directory import model_file, read_model_object
+from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.shards import find_gguf, is_gguf, model_name
 from aiomlc.models import EncoderConfig, ModelDescription
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
@@ -30,7 +33,7 @@ from aiomlc.sources.job import DownloadProgress
 from aiomlc.sources.resolve import LocalModel, fetch, find_local
 from aiomlc.validation.error_messages import describe_error
 from aiomlc.validation.json_values import safe_repr
-from aiomlc.validation.model_files import load_errors, read_optional
+from aiomlc.validation.model_files import load_errors
 from aiomlc.validation.model_formats import describe_missing
 from aiomlc.validation.records import validate_fields
 
@@ -46,15 +49,16 @@ _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
 
 @dataclass(frozen=True, slots=True)
 class ModelDirectory:
-    """A directory in Hugging Face's or MLC's format."""
+    """A directory in Hugging Face's or MLC's format, or a GGUF file in the place of one."""
 
     path: Path
     repository: str | None = None  #: The repository of the hub that it was downloaded from.
 
     @property
     def name(self) -> str:
-        """The name of the model: that of its repository, or of the directory."""
-        return self.repository or self.path.name
+        """The name of the model: that of its repository, of the directory or of the file."""
+        name = model_name(self.path) if is_gguf(self.path) else self.path.name
+        return self.repository or name
 
     def config(self) -> dict[str, Any]:
         """Return the model's configuration: MLC's file if it exists, else Hugging Face's.
@@ -129,10 +133,10 @@ class ModelDirectory:
 
     def _read(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file; empty if the file does not exist."""
-        return read_optional(self.path / name) or {}
+        return read_model_object(self.path, name) or {}
 
     def _error(self, name: str, field: str, problem: str) -> ModelLoadError:
-        path = self.path / name
+        path = model_file(self.path, name)
         return ModelLoadError(f"{path}: {field} {problem}", path=path, field=field)
 
     def _validate(self, name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +145,7 @@ class ModelDirectory:
         try:
             validate_fields(params, lambda field, error: f"{field} {describe_error(error)}")
         except BadRequestError as error:
-            path = self.path / name
+            path = model_file(self.path, name)
             raise ModelLoadError(f"{path}: {error}", path=path, field=error.param) from None
 
         valid = {field: getattr(params, field) for field in values}
@@ -190,11 +194,15 @@ def download_progress(progress: DownloadProgress) -> LoadProgress:
 def _directory(local: LocalModel) -> ModelDirectory:
     path = local.path
     with load_errors(path):
+        if (file := find_gguf(path)) is not None:
+            # The hub's cache has links, whose targets are not called `.gguf`.
+            return ModelDirectory(file.parent.resolve() / file.name, local.repository)
+
         if path.is_dir():
             return ModelDirectory(path.resolve(), local.repository)
 
     raise ModelNotFoundError(
-        f"cannot find model {path}: no such directory; {describe_missing(path)}",
+        f"cannot find model {path}: no such file or directory; {describe_missing(path)}",
         path=path,
         field="model",
     )
@@ -261,5 +269,14 @@ def choose_quantization(
             field="quantization",
         )
 
+    return stored or requested or _default_quantization(directory, description)
+
+
+def _default_quantization(directory: ModelDirectory, description: ModelDescription) -> str:
+    if is_gguf(directory.path):  # As it is stored.
+        tensors = read_gguf(directory.path).tensors.values()
+        types = {tensor.type.name for tensor in tensors if len(tensor.shape) > 1}
+        return "q0bf16" if types == {"BF16"} else "q0f32"
+
     is_encoder = isinstance(description.config, EncoderConfig)
-    return stored or requested or (_ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION)
+    return _ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION

@@ -7,6 +7,7 @@ __all__ = ("TextFiles", "read_tokenizer")
 from dataclasses import dataclass
 from typing import Self
 
+from aiomlc.gguf.directory import model_file
 from aiomlc.models import read_description
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.runtime.output_formats.response_template import OutputFormats, find_output_formats
@@ -68,12 +69,12 @@ class TextFiles:
 
 
 def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
-    """Read the `tokenizer.json` of a model directory.
+    """Read the tokenizer of a model directory.
 
     Raises:
         ModelLoadError: If the file is missing or invalid.
     """
-    return Tokenizer.from_file(directory.path / "tokenizer.json")
+    return Tokenizer.from_model(directory.path)
 
 
 def _stop_ids(directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int) -> tuple[int, ...]:
@@ -87,5 +88,5 @@ def _stop_ids(directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int) 
 def _token_bytes(
     directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int, markers: list[str]
 ) -> list[bytes]:
-    with load_errors(directory.path / "tokenizer.json"):
+    with load_errors(model_file(directory.path, "tokenizer.json")):
         return tokenizer.token_bytes(vocab_size, visible=markers)

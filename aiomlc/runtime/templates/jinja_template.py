@@ -19,6 +19,8 @@ from jinja2.parser import Parser
 from jinja2.utils import Namespace
 
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
+from aiomlc.gguf.directory import model_file, read_model_object
+from aiomlc.gguf.shards import is_gguf
 from aiomlc.runtime.output_formats.tool_history import with_parsed_arguments
 from aiomlc.runtime.templates.render_budget import (
     Buffer,
@@ -27,7 +29,7 @@ from aiomlc.runtime.templates.render_budget import (
     active_budget,
 )
 from aiomlc.runtime.templates.sandbox import BudgetedEnvironment
-from aiomlc.validation.model_files import load_errors, read_optional, read_text
+from aiomlc.validation.model_files import load_errors, read_text
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Appended to the final message's content, to find its end within the prompt. These are private-use
@@ -81,16 +83,11 @@ class ChatTemplate:
         Raises:
             ModelLoadError: If a file cannot be read or the template is invalid.
         """
-        config_path = directory / "tokenizer_config.json"
-        template_path = directory / "chat_template.jinja"
-        config = read_optional(config_path) or {}
-        try:
-            source = read_text(template_path)
-            path = template_path
-        except ModelNotFoundError:
-            source = None
-            path = config_path
-
+        config = read_model_object(directory, "tokenizer_config.json") or {}
+        path = directory / "chat_template.jinja"
+        source = None if is_gguf(directory) else _read_optional_text(path)
+        if source is None:
+            path = model_file(directory, "tokenizer_config.json")
         with load_errors(path):
             if source is None:
                 source = _default_template(config.get("chat_template"))
@@ -302,6 +299,13 @@ def _to_plain_json(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower
         return [_to_plain_json(inner) for inner in value]
 
     raise BadRequestError(f"expected a JSON value, got {type(value).__name__}", param="messages")
+
+
+def _read_optional_text(path: Path) -> str | None:
+    try:
+        return read_text(path)
+    except ModelNotFoundError:
+        return None
 
 
 def _default_template(field: object) -> str | None:

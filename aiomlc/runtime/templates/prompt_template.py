@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.directory import model_file, read_model_object
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
 from aiomlc.runtime.templates.registry import get_conversation_template, is_customized
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
-from aiomlc.validation.model_files import load_errors, read_optional
+from aiomlc.validation.model_files import load_errors
 
 _CONFIG = "mlc-chat-config.json"
 _logger = logging.getLogger("aiomlc")
@@ -86,10 +87,10 @@ def load_prompt_template(directory: Path, vocab_size: int) -> PromptTemplate | N
         ModelLoadError: If a file cannot be read, or the template is invalid or unknown.
     """
     template = ChatTemplate.load(directory)
-    path = directory / _CONFIG
+    path = model_file(directory, _CONFIG)
     try:
         with load_errors(path):
-            conversation = _load_conversation(path)
+            conversation = _load_conversation(directory, path)
             _check_prefix(conversation, vocab_size, path)
     except ModelLoadError as error:
         if template is None:
@@ -152,8 +153,8 @@ def template_stop_ids(template: PromptTemplate | None, tokenizer: Tokenizer) -> 
     return tuple(sorted(ids))
 
 
-def _load_conversation(path: Path) -> Conversation | None:
-    config = read_optional(path) or {}
+def _load_conversation(directory: Path, path: Path) -> Conversation | None:
+    config = read_model_object(directory, _CONFIG) or {}
     value = config.get("conv_template")
     if value is None:
         return None

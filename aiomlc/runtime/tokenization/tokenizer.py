@@ -14,6 +14,9 @@ from typing import Self, final
 import tokenizers
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.shards import is_gguf
+from aiomlc.gguf.text_files import read_tokenizer_json
 from aiomlc.runtime.tokenization.backend import (
     parse_backend,
     read_tokenizer_file,
@@ -28,6 +31,7 @@ from aiomlc.runtime.tokenization.token_decoder import (
     strips_leading_space,
     token_decoder,
 )
+from aiomlc.runtime.tokenization.trial import try_tokenizer
 from aiomlc.validation.arguments import check_str, check_token_ids, plain_list
 from aiomlc.validation.model_files import load_errors
 
@@ -72,6 +76,23 @@ class Tokenizer:
         path = Path(path)
         text = read_tokenizer_file(path)
         with load_errors(path):
+            return cls.from_json(text)
+
+    @classmethod
+    def from_model(cls, model: str | PathLike[str]) -> Self:
+        """Read the tokenizer of a model: of a directory as `from_file`, or of a GGUF file.
+
+        Raises:
+            ModelNotFoundError: If the file does not exist.
+            ModelLoadError: As `from_file`, or if the metadata of the GGUF file is invalid.
+        """
+        path = Path(model)
+        if not is_gguf(path):
+            return cls.from_file(path / "tokenizer.json")
+
+        with load_errors(path):
+            text = read_tokenizer_json(read_gguf(path))
+            try_tokenizer(path, text.encode())
             return cls.from_json(text)
 
     @classmethod

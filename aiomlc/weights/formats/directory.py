@@ -6,18 +6,23 @@ __all__ = ("read_source",)
 
 from pathlib import Path
 
+from aiomlc.gguf.shards import is_gguf
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats import mlc, safetensors
+from aiomlc.weights.formats.gguf import read_gguf_source
 from aiomlc.weights.formats.source import Source
 
 
 def read_source(directory: Path) -> Source:
-    """Read the weight index of MLC if the directory has one, else the safetensors headers.
+    """Read the header of a GGUF file, or of a directory MLC's weight index, else safetensors.
 
     Raises:
         ModelLoadError: If a file is missing or invalid.
     """
     with load_errors(directory):
+        if is_gguf(directory):
+            return read_gguf_source(directory)
+
         is_mlc = any((directory / name).exists() for name in mlc.INDEX_NAMES)
         read = mlc.read_mlc if is_mlc else safetensors.read_safetensors
         return read(directory)

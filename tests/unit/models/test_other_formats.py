@@ -14,7 +14,6 @@ from aiomlc.models import read_description
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("model-Q4_K_M.gguf", "contains model-Q4_K_M.gguf, and GGUF is not supported"),
         ("adapter_config.json", "LoRA adapters are not supported"),
         ("pytorch_model-00001-of-00002.bin", "PyTorch's pickled weights are not supported"),
     ],

@@ -127,7 +127,7 @@ def test_an_encoder_has_no_tokenizer_and_no_context_window(tmp_path: Path) -> No
 def test_a_missing_model_directory_raises_in_the_constructor(
     tmp_path: Path, engine_class: Callable[..., object]
 ) -> None:
-    with pytest.raises(ModelNotFoundError, match="missing: no such directory"):
+    with pytest.raises(ModelNotFoundError, match="missing: no such file or directory"):
         engine_class(tmp_path / "missing")
 
 

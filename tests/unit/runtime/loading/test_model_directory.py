@@ -125,18 +125,17 @@ def test_a_path_that_cannot_exist_is_a_typed_error(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("model.gguf", "GGUF is not supported: pass the directory of the Hugging Face model"),
-        ("model.safetensors", "it is a file: pass the directory that contains it"),
-        ("none", "pass the directory of a model, HF://user/repository, or None for the bundled"),
+        ("model.safetensors", "it is a file, but not GGUF: pass the directory that contains it"),
+        ("none.gguf", "pass the directory of a model, a GGUF file, HF://user/repository, or None"),
+        ("none", "pass the directory of a model, a GGUF file, HF://user/repository, or None for"),
     ],
 )
 def test_a_path_that_is_not_a_directory_is_explained(
     tmp_path: Path, name: str, advice: str
 ) -> None:
-    (tmp_path / "model.gguf").touch()
     (tmp_path / "model.safetensors").touch()
 
-    with pytest.raises(ModelNotFoundError, match=f"{name}: no such directory; {advice}"):
+    with pytest.raises(ModelNotFoundError, match=f"{name}: no such file or directory; {advice}"):
         find_model(tmp_path / name)
 
 

@@ -1,0 +1,247 @@
+"""The architectures of GGUF that can be opened, and what their files call the fields of a config.
+
+The names and the units are those of llama.cpp's converter and of its loader.
+"""
+
+from __future__ import annotations
+
+__all__ = ("ARCHITECTURES", "Architecture", "find_architecture")
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from aiomlc.gguf.model import GGUFModel
+from aiomlc.validation.json_values import safe_repr
+
+_RMS_EPS = "attention.layer_norm_rms_epsilon"
+_LAYER_EPS = "attention.layer_norm_epsilon"
+_WINDOW = {"sliding_window": "attention.sliding_window"}
+_EXPERTS = {"num_experts": "expert_count", "num_experts_per_tok": "expert_used_count"}
+
+Extra = Callable[[GGUFModel, Mapping[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """How the files of one architecture are read."""
+
+    model_type: str  #: Of Hugging Face.
+    norm_eps: tuple[str, str] = ("rms_norm_eps", _RMS_EPS)  #: Field of a config, and suffix of key.
+    #: Suffixes of the keys of integers and numbers, by field of a config; absent keys are left out.
+    integers: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    booleans: Mapping[str, str] = field(default_factory=dict)
+    #: Tensors of layer 0, by boolean field of a config that says whether they exist.
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)  #: Further fields of a config.
+    extra: Extra | None = None  #: Computes further fields from those read so far.
+    is_sandwich: bool = False  #: Whether there are norms on the inputs and outputs of both layers.
+    has_fused_qkv: bool = False  #: Whether the graph's source is one tensor for QKV.
+    has_fused_gate_up: bool = False  #: Whether `ffn_up` contains the gate, too.
+
+
+def _llama(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Mixtral has the architecture `llama`."""
+    if not config.get("num_experts"):
+        return {"num_experts": None, "num_experts_per_tok": None}
+
+    return {"model_type": "mixtral", "sliding_window": None}
+
+
+def _gemma_attention_scale(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Attention is scaled by the head size, in the 27B models by hidden size / heads."""
+    scale = model.metadata.number(model.key("attention.scale"), 0.0)
+    if scale > 0:
+        return {"query_pre_attn_scalar": round(scale**-2, 6)}
+
+    is_27b = config["num_hidden_layers"] == {"gemma2": 46, "gemma3": 62}[model.architecture]
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    return {"query_pre_attn_scalar": hidden // heads if is_27b else config["head_dim"]}
+
+
+def _gemma3(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    return _gemma_attention_scale(model, config) | _layer_types(model, config)
+
+
+def _layer_types(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Windows are in every layer but each n-th, or in the layers of an array of booleans."""
+    key = model.key("attention.sliding_window_pattern")
+    pattern = model.metadata.value(key)
+    if pattern is None or not config.get("sliding_window"):
+        return {}
+
+    if not isinstance(pattern, list):
+        return {"sliding_window_pattern": model.metadata.integer(key)}
+
+    kinds = ("full_attention", "sliding_attention")
+    return {"layer_types": [kinds[bool(is_sliding)] for is_sliding in pattern]}
+
+
+def _olmo2(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """OLMo 3 is OLMo 2 with windows, and scales RoPE only in the layers without."""
+    if not config.get("sliding_window"):
+        return {}
+
+    fields: dict[str, Any] = {"model_type": "olmo3"} | _layer_types(model, config)
+    if scaling := config.get("rope_scaling"):
+        theta = config["rope_theta"]
+        full = {"rope_theta": theta, **scaling}
+        local = {"rope_type": "default", "rope_theta": theta}
+        fields |= {"rope_parameters": {"full_attention": full, "sliding_attention": local}}
+        fields |= {"rope_scaling": None}
+    return fields
+
+
+def _exaone4(model: GGUFModel, config: Mapping[str, Any]) -> dict[str, Any]:
+    if not config.get("sliding_window"):
+        return {"sliding_window": None}
+
+    return {"sliding_window_pattern": 4} | _layer_types(model, config)
+
+
+_NO_WINDOW = {"sliding_window": None, "use_sliding_window": False}
+_ATTENTION_BIAS = {"attention_bias": "attn_q.bias"}
+_LAYER_NORM = ("layer_norm_eps", _LAYER_EPS)
+
+#: By `general.architecture`.
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {
+        "command-r": Architecture(
+            model_type="cohere",
+            norm_eps=_LAYER_NORM,
+            numbers={"logit_scale": "logit_scale"},
+            tensors={"use_qk_norm": "attn_q_norm.weight", **_ATTENTION_BIAS},
+        ),
+        "ernie4_5": Architecture(model_type="ernie4_5", tensors={"use_bias": "attn_q.bias"}),
+        "exaone4": Architecture(model_type="exaone4", integers=_WINDOW, extra=_exaone4),
+        "gemma": Architecture(model_type="gemma", tensors=_ATTENTION_BIAS),
+        "gemma2": Architecture(
+            model_type="gemma2",
+            integers=_WINDOW,
+            numbers={
+                "attn_logit_softcapping": "attn_logit_softcapping",
+                "final_logit_softcapping": "final_logit_softcapping",
+            },
+            tensors=_ATTENTION_BIAS,
+            extra=_gemma_attention_scale,
+            is_sandwich=True,
+        ),
+        "gemma3": Architecture(
+            model_type="gemma3_text",
+            integers=_WINDOW,
+            numbers={
+                "final_logit_softcapping": "final_logit_softcapping",
+                "rope_local_base_freq": "rope.freq_base_swa",
+            },
+            tensors=_ATTENTION_BIAS,
+            extra=_gemma3,
+            is_sandwich=True,
+        ),
+        "glm4": Architecture(
+            model_type="glm4",
+            tensors=_ATTENTION_BIAS,
+            is_sandwich=True,
+            has_fused_gate_up=True,
+        ),
+        "gptneox": Architecture(
+            model_type="gpt_neox",
+            norm_eps=_LAYER_NORM,
+            booleans={"use_parallel_residual": "use_parallel_residual"},
+            tensors={"attention_bias": "attn_qkv.bias"},
+            has_fused_qkv=True,
+        ),
+        "granite": Architecture(
+            model_type="granite",
+            numbers={
+                "embedding_multiplier": "embedding_scale",
+                "residual_multiplier": "residual_scale",
+                "attention_multiplier": "attention.scale",
+                "logits_scaling": "logit_scale",
+            },
+            tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
+        ),
+        "llama": Architecture(
+            model_type="llama",
+            integers=_EXPERTS,
+            tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
+            extra=_llama,
+        ),
+        "nemotron": Architecture(
+            model_type="nemotron",
+            norm_eps=("norm_eps", _LAYER_EPS),
+            tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
+        ),
+        "olmo2": Architecture(
+            model_type="olmo2", integers=_WINDOW, tensors=_ATTENTION_BIAS, extra=_olmo2
+        ),
+        "olmoe": Architecture(
+            model_type="olmoe",
+            integers=_EXPERTS,
+            booleans={"norm_topk_prob": "expert_weights_norm"},
+            tensors=_ATTENTION_BIAS,
+        ),
+        "phi2": Architecture(model_type="phi", norm_eps=_LAYER_NORM),
+        "phi3": Architecture(
+            model_type="phi3",
+            integers=_WINDOW,
+            has_fused_qkv=True,
+            has_fused_gate_up=True,
+        ),
+        "qwen2": Architecture(model_type="qwen2", constants=_NO_WINDOW),
+        "qwen2moe": Architecture(
+            model_type="qwen2_moe",
+            integers={
+                "moe_intermediate_size": "expert_feed_forward_length",
+                "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+                **_EXPERTS,
+            },
+            booleans={"norm_topk_prob": "expert_weights_norm"},
+            tensors={"qkv_bias": "attn_q.bias"},
+            constants=_NO_WINDOW,
+        ),
+        "qwen3": Architecture(model_type="qwen3", tensors=_ATTENTION_BIAS, constants=_NO_WINDOW),
+        "qwen3moe": Architecture(
+            model_type="qwen3_moe",
+            integers={"moe_intermediate_size": "expert_feed_forward_length", **_EXPERTS},
+            tensors=_ATTENTION_BIAS,
+            constants={"norm_topk_prob": True, **_NO_WINDOW},
+        ),
+        "seed_oss": Architecture(
+            model_type="seed_oss",
+            tensors={"attention_out_bias": "attn_output.bias", **_ATTENTION_BIAS},
+        ),
+        "smollm3": Architecture(
+            model_type="smollm3",
+            tensors={"mlp_bias": "ffn_down.bias", **_ATTENTION_BIAS},
+            constants={"no_rope_layer_interval": 4},
+        ),
+        "stablelm": Architecture(
+            model_type="stablelm",
+            norm_eps=_LAYER_NORM,
+            booleans={"use_parallel_residual": "use_parallel_residual"},
+            tensors={"use_qkv_bias": "attn_q.bias", "qk_layernorm": "attn_q_norm.weight"},
+        ),
+        "starcoder2": Architecture(
+            model_type="starcoder2",
+            norm_eps=("norm_epsilon", _LAYER_EPS),
+            integers=_WINDOW,
+            tensors={"use_bias": "attn_q.bias"},
+        ),
+    }
+)
+
+
+def find_architecture(model: GGUFModel) -> Architecture:
+    """Return the architecture of a model.
+
+    Raises:
+        ModelLoadError: If it is missing, or cannot be opened.
+    """
+    name = model.architecture
+    if name not in ARCHITECTURES:
+        problem = f"must be one of {', '.join(ARCHITECTURES)}, got {safe_repr(name)}"
+        raise model.metadata.error("general.architecture", problem)
+
+    return ARCHITECTURES[name]

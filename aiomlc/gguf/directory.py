@@ -1,0 +1,96 @@
+"""A GGUF file read as the Hugging Face directory that it was made from.
+
+All that reads the small files of a model calls `read_model_object` with the path of the model, so
+there is one way to read a config, a chat template or sampling defaults, whatever they come from.
+"""
+
+from __future__ import annotations
+
+__all__ = ("model_file", "read_model_object")
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from aiomlc.gguf.config import config_fields
+from aiomlc.gguf.model import GGUFModel, read_gguf
+from aiomlc.gguf.shards import is_gguf
+from aiomlc.gguf.text_files import read_special_tokens
+from aiomlc.validation.model_files import load_errors, read_optional
+
+_TEMPLATE = "tokenizer.chat_template"
+_TEMPLATES = "tokenizer.chat_templates"
+_SAMPLING = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+
+
+def read_model_object(model: Path, name: str) -> dict[str, Any] | None:
+    """Return the JSON object in a file of a model, or None if the model has no such file.
+
+    Args:
+        model: The directory of a model, or a GGUF file.
+        name: The name of the file in a directory, such as `generation_config.json`.
+
+    Raises:
+        ModelLoadError: If the file cannot be read or is not a JSON object, or if the GGUF file is
+            invalid.
+    """
+    if not is_gguf(model):
+        return read_optional(model / name)
+
+    if name not in _OBJECTS:
+        return None
+
+    with load_errors(model):
+        return _OBJECTS[name](read_gguf(model))
+
+
+def model_file(model: Path, name: str) -> Path:
+    """Return the path of a file of a model, for messages: a GGUF file contains all of them."""
+    return model if is_gguf(model) else model / name
+
+
+def _config(model: GGUFModel) -> dict[str, Any]:
+    return dict(config_fields(model).values)
+
+
+def _tokenizer_config(model: GGUFModel) -> dict[str, Any]:
+    return {**read_special_tokens(model).texts, "chat_template": _chat_template(model)}
+
+
+def _generation_config(model: GGUFModel) -> dict[str, Any]:
+    fields: dict[str, Any] = {"eos_token_id": read_special_tokens(model).end_ids}
+    for field, suffix in _SAMPLING.items():
+        if (key := f"general.sampling.{suffix}") in model.metadata:
+            fields[field] = model.metadata.value(key)
+    return fields
+
+
+def _chat_template(model: GGUFModel) -> str | list[dict[str, str]] | None:
+    metadata = model.metadata
+    if _TEMPLATE not in metadata:
+        return None
+
+    default = metadata.string(_TEMPLATE)
+    names = [name for name in metadata.strings(_TEMPLATES) if name != "default"]
+    if not names:
+        return default
+
+    named = {name: metadata.string(f"{_TEMPLATE}.{name}") for name in names}
+    templates = {"default": default, **named}
+    return [{"name": name, "template": template} for name, template in templates.items()]
+
+
+_OBJECTS: Mapping[str, Callable[[GGUFModel], dict[str, Any]]] = MappingProxyType(
+    {
+        "config.json": _config,
+        "generation_config.json": _generation_config,
+        "tokenizer_config.json": _tokenizer_config,
+    }
+)

@@ -1,0 +1,134 @@
+"""The RoPE fields of a config: base, partial rotation and scaling."""
+
+from __future__ import annotations
+
+__all__ = ("rope_fields",)
+
+import math
+from typing import Any
+
+from aiomlc.gguf.model import GGUFModel
+from aiomlc.validation.json_values import safe_repr
+
+_DIMENSIONS = "rope.dimension_count"
+_THETA = "rope.freq_base"
+_DEFAULT_THETA = 10000.0
+_TYPE = "rope.scaling.type"
+_FACTOR = "rope.scaling.factor"
+_ORIGINAL = "rope.scaling.original_context_length"
+_ATTENTION = "rope.scaling.attn_factor"
+_OLD_LINEAR = "rope.scale_linear"
+_BETAS = {"beta_fast": "rope.scaling.yarn_beta_fast", "beta_slow": "rope.scaling.yarn_beta_slow"}
+_TYPES = ("none", "linear", "yarn", "longrope")
+_NAMES = {
+    "rope_theta": _THETA,
+    "partial_rotary_factor": _DIMENSIONS,
+    "rope_scaling.rope_type": _TYPE,
+    "rope_scaling.factor": _FACTOR,
+    "rope_scaling.original_max_position_embeddings": _ORIGINAL,
+    "rope_scaling.attention_factor": _ATTENTION,
+    **{f"rope_scaling.{name}": suffix for name, suffix in _BETAS.items()},
+}
+#: Divisors of the frequencies, one per rotated pair: of every length, or by length.
+_DIVISORS = "rope_freqs.weight"
+_SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+
+
+def rope_fields(
+    model: GGUFModel, head_dim: int, context: int
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the RoPE fields of a config, and what the file calls them.
+
+    Raises:
+        ModelLoadError: If a key or tensor is invalid.
+    """
+    metadata = model.metadata
+    fields: dict[str, Any] = {
+        "rope_theta": metadata.number(model.key(_THETA), _DEFAULT_THETA),
+        "partial_rotary_factor": _partial_factor(model, head_dim),
+        "rope_scaling": _scaling(model, context),
+    }
+    names = {field: model.key(suffix) for field, suffix in _NAMES.items()}
+    names |= {"rope_scaling.short_factor": _SHORT, "rope_scaling.long_factor": _LONG}
+    if _DIVISORS in model.tensors:
+        names |= {"rope_scaling.short_factor": _DIVISORS, "rope_scaling.long_factor": _DIVISORS}
+    return fields, names
+
+
+def _partial_factor(model: GGUFModel, head_dim: int) -> float:
+    rotated = model.metadata.integer(model.key(_DIMENSIONS), head_dim)
+    if not 2 <= rotated <= head_dim:
+        problem = f"must be between 2 and the head size ({head_dim}), got {rotated}"
+        raise model.metadata.error(model.key(_DIMENSIONS), problem)
+
+    factor = rotated / head_dim
+    # The reader of configs rounds the product down.
+    return factor if int(head_dim * factor) == rotated else math.nextafter(factor, 1.0)
+
+
+def _scaling(model: GGUFModel, context: int) -> dict[str, Any] | None:
+    metadata = model.metadata
+    if (divisors := model.vector(_DIVISORS)) is not None:
+        # As for llama3, whose scaling the converter stores as its result.
+        return {
+            "rope_type": "longrope",
+            "short_factor": divisors,
+            "long_factor": divisors,
+            "attention_factor": 1.0,
+            "original_max_position_embeddings": context,
+        }
+
+    if _LONG in model.tensors or _SHORT in model.tensors:
+        return _longrope(model)
+
+    key = model.key(_TYPE)
+    linear = metadata.number(model.key(_OLD_LINEAR), 0.0)
+    kind = metadata.string(key, "linear" if linear > 0 else "none")
+    match kind:
+        case "none":
+            return None
+        case "linear":
+            factor = metadata.number(model.key(_FACTOR), linear or None)
+            return {"rope_type": "linear", "factor": factor}
+        case "yarn":
+            return _yarn(model)
+        case "longrope":
+            raise metadata.error(
+                key, f"is 'longrope', which requires the tensors {_LONG} and {_SHORT}"
+            )
+        case _:
+            problem = f"must be one of {', '.join(_TYPES)}, got {safe_repr(kind)}"
+            raise metadata.error(key, problem)
+
+
+def _longrope(model: GGUFModel) -> dict[str, Any]:
+    metadata = model.metadata
+    fields: dict[str, Any] = {
+        "rope_type": "longrope",
+        "short_factor": model.vector(_SHORT),
+        "long_factor": model.vector(_LONG),
+        "original_max_position_embeddings": metadata.integer(model.key(_ORIGINAL)),
+    }
+    if (key := model.key(_ATTENTION)) in metadata:
+        fields["attention_factor"] = metadata.number(key)
+    return fields
+
+
+def _yarn(model: GGUFModel) -> dict[str, Any]:
+    metadata = model.metadata
+    factor = metadata.number(model.key(_FACTOR))
+    fields: dict[str, Any] = {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": metadata.integer(model.key(_ORIGINAL)),
+    }
+    fields |= {
+        name: metadata.number(model.key(suffix))
+        for name, suffix in _BETAS.items()
+        if model.key(suffix) in metadata
+    }
+    # llama.cpp multiplies YaRN's own factor by it.
+    attention = metadata.number(model.key(_ATTENTION), 1.0)
+    if attention != 1.0:
+        fields["attention_factor"] = attention * (0.1 * math.log(factor) + 1.0)
+    return fields

@@ -1,0 +1,51 @@
+"""The special tokens of a GGUF file: those of its chat template, and those that end an answer."""
+
+from __future__ import annotations
+
+__all__ = ("SpecialTokens", "special_tokens")
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from aiomlc.gguf.model import GGUFModel
+from aiomlc.gguf.vocabulary import TokenType, Vocabulary, token_id
+
+_TEXTS = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+_END_TOKENS = ("eos", "eot", "eom")
+# Control tokens with these texts end an answer, whatever else a file says; as in llama.cpp.
+_END_TEXTS = frozenset(
+    {
+        *("<|im_end|>", "<|endoftext|>", "<|end|>", "<|return|>", "<|eot_id|>", "<|eom_id|>"),
+        *("<end_of_turn>", "<|end_of_text|>", "<EOT>", "_<EOT>", "<|END_OF_TURN_TOKEN|>"),
+        *("<end_of_utterance>", "<｜end▁of▁sentence｜>"),  # noqa: RUF001 - DeepSeek
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialTokens:
+    """The special tokens, under the names of `tokenizer_config.json`."""
+
+    texts: Mapping[str, str]  #: By name, such as `bos_token`.
+    end_ids: list[int]  #: Ids of the tokens that end an answer, ascending.
+
+
+def special_tokens(model: GGUFModel, vocabulary: Vocabulary) -> SpecialTokens:
+    """Return the special tokens of a model.
+
+    Raises:
+        ModelLoadError: If the id of one is invalid.
+    """
+    size = len(vocabulary.tokens)
+    ids = {field: token_id(model, name, size) for field, name in _TEXTS.items()}
+    texts = {field: vocabulary.tokens[index] for field, index in ids.items() if index is not None}
+    return SpecialTokens(texts, sorted(set(_end_ids(model, vocabulary))))
+
+
+def _end_ids(model: GGUFModel, vocabulary: Vocabulary) -> Iterator[int]:
+    for name in _END_TOKENS:
+        if (index := token_id(model, name, len(vocabulary.tokens))) is not None:
+            yield index
+    for index, kind in enumerate(vocabulary.types):
+        if kind == TokenType.CONTROL and vocabulary.tokens[index] in _END_TEXTS:
+            yield index

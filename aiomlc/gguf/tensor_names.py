@@ -1,0 +1,175 @@
+"""The tensors of a GGUF file under the names of the graph's sources.
+
+A tensor that GGUF fuses or stacks becomes one piece for each source that it consists of: pieces are
+rows, which follow one another in the file.
+"""
+
+from __future__ import annotations
+
+__all__ = ("TensorPiece", "tensor_pieces")
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.architectures import Architecture, find_architecture
+from aiomlc.gguf.config import config_fields
+from aiomlc.gguf.container import TensorInfo
+from aiomlc.gguf.model import GGUFModel
+
+_BLOCK = re.compile(r"blk\.(\d{1,6})\.(\w+)(?:\.(\d{1,6}))?\.(weight|bias)", re.ASCII)
+_MODEL = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+_SANDWICH = {"ffn_norm": "pre_feedforward_layernorm"}
+_QKV = "attn_qkv"
+_MAX_EXPERTS = 4096
+_EXPERTS = {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}
+_STACKED = {f"{name}_exps": (part,) for name, part in _EXPERTS.items()} | {
+    "ffn_gate_up_exps": ("gate_proj", "up_proj")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPiece:
+    """Consecutive rows of a tensor."""
+
+    tensor: TensorInfo
+    offset: int  #: In bytes, from the beginning of the file.
+    shape: tuple[int, ...]
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.tensor.path
+
+
+def tensor_pieces(model: GGUFModel) -> dict[str, TensorPiece]:
+    """Return the pieces of all tensors by the graph's name; of unknown tensors by their own.
+
+    Raises:
+        ModelLoadError: If the architecture is unknown, or a key is missing or invalid.
+    """
+    splitter = _Splitter(model)
+    pieces: dict[str, TensorPiece] = {}
+    for tensor in model.tensors.values():
+        for name, piece in splitter.pieces(tensor):
+            if name in pieces:
+                raise ModelLoadError(
+                    f"{tensor.path}: {tensor.name}: the tensor takes the place of "
+                    f"{pieces[name].tensor.name}, which is there, too",
+                    path=tensor.path,
+                    tensor=tensor.name,
+                )
+
+            pieces[name] = piece
+    return pieces
+
+
+class _Splitter:
+    """Splits the tensors of one model."""
+
+    def __init__(self, model: GGUFModel) -> None:
+        self._architecture: Architecture = find_architecture(model)
+        values = config_fields(model).values
+        heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
+        self._qkv_rows = [count * values["head_dim"] for count in (heads, kv_heads, kv_heads)]
+        self._names = _LAYER | (_SANDWICH if self._architecture.is_sandwich else {})
+        if self._architecture.has_fused_gate_up:
+            self._names |= {"ffn_up": "mlp.gate_up_proj"}
+        if self._architecture.has_fused_qkv:
+            self._names |= {_QKV: "self_attn.qkv_proj"}
+
+    def pieces(self, tensor: TensorInfo) -> Iterator[tuple[str, TensorPiece]]:
+        name, _, kind = tensor.name.rpartition(".")
+        if name in _MODEL:
+            yield f"{_MODEL[name]}.{kind}", _whole(tensor)
+            return
+
+        match = _BLOCK.fullmatch(tensor.name)
+        if match is None:
+            yield tensor.name, _whole(tensor)
+            return
+
+        layer, part, expert, kind = match.groups()
+        yield from self._layer_pieces(tensor, f"model.layers.{int(layer)}", part, expert, kind)
+
+    def _layer_pieces(
+        self, tensor: TensorInfo, prefix: str, part: str, expert: str | None, kind: str
+    ) -> Iterator[tuple[str, TensorPiece]]:
+        if expert is not None:  # Of older files, with one tensor per expert.
+            name = _EXPERTS.get(part, part)
+            yield f"{prefix}.mlp.experts.{int(expert)}.{name}.{kind}", _whole(tensor)
+        elif part in _STACKED and _is_stack(tensor):
+            yield from _stacked_pieces(tensor, f"{prefix}.mlp.experts", _STACKED[part], kind)
+        elif part == _QKV and part not in self._names:
+            yield from self._qkv_pieces(tensor, f"{prefix}.self_attn", kind)
+        elif part == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
+            name = f"{prefix}.{self._names[part]}.{kind}"
+            yield name, TensorPiece(tensor, tensor.offset, (1, *tensor.shape))
+        else:
+            yield f"{prefix}.{self._names.get(part, part)}.{kind}", _whole(tensor)
+
+    def _qkv_pieces(
+        self, tensor: TensorInfo, prefix: str, kind: str
+    ) -> Iterator[tuple[str, TensorPiece]]:
+        if tensor.shape[0] != sum(self._qkv_rows):
+            yield f"{prefix}.qkv_proj.{kind}", _whole(tensor)
+            return
+
+        start = 0
+        for name, rows in zip("qkv", self._qkv_rows, strict=True):
+            yield f"{prefix}.{name}_proj.{kind}", _rows(tensor, start, rows)
+            start += rows
+
+
+def _is_stack(tensor: TensorInfo) -> bool:
+    return len(tensor.shape) == 3 and tensor.shape[0] <= _MAX_EXPERTS
+
+
+def _stacked_pieces(
+    tensor: TensorInfo, prefix: str, parts: tuple[str, ...], kind: str
+) -> Iterator[tuple[str, TensorPiece]]:
+    """Yield the matrices of each expert; `parts` follow one another within an expert."""
+    experts, total, columns = tensor.shape
+    rows = total // len(parts)
+    flat = TensorInfo(
+        tensor.name, tensor.path, tensor.type, (experts * total, columns), tensor.offset
+    )
+    for index in range(experts * len(parts)):
+        expert, part = divmod(index, len(parts))
+        yield f"{prefix}.{expert}.{parts[part]}.{kind}", _rows(flat, index * rows, rows)
+
+
+def _whole(tensor: TensorInfo) -> TensorPiece:
+    return TensorPiece(tensor, tensor.offset, tensor.shape)
+
+
+def _rows(tensor: TensorInfo, start: int, rows: int) -> TensorPiece:
+    row_bytes = tensor.type.nbytes(math.prod(tensor.shape[1:]))
+    return TensorPiece(tensor, tensor.offset + start * row_bytes, (rows, *tensor.shape[1:]))

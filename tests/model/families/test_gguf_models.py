@@ -1,0 +1,115 @@
+"""A GGUF file of each architecture is the same model as the directory that it was made from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aiomlc.models import DecoderConfig, Parameter, RopeConfig, decoder_parameters, read_description
+from aiomlc.models.parameters.parameter import source_runs
+from aiomlc.weights.formats.gguf import read_gguf_source
+from aiomlc.weights.formats.safetensors import read_safetensors
+from aiomlc.weights.formats.source import Source, SourceTensor
+from tests.model.gguf_files import write_tiny_gguf
+from tests.model.tiny_models import TINY_CONFIGS, write_model
+
+# These have no architecture of their own in GGUF, or windows that GGUF does not store.
+_OTHERS = ("glm", "granitemoehybrid", "helium", "mistral_window", "qwen2_window")
+# What a file of the architecture cannot say otherwise.
+_CHANGES: Mapping[str, dict[str, Any]] = {
+    "mixtral": {"sliding_window": None},
+    "smollm3": {"no_rope_layer_interval": 4},
+}
+_names = pytest.mark.parametrize("name", [name for name in TINY_CONFIGS if name not in _OTHERS])
+
+
+@_names
+def test_the_config_is_that_of_the_original_model(tmp_path: Path, name: str) -> None:
+    directory, file = _write_both(tmp_path, name)
+
+    original, stored = _config(directory), _config(file)
+
+    assert stored.norm_weight_offset == 0.0
+    layout = stored.traits.hf_qkv_layout
+    expected = dataclasses.replace(
+        original,
+        model_type={"internlm3": "llama", "mistral": "llama"}.get(name, original.model_type),
+        norm_weight_offset=0.0,
+        traits=dataclasses.replace(original.traits, hf_qkv_layout=layout),
+    )
+    _assert_equal_but_for_rounding(stored, expected)
+
+
+@_names
+def test_the_weights_are_those_of_the_original_model(tmp_path: Path, name: str) -> None:
+    directory, file = _write_both(tmp_path, name)
+    original, stored = read_safetensors(directory), read_gguf_source(file)
+
+    parameters = decoder_parameters(_config(directory))
+    for expected, parameter in zip(parameters, decoder_parameters(_config(file)), strict=True):
+        actual = _read_parameter(parameter, stored)
+        np.testing.assert_array_equal(actual, _read_parameter(expected, original), parameter.name)
+
+
+def _write_both(root: Path, name: str) -> tuple[Path, Path]:
+    changes = _CHANGES.get(name, {})
+    directory = write_model(root / name, name)
+    (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[name] | changes))
+    return directory, write_tiny_gguf(root / f"{name}.gguf", name, **changes)
+
+
+def _config(path: Path) -> DecoderConfig:
+    config = read_description(path).config
+    assert isinstance(config, DecoderConfig)
+    return config
+
+
+def _assert_equal_but_for_rounding(actual: DecoderConfig, expected: DecoderConfig) -> None:
+    """Compare two configs; numbers that a file stores in 32 bits may be rounded to these.
+
+    Files store the result of Llama 3's RoPE scaling, and so the frequencies are compared.
+    """
+    for field in dataclasses.fields(expected):
+        left, right = getattr(actual, field.name), getattr(expected, field.name)
+        if field.name in ("rope", "layer_ropes"):
+            for one, other in zip(_ropes(left), _ropes(right), strict=True):
+                rotation = _rotation(other, expected.head_dim)
+                assert _rotation(one, actual.head_dim) == pytest.approx(rotation, rel=1e-6)
+        elif isinstance(right, float):
+            assert left == pytest.approx(right, rel=1e-7), field.name
+        else:
+            assert left == right, field.name
+
+
+def _ropes(value: RopeConfig | tuple[RopeConfig | None, ...]) -> list[RopeConfig | None]:
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+def _rotation(rope: RopeConfig | None, head_dim: int) -> list[float]:
+    return [] if rope is None else [*rope.inverse_frequencies(head_dim), rope.attention_factor]
+
+
+def _read_parameter(parameter: Parameter, source: Source) -> NDArray[np.float32]:
+    """Return the rows of a parameter in the order of the graph."""
+    is_fused = parameter.fused_source in source.tensors
+    names = (parameter.fused_source,) if is_fused else parameter.sources
+    tensors = [_read(source.tensors[name]) for name in names]
+    rows = np.concatenate([tensor.reshape(-1, *parameter.shape[1:]) for tensor in tensors])
+    if parameter.row_order is not None:
+        runs = source_runs(parameter.row_order, len(rows))
+        rows = np.concatenate([rows[start : start + count] for start, count in runs])
+    return rows + np.float32(parameter.weight_offset)
+
+
+def _read(tensor: SourceTensor) -> NDArray[np.float32]:
+    assert tensor.dtype == "f32"
+    count = int(np.prod(tensor.shape))
+    values = np.fromfile(tensor.path, np.float32, count, offset=tensor.offset)
+    return values.reshape(tensor.shape)

@@ -1,0 +1,224 @@
+"""Tiny models as GGUF files, written by the package `gguf` as llama.cpp's converter does."""
+
+from __future__ import annotations
+
+__all__ = ("ARCHITECTURES", "Encode", "write_gguf", "write_tiny_gguf")
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from tests.model.gguf_tokenizers import add_byte_level
+from tests.model.tiny_models import TINY_CONFIGS, tiny_tokenizer, tiny_weights
+
+Weights = Mapping[str, NDArray[np.float32]]
+#: Returns the type of a tensor's values in the file.
+Encode = Callable[[str, NDArray[np.float32]], Type]
+
+#: `general.architecture` by `model_type`.
+ARCHITECTURES: Mapping[str, str] = {
+    "cohere": "command-r",
+    "gemma3_text": "gemma3",
+    "gpt_neox": "gptneox",
+    "internlm3": "llama",
+    "mistral": "llama",
+    "mixtral": "llama",
+    "olmo3": "olmo2",
+    "phi": "phi2",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+}
+_PERMUTED = ("granite", "internlm3", "llama", "mistral", "mixtral", "smollm3")
+_MINUS_ONE = ("gemma", "gemma2", "gemma3_text", "nemotron")
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
+_SIZES = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "sliding_window": "attention.sliding_window",
+    "num_experts": "expert_count",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+}
+_NUMBERS = {
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "layer_norm_eps": "attention.layer_norm_epsilon",
+    "norm_eps": "attention.layer_norm_epsilon",
+    "norm_epsilon": "attention.layer_norm_epsilon",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "rope_local_base_freq": "rope.freq_base_swa",
+    "logit_scale": "logit_scale",
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "attention_multiplier": "attention.scale",
+    "logits_scaling": "logit_scale",
+}
+
+
+def write_tiny_gguf(path: Path, name: str, encode: Encode | None = None, **changes: Any) -> Path:  # noqa: ANN401 - JSON.
+    """Write one of the tiny models with changes of its config, and return the path."""
+    return write_gguf(
+        path, TINY_CONFIGS[name] | changes, tiny_weights(name), tiny_tokenizer(), encode
+    )
+
+
+def write_gguf(
+    path: Path,
+    config: Mapping[str, Any],
+    weights: Weights,
+    tokenizer: Tokenizer | None = None,
+    encode: Encode | None = None,
+    **options: Any,  # noqa: ANN401 - of the writer.
+) -> Path:
+    """Write a Hugging Face model; matrices have the type that `encode` returns, by default F32."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    model_type = config["model_type"]
+    name = ARCHITECTURES.get(model_type, model_type)
+    writer = gguf.GGUFWriter(path, name, **options)
+    _add_config(writer, name, config)
+    if tokenizer is not None:
+        add_byte_level(writer, tokenizer, "gpt-2", bos="<s>", eos="</s>")
+    _add_rope(writer, name, config)
+    known = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
+    layers = config["num_hidden_layers"]
+    names = gguf.get_tensor_name_map(known[name], layers)
+    dense_names = gguf.get_tensor_name_map(known["llama"], layers)  # Of layers without experts.
+    for tensor, value in _stack_experts(_convert(config, weights)).items():
+        suffixes = (".weight", ".bias")
+        target = names.get_name(tensor, suffixes) or dense_names.get_name(tensor, suffixes)
+        assert target is not None, f"{tensor} is not a tensor of {name}"
+        kind = Type.F32 if encode is None or value.ndim < 2 else encode(target, value)
+        data = gguf.quants.quantize(value, kind)
+        writer.add_tensor(target, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_config(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -> None:
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    for field, key in _SIZES.items():
+        if config.get(field) is not None:
+            writer.add_uint32(f"{name}.{key}", config[field])
+    for field, key in _NUMBERS.items():
+        if config.get(field) is not None:
+            writer.add_float32(f"{name}.{key}", config[field])
+    writer.add_head_count_kv(kv_heads)
+    if config.get("head_dim"):
+        writer.add_key_length(head_dim)
+        writer.add_value_length(head_dim)
+    if "query_pre_attn_scalar" in config:
+        writer.add_attention_scale(config["query_pre_attn_scalar"] ** -0.5)
+    if name in ("gptneox", "stablelm"):
+        default = name == "gptneox"
+        writer.add_parallel_residual(config.get("use_parallel_residual", default))
+    _add_windows(writer, f"{name}.attention.sliding_window_pattern", config)
+
+
+def _add_windows(writer: gguf.GGUFWriter, key: str, config: Mapping[str, Any]) -> None:
+    if "sliding_window_pattern" in config:
+        writer.add_uint32(key, config["sliding_window_pattern"])
+    elif "layer_types" in config and config.get("sliding_window"):
+        writer.add_array(key, [kind == "sliding_attention" for kind in config["layer_types"]])
+
+
+def _add_rope(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -> None:
+    rope = {**config, **(config.get("rope_parameters") or {})}
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    rotated = int(head_dim * config.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
+    writer.add_rope_dimension_count(rotated)
+    theta = rope.get("rope_theta", rope.get("rotary_emb_base"))
+    if theta is not None:
+        writer.add_rope_freq_base(theta)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(scaling["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+        if "attention_factor" in scaling:
+            factor = scaling["attention_factor"] / (0.1 * math.log(scaling["factor"]) + 1)
+            writer.add_rope_scaling_attn_factors(factor)
+    if kind == "longrope":
+        original, context = config["original_max_position_embeddings"], 512
+        writer.add_rope_scaling_orig_ctx_len(original)
+        ratio = context / original
+        factor = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
+        writer.add_rope_scaling_attn_factors(factor)
+        for length in ("long", "short"):
+            values = np.array(scaling[f"{length}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{length}.weight", values)
+    if kind == "llama3":
+        writer.add_tensor("rope_freqs.weight", _llama3_divisors(rotated, theta, scaling))
+
+
+def _llama3_divisors(size: int, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    original, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+    divisors = []
+    for frequency in theta ** -(np.arange(0, size, 2) / size):
+        wavelength = 2 * math.pi / frequency
+        if wavelength < original / high:
+            divisors.append(1.0)
+        elif wavelength > original / low:
+            divisors.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            divisors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(divisors, np.float32)
+
+
+def _convert(config: Mapping[str, Any], weights: Weights) -> dict[str, NDArray[np.float32]]:
+    """Return the weights with the rows and norms of a GGUF file."""
+    model_type, heads = config["model_type"], config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    converted = {}
+    for name, value in weights.items():
+        if model_type in _PERMUTED and ".q_proj." in name:
+            value = _interleave(value, heads)
+        elif model_type in _PERMUTED and ".k_proj." in name:
+            value = _interleave(value, kv_heads)
+        elif model_type == "gpt_neox" and "query_key_value" in name:
+            parts = value.reshape(heads, 3, -1, *value.shape[1:])
+            value = np.concatenate([parts[:, i].reshape(-1, *value.shape[1:]) for i in range(3)])
+        elif model_type in _MINUS_ONE and name.endswith("norm.weight"):
+            value = value + np.float32(1)
+        converted[name] = np.ascontiguousarray(value)
+    return converted
+
+
+def _interleave(value: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    halves = value.reshape(heads, 2, value.shape[0] // heads // 2, *value.shape[1:])
+    return halves.swapaxes(1, 2).reshape(value.shape)
+
+
+def _stack_experts(weights: Weights) -> dict[str, NDArray[np.float32]]:
+    stacked: dict[str, Any] = {}
+    for name, value in weights.items():
+        match = _EXPERT.fullmatch(name)
+        if match is None:
+            stacked[name] = value
+        else:
+            stacked.setdefault(f"{match[1]}.{match[3]}.weight", []).append(value)
+    return {
+        name: np.stack(value) if isinstance(value, list) else value
+        for name, value in stacked.items()
+    }
