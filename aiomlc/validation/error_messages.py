@@ -32,9 +32,11 @@ def describe_error(error: ErrorDetails, known: Collection[str] = ()) -> str:
         case kind if kind in _BOUNDS:
             return f"should be {_allowed_range(error)}, got {short_repr(error['input'])}"
         case kind if kind in _TYPES:
-            return f"must be {_TYPES[kind]}, got {_type_name(error)}"
+            return f"must be {_required_type(error)}, got {_describe_value(error)}"
+        case "literal_error" | "string_pattern_mismatch":
+            return f"{_without_prefix(error['msg'])}, got {safe_repr(error['input'])}"
         case _:
-            return error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+            return _without_prefix(error["msg"])
 
 
 def describe_requirement(error: ErrorDetails) -> str:
@@ -55,6 +57,8 @@ def describe_requirement(error: ErrorDetails) -> str:
             return f"valid: {error['msg']}"
 
 
+_MAX_SHOWN = 40  #: Characters of a value in a message.
+_RESPONSE_FORMAT = 'an object such as {"type": "json_object"}'
 # The bound that a number violates, and its sign, by pydantic's error type.
 _BOUNDS: Mapping[str, tuple[str, str]] = {
     "greater_than": ("gt", ">"),
@@ -76,6 +80,15 @@ _TYPES: Mapping[str, str] = {
     "model_type": "an object",
     "string_type": "a string",
     "tuple_type": "a list",
+    "union_tag_not_found": "an object",
+}
+# The same for fields that also take a shorter form, and for those that are often mistaken.
+_FIELD_TYPES: Mapping[tuple[int | str, str], str] = {
+    ("content", "string_type"): "a string or a list of text parts",
+    ("messages", "tuple_type"): 'a list of messages: {"role": "user", "content": ...}',
+    ("response_format", "model_attributes_type"): _RESPONSE_FORMAT,
+    ("response_format", "union_tag_not_found"): _RESPONSE_FORMAT,
+    ("stop", "tuple_type"): "a string or a list of strings",
 }
 
 
@@ -99,21 +112,47 @@ def _suggest(location: tuple[int | str, ...], known: Collection[str]) -> str:
     return f"; did you mean {similar[0]}?" if similar else ""
 
 
-def _type_name(error: ErrorDetails) -> str:
-    name = type(error["input"]).__name__
+def _without_prefix(message: str) -> str:
+    for prefix in ("Value error, ", "Input ", "String "):
+        message = message.removeprefix(prefix)
+
+    return message
+
+
+def _required_type(error: ErrorDetails) -> str:
+    """Return the type that a field requires; of a field with several, all of them."""
+    field = error["loc"][-1]
+    return _FIELD_TYPES.get((field, error["type"]), _TYPES[error["type"]])
+
+
+def _describe_value(error: ErrorDetails) -> str:
+    """Return a short value itself, and the type of others."""
+    value = error["input"]
+    name = type(value).__name__
     if name == "function" and error["loc"][0] == "tools":
         return 'function; a tool is {"type": "function", "function": {"name": ...}}'
 
-    return "None" if error["input"] is None else name
+    if value is None or type(value) in (bool, int, float):
+        return short_repr(value)
+
+    if type(value) is str and len(value) <= _MAX_SHOWN:
+        return repr(value)
+
+    return name
 
 
-def _describe_no_tag(error: ErrorDetails) -> str:
+def _describe_no_object(error: ErrorDetails) -> str:
     value = error["input"]
     if isinstance(value, type):
         return f"must be an object; pass the class {value.__name__} to chat.completions.parse"
 
+    return f"must be {_required_type(error)}, got {_describe_value(error)}"
+
+
+def _describe_no_tag(error: ErrorDetails) -> str:
+    value = error["input"]
     if not isinstance(value, Mapping):
-        return f"must be an object, got {_type_name(error)}"
+        return _describe_no_object(error)
 
     return f"{error.get('ctx', {})['discriminator'].strip(chr(39))} is missing"
 
@@ -137,6 +176,7 @@ def _describe_wrong_tag(error: ErrorDetails) -> str:
 _DESCRIPTIONS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "int_parsing": _describe_key,
     "missing": lambda _: "is missing",
+    "model_attributes_type": _describe_no_object,
     "string_too_short": lambda _: "cannot be empty",
     "too_short": lambda _: "cannot be empty",
     "union_tag_invalid": _describe_wrong_tag,

@@ -33,7 +33,7 @@ def _part_text(part: object) -> str:
         raise ValueError(f"content parts must be objects, got {type(part).__name__}")
 
     if (kind := part.get("type")) != "text":
-        raise ValueError(f"content part of type {kind!r} is not supported")
+        raise ValueError(f"content part of type {kind!r} is not supported, only 'text'")
 
     text = part.get("text")
     if not isinstance(text, str) or set(part) != {"type", "text"}:
@@ -42,7 +42,8 @@ def _part_text(part: object) -> str:
     return text
 
 
-Text = Annotated[str, BeforeValidator(_join_text_parts)]
+# Strict, because pydantic would decode bytes.
+Text = Annotated[str, Field(strict=True), BeforeValidator(_join_text_parts)]
 
 
 class FunctionCall(WireModel):

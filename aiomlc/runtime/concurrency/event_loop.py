@@ -50,7 +50,10 @@ def check_loop(owner: object) -> None:
         EngineClosedError: If another event loop runs in this thread.
     """
     if running_loop() is not owner:
-        raise EngineClosedError("the engine serves another event loop: open one per loop")
+        raise EngineClosedError(
+            "the engine serves another event loop: open an engine in each loop, or call this one "
+            "through engine.portal"
+        )
 
 
 def run_soon(token: EventLoopToken, function: Callable[[], object]) -> None:

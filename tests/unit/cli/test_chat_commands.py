@@ -68,7 +68,7 @@ def test_help_lists_every_command() -> None:
         ("/set temprature 1", "unknown parameter 'temprature'; did you mean temperature?"),
         ("/set temperature", "temperature: the value is missing; type /set temperature VALUE"),
         ("/set temperature -1", "temperature: should be non-negative, got -1"),
-        ("/set top_p much", "top_p: must be a number, got str"),
+        ("/set top_p much", "top_p: must be a number, got 'much'"),
         ("/regen", "there is no answer to generate again"),
         ("/save ~nobody-at-all/x", "cannot find ~nobody-at-all/x"),
     ],

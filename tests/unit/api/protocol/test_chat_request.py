@@ -156,17 +156,35 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"messages": None}, "messages: must be a list, got None"),
-        ({"messages": [1]}, "messages[0]: must be an object, got int"),
+        (
+            {"messages": None},
+            'messages: must be a list of messages: {"role": "user", "content": ...}, got None',
+        ),
+        ({"messages": [1]}, "messages[0]: must be an object, got 1"),
         ({"messages": []}, "messages: cannot be empty"),
-        ({"stop": 5}, "stop: must be a list, got int"),
-        ({"tools": ["f"]}, "tools[0]: must be an object, got str"),
-        ({"stream_options": 1}, "stream_options: must be an object, got int"),
+        ({"stop": 5}, "stop: must be a string or a list of strings, got 5"),
+        ({"tools": ["f"]}, "tools[0]: must be an object, got 'f'"),
+        ({"stream_options": 1}, "stream_options: must be an object, got 1"),
         ({"logit_bias": [1]}, "logit_bias: must be an object, got list"),
-        ({"temperature": "hot"}, "temperature: must be a number, got str"),
-        ({"max_tokens": 1.5}, "max_tokens: must be an integer, got float"),
-        ({"stream": "yes"}, "stream: must be a boolean, got str"),
-        ({"user": 1}, "user: must be a string, got int"),
+        ({"temperature": "hot"}, "temperature: must be a number, got 'hot'"),
+        ({"max_tokens": 1.5}, "max_tokens: must be an integer, got 1.5"),
+        ({"stream": "yes"}, "stream: must be a boolean, got 'yes'"),
+        ({"user": 1}, "user: must be a string, got 1"),
+        ({"temperature": float("nan")}, "temperature: must be a finite number, got nan"),
+        ({"user": ["x" * 50]}, "user: must be a string, got list"),
+        ({"stream": "x" * 50}, "stream: must be a boolean, got str"),
+        (
+            {"messages": [{"role": "user", "content": b"Hi"}]},
+            "messages[0].content: must be a string or a list of text parts, got bytes",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            "tools[0].function.name: should match pattern '^[a-zA-Z0-9_.-]{1,64}$', got 'a b'",
+        ),
+        (
+            {"response_format": int},
+            "response_format: must be an object; pass the class int to chat.completions.parse",
+        ),
         ({"tools": [len]}, "tools[0]: must be an object, got builtin_function_or_method"),
         (
             {"tools": [parse]},
@@ -175,7 +193,10 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
         ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type: is missing"),
         ({"messages": [{"role": "user"}]}, "messages[0].content: is missing"),
         ({"messages": [{"content": "Hi"}]}, "messages[0]: role is missing"),
-        ({"response_format": 1}, "response_format: must be an object, got int"),
+        (
+            {"response_format": 1},
+            'response_format: must be an object such as {"type": "json_object"}, got 1',
+        ),
         ({"response_format": {}}, "response_format: type is missing"),
         (
             {"response_format": Answer},
@@ -188,7 +209,7 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
         ({"tempertaure": 0}, "tempertaure: unknown field; did you mean temperature?"),
         ({"max_token": 3}, "max_token: unknown field; did you mean max_tokens?"),
         ({"xyz": 3}, "xyz: unknown field"),
-        ({"tool_choice": 1}, "tool_choice: should be 'none', 'auto' or 'required'"),
+        ({"tool_choice": 1}, "tool_choice: should be 'none', 'auto' or 'required', got 1"),
     ],
 )
 def test_type_errors_name_json_types(fields: dict[str, Any], message: str) -> None:

@@ -109,7 +109,7 @@ ERRORS = [
             f"{name} of type str",
             partial(construct_generation_config, **{name: "2"}),
             name,
-            f'"{name}" must be {expected}, got str',
+            f"\"{name}\" must be {expected}, got '2'",
         )
         for name, expected in (
             ("n", "an integer"),

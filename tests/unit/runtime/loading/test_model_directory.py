@@ -65,10 +65,10 @@ def test_do_sample_false_is_temperature_0_and_top_k_minus_1_is_unlimited(tmp_pat
     [
         ("temperature", -0.1, "should be non-negative, got -0.1"),
         ("top_p", 1.5, r"should be in range \[0, 1\], got 1.5"),
-        ("min_p", True, "must be a number, got bool"),
-        ("top_k", 2.5, "must be an integer, got float"),
+        ("min_p", True, "must be a number, got True"),
+        ("top_k", 2.5, "must be an integer, got 2.5"),
         ("top_k", -2, "should be non-negative, got -2"),
-        ("presence_penalty", "1", "must be a number, got str"),
+        ("presence_penalty", "1", "must be a number, got '1'"),
         ("frequency_penalty", 3, r"should be in range \[-2, 2\], got 3"),
         ("repetition_penalty", 0, "should be positive, got 0"),
         ("top_k", 2**70, "should be less than 9223372036854775808, got 1180591620717411303424"),
