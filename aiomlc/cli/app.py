@@ -13,6 +13,7 @@ import typer
 
 from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
+from aiomlc.cli.convert_command import convert
 from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
@@ -26,6 +27,8 @@ app: typer.Typer = typer.Typer(
 )
 app.command()(chat)
 app.command()(plan)
+app.command()(convert)
+app.command("convert_weight", hidden=True)(convert)  # MLC LLM's name.
 app.command()(pull)
 app.command("list")(list_)
 app.command()(rm)

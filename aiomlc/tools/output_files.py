@@ -1,0 +1,109 @@
+"""Files of a tool's output directory, which appear only when all of them are complete."""
+
+from __future__ import annotations
+
+__all__ = ("StagedOutput", "check_conflicts", "staged_output", "write_error")
+
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import CancelScope, to_thread
+
+from aiomlc.errors import BadRequestError, ModelLoadError
+
+
+def write_error(path: Path, error: OSError) -> ModelLoadError:
+    """Return the error for a file that cannot be written."""
+    return ModelLoadError(f"{path}: cannot write: {error.strerror or error}", path=path)
+
+
+def check_conflicts(output: Path, names: Iterable[str], *, force: bool) -> None:
+    """Require that the output is a directory or does not exist, and that it has none of the files.
+
+    Args:
+        output: The output directory.
+        names: File names; they may be patterns.
+        force: Whether files may be replaced.
+
+    Raises:
+        BadRequestError: If a file exists and `force` is False, or the output is a file.
+    """
+    if output.exists() and not output.is_dir():
+        raise BadRequestError(f"output must be a directory, got the file {output}", param="output")
+
+    existing = sorted({path.name for name in names for path in output.glob(name)})
+    if existing and not force:
+        raise BadRequestError(
+            f"{output} already contains {existing[0]}; choose another output, or pass force=True "
+            "(--force) to replace it",
+            param="output",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOutput:
+    """A private directory beside the output."""
+
+    path: Path
+    output: Path
+
+    def publish(self, last: str, replaced: Sequence[str] = ()) -> None:
+        """Move all files to the output.
+
+        Args:
+            last: The file that makes the others valid: it is moved last.
+            replaced: Patterns of files to remove first, `last` among them.
+
+        Raises:
+            ModelLoadError: If a file cannot be moved.
+        """
+        try:
+            self._sync()
+            if not self.output.exists():
+                self.path.rename(self.output)
+                return
+
+            for pattern in replaced:
+                for path in self.output.glob(pattern):
+                    path.unlink()
+            names = sorted(path.name for path in self.path.iterdir())
+            for name in sorted(names, key=lambda name: name == last):
+                (self.path / name).replace(self.output / name)
+        except OSError as error:
+            raise write_error(self.output, error) from error
+
+    def _sync(self) -> None:
+        """Wait until the files are on disk, so that no crash leaves a valid index of torn files."""
+        for path in self.path.iterdir():
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+@asynccontextmanager
+async def staged_output(output: Path) -> AsyncIterator[StagedOutput]:
+    """Create a directory for the files of an output; what was not published is removed again.
+
+    Raises:
+        ModelLoadError: If the directory cannot be created.
+    """
+    staged = StagedOutput(output.with_name(f".{output.name}.{secrets.token_hex(4)}"), output)
+    try:
+        # Synchronous: nothing can be cancelled before the next try.
+        output.parent.mkdir(parents=True, exist_ok=True)
+        staged.path.mkdir()
+    except OSError as error:
+        raise write_error(staged.path, error) from error
+
+    try:
+        yield staged
+    finally:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(lambda: shutil.rmtree(staged.path, ignore_errors=True))

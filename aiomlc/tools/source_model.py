@@ -1,0 +1,116 @@
+"""The model that a tool reads: its directory, configuration and checkpoint."""
+
+from __future__ import annotations
+
+__all__ = ("SourceModel", "fetch_source", "read_hugging_face_config", "read_source_model")
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+from aiomlc.errors import BadRequestError
+from aiomlc.models import (
+    MODEL_TYPES,
+    EncoderConfig,
+    ModelConfig,
+    Parameter,
+    decoder_parameters,
+    encoder_parameters,
+)
+from aiomlc.models.config.fields import Fields
+from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.model_directory import fetch_model
+from aiomlc.validation.arguments import check_path
+from aiomlc.validation.model_files import load_errors, read_object
+from aiomlc.weights.formats.directory import read_source
+from aiomlc.weights.formats.source import Source
+
+# Model types whose tensors are stored differently by MLC LLM, and cannot be read back here.
+_UNSUPPORTED = ("cohere", "nemotron")
+# Those whose output head is stored even if it equals the embedding.
+_ALWAYS_WITH_HEAD = ("starcoder2",)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceModel:
+    """A checkpoint and the parameters of its architecture."""
+
+    config: ModelConfig
+    parameters: Sequence[Parameter]
+    source: Source
+
+
+async def fetch_source(
+    model: str | PathLike[str], on_progress: Callable[[LoadProgress], object]
+) -> Path:
+    """Return the directory of a model, which is downloaded if it is a repository of the hub.
+
+    Raises:
+        BadRequestError: If the name is malformed.
+        ModelLoadError: If there is no such model.
+    """
+    check_path("config", model)
+    path = Path(model)
+    return (
+        await fetch_model(path.parent if path.name == "config.json" else model, on_progress)
+    ).path
+
+
+def read_source_model(directory: Path, checkpoint: Path | None, model_type: str) -> SourceModel:
+    """Read the configuration and the tensors of a Hugging Face directory.
+
+    Args:
+        directory: The directory of `config.json`.
+        checkpoint: The directory of the weights, if it is another one.
+        model_type: The architecture; "auto" is that of `config.json`.
+
+    Raises:
+        ModelLoadError: If a file is missing or invalid.
+        BadRequestError: If the model is already converted, or its architecture is not supported.
+    """
+    config = read_hugging_face_config(directory, model_type)
+    with load_errors(directory):
+        source = read_source(checkpoint or directory)
+        if source.is_mlc:
+            raise BadRequestError(
+                f"{source.directory} has the weights of an MLC directory, which cannot be "
+                "converted again; pass the Hugging Face directory that they are made from",
+                param="source",
+            )
+
+        return SourceModel(config, _parameters(config), source)
+
+
+def _parameters(config: ModelConfig) -> Sequence[Parameter]:
+    if isinstance(config, EncoderConfig):
+        return encoder_parameters(config)
+
+    if config.model_type not in _ALWAYS_WITH_HEAD or not config.tie_word_embeddings:
+        return decoder_parameters(config)
+
+    embedding, *others, head = decoder_parameters(replace(config, tie_word_embeddings=False))
+    return (replace(head, sources=embedding.sources), embedding, *others)
+
+
+def read_hugging_face_config(directory: Path, model_type: str) -> ModelConfig:
+    """Read `config.json`.
+
+    Raises:
+        ModelLoadError: If it is missing or invalid.
+        BadRequestError: If the architecture is not supported.
+    """
+    path = directory / "config.json"
+    values = read_object(path)
+    fields = Fields(values if model_type == "auto" else {**values, "model_type": model_type}, path)
+    with load_errors(path):
+        name = fields.choice("model_type", tuple(MODEL_TYPES))
+        config = MODEL_TYPES[name](fields)
+    if name in _UNSUPPORTED:
+        raise BadRequestError(
+            f"{path}: model_type {name!r} cannot be converted: MLC LLM stores its tensors "
+            "differently; open the Hugging Face directory instead",
+            param="model_type",
+        )
+
+    return config
