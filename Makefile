@@ -49,7 +49,8 @@ $(VENV)/tools: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools pyproject.toml $(NATIVE_SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable .
+	@echo "Building the native core, which takes a few minutes."
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pip install --quiet --no-build-isolation --editable '.[serve,trio]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml

@@ -1,7 +1,9 @@
 """Web application that streams chat completions as server-sent events.
 
-    pip install 'aiomlc[serve]' && uvicorn examples.web_app:app
+    .venv/bin/uvicorn examples.web_app:app
+    curl -N localhost:8000/chat -d '{"messages": [{"role": "user", "content": "Hi"}]}'
 
+Needs the extra `serve` of aiomlc.
 A client that disconnects early cancels its request, which frees its resources. When run as a
 program, this file sends one request to itself, without a socket.
 """

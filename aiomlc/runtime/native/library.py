@@ -96,7 +96,8 @@ def load_native() -> None:
             ctypes.CDLL(str(_tvm_library(name)), ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(_library_path()), ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise errors.ModelLoadError(f"cannot load a native library: {error}") from error
+        hint = "; AIOMLC_LIBRARY is set" if os.environ.get("AIOMLC_LIBRARY") else ""
+        raise errors.ModelLoadError(f"cannot load a native library: {error}{hint}") from error
 
 
 @contextmanager
