@@ -20,6 +20,8 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
 LFS = re.compile(r".*\.(bin|safetensors|gguf)|tokenizer\.json")
 _BLOCK_BYTES = 1 << 16
 _API = re.compile(r"/api/models/(?P<repository>[^/]+/[^/]+)/(?P<kind>revision|tree)/(?P<rest>.+)")
@@ -139,6 +141,18 @@ def running_hub() -> Iterator[FakeHub]:
         finally:
             server.shutdown()
             server.server_close()
+
+
+@contextmanager
+def hub_in_use(directory: Path) -> Iterator[FakeHub]:
+    """Run a hub which is the one that is asked, with an empty cache below `directory`."""
+    with running_hub() as hub, pytest.MonkeyPatch.context() as environment:
+        for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE"):
+            environment.delenv(name, raising=False)
+        environment.delenv("HUGGINGFACE_HUB_CACHE", raising=False)
+        environment.setenv("HF_HOME", str(directory / "hf"))
+        environment.setenv("HF_ENDPOINT", hub.endpoint)
+        yield hub
 
 
 class _Handler(BaseHTTPRequestHandler):

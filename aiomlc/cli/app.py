@@ -15,6 +15,7 @@ from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
 from aiomlc.cli.convert_command import convert
 from aiomlc.cli.failures import exit_code_of
+from aiomlc.cli.gen_config_command import gen_config
 from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
 from aiomlc.cli.standard_streams import discard_output, prepare_streams
@@ -29,6 +30,8 @@ app.command()(chat)
 app.command()(plan)
 app.command()(convert)
 app.command("convert_weight", hidden=True)(convert)  # MLC LLM's name.
+app.command("gen-config")(gen_config)
+app.command("gen_config", hidden=True)(gen_config)
 app.command()(pull)
 app.command("list")(list_)
 app.command()(rm)

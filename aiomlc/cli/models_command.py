@@ -87,11 +87,15 @@ def _run(function: Callable[..., Awaitable[T]], *arguments: object) -> T:
 
 
 def _confirm(models: list[CachedModel]) -> None:
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         raise CommandError("standard input is not a terminal: pass --yes to remove the model")
 
     typer.echo(format_table([_HEADER, *map(_row, models)]), err=True)
     typer.confirm(f"Remove {_summary(models)}?", abort=True, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _row(model: CachedModel) -> tuple[str, ...]:

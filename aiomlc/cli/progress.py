@@ -127,16 +127,15 @@ class _Bars:
     def draw(self, progress: LoadProgress) -> None:
         """Draw the bar, or another one if there is other work."""
         kind = (progress.stage, progress.total_bytes is not None)
+        description = progress.message.replace("[", "\\[")
+        done, total = _extent(progress)
         if self._bar is None or kind != self._kind:
             self.erase()
             self._bar, self._kind = _bar(self._output, has_bytes=kind[1]), kind
-            self._bar.add_task("", total=None)
+            self._bar.add_task(description, completed=int(done), total=total)
             self._bar.start()
-        description = progress.message.replace("[", "\\[")
-        done, total = _extent(progress)
-        self._bar.update(
-            self._bar.task_ids[0], description=description, completed=done, total=total
-        )
+        task = self._bar.task_ids[0]
+        self._bar.update(task, description=description, completed=done, total=total)
         self._bar.refresh()
 
     def erase(self) -> None:

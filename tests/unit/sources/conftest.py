@@ -7,20 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_hub import FakeHub, running_hub
-
-VARIABLES = ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "XDG_CACHE_HOME")
+from tests.fake_hub import FakeHub, hub_in_use
+from tests.unit.sources.downloads import FILES, NAME, Download
 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """Run a hub, and make it the one that is asked, with empty caches."""
-    for variable in (*VARIABLES, "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
-    with running_hub() as fake:
-        monkeypatch.setenv("HF_ENDPOINT", fake.endpoint)
+    with hub_in_use(tmp_path) as fake:
         yield fake
 
 
@@ -28,3 +23,18 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 def cache(hub: FakeHub, tmp_path: Path) -> Path:
     """Return the cache of huggingface_hub."""
     return tmp_path / "hf" / "hub"
+
+
+@pytest.fixture
+def download(hub: FakeHub, cache: Path) -> Download:
+    """Return a download of a repository."""
+    hub.add(NAME, FILES)
+    return Download(hub, cache)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Record the waits of the downloading process, run in this one, instead of waiting."""
+    waited: list[float] = []
+    monkeypatch.setattr("aiomlc.sources.hub.time.sleep", waited.append)
+    return waited
