@@ -136,7 +136,7 @@ def read_description(directory: Path) -> ModelDescription:
 def _read_gguf_description(path: Path) -> ModelDescription:
     with load_errors(path):
         config = config_fields(read_gguf(path))
-    fields = Fields(config.values, path)
+    fields = Fields(config.values, path, names=config.names)
     model = _parse(fields, fields)
     assert isinstance(model, DecoderConfig), "no encoder is among the architectures of GGUF"
     return ModelDescription(with_gguf_layout(model), path, None)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from tests.model.gguf_tokenizers import add_byte_level
-from tests.model.tiny_models import TINY_CONFIGS, tiny_tokenizer, tiny_weights
+from tests.model.tiny_models import TEMPLATE, TINY_CONFIGS, tiny_tokenizer, tiny_weights
 
 Weights = Mapping[str, NDArray[np.float32]]
 #: Returns the type of a tensor's values in the file.
@@ -68,10 +68,18 @@ _NUMBERS = {
 }
 
 
-def write_tiny_gguf(path: Path, name: str, encode: Encode | None = None, **changes: Any) -> Path:  # noqa: ANN401 - JSON.
+def write_tiny_gguf(
+    path: Path,
+    name: str,
+    encode: Encode | None = None,
+    *,
+    split_max_tensors: int = 0,
+    **changes: Any,  # noqa: ANN401 - JSON.
+) -> Path:
     """Write one of the tiny models with changes of its config, and return the path."""
+    config, weights = TINY_CONFIGS[name] | changes, tiny_weights(name)
     return write_gguf(
-        path, TINY_CONFIGS[name] | changes, tiny_weights(name), tiny_tokenizer(), encode
+        path, config, weights, tiny_tokenizer(), encode, split_max_tensors=split_max_tensors
     )
 
 
@@ -91,6 +99,7 @@ def write_gguf(
     _add_config(writer, name, config)
     if tokenizer is not None:
         add_byte_level(writer, tokenizer, "gpt-2", bos="<s>", eos="</s>")
+        writer.add_chat_template(TEMPLATE)
     _add_rope(writer, name, config)
     known = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
     layers = config["num_hidden_layers"]
@@ -167,7 +176,8 @@ def _add_rope(writer: gguf.GGUFWriter, name: str, config: Mapping[str, Any]) -> 
             values = np.array(scaling[f"{length}_factor"], np.float32)
             writer.add_tensor(f"rope_factors_{length}.weight", values)
     if kind == "llama3":
-        writer.add_tensor("rope_freqs.weight", _llama3_divisors(rotated, theta, scaling))
+        divisors = _llama3_divisors(rotated, rope["rope_theta"], scaling)
+        writer.add_tensor("rope_freqs.weight", divisors)
 
 
 def _llama3_divisors(size: int, theta: float, scaling: Mapping[str, Any]) -> NDArray[np.float32]:

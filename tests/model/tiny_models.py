@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ("TINY_CONFIGS", "dequantized", "tiny_tokenizer", "tiny_weights", "write_model")
+__all__ = (
+    "TEMPLATE",
+    "TINY_CONFIGS",
+    "dequantized",
+    "tiny_tokenizer",
+    "tiny_weights",
+    "write_model",
+)
 
 import json
 import struct
@@ -21,6 +28,10 @@ from tests.model.weight_files import dequantize, quantize
 Weights = dict[str, NDArray[np.float32]]
 
 VOCAB_SIZE = 320
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 _COMMON = {
     "vocab_size": VOCAB_SIZE,
     "max_position_embeddings": 512,
@@ -354,12 +365,8 @@ def write_model(directory: Path, architecture: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(TINY_CONFIGS[architecture]))
     tiny_tokenizer().save(str(directory / "tokenizer.json"))
-    template = (
-        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-        "{% if add_generation_prompt %}assistant: {% endif %}"
-    )
     (directory / "tokenizer_config.json").write_text(
-        json.dumps({"chat_template": template, "eos_token": "</s>"})
+        json.dumps({"chat_template": TEMPLATE, "eos_token": "</s>"})
     )
     write_safetensors(directory / "model.safetensors", tiny_weights(architecture))
     return directory

@@ -28,12 +28,25 @@ class Fields:
     """The fields of one JSON object. A null field counts as absent unless noted otherwise.
 
     Every number must be in the range that `limits` has for its field.
+
+    Args:
+        values: The object.
+        path: The file that contains it.
+        prefix: What the names of its fields begin with in messages.
+        names: What the file calls its fields, where that differs.
     """
 
-    def __init__(self, values: Mapping[str, object], path: Path, prefix: str = "") -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        path: Path,
+        prefix: str = "",
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         self.path = path
         self._values = values
         self._prefix = prefix
+        self._names = names or {}
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
@@ -44,6 +57,7 @@ class Fields:
     def error(self, name: str, problem: str) -> ModelLoadError:
         """Return the error `PATH: field "NAME" PROBLEM`."""
         field = self._prefix + name
+        field = self._names.get(field, field)
         return ModelLoadError(
             f'{self.path}: field "{field}" {problem}', path=self.path, field=field
         )
@@ -151,25 +165,28 @@ class Fields:
         if not isinstance(value, dict):
             raise self._mismatch(name, "an object", value)
 
-        return Fields(value, self.path, f"{self._prefix}{name}.")
+        return self._derived(value, f"{self._prefix}{name}.")
 
     def flattened(self, name: str) -> Fields:
         """Return these fields merged with those of the object `name`; these take precedence."""
         inner = self.nested(name)
-        return Fields({**inner._values, **self._without_null(), name: None}, self.path)
+        return self._derived({**inner._values, **self._without_null(), name: None})
 
     def narrowed(self, name: str, member: str) -> Fields:
         """Return the fields with the object `name` replaced by its object `member`."""
         values = self.nested(name).nested(member)._values
-        return Fields({**self._values, name: values}, self.path, self._prefix)
+        return self._derived({**self._values, name: values}, self._prefix)
 
     def without(self, name: str) -> Fields:
         """Return the fields without the field `name`."""
-        return Fields({**self._values, name: None}, self.path, self._prefix)
+        return self._derived({**self._values, name: None}, self._prefix)
 
     def with_defaults(self, **defaults: object) -> Fields:
         """Return the fields with defaults for absent fields; a null field stays null."""
-        return Fields({**defaults, **self._values}, self.path, self._prefix)
+        return self._derived({**defaults, **self._values}, self._prefix)
+
+    def _derived(self, values: Mapping[str, object], prefix: str = "") -> Fields:
+        return Fields(values, self.path, prefix, self._names)
 
     def _without_null(self) -> dict[str, object]:
         return {name: value for name, value in self._values.items() if value is not None}

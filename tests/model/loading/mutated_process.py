@@ -1,4 +1,4 @@
-"""`python -m tests.model.loading.mutated_process BASES FIRST COUNT`: open mutated directories.
+"""`python -m tests.model.loading.mutated_process ROOT KIND FIRST COUNT`: open mutated directories.
 
 Each outcome is a line of JSON on stdout. The line before it names the mutation, so that the last
 line identifies the model that crashed or hung.
@@ -15,7 +15,14 @@ from pathlib import Path
 
 from aiomlc import AiomlcError, EngineConfig, MLCEngine, ModelLoadError, RequestError, plan_memory
 from aiomlc.errors import RequestFailedError
+from aiomlc.gguf.model import read_gguf
+from aiomlc.gguf.text_files import read_tokenizer_json
+from aiomlc.models import read_description
 from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import check_tensors
+from aiomlc.runtime.templates.prompt_template import load_prompt_template
+from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from tests.model.loading.mutations import BASES, mutate
 
 MEMORY = 6 << 30  # Bytes of address space.
@@ -38,10 +45,23 @@ def answer(directory: Path, base: str) -> list[object]:
     return [text.choices[0].text, chat.choices[0].message.content]
 
 
-def outcome(directory: Path, base: str) -> dict[str, object]:
+def description(directory: Path) -> list[object]:
+    """Return what is read of a model before anything is compiled for it."""
+    model = find_model(directory)
+    check_tensors(model, None)
+    config = read_description(model.path).config
+    tokenizer = Tokenizer.from_json(read_tokenizer_json(read_gguf(model.path)))
+    template = load_prompt_template(model.path, config.vocab_size)
+    options = model.sampling_defaults()
+    values = (tokenizer.encode("Hello"), template and template.source, options)
+    return [str(config), *map(str, values), *model.eos_token_ids(config.vocab_size)]
+
+
+def outcome(directory: Path, base: str, kind: str) -> dict[str, object]:
     """Return the answer, or the error and whether it is one that the caller can act on."""
     try:
-        return {"answer": answer(directory, base)}
+        reads = kind == "gguf headers"
+        return {"answer": description(directory) if reads else answer(directory, base)}
     except Exception as error:  # noqa: BLE001 - the result of the trial.
         text = f"{type(error).__name__}: {error}"
         return {"error": text[:500], "length": len(text), "problem": _problem(error, directory)}
@@ -61,18 +81,19 @@ def _problem(error: Exception, directory: Path) -> str | None:
 
 
 def main(arguments: list[str]) -> None:
-    """Try the mutations FIRST to FIRST + COUNT - 1 of the directories below BASES."""
-    root, first, count = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+    """Try the mutations FIRST to FIRST + COUNT - 1 of the models of a kind below ROOT."""
+    root, bases = Path(arguments[0]), BASES[arguments[1]]
+    first, count = int(arguments[2]), int(arguments[3])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     for seed in range(first, first + count):
-        base = BASES[seed % len(BASES)]
+        base = bases[seed % len(bases)]
         with tempfile.TemporaryDirectory(dir=root) as name:
             directory = Path(name) / base
             shutil.copytree(root / base, directory)
             mutation = mutate(directory, seed)
             _write(seed=seed, base=base, mutation=str(mutation))
-            result = outcome(directory, base)
+            result = outcome(directory, base, arguments[1])
             _write(seed=seed, is_harmless=mutation.is_harmless, **result)
     _write(megabytes=_peak_megabytes())
 

@@ -17,11 +17,17 @@ from typing import Any
 import numpy as np
 
 from aiomlc.runtime.loading.model_directory import BUNDLED_DRAFT
+from tests.model.loading.gguf_mutations import GGUF_BASES, GGUF_KINDS, write_gguf_bases
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import tiny_weights, write_model
 from tests.model.weight_files import write_shards
 
-BASES = ("single", "shards", "mlc", "encoder")
+#: The intact models by the kind of their files.
+BASES = {
+    "directories": ("single", "shards", "mlc", "encoder"),
+    "gguf": GGUF_BASES,
+    "gguf headers": GGUF_BASES,  # Which are read, without an engine.
+}
 
 _LONG_NUMBER = "9" * 100_000
 _DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
@@ -57,6 +63,7 @@ class Mutation:
 
 def write_bases(root: Path) -> None:
     """Write an intact directory for each of `BASES`."""
+    write_gguf_bases(root)
     write_model(root / "single", "llama")
     (root / "single" / "generation_config.json").write_text(
         json.dumps({"eos_token_id": [257, 258], "temperature": 0.7, "top_k": 20, "top_p": 0.9})
@@ -77,7 +84,7 @@ def mutate(directory: Path, seed: int) -> Mutation:
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     # Weights are one file of many; their index and headers are mutated as JSON is.
     path = rng.choice(files)
-    kinds = [*_KINDS, *(_JSON_KINDS if path.suffix == ".json" else _BINARY_KINDS) * 2]
+    kinds = [*_KINDS, *_KINDS_BY_SUFFIX.get(path.suffix, _BINARY_KINDS) * 2]
     if path.name == "tokenizer.json":
         kinds.append(_replace_normalizer)
     kind = rng.choice(kinds)
@@ -249,4 +256,5 @@ _JSON_KINDS: tuple[_Kind, ...] = (
     *(_insert_text, _insert_text, _reformat, _add_a_field),
 )
 _BINARY_KINDS: tuple[_Kind, ...] = (_change_header, _change_header, _write_nan)
+_KINDS_BY_SUFFIX = {".json": _JSON_KINDS, ".gguf": GGUF_KINDS}
 _HARMLESS: tuple[_Kind, ...] = (_reformat, _add_a_field)

@@ -1,6 +1,6 @@
 """A mutated model directory gives a typed error that names a file, or an answer.
 
-Batches run in processes with limits of memory and time. `AIOMLC_EXAMPLES=1500` tries that many.
+Batches run in processes with limits of memory and time. `AIOMLC_EXAMPLES=2000` tries that many.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ import pytest
 from tests.model.loading.mutated_process import outcome
 from tests.model.loading.mutations import BASES, write_bases
 
-_NUM_EXAMPLES = int(os.environ.get("AIOMLC_EXAMPLES", "150"))
+_NUM_EXAMPLES = {"directories": 150, "gguf": 40, "gguf headers": 300}
 _FIRST_SEED = int(os.environ.get("AIOMLC_SEED", "0"))
-_BATCH = 30
+_BATCH = {"directories": 30, "gguf": 40, "gguf headers": 300}
 _SECONDS = 900  # For a batch, on a busy machine.
 _MAX_MEGABYTES = 500
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 30 * _NUM_EXAMPLES)]
+
+def _num_examples(kind: str) -> int:
+    return int(os.environ.get("AIOMLC_EXAMPLES", _NUM_EXAMPLES[kind]))
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 30 * max(_num_examples(k) for k in BASES))]
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +40,12 @@ def bases(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _run_batch(bases: Path, first: int, count: int) -> list[dict[str, Any]]:
+def _run_batch(bases: Path, kind: str, first: int, count: int) -> list[dict[str, Any]]:
     """Return the lines that the process of one batch writes."""
     command = [sys.executable, "-m", "tests.model.loading.mutated_process"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RUST_BACKTRACE": "0"}
     done = subprocess.run(
-        [*command, str(bases), str(first), str(count)],
+        [*command, str(bases), kind, str(first), str(count)],
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -52,18 +57,20 @@ def _run_batch(bases: Path, first: int, count: int) -> list[dict[str, Any]]:
     return lines
 
 
-def _batches() -> Iterator[tuple[int, int]]:
-    for first in range(_FIRST_SEED, _FIRST_SEED + _NUM_EXAMPLES, _BATCH):
-        yield first, min(_BATCH, _FIRST_SEED + _NUM_EXAMPLES - first)
+def _batches(kind: str) -> Iterator[tuple[int, int]]:
+    end, size = _FIRST_SEED + _num_examples(kind), _BATCH[kind]
+    for first in range(_FIRST_SEED, end, size):
+        yield first, min(size, end - first)
 
 
 def _is_failure(line: dict[str, Any], answer: object) -> bool:
     return bool(line.get("problem") or (line["is_harmless"] and line.get("answer") != answer))
 
 
-def test_a_mutated_model_is_refused_by_name_or_answers(bases: Path) -> None:
-    answers = {base: outcome(bases / base, base)["answer"] for base in BASES}
-    lines = [line for batch in _batches() for line in _run_batch(bases, *batch)]
+@pytest.mark.parametrize("kind", BASES)
+def test_a_mutated_model_is_refused_by_name_or_answers(bases: Path, kind: str) -> None:
+    answers = {base: outcome(bases / base, base, kind)["answer"] for base in BASES[kind]}
+    lines = [line for batch in _batches(kind) for line in _run_batch(bases, kind, *batch)]
     mutations = {line["seed"]: line for line in lines if "mutation" in line}
     results = [line for line in lines if "is_harmless" in line]
 
@@ -77,6 +84,6 @@ def test_a_mutated_model_is_refused_by_name_or_answers(bases: Path) -> None:
     assert megabytes < _MAX_MEGABYTES
     tally = Counter(line.get("error", "answer").split(":")[0] for line in results)
     print(dict(tally), f"{megabytes} MB")  # noqa: T201 - shown by `pytest -s`.
-    assert sum(tally.values()) == _NUM_EXAMPLES
-    assert tally["answer"] > _NUM_EXAMPLES // 20
-    assert tally["ModelLoadError"] > _NUM_EXAMPLES // 4
+    assert sum(tally.values()) == _num_examples(kind)
+    assert tally["answer"] > _num_examples(kind) // 20
+    assert tally["ModelLoadError"] > _num_examples(kind) // 4

@@ -1,0 +1,114 @@
+"""The keys of a GGUF file are the config of its model, and errors name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from aiomlc.errors import ModelLoadError
+from aiomlc.models import read_description
+
+_Change = Callable[[gguf.GGUFWriter], object]
+
+
+def _write(path: Path, change: _Change, *, architecture: str = "llama", rows: int = 50) -> Path:
+    """Write a file with the keys of a small model, after those that `change` adds."""
+    writer = gguf.GGUFWriter(path, architecture)
+    change(writer)
+    defaults = {
+        "block_count": 2,
+        "context_length": 128,
+        "embedding_length": 64,
+        "feed_forward_length": 96,
+        "attention.head_count": 4,
+    }
+    for suffix, value in defaults.items():
+        key = f"{architecture}.{suffix}"
+        if key not in writer.kv_data[0]:
+            writer.add_uint32(key, value)
+    if f"{architecture}.attention.layer_norm_rms_epsilon" not in writer.kv_data[0]:
+        writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tensor("token_embd.weight", np.zeros((rows, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _ignore(writer: gguf.GGUFWriter) -> None:
+    pass
+
+
+def _factors(writer: gguf.GGUFWriter) -> None:
+    writer.add_tensor("rope_freqs.weight", np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda w: w.add_block_count(0), 'field "llama.block_count" must be >= 1, got 0'),
+        (lambda w: w.add_block_count(10**9), 'field "llama.block_count" must be <= 2048'),
+        (lambda w: w.add_string("llama.block_count", "2"), "llama.block_count must be an integer"),
+        (lambda w: w.add_head_count(0), "llama.attention.head_count must be >= 1, got 0"),
+        (
+            lambda w: w.add_head_count_kv([2, 1]),
+            "llama.attention.head_count_kv must be the same in all layers, got \\[1, 2\\]",
+        ),
+        (
+            lambda w: w.add_head_count_kv(3),
+            r'field "llama.attention.head_count_kv" must divide num_attention_heads \(4\), got 3',
+        ),
+        (
+            lambda w: w.add_value_length(8),
+            r"llama.attention.value_length must equal attention.key_length \(16\), got 8",
+        ),
+        (
+            lambda w: w.add_rope_dimension_count(32),
+            r"llama.rope.dimension_count must be between 2 and the head size \(16\), got 32",
+        ),
+        (
+            lambda w: w.add_layer_norm_rms_eps(float("nan")),
+            "llama.attention.layer_norm_rms_epsilon must be a finite number, got nan",
+        ),
+        (
+            lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR),
+            "llama.rope.scaling.factor is missing",
+        ),
+        (
+            lambda w: w.add_string("llama.rope.scaling.type", "x"),
+            "llama.rope.scaling.type must be one of none, linear, yarn, longrope, got 'x'",
+        ),
+        (_factors, 'field "rope_freqs.weight" must have 8 numbers, one per rotated pair, got 3'),
+    ],
+)
+def test_an_invalid_value_is_refused_by_its_key(
+    tmp_path: Path, change: _Change, problem: str
+) -> None:
+    path = _write(tmp_path / "a.gguf", change)
+
+    with pytest.raises(ModelLoadError, match=f"{path}: {problem}"):
+        read_description(path)
+
+
+def test_an_unknown_architecture_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.gguf", _ignore, architecture="mamba")
+
+    with pytest.raises(
+        ModelLoadError, match=r"general.architecture must be one of command-r, .*, got 'mamba'"
+    ):
+        read_description(path)
+
+
+def test_a_head_count_may_be_given_for_each_layer(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.gguf", lambda writer: writer.add_head_count_kv([2, 2]))
+
+    config = read_description(path).config
+
+    assert config.num_key_value_heads == 2  # type: ignore[union-attr]
+    assert config.vocab_size == 50
+    assert config.tie_word_embeddings is True  # type: ignore[union-attr]
