@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from aiomlc.cli.chat_session import ChatSession
+from aiomlc.cli.completion import complete_path
 from aiomlc.cli.conversation import load_conversation, save_conversation
 from aiomlc.cli.failures import CommandError
 from aiomlc.cli.figures import count, describe_engine
 from aiomlc.cli.sampling_settings import (
+    complete_parameter,
     describe_parameters,
     describe_value,
     parse_parameters,
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 
 # A path such as /etc/hosts at the start of a question is not a command.
 _COMMAND = re.compile(r"/[A-Za-z?]*([ \t].*)?")
+_NAME_AND_VALUE = re.compile(r"\s*\w+[\s=]")  # The value may still be missing.
 _KEYS = """\
-Ctrl-C stops an answer, Ctrl-D leaves. Alt-Enter begins a new line.
+Ctrl-C stops an answer, Ctrl-D leaves. Alt-Enter begins a new line, Tab completes a command.
 Pasted lines are one question, and so are lines between two \"\"\".
 A line that begins with a space is a question, even if / follows."""
 
@@ -113,6 +116,26 @@ class ChatCommands:
         command.check_argument(name, argument)
         command.run(argument)
 
+    def complete(self, line: str, word: str) -> list[str]:
+        """Return what the last word of a line with a command may be, with a space before its value.
+
+        Args:
+            line: The line so far.
+            word: Its last word, which may be empty.
+        """
+        name, space, argument = line.partition(" ")
+        if not space:
+            return [
+                f"{known} " if command.argument else known
+                for known, command in self._by_name.items()
+                if known.startswith(word)
+            ]
+
+        if name == "/set" and not _NAME_AND_VALUE.match(argument.rpartition(";")[2]):
+            return [f"{parameter} " for parameter in complete_parameter(word)]
+
+        return complete_path(word) if name in ("/save", "/load") else []
+
     def _describe_unknown(self, name: str) -> str:
         similar = get_close_matches(name, self._by_name, n=2, cutoff=0.5)
         hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
@@ -140,7 +163,7 @@ class ChatCommands:
         forgotten = f", {turns - visible:,} of them forgotten" if turns > visible else ""
         lines = {
             "conversation": f"{count(turns, 'question')}{forgotten}",
-            "context": count(window, "token"),
+            "context": f"{self._session.used_tokens():,} of {count(window, 'token')}",
             **describe_engine(self._statistics()),
         }
         self._screen.show("\n".join(f"{name:<13} {value}" for name, value in lines.items()))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
-from anyio import CancelScope, to_thread
+from anyio import CancelScope, sleep, to_thread
 
 from aiomlc.cli.context_budget import ContextBudget
 from aiomlc.cli.conversation import Conversation, Message, Turn
@@ -20,6 +20,11 @@ from aiomlc.cli.screen import Screen
 if TYPE_CHECKING:
     from aiomlc.api.engines.async_engine import AsyncMLCEngine
     from aiomlc.api.protocol.chat import ChatCompletionChunk
+    from aiomlc.runtime.engine.core_protocol import CoreStatistics
+
+# The prefill is shown only if it takes longer, to avoid flicker.
+_STATUS_DELAY_SECONDS = 1.0
+_STATUS_TICK_SECONDS = 0.1
 
 
 @final
@@ -44,6 +49,7 @@ class ChatSession:
         self._engine = engine
         self._screen = screen
         self._cancel_scope: CancelScope | None = None
+        self._before_prefill: CoreStatistics | None = None  # Until the first text of a response.
         self._budget = ContextBudget(engine.max_input_sequence_length)
         self.options: dict[str, Any] = dict(options or {})
         self.conversation: Conversation = Conversation(system)
@@ -52,6 +58,25 @@ class ChatSession:
     def context_window(self) -> int:
         """The maximum number of tokens of the history, the question and its answer together."""
         return self._budget.window
+
+    def used_tokens(self) -> int:
+        """Return how much of the context window the conversation fills, as an estimate."""
+        turns = [f"{turn.prompt}\n{turn.answer}" for turn in self.conversation.visible_turns]
+        sizes = self._count_tokens([self.conversation.system or "", *turns])
+        return self._budget.used_tokens(sizes[0], sizes[1:])
+
+    async def show_prefill(self) -> None:
+        """Show how much of a long prompt has been computed, until cancelled."""
+        await sleep(_STATUS_DELAY_SECONDS)
+        while True:
+            before = self._before_prefill
+            if before is not None:
+                now = self._engine.statistics()
+                done = now.prefill_tokens - before.prefill_tokens
+                done += now.cached_tokens - before.cached_tokens
+                total = max(done, self._budget.prompt_tokens)
+                self._screen.show_status(f"reading the prompt, {done:,} of about {total:,} tokens")
+            await sleep(_STATUS_TICK_SECONDS)
 
     def stop(self) -> None:
         """Stop the running response; its text so far stays in the conversation."""
@@ -74,7 +99,7 @@ class ChatSession:
                 message = {"role": "user", "content": prompt}
                 await self._stream([*self.conversation.messages, message], response)
         finally:
-            self._cancel_scope = None
+            self._cancel_scope = self._before_prefill = None
             self._screen.end_answer()
 
         if response.figures.prompt_tokens:
@@ -123,7 +148,7 @@ class ChatSession:
 
     async def _stream(self, messages: list[Message], response: _Response) -> None:
         # Read before the request, because a small model may finish before `create` returns.
-        before = self._engine.statistics()
+        before = self._before_prefill = self._engine.statistics()
         stream = await self._engine.chat.completions.create(
             messages=messages,
             stream=True,
@@ -133,6 +158,8 @@ class ChatSession:
         async with stream:
             async for chunk in stream:
                 response.add(chunk)
+                if response.has_begun:
+                    self._before_prefill = None
 
         after = self._engine.statistics()
         response.figures = replace(
@@ -150,6 +177,11 @@ class _Response:
         self._start = time.perf_counter()
         self.deltas: list[str] = []
         self.figures = ResponseFigures()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a first token of text or reasoning."""
+        return self.figures.first_token_seconds > 0
 
     def add(self, chunk: ChatCompletionChunk) -> None:
         for choice in chunk.choices:

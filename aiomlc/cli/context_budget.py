@@ -44,6 +44,20 @@ class ContextBudget:
         self._num_turns = len(turns) - start + 1
         return start
 
+    @property
+    def prompt_tokens(self) -> int:
+        """The estimated tokens of the last prompt."""
+        return self._content_tokens + self._template_tokens * self._num_turns
+
+    def used_tokens(self, system: int, turns: Sequence[int]) -> int:
+        """Return the estimated tokens of a conversation without a new question.
+
+        Args:
+            system: The tokens of the system message.
+            turns: The tokens of each turn.
+        """
+        return system + sum(turns) + self._template_tokens * len(turns)
+
     def learn(self, prompt_tokens: int) -> None:
         """Learn from the measured size of the last prompt."""
         added = prompt_tokens - self._content_tokens

@@ -26,10 +26,11 @@ class ResponseFigures:
         if self.finish_reason is None:
             return "stopped"
 
-        parts = [
-            count(self.completion_tokens, "token"),
-            f"first after {self.first_token_seconds * 1000:.0f} ms",
-        ]
+        parts = [count(self.completion_tokens, "token")]
+        if self.first_token_seconds > 0:
+            parts.append(f"first after {self.first_token_seconds * 1000:.0f} ms")
+        else:
+            parts.append("the answer is empty")
         if self.decode_seconds > 0:
             parts.append(_rate(self.decode_tokens, self.decode_seconds))
         if self.finish_reason == "length":

@@ -9,6 +9,7 @@ import select
 from types import ModuleType
 from typing import TextIO, final
 
+from aiomlc.cli.completion import Complete, bind_completion
 from aiomlc.cli.failures import CommandError
 from aiomlc.cli.history import History
 
@@ -58,15 +59,26 @@ class TerminalInput:
         stdout: Where `input` writes its prompt.
         stderr: Gets the prompt if `stdout` is not a terminal.
         history: The earlier questions.
+        complete: Returns what the Tab key completes.
     """
 
-    def __init__(self, stdin: TextIO, stdout: TextIO, stderr: TextIO, history: History) -> None:
+    def __init__(
+        self,
+        stdin: TextIO,
+        stdout: TextIO,
+        stderr: TextIO,
+        history: History,
+        *,
+        complete: Complete = lambda line, word: [],
+    ) -> None:
         self._stdin = stdin
         self._stderr = stderr
         self._history = history
         self._edits = stdout.isatty()
         self._readline = _load_readline(history) if self._edits else None
         self._marks_paste = self._readline is not None and _mark_paste(self._readline)
+        if self._readline is not None and self._marks_paste:  # Else pasted tabs would complete.
+            bind_completion(self._readline, complete)
 
     def read(self) -> str:
         """Return the next question, which may have several lines.

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("check_parameters", "describe_parameters", "describe_value", "parse_parameters")
+__all__ = (
+    "check_parameters",
+    "complete_parameter",
+    "describe_parameters",
+    "describe_value",
+    "parse_parameters",
+)
 
 import json
 from collections.abc import Iterator, Mapping
@@ -52,6 +58,11 @@ def describe_parameters(values: Mapping[str, Any]) -> str:
         lines.append(f"{name:<20} {value:<9} {_describe_range(parameter)}".rstrip())
 
     return "\n".join(lines)
+
+
+def complete_parameter(prefix: str) -> list[str]:
+    """Return the names of the parameters that begin with a prefix."""
+    return [name for name in PARAMETERS if name.startswith(prefix)]
 
 
 def describe_value(value: Any) -> str:  # noqa: ANN401 - JSON.

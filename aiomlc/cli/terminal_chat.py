@@ -77,7 +77,9 @@ def run_chat(settings: ChatSettings, prompt: str | None) -> None:
         else:
             screen.note(_banner(engine))
             history = History(cache_home() / "history")
-            chat.run(TerminalInput(sys.stdin, sys.stdout, sys.stderr, history))
+            chat.run(
+                TerminalInput(sys.stdin, sys.stdout, sys.stderr, history, complete=chat.complete)
+            )
 
 
 @contextmanager
@@ -129,6 +131,10 @@ class TerminalChat:
             session, screen, statistics=statistics, answer_again=self._answer_again
         )
 
+    def complete(self, line: str, word: str) -> list[str]:
+        """Return what the last word of a line may be: nothing unless the line is a command."""
+        return self._commands.complete(line, word) if is_command(line) else []
+
     def answer(self, question: str) -> None:
         """Stream the answer to a question.
 
@@ -178,7 +184,7 @@ class TerminalChat:
         def stop() -> None:
             self._portal.start_task_soon(self._session.stop)
 
-        with handle_interrupt(stop) as was_interrupted:
+        with handle_interrupt(stop) as was_interrupted, self._show_prefill():
             future = self._portal.start_task_soon(answer)
             if was_interrupted():  # Possibly before there was a response to stop.
                 stop()
@@ -187,3 +193,11 @@ class TerminalChat:
         self._screen.note(f"[{figures}]")
         if was_interrupted():
             raise KeyboardInterrupt
+
+    @contextmanager
+    def _show_prefill(self) -> Iterator[None]:
+        status = self._portal.start_task_soon(self._session.show_prefill)
+        try:
+            yield
+        finally:
+            status.cancel()

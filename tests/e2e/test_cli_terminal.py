@@ -76,7 +76,8 @@ def test_alt_enter_begins_a_new_line() -> None:
 @pytest.mark.parametrize("columns", [30, 60])
 def test_answers_are_wrapped_between_words(columns: int) -> None:
     with chat_at_terminal(*GREEDY, columns=columns) as chat:
-        lines = chat.ask("Who are you?").partition("\x1b[2m[")[0].splitlines()
+        answer = chat.ask("Who are you?").rpartition("\r")[2]  # After the progress of the prefill.
+        lines = answer.partition("\x1b[2m[")[0].splitlines()
 
     assert " ".join(lines).startswith("I am Pebble, a tiny language model with about 5 million")
     assert all(len(line) <= columns for line in lines)
@@ -121,3 +122,16 @@ def test_a_killed_chat_keeps_its_history() -> None:
     with chat_at_terminal(*GREEDY) as chat:
         chat.type("\x1b[A\n")
         assert "12 + 30 = 42." in chat.read_until("tokens/s")
+
+
+def test_tab_completes_commands_and_is_kept_in_questions() -> None:
+    with chat_at_terminal("mock://echo") as terminal:
+        terminal.type("/sta\t\n")
+        assert "KV cache" in terminal.read_until("\n> ")
+        terminal.type("a\tb\n")
+        terminal.read_until("\n")
+        answer = terminal.read_until("\n> ")
+
+        assert terminal.leave() == 0
+
+    assert "a\tb" in answer or "a       b" in answer

@@ -111,7 +111,7 @@ def test_stats_are_a_few_readable_lines() -> None:
     lines = notes_of("Hi", "Hi", "/stats").splitlines()
 
     assert "conversation  2 questions" in lines
-    assert "context       1,024 tokens" in lines
+    assert "context       128 of 1,024 tokens" in lines
     assert "answers       12 tokens" in lines
     assert len(lines) < 10
 

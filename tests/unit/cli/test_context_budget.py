@@ -44,3 +44,13 @@ def test_prompts_always_leave_room_after_the_first_one() -> None:
             assert size <= 1000
             budget.learn(size)
             turns.append(question + generator.randint(1, 150))
+
+
+def test_the_used_tokens_include_those_of_the_template() -> None:
+    budget = ContextBudget(1000)
+    assert budget.turns_to_forget(10, [10] * 9) == 0
+    budget.learn(100 + 10 * 80)
+
+    assert budget.prompt_tokens == 900
+    assert budget.used_tokens(5, [10, 20]) == 5 + 10 + 20 + 2 * 80
+    assert budget.used_tokens(0, []) == 0

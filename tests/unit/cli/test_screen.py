@@ -78,3 +78,26 @@ def test_a_pipe_gets_an_answer_byte_for_byte() -> None:
     screen.end_answer()
 
     assert output.getvalue() == text
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "term", "expected"),
+    [
+        (True, "xterm", "\rreading 10\rdone      \r    \r"),
+        (True, "dumb", ""),
+        (False, "xterm", ""),
+    ],
+)
+def test_the_next_text_replaces_the_status(
+    is_terminal: bool, term: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    output, notes = FakeTerminal(is_terminal=is_terminal), FakeTerminal(is_terminal=is_terminal)
+    screen = Screen(output, notes)
+    screen.show_status("reading 10")
+    screen.show_status("done")
+    screen.write_answer("Hi")
+    screen.end_answer()
+
+    assert notes.getvalue() == expected
+    assert output.getvalue() == "Hi\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -145,3 +146,24 @@ def test_a_question_longer_than_the_context_is_reported_and_nothing_is_lost() ->
 
     assert "aiomlc: prompt has" in scene.notes.getvalue()
     assert len(scene.session.conversation.turns) == 2
+
+
+def test_the_prefill_of_a_long_prompt_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("aiomlc.cli.chat_session._STATUS_DELAY_SECONDS", 0)
+    core = FakeCore(["Hi!"], hand_stepped=True)
+    with make_scene(core) as scene, ThreadPoolExecutor(1) as threads:
+        scene.output = FakeTerminal(is_terminal=True)
+        scene.notes = FakeTerminal(is_terminal=True)
+
+        def wait_and_answer() -> None:
+            while "reading the prompt, 0 of about " not in scene.notes.getvalue():
+                pass
+
+            core.allow(100)
+
+        threads.submit(wait_and_answer)
+        scene.chat.answer("Hello")
+
+    assert scene.output.getvalue() == "Hi!\n"
+    assert scene.notes.getvalue().rpartition("\r")[2].startswith("\x1b[2m[3 tokens")
