@@ -1,0 +1,138 @@
+"""The `model_config` of `mlc-chat-config.json`, from the `config.json` of Hugging Face."""
+
+from __future__ import annotations
+
+__all__ = ("SizeOverrides", "mlc_model_config", "mlc_sizes")
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiomlc.models import DecoderConfig, EncoderConfig, ModelConfig
+
+_MAX_PREFILL_CHUNK: Final = 8192
+# Fields of transformers that describe the file, and not the model.
+_OMITTED: Final = frozenset(
+    {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "dtype",  # MLC LLM's field of this name has another meaning.
+        "torch_dtype",
+        "transformers_version",
+    }
+)
+# Model types for which MLC LLM has a window in place of a context length.
+_WINDOW_ONLY: Final = ("mistral",)
+# Those whose windows are in `sliding_window`, beside a `sliding_window_size` of -1.
+_INTERLEAVED: Final = ("gemma2", "gemma3", "gemma3_text")
+# Those whose fields MLC LLM nests in `text_config`.
+_NESTED: Final = ("gemma3", "gemma3_text")
+# Fields that MLC LLM requires and that Hugging Face may omit, by model type.
+_REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "gemma": {"attention_bias": False},
+    "gemma2": {"attention_bias": False},
+    "gpt_neox": {"ffn_out_dtype": "float32"},
+    "starcoder2": {"use_cache": True},
+}
+# Those for which MLC LLM keeps transformers' name of the RoPE base.
+_OWN_ROPE_FIELD: Final = (
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "stablelm",
+    "starcoder2",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeOverrides:
+    """Sizes that replace those of the model; None keeps them."""
+
+    context_window_size: int | None = None
+    sliding_window_size: int | None = None
+    prefill_chunk_size: int | None = None
+    attention_sink_size: int | None = None
+    tensor_parallel_shards: int | None = None
+    pipeline_parallel_stages: int | None = None
+    max_batch_size: int = 128
+
+
+def mlc_sizes(config: ModelConfig, overrides: SizeOverrides) -> dict[str, int]:
+    """Return the sizes that MLC LLM has both in `model_config` and beside it.
+
+    A model whose layers differ in their windows has no `sliding_window_size`, except Gemma.
+    """
+    if isinstance(config, EncoderConfig):
+        context, windows, sinks = config.num_positions, set[int](), 0
+    else:
+        context, windows = config.context_window_size, set(config.windows)
+        sinks = config.attention_sinks
+    window = _chosen(overrides.sliding_window_size, max(windows) if len(windows) == 1 else -1)
+    if overrides.context_window_size is None and window > 0 and config.model_type in _WINDOW_ONLY:
+        context = -1
+    context = _chosen(overrides.context_window_size, context)
+    limit = window if context <= 0 else context
+    sizes = {
+        "context_window_size": context,
+        "sliding_window_size": window,
+        "prefill_chunk_size": _chosen(overrides.prefill_chunk_size, min(limit, _MAX_PREFILL_CHUNK)),
+        "attention_sink_size": _chosen(overrides.attention_sink_size, sinks if window > 0 else -1),
+        "tensor_parallel_shards": _chosen(overrides.tensor_parallel_shards, 1),
+        "pipeline_parallel_stages": _chosen(overrides.pipeline_parallel_stages, 1),
+    }
+    is_mixed = len(windows) > 1 and config.model_type not in _INTERLEAVED
+    if is_mixed and overrides.sliding_window_size is None:
+        del sizes["sliding_window_size"]
+    return sizes
+
+
+def mlc_model_config(
+    fields: Mapping[str, Any], config: ModelConfig, sizes: Mapping[str, int], max_batch_size: int
+) -> dict[str, Any]:
+    """Return the fields that MLC LLM's converter writes, and all others of `config.json`.
+
+    MLC LLM ignores the others; they are kept because it does not know every variant of the models.
+
+    Args:
+        fields: The contents of `config.json`.
+        config: What `fields` describes.
+        sizes: The result of `mlc_sizes`.
+        max_batch_size: The batch size for which MLC LLM compiles.
+    """
+    outer = {**sizes, "max_batch_size": max_batch_size}
+    kept = {name: value for name, value in fields.items() if name not in _OMITTED}
+    if isinstance(config, EncoderConfig):
+        return {**kept, "head_dim": config.hidden_size // config.num_attention_heads, **outer}
+
+    if config.model_type not in _NESTED:
+        return {**kept, **_decoder_fields(fields, config), **outer}
+
+    inner = kept.pop("text_config", None) or kept
+    text = {**inner, **_decoder_fields(inner, config), **sizes}
+    return {
+        "text_config": text,
+        "vocab_size": config.vocab_size,
+        "is_text_model": config.model_type == "gemma3_text",
+        **outer,
+    }
+
+
+def _decoder_fields(fields: Mapping[str, Any], config: DecoderConfig) -> dict[str, Any]:
+    derived: dict[str, Any] = {
+        **{k: v for k, v in _REQUIRED.get(config.model_type, {}).items() if k not in fields},
+        "vocab_size": config.vocab_size,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+    }
+    name = "rope_theta" if config.model_type in _OWN_ROPE_FIELD else "position_embedding_base"
+    derived[name] = config.rope.theta
+    parameters = fields.get("rope_parameters")
+    if isinstance(parameters, Mapping) and parameters.get("rope_type", "default") != "default":
+        derived["rope_scaling"] = dict(parameters)
+    return derived
+
+
+def _chosen(override: int | None, default: int) -> int:
+    return default if override is None else override
