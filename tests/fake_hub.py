@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import Condition
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -72,7 +72,7 @@ class FakeHub:
         self.sent_bytes = 0
         self.endpoint = ""
         self.mirror = ""  # Another name of the same host.
-        self._lock = Lock()
+        self._changed = Condition()
 
     def add(
         self, repository: str, files: Mapping[str, bytes] | Path, revision: str = "main"
@@ -97,13 +97,19 @@ class FakeHub:
         """Return the paths of the requests so far."""
         return [request.path for request in self.requests if request.method == method]
 
+    def wait_for(self, name: str) -> None:
+        """Wait, for as long as the test may take, until a file was asked for."""
+        with self._changed:
+            self._changed.wait_for(lambda: any(path.endswith(name) for path in self.paths()))
+
     def take_fault(self, request: Request, *, has_body: bool) -> Fault:
         """Record a request, and return what to do wrong.
 
         What is wrong with a body does not apply to a redirection, which has none.
         """
-        with self._lock:
+        with self._changed:
             self.requests.append(request)
+            self._changed.notify_all()
             for fault in self.faults:
                 is_meant = fault.method == request.method and re.search(fault.path, request.path)
                 if is_meant and fault.times > 0 and (has_body or fault.status is not None):
@@ -114,7 +120,7 @@ class FakeHub:
 
     def count(self, nbytes: int) -> None:
         """Add to the bytes that were sent."""
-        with self._lock:
+        with self._changed:
             self.sent_bytes += nbytes
 
 

@@ -16,7 +16,7 @@ from aiomlc.cache.home import cache_homes
 from aiomlc.cache.limit import StoredEntry, find_entries
 from aiomlc.cache.removal import remove_leftovers, remove_tree, remove_unused
 
-_RECORDS = ("sources", "tokenizers")  # Small files that save work and are made again.
+_RECORDS = ("sources", "tokenizers", "downloads")  # Small files that save work and are made again.
 
 
 @dataclass(frozen=True, slots=True)
