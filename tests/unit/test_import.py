@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+import typing
 from importlib.metadata import version
 
 import pytest
@@ -50,3 +52,17 @@ def test_every_public_name_can_be_imported() -> None:
 
 def test_version_equals_that_of_the_distribution() -> None:
     assert aiomlc.__version__ == version("aiomlc")
+
+
+def test_the_annotations_of_public_classes_can_be_resolved() -> None:
+    classes = [getattr(aiomlc, name) for name in aiomlc.__all__]
+    unresolved = []
+    for cls in filter(inspect.isclass, classes):
+        members = [getattr(member, "fget", member) for member in vars(cls).values()]
+        for annotated in (cls, *filter(inspect.isfunction, members)):
+            try:
+                typing.get_type_hints(annotated)
+            except NameError as error:
+                unresolved.append((annotated.__qualname__, error.name))
+
+    assert unresolved == []

@@ -7,7 +7,7 @@ __all__ = ("AsyncMLCEngine",)
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack, final
+from typing import Any, Self, Unpack, final
 
 from anyio.from_thread import BlockingPortal
 from anyio.lowlevel import checkpoint
@@ -40,12 +40,10 @@ from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadProgress
+from aiomlc.runtime.loading.memory_plan import MemoryPlan
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_path, check_seconds, plain_str
-
-if TYPE_CHECKING:
-    from aiomlc.runtime.loading.memory_plan import MemoryPlan
 
 
 @final

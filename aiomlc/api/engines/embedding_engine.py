@@ -14,11 +14,11 @@ from aiomlc.api.engines.mlc_engine import MLCEngine
 from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.embedding.pooling import Pooling
 from aiomlc.validation.arguments import check_str, wrong_type
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.encoder_tokenizer import EncoderTokenizer
-    from aiomlc.runtime.embedding.pooling import Pooling
 
 _POOLINGS = ("mean", "cls", "last")
 
