@@ -55,14 +55,17 @@ def test_version_equals_that_of_the_distribution() -> None:
 
 
 def test_the_annotations_of_public_classes_can_be_resolved() -> None:
-    classes = [getattr(aiomlc, name) for name in aiomlc.__all__]
+    classes = filter(inspect.isclass, (getattr(aiomlc, name) for name in aiomlc.__all__))
     unresolved = []
-    for cls in filter(inspect.isclass, classes):
-        members = [getattr(member, "fget", member) for member in vars(cls).values()]
-        for annotated in (cls, *filter(inspect.isfunction, members)):
+    for cls in classes:
+        for name, member in [("", cls), *vars(cls).items()]:
+            annotated = getattr(member, "fget", member)
+            if name and not inspect.isfunction(annotated):
+                continue
+
             try:
                 typing.get_type_hints(annotated)
             except NameError as error:
-                unresolved.append((annotated.__qualname__, error.name))
+                unresolved.append((cls.__name__, name, error.name))
 
     assert unresolved == []
