@@ -7,6 +7,7 @@ import subprocess
 import sys
 import typing
 from importlib.metadata import version
+from typing import Any
 
 import pytest
 
@@ -55,11 +56,11 @@ def test_version_equals_that_of_the_distribution() -> None:
 
 
 def test_the_annotations_of_public_classes_can_be_resolved() -> None:
-    classes = filter(inspect.isclass, (getattr(aiomlc, name) for name in aiomlc.__all__))
+    classes = filter(inspect.isclass, (getattr(aiomlc, name) for name in dir(aiomlc)))
     unresolved = []
     for cls in classes:
         for name, member in [("", cls), *vars(cls).items()]:
-            annotated = getattr(member, "fget", member)
+            annotated: Any = getattr(member, "fget", member)
             if name and not inspect.isfunction(annotated):
                 continue
 
