@@ -77,7 +77,8 @@ def _split(text: str) -> Iterator[tuple[str, Any]]:
             name, _, value = assignment.partition(" ")
         name, value = name.strip(), value.strip()
         if name not in PARAMETERS:
-            raise CommandError(f"unknown parameter {name!r}{_suggest(name)}; /set lists them all")
+            hint = _suggest(name) or "; /set lists them all"
+            raise CommandError(f"unknown parameter {name!r}{hint}")
 
         if not value:
             raise CommandError(f"{name}: the value is missing; type /set {name} VALUE")

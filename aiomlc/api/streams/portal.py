@@ -48,6 +48,9 @@ class BlockingStream(IterationOnly, Generic[_T]):
         """The id of every chunk, and the argument of `abort`."""
         return self._stream.request_id
 
+    def __repr__(self) -> str:
+        return f"<BlockingStream of {self._stream!r}>"
+
     def __iter__(self) -> Self:
         return self
 

@@ -66,6 +66,7 @@ def test_help_lists_every_command() -> None:
         ("/clear all", "/clear takes no argument, got 'all'"),
         ("/save", "the argument is missing; type /save FILE"),
         ("/set temprature 1", "unknown parameter 'temprature'; did you mean temperature?"),
+        ("/set xyzzy 1", "unknown parameter 'xyzzy'; /set lists them all"),
         ("/set temperature", "temperature: the value is missing; type /set temperature VALUE"),
         ("/set temperature -1", "temperature: should be non-negative, got -1"),
         ("/set top_p much", "top_p: must be a number, got 'much'"),

@@ -103,6 +103,7 @@ def test_leaving_a_stream_early_cancels_its_request() -> None:
     with MLCEngine(loader=fake_loader(core)) as engine:
         core.allow(1)
         with engine.chat.completions.create(messages=HELLO, stream=True) as stream:
+            assert repr(stream).startswith("<BlockingStream of <ChatCompletionStream of ")
             for _ in stream:
                 break
 
