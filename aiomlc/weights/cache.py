@@ -22,7 +22,7 @@ from aiomlc import cache
 from aiomlc.models.parameters.packed_layout import LAYOUT_VERSION
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.convert import Progress, convert_weights
-from aiomlc.weights.formats import mlc, safetensors
+from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import DTYPE_BYTES, Source, SourceTensor, load_error
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan, make_plan
 from aiomlc.weights.source_digests import SourceDigests, digest_sources, is_unchanged
@@ -70,7 +70,7 @@ async def prepare_weights(
         BadRequestError: If a setting of the cache is invalid.
     """
     parameters = tuple(map(PackedParameter.from_json, params))
-    source = await to_thread.run_sync(_read_source, model)
+    source = await to_thread.run_sync(read_source, model)
     known = await digest_sources(source, num_threads)
     # Read after the digests, so that a file which changes meanwhile is noticed by its stamp.
     source, plan = await to_thread.run_sync(_plan, model, parameters)
@@ -89,14 +89,8 @@ async def prepare_weights(
     return PackedWeights(path, plan.nbytes, plan.params, converted, entry.lease)
 
 
-def _read_source(model: Path) -> Source:
-    model = model.resolve()
-    is_mlc = any((model / name).exists() for name in mlc.INDEX_NAMES)
-    return mlc.read_mlc(model) if is_mlc else safetensors.read_safetensors(model)
-
-
 def _plan(model: Path, parameters: tuple[PackedParameter, ...]) -> tuple[Source, ConversionPlan]:
-    source = _read_source(model)
+    source = read_source(model)
     plan = make_plan(parameters, source)
     _warn_of_ignored_head(source, parameters)
     return source, plan

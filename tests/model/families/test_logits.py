@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ("check_float32", "logits_of", "reference")
+
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +23,13 @@ REFERENCE = Path(__file__).parents[1] / "reference"
 architectures = pytest.mark.parametrize("architecture", TINY_CONFIGS)
 
 
-def _reference(architecture: str, quantization: str) -> tuple[list[int], NDArray[np.float32]]:
+def reference(architecture: str, quantization: str) -> tuple[list[int], NDArray[np.float32]]:
+    """Return the tokens and the logits that transformers gives for a tiny model."""
     with np.load(REFERENCE / f"{architecture}_{quantization}.npz") as stored:
         return stored["tokens"].tolist(), stored["logits"]
 
 
-def _logits(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray[np.float32]:
+def logits_of(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray[np.float32]:
     """Return the logits `[len(tokens), vocab]` from which each of `tokens` is chosen.
 
     The prompt is prefilled in chunks of the given sizes; then the tokens are decoded one by one.
@@ -43,7 +46,8 @@ def _logits(model: NativeModel, tokens: list[int], chunks: list[int]) -> NDArray
     return np.stack(rows)
 
 
-def _check_float32(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+def check_float32(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+    """Require that logits differ by the rounding of float32 only."""
     assert np.abs(actual - expected).max() <= 2e-4
 
 
@@ -66,11 +70,11 @@ def _check_quantized(
 
 @architectures
 def test_float32_logits_equal_transformers(open_tiny: OpenTiny, architecture: str) -> None:
-    tokens, expected = _reference(architecture, "q0f32")
+    tokens, expected = reference(architecture, "q0f32")
 
-    actual = _logits(open_tiny(architecture, "q0f32"), tokens, [len(PROMPT)])
+    actual = logits_of(open_tiny(architecture, "q0f32"), tokens, [len(PROMPT)])
 
-    _check_float32(actual, expected)
+    check_float32(actual, expected)
     assert actual.argmax(1).tolist() == tokens
 
 
@@ -78,9 +82,9 @@ def test_float32_logits_equal_transformers(open_tiny: OpenTiny, architecture: st
 def test_quantized_logits_equal_transformers_on_the_dequantized_weights(
     open_tiny: OpenTiny, architecture: str
 ) -> None:
-    tokens, expected = _reference(architecture, "q4f16_1")
+    tokens, expected = reference(architecture, "q4f16_1")
 
-    actual = _logits(open_tiny(architecture, "q4f16_1"), tokens, [len(PROMPT)])
+    actual = logits_of(open_tiny(architecture, "q4f16_1"), tokens, [len(PROMPT)])
 
     _check_quantized(actual, expected, tokens)
 
@@ -91,11 +95,11 @@ def test_chunked_prefill_does_not_change_a_bit(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
     model = open_tiny(architecture, quantization)
-    tokens, _ = _reference(architecture, "q0f32")
+    tokens, _ = reference(architecture, "q0f32")
 
-    expected = _logits(model, tokens[:8], [len(PROMPT)])
+    expected = logits_of(model, tokens[:8], [len(PROMPT)])
     for chunks in ([1] * len(PROMPT), [16, 16, 8], [7, 20, 1, 12], [39, 1]):
-        np.testing.assert_array_equal(_logits(model, tokens[:8], chunks), expected)
+        np.testing.assert_array_equal(logits_of(model, tokens[:8], chunks), expected)
 
 
 @architectures
@@ -128,9 +132,9 @@ def test_other_sequences_in_the_batch_do_not_change_a_bit(
 
 @architectures
 def test_bfloat16_weights_stay_close(open_tiny: OpenTiny, architecture: str) -> None:
-    tokens, expected = _reference(architecture, "q0f32")
+    tokens, expected = reference(architecture, "q0f32")
 
-    actual = _logits(open_tiny(architecture, "q0bf16"), tokens, [len(PROMPT)])
+    actual = logits_of(open_tiny(architecture, "q0bf16"), tokens, [len(PROMPT)])
 
     assert np.abs(actual - expected).max() <= 2e-2 * (expected.max() - expected.min())
 
@@ -154,7 +158,7 @@ def test_removed_sequences_free_their_pages(open_tiny: OpenTiny, architecture: s
 def test_stored_references_match_transformers(architecture: str, quantized: bool) -> None:
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
-    tokens, stored = _reference(architecture, "q4f16_1" if quantized else "q0f32")
+    tokens, stored = reference(architecture, "q4f16_1" if quantized else "q0f32")
 
     live_tokens, live = reference_logits(architecture, quantized=quantized)
 

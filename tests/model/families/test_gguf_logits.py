@@ -1,0 +1,52 @@
+"""Logits of tiny models in GGUF equal those of transformers on the same weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+from aiomlc.config import EngineConfig
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import open_native
+from aiomlc.runtime.native.model import NativeModel
+from tests.model.families.test_logits import check_float32, logits_of, reference
+from tests.model.gguf_files import write_tiny_gguf
+from tests.model.make_reference import PROMPT
+
+# Of each quirk of the format one: permuted queries and keys, and factors of RoPE; norms that
+# include one; factors by length, and fused matrices; stacked and shared experts; separated QKV.
+_NAMES = ("llama", "gemma2", "phi3_long", "qwen2_moe", "gpt_neox")
+
+
+def _open(path: Path, **options: Any) -> NativeModel:  # noqa: ANN401 - of EngineConfig.
+    config = EngineConfig(num_threads=2, **options)
+    return anyio.run(
+        open_native, find_model(path), "auto", "local", config, lambda progress: None
+    ).native
+
+
+@pytest.mark.usefixtures("model_cache")
+@pytest.mark.parametrize("name", _NAMES)
+def test_float32_logits_equal_transformers(tmp_path: Path, name: str) -> None:
+    tokens, expected = reference(name, "q0f32")
+    model = _open(write_tiny_gguf(tmp_path / f"{name}.gguf", name))
+
+    actual = logits_of(model, tokens, [len(PROMPT)])
+
+    check_float32(actual, expected)
+    assert actual.argmax(1).tolist() == tokens
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_shards_are_one_model(tmp_path: Path) -> None:
+    tokens, expected = reference("qwen2", "q0f32")
+    write_tiny_gguf(tmp_path / "m.gguf", "qwen2", split_max_tensors=7)
+
+    actual = logits_of(_open(tmp_path), tokens[:4], [len(PROMPT)])
+
+    np.testing.assert_allclose(actual, expected[:4], atol=2e-4)
+    assert len(list(tmp_path.iterdir())) > 2
