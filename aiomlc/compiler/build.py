@@ -24,7 +24,7 @@ from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import parameter_records
 from aiomlc.compiler.passes.buffer_reuse import reuse_buffers
 from aiomlc.compiler.passes.dead_tuples import drop_dead_tuples
-from aiomlc.compiler.quantization import Quantization, quantization_named
+from aiomlc.compiler.quantization import Quantization, quantization_of
 from aiomlc.config import PAGE_SIZE
 from aiomlc.models import DecoderConfig, EncoderConfig, decoder_parameters
 from aiomlc.models.graph.decoder import Decoder
@@ -43,7 +43,7 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     Raises:
         LibraryWriteError: If a file cannot be written.
     """
-    quantization = quantization_named(job.quantization)
+    quantization = quantization_of(job.quantization, job.layouts)
     report("graph", 0.1)
     if isinstance(job.config, EncoderConfig):
         module, metadata = encoder_graph(job.config, quantization)

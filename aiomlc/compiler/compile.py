@@ -16,7 +16,7 @@ from anyio.abc import Process
 from aiomlc.cache import LIBRARIES, cache_error, staged_entry
 from aiomlc.compiler import cache
 from aiomlc.compiler.job import CompiledLibrary, CompileJob, CompileProgress
-from aiomlc.compiler.quantization import quantization_named
+from aiomlc.compiler.quantization import quantization_of
 from aiomlc.errors import CompileError, ModelLoadError
 from aiomlc.workers.process import read_messages, worker_process
 
@@ -45,7 +45,7 @@ async def compile_model(
         message = f"device must be 'auto' or 'cpu', got {job.device!r}"
         raise ModelLoadError(message, field="device")
 
-    quantization_named(job.quantization)
+    quantization_of(job.quantization, job.layouts)
     cached = await to_thread.run_sync(cache.find, job)
     if cached is not None:
         return cached

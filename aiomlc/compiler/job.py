@@ -26,6 +26,7 @@ from aiomlc.models import (
     RopeConfig,
 )
 from aiomlc.models.config.json_form import lists_to_tuples
+from aiomlc.models.parameters.packed_layout import Layout
 
 LibraryMetadata = Mapping[str, Any]
 
@@ -40,6 +41,7 @@ class CompileJob:
 
     config: ModelConfig
     quantization: str
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  #: See `Quantization.layouts`.
     device: str = "cpu"
     kv_cache_dtype: KVCacheType = "auto"  #: Decoders only.
     prefill_chunk_size: int = 512  #: Recorded in the metadata as the loader's default.
@@ -52,7 +54,8 @@ class CompileJob:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `as_json` returned."""
-        return cls(**{**values, "config": _config(values["config"])})
+        layouts = lists_to_tuples(values["layouts"])
+        return cls(**{**values, "config": _config(values["config"]), "layouts": layouts})
 
 
 def _config(values: Mapping[str, Any]) -> ModelConfig:

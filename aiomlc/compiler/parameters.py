@@ -15,8 +15,8 @@ from aiomlc.models.parameters.packed_parameter import PackedParameter
 def pack_parameters(
     parameters: Iterable[Parameter], quantization: Quantization
 ) -> list[PackedParameter]:
-    """Return the parameters in the format of `quantization`, in the same order."""
-    return [PackedParameter.from_parameter(p, quantization.matrix_format) for p in parameters]
+    """Return the parameters in the formats of `quantization`, in the same order."""
+    return [PackedParameter.from_parameter(p, quantization.layout_of(p)) for p in parameters]
 
 
 def parameter_records(
@@ -26,7 +26,7 @@ def parameter_records(
 
     Args:
         parameters: The model's parameters, in any order.
-        quantization: The format of the matrices.
+        quantization: The formats of the matrices.
         graph_names: The names of the graph's parameters; a matrix may end in `.weight`.
     """
     by_name = {p.name: p for p in parameters}

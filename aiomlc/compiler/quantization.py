@@ -8,15 +8,17 @@ __all__ = (
     "Quantization",
     "fuses_feed_forward",
     "quantization_named",
+    "quantization_of",
 )
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models.parameters.packed_layout import TILE_ROWS, MatrixFormat
+from aiomlc.models import Parameter
+from aiomlc.models.parameters.packed_layout import TILE_ROWS, Layout, MatrixFormat
 
 FloatType = Literal["float16", "float32"]
 
@@ -26,8 +28,18 @@ class Quantization:
     """The formats of a compiled library. Norms and biases are always float32."""
 
     name: str
-    matrix_format: MatrixFormat
+    matrix_format: MatrixFormat  #: Of the matrices without an entry in `layouts`.
     kv_dtype: FloatType  #: Default dtype of the KV cache.
+    #: The formats of matrices by the graph's names, as the weight files determine them.
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+
+    def layout_of(self, parameter: Parameter) -> Layout:
+        """Return the formats of a parameter; empty unless it is a matrix."""
+        if parameter.kind != "matrix":
+            return ()
+
+        matrix_format = "f32" if parameter.keep_float32 else self.matrix_format
+        return self.layouts.get(parameter.name, ((matrix_format, parameter.shape[0]),))
 
 
 QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
@@ -52,6 +64,22 @@ def quantization_named(name: str) -> Quantization:
         )
 
     return QUANTIZATIONS[name]
+
+
+def quantization_of(name: str, layouts: Mapping[str, Layout]) -> Quantization:
+    """Return the quantization of weights that are already quantized, or of `name` without layouts.
+
+    Args:
+        name: Its name.
+        layouts: The formats of all matrices; empty for one of `QUANTIZATIONS`.
+
+    Raises:
+        ModelLoadError: If there are no layouts and the quantization is unknown.
+    """
+    if not layouts:
+        return quantization_named(name)
+
+    return Quantization(name, "f32", "float32" if name == "q4f32_1" else "float16", layouts)
 
 
 def fuses_feed_forward(matrix_format: MatrixFormat, inner: int) -> bool:

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ async def prepare_weights(
     known = await digest_sources(source, num_threads)
     # Read after the digests, so that a file which changes meanwhile is noticed by its stamp.
     source, plan = await to_thread.run_sync(_plan, model, parameters)
-    key = _key(parameters, known)
+    key = _key(parameters, source, known)
     entry = await to_thread.run_sync(_find, key)
     converted = entry is None
     if entry is None:
@@ -135,10 +135,11 @@ def _read(tensor: SourceTensor, start: int, count: int) -> bytes:
         raise load_error(f"cannot read: {error}", path=tensor.path, tensor=tensor.name) from error
 
 
-def _key(parameters: tuple[PackedParameter, ...], known: SourceDigests) -> str:
+def _key(parameters: tuple[PackedParameter, ...], source: Source, known: SourceDigests) -> str:
     identity = {
         "layout_version": LAYOUT_VERSION,
         "params": [parameter.as_json() for parameter in parameters],
+        "quantization": source.quantization and asdict(source.quantization),
         "sources": known.digests,
     }
     data = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)

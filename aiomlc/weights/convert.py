@@ -8,7 +8,7 @@ from __future__ import annotations
 __all__ = ("Progress", "convert_weights", "map_weights", "open_conversion")
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -17,6 +17,7 @@ from anyio import CapacityLimiter, create_task_group, lowlevel, sleep, to_thread
 from aiomlc.cache import cache_error
 from aiomlc.errors import ModelLoadError
 from aiomlc.weights.formats.source import load_error
+from aiomlc.weights.native_records import native_records
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan
 
 PROGRESS_INTERVAL: Final = 0.05  # seconds
@@ -42,7 +43,7 @@ class Conversion(Protocol):
 
 def open_conversion(plan: ConversionPlan) -> Conversion:
     """Create the native conversion of a plan, without reading anything yet."""
-    records = [_native_record(planned) for planned in plan.params]
+    records = native_records(plan)
     files = [str(path) for path in plan.files]
     return cast("Conversion", _native("open_conversion")(files, records, plan.nbytes))
 
@@ -79,15 +80,15 @@ async def convert_weights(
 def map_weights(path: Path, nbytes: int, params: Iterable[ParameterPlan]) -> Sequence[Any]:
     """Map a packed file and return its parameters as `tvm_ffi` tensors, in order.
 
-    A matrix is `uint8[bytes]`, a vector is float32. The file stays mapped until the last tensor is
-    deleted.
+    A matrix is `uint8[bytes]`, a vector is float32, an order of inputs int32. The file stays mapped
+    until the last tensor is deleted.
 
     Raises:
         ModelLoadError: If the file is missing or too short.
     """
     records = [
         {
-            "is_matrix": planned.parameter.kind == "matrix",
+            "kind": planned.parameter.kind,
             "shape": _tensor_shape(planned),
             "offset": planned.offset,
         }
@@ -151,20 +152,6 @@ def _conversion_error(
 
     tensor = plan.params[index].parameter.name if index >= 0 else None
     return load_error(str(message), path=Path(str(path)), tensor=tensor)
-
-
-def _native_record(planned: ParameterPlan) -> dict[str, object]:
-    rows, *columns = planned.parameter.shape
-    return {
-        "is_matrix": planned.parameter.kind == "matrix",
-        "format": planned.parameter.format,
-        "rows": rows,
-        "cols": columns[0] if columns else 1,
-        "added": planned.weight_offset,
-        "destination": planned.offset,
-        "bytes": planned.nbytes,
-        "sources": [asdict(source) for source in planned.slices],
-    }
 
 
 def _native(name: str) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Literal, Self
 
 from aiomlc.models.config.activation import Activation, parse_activation
-from aiomlc.models.config.fields import Fields, refuse_quantized
+from aiomlc.models.config.fields import Fields
 from aiomlc.models.config.moe import ExpertsConfig
 from aiomlc.models.config.rope import DEFAULT_THETA, RopeConfig
 from aiomlc.models.config.rope_fields import parse_rope
@@ -169,7 +169,6 @@ def parse_decoder(
     """
     traits = traits or DecoderTraits()
     rules = rules or ConfigRules()
-    refuse_quantized(fields)
     heads = fields.integer("num_attention_heads")
     hidden = fields.integer("hidden_size")
     layers = fields.integer("num_hidden_layers")

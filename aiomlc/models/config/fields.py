@@ -51,9 +51,6 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
-    def __bool__(self) -> bool:
-        return bool(self._without_null())
-
     def error(self, name: str, problem: str) -> ModelLoadError:
         """Return the error `PATH: field "NAME" PROBLEM`."""
         field = self._prefix + name
@@ -166,6 +163,10 @@ class Fields:
             raise self._mismatch(name, "an object", value)
 
         return self._derived(value, f"{self._prefix}{name}.")
+
+    def names(self) -> list[str]:
+        """Return the names of the fields that are not null."""
+        return list(self._without_null())
 
     def flattened(self, name: str) -> Fields:
         """Return these fields merged with those of the object `name`; these take precedence."""

@@ -22,8 +22,10 @@ _TOKENS = (1, 2**27)  # Of a sequence.
 INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
         "attention_sink_size": (-1, 2**20),
+        "bits": (1, 32),
         "context_window_size": (-1, _TOKENS[1]),
         "decoder_sparse_step": _ANY,
+        "group_size": (-1, 2**20),
         "head_dim": (0, 4096),
         "hidden_size": _WIDTH,
         "intermediate_size": _INNER_WIDTH,
@@ -32,6 +34,7 @@ INTEGERS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "moe_intermediate_size": _INNER_WIDTH,
         "no_rope_layer_interval": _ANY,
         "num_attention_heads": (1, 4096),
+        "num_bits": (1, 32),
         "num_experts": (1, 4096),
         "num_experts_per_tok": (1, 4096),
         "num_hidden_layers": _LAYERS,

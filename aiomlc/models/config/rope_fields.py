@@ -41,9 +41,10 @@ def parse_rope(
         return _parse_type(fields, settings, head_dim, context, partial_rotary_factor, theta)
 
     parameters, scaling = fields.nested("rope_parameters"), fields.nested("rope_scaling")
-    name = "rope_parameters" if parameters else "rope_scaling"
-    rope = parse(parameters or scaling)
-    if parameters and scaling:
+    is_new, is_old = bool(parameters.names()), bool(scaling.names())
+    name = "rope_parameters" if is_new else "rope_scaling"
+    rope = parse(parameters if is_new else scaling)
+    if is_new and is_old:
         # Only the format of transformers 5 has these two among the RoPE settings.
         outer = {field: getattr(rope, name) for field, name in _OUTER_FIELDS.items()}
         _check_agreement(fields, rope, parse(scaling.with_defaults(**outer)))

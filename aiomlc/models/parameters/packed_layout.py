@@ -14,27 +14,27 @@ __all__ = (
     "MATRIX_ALIGNMENT",
     "TILE_ROWS",
     "VECTOR_ALIGNMENT",
+    "Layout",
     "MatrixFormat",
     "packed_bytes",
 )
 
 from typing import Final, Literal
 
+from aiomlc.models.parameters import matrix_format
+
 MatrixFormat = Literal["q4", "bf16", "f32"]
+Layout = tuple[tuple[str, int], ...]
+"""The segments of a matrix: the format of consecutive rows, and their number."""
 
 LAYOUT_VERSION: Final = 2  # Increase it whenever the packed bytes of the same weights change.
 TILE_ROWS: Final = 16
 GROUP_SIZE: Final = 32  # Consecutive columns of a row that share a scale.
-_SCALE_BYTES = 2  # float16
-GROUP_TILE_BYTES: Final = TILE_ROWS * (GROUP_SIZE // 2 + _SCALE_BYTES)  # 288: two values per byte.
+GROUP_TILE_BYTES: Final = TILE_ROWS * (GROUP_SIZE // 2 + 2)  # Two values per byte, and a scale.
 MATRIX_ALIGNMENT: Final = 4096  # A memory page.
 VECTOR_ALIGNMENT: Final = 64  # TVM requires it of every tensor.
 
 
-def packed_bytes(matrix_format: MatrixFormat, rows: int, columns: int) -> int:
+def packed_bytes(format_name: str, rows: int, columns: int) -> int:
     """Return the size in bytes of a packed matrix `[rows, columns]`, padding included."""
-    tiles = -(-rows // TILE_ROWS)
-    if matrix_format == "q4":
-        return tiles * -(-columns // GROUP_SIZE) * GROUP_TILE_BYTES
-
-    return tiles * TILE_ROWS * columns * (2 if matrix_format == "bf16" else 4)
+    return matrix_format.MatrixFormat.parse(format_name).packed_bytes(rows, columns)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from aiomlc.models.config.json_form import lists_to_tuples
-from aiomlc.models.parameters.packed_layout import MatrixFormat, packed_bytes
+from aiomlc.models.parameters.packed_layout import Layout, packed_bytes
 from aiomlc.models.parameters.parameter import Parameter, RowOrder
 
 
@@ -19,8 +19,8 @@ class PackedParameter:
     """A parameter in its packed format, and the tensors it is converted from."""
 
     name: str  #: In an MLC directory.
-    kind: Literal["matrix", "vector"]
-    format: MatrixFormat  #: `f32` for a vector.
+    kind: Literal["matrix", "vector", "order"]
+    layout: Layout  #: The formats of a matrix; empty otherwise.
     shape: tuple[int, ...]
     sources: tuple[str, ...]  #: Tensors of a Hugging Face directory, stacked on axis 0.
     #: Added to every element (RMSNorm offset); 0 for MLC directories, which already include it.
@@ -32,13 +32,12 @@ class PackedParameter:
     mlc_parts: tuple[str, ...] = ()  #: Parameters that an MLC directory has in place of `name`.
 
     @classmethod
-    def from_parameter(cls, parameter: Parameter, matrix_format: MatrixFormat) -> Self:
-        """Return `parameter` in a library whose matrices have `matrix_format`."""
-        is_quantized = parameter.kind == "matrix" and not parameter.keep_float32
+    def from_parameter(cls, parameter: Parameter, layout: Layout) -> Self:
+        """Return `parameter` in a library that has it in the formats of `layout`."""
         return cls(
             name=parameter.mlc_name or parameter.name,
             kind=parameter.kind,
-            format=matrix_format if is_quantized else "f32",
+            layout=layout,
             shape=parameter.shape,
             sources=parameter.sources,
             weight_offset=parameter.weight_offset,
@@ -59,8 +58,8 @@ class PackedParameter:
     @property
     def nbytes(self) -> int:
         """Size in the packed file."""
-        if self.kind == "vector":
+        if self.kind != "matrix":
             return math.prod(self.shape) * 4
 
-        rows, columns = self.shape
-        return packed_bytes(self.format, rows, columns)
+        columns = self.shape[1]
+        return sum(packed_bytes(name, rows, columns) for name, rows in self.layout)

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import pack_parameters
-from aiomlc.compiler.quantization import fuses_feed_forward, quantization_named
+from aiomlc.compiler.quantization import fuses_feed_forward
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
 from aiomlc.models.parameters.packed_layout import MatrixFormat
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
-from aiomlc.runtime.loading.model_directory import ModelDirectory, choose_quantization, find_draft
+from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
+from aiomlc.runtime.loading.quantization import find_quantization
 from aiomlc.weights.plan import packed_file_bytes
 
 _UNBOUNDED = 1 << 62
@@ -260,9 +261,7 @@ def _model_memory(
             param="model",
         )
 
-    quantization = quantization_named(
-        choose_quantization(directory, description, quantization_name)
-    )
+    quantization = find_quantization(directory, description, quantization_name)
     parameters = pack_parameters(decoder_parameters(config), quantization)
     cache = kv_cache_of(quantization, kv_dtype)
     row = cache.row_bytes(config.head_dim)

@@ -6,7 +6,6 @@ __all__ = (
     "BUNDLED",
     "BUNDLED_DRAFT",
     "ModelDirectory",
-    "choose_quantization",
     "download_progress",
     "fetch_draft",
     "fetch_model",
@@ -20,13 +19,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from aiomlc.compiler.quantization import QUANTIZATIONS
 from aiomlc.config import EngineConfig
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.gguf.directory import model_file, read_model_object
-from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.shards import find_gguf, is_gguf, model_name
-from aiomlc.models import EncoderConfig, ModelDescription
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.sampling_params import MODEL_DEFAULTS, SamplingParams
 from aiomlc.sources.job import DownloadProgress
@@ -40,8 +36,6 @@ from aiomlc.validation.records import validate_fields
 BUNDLED = Path(__file__).parents[2] / "bundled" / "pebble"
 BUNDLED_DRAFT = BUNDLED.with_name("pebble-draft")
 
-_DEFAULT_QUANTIZATION = "q4f16_1"
-_ENCODER_QUANTIZATION = "q0f32"  # Encoders are small, and embeddings are compared numerically.
 _CONFIG_FILES = ("mlc-chat-config.json", "config.json")
 _GENERATION_FILES = ("mlc-chat-config.json", "generation_config.json")
 _EOS_FILES = ("mlc-chat-config.json", "generation_config.json", "config.json")
@@ -243,40 +237,3 @@ def find_draft(directory: ModelDirectory, config: EngineConfig) -> ModelDirector
         "engine_config.additional_models must name the draft model for small_draft, got none",
         param="additional_models",
     )
-
-
-def choose_quantization(
-    directory: ModelDirectory, description: ModelDescription, requested: str | None
-) -> str:
-    """Return the quantization of the weight files, else the requested or the default one.
-
-    Raises:
-        BadRequestError: If the weight files have another quantization than the requested one.
-        ModelLoadError: If the quantization of the weight files is not supported.
-    """
-    stored = description.quantization
-    if stored is not None and requested not in (None, stored):
-        raise BadRequestError(
-            f"{directory.path} is quantized as {stored} and cannot be opened as {requested}",
-            param="quantization",
-        )
-
-    if stored is not None and stored not in QUANTIZATIONS:
-        raise ModelLoadError(
-            f'{description.path}: field "quantization" must be one of '
-            f"{', '.join(QUANTIZATIONS)}, got {safe_repr(stored)}",
-            path=description.path,
-            field="quantization",
-        )
-
-    return stored or requested or _default_quantization(directory, description)
-
-
-def _default_quantization(directory: ModelDirectory, description: ModelDescription) -> str:
-    if is_gguf(directory.path):  # As it is stored.
-        tensors = read_gguf(directory.path).tensors.values()
-        types = {tensor.type.name for tensor in tensors if len(tensor.shape) > 1}
-        return "q0bf16" if types == {"BF16"} else "q0f32"
-
-    is_encoder = isinstance(description.config, EncoderConfig)
-    return _ENCODER_QUANTIZATION if is_encoder else _DEFAULT_QUANTIZATION

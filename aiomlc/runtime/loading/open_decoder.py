@@ -26,7 +26,6 @@ from anyio import to_thread
 from aiomlc.compiler import CompileProgress, compile_model
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.compiler.parameters import pack_parameters
-from aiomlc.compiler.quantization import quantization_named
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.errors import BadRequestError
 from aiomlc.models import (
@@ -42,11 +41,11 @@ from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
 from aiomlc.runtime.loading.memory_plan import InsufficientMemoryError, MemoryPlan, plan_memory
 from aiomlc.runtime.loading.model_directory import (
     ModelDirectory,
-    choose_quantization,
     fetch_draft,
     fetch_model,
     find_draft,
 )
+from aiomlc.runtime.loading.quantization import find_quantization
 from aiomlc.runtime.loading.text_files import TextFiles, read_tokenizer
 from aiomlc.runtime.native.core import EngineOptions, NativeCore
 from aiomlc.runtime.native.faults import Faults
@@ -197,7 +196,7 @@ def check_tensors(directory: ModelDirectory, requested: str | None) -> None:
     """
     description = read_description(directory.path)
     config = description.config
-    quantization = quantization_named(choose_quantization(directory, description, requested))
+    quantization = find_quantization(directory, description, requested)
     with load_errors(directory.path):
         parameters = (
             encoder_parameters(config)
@@ -209,10 +208,11 @@ def check_tensors(directory: ModelDirectory, requested: str | None) -> None:
 
 def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
     description = read_description(directory.path)
-    quantization = choose_quantization(directory, description, config.quantization)
+    quantization = find_quantization(directory, description, config.quantization)
     return CompileJob(
         config=_with_window(description.config, config),
-        quantization=quantization,
+        quantization=quantization.name,
+        layouts=quantization.layouts,
         device=device,
         kv_cache_dtype=config.kv_cache_dtype,
     )

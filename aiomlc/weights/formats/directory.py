@@ -4,9 +4,11 @@ from __future__ import annotations
 
 __all__ = ("read_source",)
 
+from dataclasses import replace
 from pathlib import Path
 
 from aiomlc.gguf.shards import is_gguf
+from aiomlc.models.config.quantization import read_quantization
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats import mlc, safetensors
 from aiomlc.weights.formats.gguf import read_gguf_source
@@ -25,4 +27,4 @@ def read_source(directory: Path) -> Source:
 
         is_mlc = any((directory / name).exists() for name in mlc.INDEX_NAMES)
         read = mlc.read_mlc if is_mlc else safetensors.read_safetensors
-        return read(directory)
+        return replace(read(directory), quantization=read_quantization(directory))

@@ -30,7 +30,15 @@ from aiomlc.weights.formats.source import (
 SINGLE_NAME: Final = "model.safetensors"
 INDEX_NAME: Final = "model.safetensors.index.json"
 MAX_HEADER_BYTES: Final = 100_000_000  # The limit of the safetensors library.
-DTYPES: Final = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+DTYPES: Final = {
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "F8_E4M3": "f8e4m3",
+    "F8_E5M2": "f8e5m2",
+    "I32": "i32",
+    "I8": "i8",
+}
 
 
 def read_safetensors(directory: Path) -> Source:

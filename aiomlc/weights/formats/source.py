@@ -15,21 +15,32 @@ __all__ = (
     "read_index",
 )
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 import orjson
 
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.models.config.quantization import StoredQuantization
 from aiomlc.validation.model_files import read_bytes
 from aiomlc.validation.model_formats import describe_unsupported
 
 #: The maximum number of dimensions of a tensor.
 MAX_DIMENSIONS: Final = 8
 # Supported dtypes. A tensor of another dtype keeps the file's name for it and cannot be loaded.
-DTYPE_BYTES: Final = {"f32": 4, "f16": 2, "bf16": 2, "u32": 4}
+DTYPE_BYTES: Final = {
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+    "i32": 4,
+    "u32": 4,
+    "i8": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,10 @@ class SourceTensor:
     dtype: str
     shape: tuple[int, ...]
 
+    def with_flat_rows(self) -> SourceTensor:
+        """Return the tensor with all axes but the last one as rows."""
+        return replace(self, shape=(math.prod(self.shape[:-1]), self.shape[-1]))
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -52,6 +67,7 @@ class Source:
     tensors: dict[str, SourceTensor]
     files: tuple[Path, ...]  #: The files with tensor data.
     is_mlc: bool  #: Whether the directory has MLC's format rather than Hugging Face's.
+    quantization: StoredQuantization | None = None  #: None if matrices consist of floats.
 
 
 def is_size(value: object) -> TypeGuard[int]:

@@ -9,9 +9,12 @@
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "weights/checksum.h"
 
@@ -25,45 +28,114 @@ using Record = ffi::Map<ffi::String, ffi::Any>;
 
 int64_t Integer(const Record& record, const char* key) { return record[key].cast<int64_t>(); }
 
-WeightFormat ParseFormat(const ffi::String& name) {
-  if (name == "q4") return WeightFormat::kQ4;
-  if (name == "bf16") return WeightFormat::kBF16;
-  if (name == "f32") return WeightFormat::kF32;
-  TVM_FFI_THROW(ValueError) << "unknown weight format " << name;
+MatrixFormat ParseFormat(const ffi::String& name) {
+  try {
+    return MatrixFormat::Parse({name.data(), name.size()});
+  } catch (const std::invalid_argument& error) {
+    TVM_FFI_THROW(ValueError) << error.what();
+  }
   TVM_FFI_UNREACHABLE();
 }
 
+constexpr std::pair<std::string_view, SourceType> kSourceTypes[] = {
+    {"f32", SourceType::kF32},       {"f16", SourceType::kF16},
+    {"bf16", SourceType::kBF16},     {"f8e4m3", SourceType::kF8E4M3},
+    {"f8e5m2", SourceType::kF8E5M2}, {"integers", SourceType::kIntegers},
+    {"Q4_0", SourceType::kQ4_0},     {"Q4_1", SourceType::kQ4_1},
+    {"Q5_0", SourceType::kQ5_0},     {"Q5_1", SourceType::kQ5_1},
+    {"Q8_0", SourceType::kQ8_0},     {"Q2_K", SourceType::kQ2_K},
+    {"Q3_K", SourceType::kQ3_K},     {"Q4_K", SourceType::kQ4_K},
+    {"Q5_K", SourceType::kQ5_K},     {"Q6_K", SourceType::kQ6_K},
+    {"IQ4_NL", SourceType::kIQ4_NL}, {"MXFP4", SourceType::kMXFP4},
+};
+
 SourceType ParseSourceType(const ffi::String& name) {
-  if (name == "q4") return SourceType::kQ4;
-  if (name == "bf16") return SourceType::kBF16;
-  if (name == "f16") return SourceType::kF16;
-  if (name == "f32") return SourceType::kF32;
+  for (const auto& [type_name, type] : kSourceTypes) {
+    if (std::string_view(name.data(), name.size()) == type_name) return type;
+  }
   TVM_FFI_THROW(ValueError) << "unknown source type " << name;
   TVM_FFI_UNREACHABLE();
 }
 
-SourceSlice ParseSource(const Record& record) {
-  SourceSlice slice;
-  slice.file = static_cast<int>(Integer(record, "file"));
-  slice.offset = static_cast<uint64_t>(Integer(record, "offset"));
-  slice.rows = Integer(record, "rows");
-  slice.type = ParseSourceType(record["type"].cast<ffi::String>());
-  slice.scale_file = static_cast<int>(Integer(record, "scale_file"));
-  slice.scale_offset = static_cast<uint64_t>(Integer(record, "scale_offset"));
-  return slice;
+ParamKind ParseKind(const ffi::String& name) {
+  if (name == "matrix") return ParamKind::kMatrix;
+  if (name == "vector") return ParamKind::kVector;
+  if (name == "order") return ParamKind::kOrder;
+  TVM_FFI_THROW(ValueError) << "unknown kind of parameter " << name;
+  TVM_FFI_UNREACHABLE();
+}
+
+Record Nested(const Record& record, const char* key) { return record[key].cast<Record>(); }
+
+SourceTensor ParseTensor(const Record& record) {
+  return {.file = static_cast<int>(Integer(record, "file")),
+          .offset = static_cast<uint64_t>(Integer(record, "offset"))};
+}
+
+IntegerTensor ParseIntegers(const Record& record) {
+  return {.tensor = ParseTensor(Nested(record, "tensor")),
+          .bits = static_cast<int>(Integer(record, "bits")),
+          .unit_bytes = static_cast<int>(Integer(record, "unit_bytes")),
+          .per_unit = static_cast<int>(Integer(record, "per_unit")),
+          .padding = static_cast<int>(Integer(record, "padding")),
+          .along_outputs = record["axis"].cast<ffi::String>() == "outputs",
+          .is_transposed = record["is_transposed"].cast<bool>(),
+          .is_awq_order = record["is_awq_order"].cast<bool>(),
+          .is_signed = record["is_signed"].cast<bool>()};
+}
+
+ScaleTensor ParseScales(const Record& record) {
+  return {.tensor = ParseTensor(Nested(record, "tensor")),
+          .type = ParseSourceType(record["type"].cast<ffi::String>()),
+          .block_outputs = Integer(record, "block_outputs"),
+          .block_inputs = Integer(record, "block_inputs"),
+          .is_transposed = record["is_transposed"].cast<bool>()};
+}
+
+/*! \brief Parse a source matrix; the keys of what it does not have are absent. */
+SourceMatrix ParseMatrix(const Record& record) {
+  SourceMatrix matrix;
+  matrix.type = ParseSourceType(record["type"].cast<ffi::String>());
+  matrix.rows = Integer(record, "rows");
+  if (record.count("integers") != 0) {
+    matrix.integers = ParseIntegers(Nested(record, "integers"));
+    matrix.tensor = matrix.integers.tensor;
+  } else {
+    matrix.tensor = ParseTensor(Nested(record, "tensor"));
+  }
+  if (record.count("scales") != 0) matrix.scales = ParseScales(Nested(record, "scales"));
+  if (record.count("zero_points") != 0) {
+    matrix.zero_points = ParseIntegers(Nested(record, "zero_points"));
+  }
+  if (record.count("groups") != 0) matrix.groups = ParseTensor(Nested(record, "groups"));
+  if (record.count("format") != 0) {
+    matrix.format = ParseFormat(record["format"].cast<ffi::String>());
+  }
+  matrix.zero_point_offset = static_cast<int>(Integer(record, "zero_point_offset"));
+  return matrix;
+}
+
+void ParseRows(const Record& record, ParamPlan* param) {
+  for (const Record& matrix : record["matrices"].cast<ffi::Array<Record>>()) {
+    param->matrices.push_back(ParseMatrix(matrix));
+  }
+  std::vector<int64_t> order;
+  for (const int64_t size : record["row_order"].cast<ffi::Array<int64_t>>()) order.push_back(size);
+  param->slices = OrderRows(param->matrices, order);
 }
 
 ParamPlan ParseParam(const Record& record) {
   ParamPlan param;
-  param.is_matrix = record["is_matrix"].cast<bool>();
-  param.format = ParseFormat(record["format"].cast<ffi::String>());
+  param.kind = ParseKind(record["kind"].cast<ffi::String>());
+  for (const auto& segment : record["layout"].cast<ffi::Array<ffi::Array<ffi::Any>>>()) {
+    param.layout.push_back(
+        {ParseFormat(segment[0].cast<ffi::String>()), segment[1].cast<int64_t>()});
+  }
   param.rows = Integer(record, "rows");
   param.cols = Integer(record, "cols");
   param.weight_offset = static_cast<float>(record["added"].cast<double>());
   param.destination = static_cast<uint64_t>(Integer(record, "destination"));
-  for (const Record& source : record["sources"].cast<ffi::Array<Record>>()) {
-    param.sources.push_back(ParseSource(source));
-  }
+  ParseRows(record, &param);
   TVM_FFI_CHECK(static_cast<uint64_t>(Integer(record, "bytes")) == ParamBytes(param), ValueError)
       << "bytes of a parameter must be " << ParamBytes(param) << ", got "
       << Integer(record, "bytes");
@@ -131,7 +203,22 @@ struct MappedAllocator {
   void FreeData(DLTensor*) { mapping.reset(); }
 };
 
-/*! \brief Map the parameters of a packed file: uint8[bytes] for matrices, float32 for vectors. */
+DLDataType TypeOf(ParamKind kind) {
+  switch (kind) {
+    case ParamKind::kMatrix:
+      return {kDLUInt, 8, 1};
+    case ParamKind::kVector:
+      return {kDLFloat, 32, 1};
+    case ParamKind::kOrder:
+      return {kDLInt, 32, 1};
+  }
+  TVM_FFI_UNREACHABLE();
+}
+
+/*!
+ * \brief Map the parameters of a packed file: uint8[bytes] for matrices, float32 for vectors, int32
+ * for orders.
+ */
 ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
                                    const ffi::Array<Record>& params) {
   std::string error;
@@ -140,11 +227,10 @@ ffi::Array<ffi::Tensor> MapWeights(const ffi::String& path, int64_t bytes,
   TVM_FFI_CHECK(mapping != nullptr, RuntimeError) << error;
   ffi::Array<ffi::Tensor> tensors;
   for (const Record& param : params) {
-    const bool is_matrix = param["is_matrix"].cast<bool>();
+    const DLDataType dtype = TypeOf(ParseKind(param["kind"].cast<ffi::String>()));
     const ffi::Shape shape = param["shape"].cast<ffi::Shape>();
-    const DLDataType dtype = is_matrix ? DLDataType{kDLUInt, 8, 1} : DLDataType{kDLFloat, 32, 1};
     const auto offset = static_cast<uint64_t>(Integer(param, "offset"));
-    const uint64_t size = static_cast<uint64_t>(shape.Product()) * (is_matrix ? 1 : sizeof(float));
+    const uint64_t size = static_cast<uint64_t>(shape.Product()) * (dtype.bits / 8);
     TVM_FFI_CHECK(offset % 64 == 0 && offset <= mapping->size() && size <= mapping->size() - offset,
                   ValueError)
         << "parameter at byte " << offset << " with " << size

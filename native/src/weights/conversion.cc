@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/linear/linear.h"
 #include "weights/file.h"
 #include "weights/source_rows.h"
 #include "weights/weights.h"
@@ -14,34 +15,82 @@ namespace {
 
 // Target elements per block: small enough for load balancing, cancellation and the CPU caches.
 constexpr int64_t kBlockElements = int64_t{1} << 16;
+// Target bytes per block of a matrix that is stored by inputs: its rows are read in short pieces,
+// each of which has only a part of the outputs.
+constexpr int64_t kTransposedBlockBytes = int64_t{4} << 20;
 
-/*! \brief Rows [begin, end) of one parameter, the unit of work of a thread. */
+/*! \brief Rows [begin, end) of one segment of a parameter, the unit of work of a thread. */
 struct Block {
   int param;
+  MatrixFormat format;
   int64_t begin;
   int64_t end;
+  uint64_t destination; /*!< Byte offset in the packed file. */
 };
+
+/*! \return The matrix that a row is read from. */
+const SourceMatrix& MatrixOf(const ParamPlan& param, int64_t row) {
+  auto slice = param.slices.begin();
+  for (; row >= slice->rows; ++slice) row -= slice->rows;
+  return param.matrices[static_cast<size_t>(slice->matrix)];
+}
+
+/*! \return Whole tiles of about kBlockElements elements, in rows. */
+int64_t BlockRows(const ParamPlan& param) {
+  return std::max<int64_t>(1, kBlockElements / (kTileRows * param.cols)) * kTileRows;
+}
+
+/*! \return The rows that are read at once. */
+int64_t ReadRows(const ParamPlan& param) {
+  const bool is_transposed = std::any_of(
+      param.matrices.begin(), param.matrices.end(),
+      [](const SourceMatrix& matrix) { return matrix.is_transposed(); });
+  const int64_t rows = BlockRows(param);
+  if (!is_transposed) return rows;
+  const int64_t bytes = std::max<int64_t>(1, param.cols * param.matrices[0].integers.bits / 8);
+  return std::max(rows, kTransposedBlockBytes / bytes / kTileRows * kTileRows);
+}
+
+void SplitSegment(const ParamPlan& param, int index, const MatrixSegment& segment, int64_t first,
+                  uint64_t destination, std::vector<Block>* blocks) {
+  const int64_t step = ReadRows(param);
+  for (int64_t begin = 0; begin < segment.rows; begin += step) {
+    const int64_t end = std::min(segment.rows, begin + step);
+    const uint64_t offset = param.kind == ParamKind::kMatrix
+                                ? PackedMatrixBytes(segment.format, begin, param.cols)
+                                : static_cast<uint64_t>(begin * param.cols) * sizeof(float);
+    blocks->push_back({index, segment.format, first + begin, first + end, destination + offset});
+  }
+}
 
 std::vector<Block> SplitIntoBlocks(const std::vector<ParamPlan>& params) {
   std::vector<Block> blocks;
-  for (size_t index = 0; index < params.size(); ++index) {
-    const ParamPlan& param = params[index];
-    const int64_t tiles = std::max<int64_t>(1, kBlockElements / (kTileRows * param.cols));
-    for (int64_t begin = 0; begin < param.rows; begin += tiles * kTileRows) {
-      blocks.push_back(
-          {static_cast<int>(index), begin, std::min(param.rows, begin + tiles * kTileRows)});
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParamPlan& param = params[i];
+    const int index = static_cast<int>(i);
+    if (param.kind != ParamKind::kMatrix) {
+      SplitSegment(param, index, {WeightFormat::kF32, param.rows}, 0, param.destination, &blocks);
+      continue;
+    }
+    int64_t first = 0;
+    uint64_t destination = param.destination;
+    for (const MatrixSegment& segment : param.layout) {
+      SplitSegment(param, index, segment, first, destination, &blocks);
+      first += segment.rows;
+      destination += PackedMatrixBytes(segment.format, segment.rows, param.cols);
     }
   }
   return blocks;
 }
 
-uint64_t BlockSourceBytes(const ParamPlan& param, const Block& block) {
+uint64_t BlockSourceBytes(const ParamPlan& param, int64_t block_begin, int64_t block_end) {
   uint64_t bytes = 0;
   int64_t slice_begin = 0;
-  for (const SourceSlice& slice : param.sources) {
+  for (const SourceSlice& slice : param.slices) {
     const int64_t rows =
-        std::min(block.end, slice_begin + slice.rows) - std::max(block.begin, slice_begin);
-    if (rows > 0) bytes += static_cast<uint64_t>(rows) * SourceRowBytes(slice.type, param.cols);
+        std::min(block_end, slice_begin + slice.rows) - std::max(block_begin, slice_begin);
+    const SourceMatrix& matrix = param.matrices[static_cast<size_t>(slice.matrix)];
+    if (rows > 0) bytes += static_cast<uint64_t>(rows) * SourceRowBytes(matrix, param.cols);
     slice_begin += slice.rows;
   }
   return bytes;
@@ -54,27 +103,58 @@ class Worker {
       : reader_(sources), destination_(destination) {}
 
   bool Convert(const ParamPlan& param, const Block& block) {
-    if (!param.is_matrix) return ConvertVector(param, block);
-    const int64_t rows = block.end - block.begin;
-    packed_.resize(PackedMatrixBytes(param.format, rows, param.cols));
-    // A block starts at a tile boundary, so its packed bytes equal those in the whole matrix.
-    if (param.sources.front().type == SourceType::kQ4) {
-      if (!reader_.ReadQ4(param, block.begin, block.end)) return Fail(reader_.error());
-      PackMatrixQ4(reader_.q_weight(), reader_.q_scale(), rows, param.cols, 0, rows,
-                   packed_.data());
-    } else {
-      if (!reader_.ReadFloats(param, block.begin, block.end)) return Fail(reader_.error());
-      PackMatrixF32(param.format, reader_.floats(), rows, param.cols, 0, rows, packed_.data());
+    if (param.kind == ParamKind::kOrder) return ConvertOrder(param, block);
+    if (!reader_.Load(param, block.begin, block.end)) return Fail(reader_.error());
+    if (param.kind == ParamKind::kVector) return ConvertVector(param, block);
+    const int64_t step = BlockRows(param);
+    for (int64_t begin = block.begin; begin < block.end; begin += step) {
+      if (!ConvertRows(param, block, begin, std::min(block.end, begin + step))) return false;
     }
-    return Write(param.destination + PackedMatrixBytes(param.format, block.begin, param.cols),
-                 packed_.data(), packed_.size());
+    return true;
   }
 
   const ConversionError& error() const { return error_; }
 
  private:
+  bool ConvertRows(const ParamPlan& param, const Block& block, int64_t begin, int64_t end) {
+    const MatrixFormat format = block.format;
+    const int64_t rows = end - begin;
+    packed_.resize(PackedMatrixBytes(format, rows, param.cols));
+    // A block starts at a tile boundary, so its packed bytes equal those in the whole matrix.
+    if (format.family == WeightFormat::kGrouped) {
+      if (!reader_.DecodeGroups(param, format, begin, end)) return Fail(reader_.error());
+      PackGrouped(format, reader_.groups().View(), packed_.data());
+    } else if (format.family == WeightFormat::kQ4 && !IsFloat(MatrixOf(param, begin).type)) {
+      if (!reader_.DecodeGroups(param, MlcQ4(), begin, end)) return Fail(reader_.error());
+      PackQ4(reader_.groups().View());
+    } else {
+      if (!reader_.DecodeFloats(param, format, begin, end)) return Fail(reader_.error());
+      PackMatrixF32(format.family, reader_.floats(), rows, param.cols, 0, rows, packed_.data());
+    }
+    return Write(block.destination + PackedMatrixBytes(format, begin - block.begin, param.cols),
+                 packed_.data(), packed_.size());
+  }
+
+  /*! \brief Pack rows that are in the grouped format with the numbers of q4. */
+  void PackQ4(const GroupedRows& rows) {
+    constexpr int64_t kPerWord = 8;
+    const int64_t words = (rows.cols + kGroupSize - 1) / kGroupSize * kGroupSize / kPerWord;
+    words_.assign(static_cast<size_t>(rows.rows * words), 0);
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      const uint8_t* codes = rows.codes + row * rows.cols;
+      uint32_t* out = words_.data() + row * words;
+      for (int64_t k = 0; k < rows.cols; ++k) {
+        out[k / kPerWord] |= static_cast<uint32_t>(codes[k]) << (4 * (k % kPerWord));
+      }
+    }
+    PackMatrixQ4(words_.data(), static_cast<const uint16_t*>(rows.scales), rows.rows, rows.cols, 0,
+                 rows.rows, packed_.data());
+  }
+
   bool ConvertVector(const ParamPlan& param, const Block& block) {
-    if (!reader_.ReadFloats(param, block.begin, block.end)) return Fail(reader_.error());
+    if (!reader_.DecodeFloats(param, block.format, block.begin, block.end)) {
+      return Fail(reader_.error());
+    }
     const float* floats = reader_.floats();
     const int64_t count = (block.end - block.begin) * param.cols;
     if (param.weight_offset != 0.0f) {
@@ -83,9 +163,13 @@ class Worker {
                      [&](float value) { return value + param.weight_offset; });
       floats = offset_floats_.data();
     }
-    const auto first = static_cast<uint64_t>(block.begin * param.cols);
-    return Write(param.destination + first * sizeof(float), floats,
-                 static_cast<uint64_t>(count) * sizeof(float));
+    return Write(block.destination, floats, static_cast<uint64_t>(count) * sizeof(float));
+  }
+
+  bool ConvertOrder(const ParamPlan& param, const Block& block) {
+    if (!reader_.ReadOrder(param)) return Fail(reader_.error());
+    const std::vector<int32_t>& order = reader_.order();
+    return Write(block.destination, order.data(), order.size() * sizeof(int32_t));
   }
 
   bool Write(uint64_t offset, const void* data, uint64_t bytes) {
@@ -101,20 +185,29 @@ class Worker {
   SourceReader reader_;
   const File* destination_;
   std::vector<std::byte> packed_;
+  std::vector<uint32_t> words_;
   std::vector<float> offset_floats_;
   ConversionError error_;
 };
 
 }  // namespace
 
+MatrixFormat MlcQ4() {
+  MatrixFormat format = WeightFormat::kGrouped;
+  format.bits = 4;
+  format.group = kGroupSize;
+  format.constant = kZeroPoint;
+  return format;
+}
+
 uint64_t ParamBytes(const ParamPlan& param) {
-  if (param.is_matrix) return PackedMatrixBytes(param.format, param.rows, param.cols);
+  if (param.kind == ParamKind::kMatrix) return PackedMatrixBytes(param.layout, param.cols);
   return static_cast<uint64_t>(param.rows * param.cols) * sizeof(float);
 }
 
 Conversion::Conversion(ConversionPlan plan) : plan_(std::move(plan)) {
   for (const ParamPlan& param : plan_.params) {
-    total_bytes_ += BlockSourceBytes(param, {0, 0, param.rows});
+    total_bytes_ += BlockSourceBytes(param, 0, param.rows);
   }
 }
 
@@ -156,7 +249,8 @@ ConversionOutcome Conversion::Run(const std::string& path, ThreadPool& threads) 
       if (!worker.Convert(param, block)) {
         return fail({worker.error().message, worker.error().path, block.param});
       }
-      read_bytes_.fetch_add(BlockSourceBytes(param, block), std::memory_order_relaxed);
+      read_bytes_.fetch_add(BlockSourceBytes(param, block.begin, block.end),
+                            std::memory_order_relaxed);
     }
   });
   if (!stopped()) {

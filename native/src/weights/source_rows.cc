@@ -1,140 +1,325 @@
 #include "weights/source_rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "platform/float_types.h"
+#include "weights/gguf_blocks.h"
+#include "weights/source_floats.h"
 
 namespace aiomlc {
 
 namespace {
 
-// Branch-free, so that the compiler vectorizes the loops. Equal to `HalfToFloat`, except for the
-// payload of a NaN.
-float WidenHalf(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t magnitude = half & 0x7fffu;
-  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-  const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
-}
+int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-void WidenHalves(const uint16_t* in, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) out[i] = WidenHalf(in[i]);
-}
-
-void WidenBFloats(const uint16_t* in, int64_t count, float* out) {
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
-  }
-}
-
-/*! \return The largest magnitude, or a NaN or infinity if there is one. */
-float LargestMagnitude(const float* values, int64_t count) {
-  // Without the sign bit, floats have the same order as their bits.
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
-  }
-  return std::bit_cast<float>(largest);
-}
-
-/*! \return What is wrong with the values of a parameter, or an empty string. */
-std::string RangeError(const ParamPlan& param, const float* values, int64_t count) {
+/*! \return What is wrong with the values of a parameter in a format, or an empty string. */
+std::string RangeError(MatrixFormat format, const float* values, int64_t count) {
   const float largest = LargestMagnitude(values, count);
   if (!std::isfinite(largest)) return "a value is not finite";
-  const bool is_q4 = param.is_matrix && param.format == WeightFormat::kQ4;
-  if (!is_q4 || largest < kHalfOverflow) return {};
+  if (format.family != WeightFormat::kQ4 || largest < kHalfOverflow) return {};
   return "a value is outside of the range of float16, in which q4f16_1 is computed; choose the "
          "quantization q0bf16 or q0f32";
 }
 
-bool AllFinite(const uint16_t* halves, int64_t count) {
-  uint32_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, halves[i] & 0x7fffu);
-  return largest < 0x7c00u;
+/*! \return The bytes of a row of floats or blocks. */
+int64_t RowBytes(SourceType type, int64_t cols) {
+  if (IsFloat(type)) return cols * SourceFloatBytes(type);
+  const BlockLayout layout = BlockLayoutOf(type);
+  return cols / layout.inputs * layout.bytes;
 }
 
-// Calls visit(slice, first row in the slice, rows, first row in the block) until it returns false.
+// Calls visit(slice, first row in the matrix, rows, first row in the block) until it returns false.
 template <typename Visit>
 bool ForEachSlice(const ParamPlan& param, int64_t begin, int64_t end, Visit visit) {
   int64_t slice_begin = 0;
-  for (const SourceSlice& slice : param.sources) {
+  for (const SourceSlice& slice : param.slices) {
     const int64_t from = std::max(begin, slice_begin);
     const int64_t to = std::min(end, slice_begin + slice.rows);
-    if (from < to && !visit(slice, from - slice_begin, to - from, from - begin)) return false;
+    if (from < to && !visit(slice, slice.first + from - slice_begin, to - from, from - begin)) {
+      return false;
+    }
     slice_begin += slice.rows;
+    if (slice_begin >= end) break;
   }
   return true;
 }
 
+/*!
+ * \brief Sort inputs by group, and within a group in ascending order.
+ * \param size The inputs of each group but the last.
+ * \return Empty, or the error.
+ */
+std::string SortByGroup(const std::vector<int32_t>& group_of_input, int64_t size,
+                        std::vector<int32_t>* order) {
+  const auto inputs = static_cast<int64_t>(group_of_input.size());
+  const int64_t groups = CeilDivide(inputs, size);
+  std::vector<int64_t> next(static_cast<size_t>(groups));
+  for (int64_t g = 0; g < groups; ++g) next[static_cast<size_t>(g)] = g * size;
+  order->resize(group_of_input.size());
+  for (int64_t k = 0; k < inputs; ++k) {
+    const int32_t g = group_of_input[static_cast<size_t>(k)];
+    if (g < 0 || g >= groups) {
+      return "groups must be in [0, " + std::to_string(groups) + "), got " + std::to_string(g);
+    }
+    int64_t& place = next[static_cast<size_t>(g)];
+    if (place >= std::min(inputs, (g + 1) * size)) {
+      return "group " + std::to_string(g) + " must have at most " + std::to_string(size) +
+             " inputs";
+    }
+    (*order)[static_cast<size_t>(place++)] = static_cast<int32_t>(k);
+  }
+  return {};
+}
+
 }  // namespace
 
-uint64_t SourceRowBytes(SourceType type, int64_t cols) {
-  const auto elements = static_cast<uint64_t>(cols);
-  switch (type) {
-    case SourceType::kF32:
-      return elements * 4;
-    case SourceType::kF16:
-    case SourceType::kBF16:
-      return elements * 2;
-    case SourceType::kQ4:
-      return (elements + kGroupSize - 1) / kGroupSize * (kGroupSize / 2 + 2);
+std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
+                                   const std::vector<int64_t>& order) {
+  std::vector<SourceSlice> all;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    all.push_back({static_cast<int>(i), 0, matrices[i].rows});
   }
-  return 0;
+  if (order.empty()) return all;
+  std::vector<SourceSlice> slices;
+  // Rows [start, start + rows) of the concatenated matrices, which may be in several of them.
+  const auto append = [&](int64_t start, int64_t rows) {
+    for (const SourceSlice& matrix : all) {
+      const int64_t count = std::min(rows, matrix.rows - start);
+      if (count > 0) {
+        slices.push_back({matrix.matrix, start, count});
+        start += count;
+        rows -= count;
+      }
+      start -= matrix.rows;
+    }
+  };
+  const int64_t outer = order[0];
+  const int64_t second = order[1];
+  const int64_t first = order[2];
+  const int64_t run = order[3];
+  for (int64_t block = 0; block < outer; ++block) {
+    for (int64_t j = 0; j < second; ++j) {
+      for (int64_t i = 0; i < first; ++i) append(((block * first + i) * second + j) * run, run);
+    }
+  }
+  int64_t total = 0;
+  for (const SourceSlice& matrix : all) total += matrix.rows;
+  const int64_t covered = outer * second * first * run;
+  if (covered < total) append(covered, total - covered);
+  return slices;
 }
 
-bool SourceReader::Read(int file, uint64_t offset, void* data, uint64_t bytes) {
-  const File& source = (*files_)[static_cast<size_t>(file)];
-  std::string reason = source.ReadAt(offset, data, bytes);
-  return reason.empty() || Fail(file, "cannot read: " + reason);
+uint64_t SourceRowBytes(const SourceMatrix& matrix, int64_t cols) {
+  if (matrix.type != SourceType::kIntegers) {
+    return static_cast<uint64_t>(RowBytes(matrix.type, cols));
+  }
+  const int64_t groups = CeilDivide(cols, matrix.scales->block_inputs);
+  return static_cast<uint64_t>(cols * matrix.integers.bits / 8 + groups * matrix.scales->bytes());
 }
 
-bool SourceReader::Fail(int file, std::string message) {
-  error_ = {std::move(message), (*files_)[static_cast<size_t>(file)].path(), -1};
+const File& SourceReader::FileOf(const SourceTensor& tensor) const {
+  return (*files_)[static_cast<size_t>(tensor.file)];
+}
+
+bool SourceReader::Check(const SourceTensor& tensor, std::string reason) {
+  if (reason.empty()) return true;
+  error_ = {std::move(reason), FileOf(tensor).path(), -1};
   return false;
 }
 
-bool SourceReader::ReadFloats(const ParamPlan& param, int64_t begin, int64_t end) {
+bool SourceReader::Load(const ParamPlan& param, int64_t begin, int64_t end) {
+  loaded_.resize(param.matrices.size());
+  for (LoadedRows& rows : loaded_) rows.begin = rows.end = 0;
+  ForEachSlice(param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t count, auto) {
+    LoadedRows& rows = loaded_[static_cast<size_t>(slice.matrix)];
+    const bool is_first = rows.begin == rows.end;
+    rows.begin = is_first ? from : std::min(rows.begin, from);
+    rows.end = is_first ? from + count : std::max(rows.end, from + count);
+    return true;
+  });
+  for (size_t i = 0; i < loaded_.size(); ++i) {
+    LoadedRows& rows = loaded_[i];
+    if (rows.begin < rows.end && !LoadRows(param.matrices[i], param.cols, &rows)) return false;
+  }
+  return true;
+}
+
+bool SourceReader::LoadRows(const SourceMatrix& matrix, int64_t cols, LoadedRows* rows) {
+  std::string reason;
+  const SourceTensor* tensor = &matrix.tensor;
+  if (matrix.type == SourceType::kIntegers) {
+    tensor = &matrix.integers.tensor;
+    reason = ReadIntegers(matrix.integers, FileOf(*tensor), matrix.rows, cols, rows->begin,
+                          rows->end, &rows->values);
+  } else {
+    const int64_t bytes = RowBytes(matrix.type, cols);
+    reason = rows->values.Read(FileOf(*tensor), tensor->offset, bytes, 1, rows->begin,
+                               rows->end - rows->begin, 0, bytes);
+  }
+  if (!reason.empty()) return Check(*tensor, "cannot read: " + reason);
+  return LoadScales(matrix, cols, rows) && LoadOrder(matrix, cols, &rows->order);
+}
+
+bool SourceReader::LoadScales(const SourceMatrix& matrix, int64_t cols, LoadedRows* rows) {
+  if (!matrix.scales) return true;
+  const ScaleTensor& scales = *matrix.scales;
+  const int64_t inputs = CeilDivide(cols, scales.block_inputs);
+  const int64_t outputs = CeilDivide(matrix.rows, scales.block_outputs);
+  const int64_t begin = rows->begin / scales.block_outputs;
+  const int64_t end = CeilDivide(rows->end, scales.block_outputs);
+  const File& file = FileOf(scales.tensor);
+  std::string reason =
+      scales.is_transposed
+          ? rows->scales.Read(file, scales.tensor.offset, outputs, scales.bytes(), 0, inputs, begin,
+                              end)
+          : rows->scales.Read(file, scales.tensor.offset, inputs, scales.bytes(), begin,
+                              end - begin, 0, inputs);
+  if (!reason.empty()) return Check(scales.tensor, "cannot read: " + reason);
+  if (!matrix.zero_points) return true;
+  const SourceTensor& tensor = matrix.zero_points->tensor;
+  reason = ReadIntegers(*matrix.zero_points, FileOf(tensor), matrix.rows, inputs, rows->begin,
+                        rows->end, &rows->zero_points);
+  return reason.empty() || Check(tensor, "cannot read: " + reason);
+}
+
+bool SourceReader::LoadOrder(const SourceMatrix& matrix, int64_t cols,
+                             std::vector<int32_t>* order) {
+  order->clear();
+  if (!matrix.groups) return true;
+  group_of_input_.resize(static_cast<size_t>(cols));
+  const std::string reason =
+      FileOf(*matrix.groups)
+          .ReadAt(matrix.groups->offset, group_of_input_.data(),
+                  group_of_input_.size() * sizeof(int32_t));
+  if (!reason.empty()) return Check(*matrix.groups, "cannot read: " + reason);
+  return Check(*matrix.groups, SortByGroup(group_of_input_, matrix.scales->block_inputs, order));
+}
+
+bool SourceReader::ReadOrder(const ParamPlan& param) {
+  for (size_t i = 0; i < param.matrices.size(); ++i) {
+    const SourceMatrix& matrix = param.matrices[i];
+    std::vector<int32_t> order;
+    if (!LoadOrder(matrix, param.cols, &order)) return false;
+    if (i != 0 && order != order_) {
+      return Check(*matrix.groups,
+                   "the order of the inputs differs between matrices that read the same inputs");
+    }
+    order_ = std::move(order);
+  }
+  return true;
+}
+
+bool SourceReader::DecodeFloats(const ParamPlan& param, MatrixFormat format, int64_t begin,
+                                int64_t end) {
   floats_.resize(static_cast<size_t>((end - begin) * param.cols));
   return ForEachSlice(
       param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
-        const uint64_t row_bytes = SourceRowBytes(slice.type, param.cols);
-        const uint64_t offset = slice.offset + static_cast<uint64_t>(from) * row_bytes;
-        const uint64_t bytes = static_cast<uint64_t>(rows) * row_bytes;
-        const int64_t count = rows * param.cols;
+        const auto index = static_cast<size_t>(slice.matrix);
+        const SourceMatrix& matrix = param.matrices[index];
         float* out = floats_.data() + at * param.cols;
-        if (slice.type == SourceType::kF32) {
-          if (!Read(slice.file, offset, out, bytes)) return false;
+        if (IsFloat(matrix.type)) {
+          if (!DecodeFloatRows(matrix, loaded_[index], from, rows, param.cols, out)) return false;
         } else {
-          halves_.resize(static_cast<size_t>(count));
-          if (!Read(slice.file, offset, halves_.data(), bytes)) return false;
-          const auto widen = slice.type == SourceType::kF16 ? WidenHalves : WidenBFloats;
-          widen(halves_.data(), count, out);
+          single_.Resize(matrix.format, rows, param.cols);
+          if (!DecodeGroupRows(matrix, loaded_[index], from, rows, 0, &single_)) return false;
+          single_.Dequantize(out);
         }
-        std::string reason = RangeError(param, out, count);
-        return reason.empty() || Fail(slice.file, std::move(reason));
+        return Check(matrix.tensor, RangeError(format, out, rows * param.cols));
       });
 }
 
-bool SourceReader::ReadQ4(const ParamPlan& param, int64_t begin, int64_t end) {
-  const int64_t groups = (param.cols + kGroupSize - 1) / kGroupSize;
-  q_weight_.resize(static_cast<size_t>((end - begin) * groups * 4));
-  q_scale_.resize(static_cast<size_t>((end - begin) * groups));
+bool SourceReader::DecodeFloatRows(const SourceMatrix& matrix, const LoadedRows& loaded,
+                                   int64_t from, int64_t rows, int64_t cols, float* out) {
+  WidenFloats(matrix.type, loaded.values.At(from, 0), rows * cols, out);
+  if (!matrix.scales) return true;
+  const ScaleTensor& scales = *matrix.scales;
+  const int64_t blocks = CeilDivide(cols, scales.block_inputs);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t output = (from + row) / scales.block_outputs;
+    for (int64_t block = 0; block < blocks; ++block) {
+      float scale;
+      WidenFloats(scales.type,
+                  scales.is_transposed ? loaded.scales.At(block, output)
+                                       : loaded.scales.At(output, block),
+                  1, &scale);
+      if (!std::isfinite(scale)) return Check(scales.tensor, "a scale is not finite");
+      const int64_t end = std::min(cols, (block + 1) * scales.block_inputs);
+      for (int64_t k = block * scales.block_inputs; k < end; ++k) out[row * cols + k] *= scale;
+    }
+  }
+  return true;
+}
+
+bool SourceReader::DecodeGroups(const ParamPlan& param, MatrixFormat format, int64_t begin,
+                                int64_t end) {
+  groups_.Resize(format, end - begin, param.cols);
   return ForEachSlice(
       param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
-        const auto first = static_cast<uint64_t>(from * groups);
-        const int64_t count = rows * groups;
-        uint16_t* scales = q_scale_.data() + at * groups;
-        const auto groups_here = static_cast<uint64_t>(count);
-        return Read(slice.file, slice.offset + first * 16, q_weight_.data() + at * groups * 4,
-                    groups_here * 16) &&
-               Read(slice.scale_file, slice.scale_offset + first * 2, scales, groups_here * 2) &&
-               (AllFinite(scales, count) || Fail(slice.scale_file, "a scale is not finite"));
+        const auto index = static_cast<size_t>(slice.matrix);
+        return DecodeGroupRows(param.matrices[index], loaded_[index], from, rows, at, &groups_);
       });
+}
+
+bool SourceReader::DecodeGroupRows(const SourceMatrix& matrix, const LoadedRows& loaded,
+                                   int64_t from, int64_t rows, int64_t at, GroupBuffers* out) {
+  if (!IsBlocks(matrix.type)) return DecodeIntegers(matrix, loaded, from, rows, at, out);
+  for (int64_t row = 0; row < rows; ++row) {
+    DecodeBlocks(matrix.type, loaded.values.At(from + row, 0), out->cols(), out->Row(at + row));
+  }
+  return out->AllFinite(at, rows) || Check(matrix.tensor, "a scale is not finite");
+}
+
+bool SourceReader::DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& loaded,
+                                  int64_t from, int64_t rows, int64_t at, GroupBuffers* out) {
+  const int64_t cols = out->cols();
+  UnpackIntegers(matrix.integers, loaded.values, from, from + rows, cols, out->Row(at).codes);
+  const ScaleTensor& scales = *matrix.scales;
+  const auto bytes = static_cast<size_t>(scales.bytes());
+  for (int64_t row = 0; row < rows; ++row) {
+    const GroupedRow target = out->Row(at + row);
+    if (!loaded.order.empty()) {
+      row_.assign(target.codes, target.codes + cols);
+      for (size_t k = 0; k < row_.size(); ++k) {
+        target.codes[k] = row_[static_cast<size_t>(loaded.order[k])];
+      }
+    }
+    const int64_t output = (from + row) / scales.block_outputs;
+    for (int64_t g = 0; g < out->groups(); ++g) {
+      const int64_t block = g * out->format().group / scales.block_inputs;
+      std::memcpy(target.scales + static_cast<size_t>(g) * bytes,
+                  scales.is_transposed ? loaded.scales.At(block, output)
+                                       : loaded.scales.At(output, block),
+                  bytes);
+    }
+  }
+  if (!out->AllFinite(at, rows)) return Check(scales.tensor, "a scale is not finite");
+  return !matrix.zero_points || DecodeZeroPoints(matrix, loaded, from, rows, at, out);
+}
+
+bool SourceReader::DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows& loaded,
+                                    int64_t from, int64_t rows, int64_t at, GroupBuffers* out) {
+  const int64_t inputs = matrix.scales->block_inputs;
+  const int64_t groups = CeilDivide(out->cols(), inputs);
+  zero_points_.resize(static_cast<size_t>(rows * groups));
+  UnpackIntegers(*matrix.zero_points, loaded.zero_points, from, from + rows, groups,
+                 zero_points_.data());
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t g = 0; g < out->groups(); ++g) {
+      const int64_t group = g * out->format().group / inputs;
+      const int zero =
+          zero_points_[static_cast<size_t>(row * groups + group)] + matrix.zero_point_offset;
+      if (zero > 255) {
+        return Check(matrix.zero_points->tensor,
+                     "zero points must be at most 255, got " + std::to_string(zero));
+      }
+      out->Row(at + row).zeros[g] = static_cast<uint8_t>(zero);
+    }
+  }
+  return true;
 }
 
 }  // namespace aiomlc

@@ -18,34 +18,34 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/linear/linear.h"
+#include "kernels/linear/matrix_format.h"
 #include "platform/thread_pool.h"
 #include "weights/file.h"
+#include "weights/source_matrix.h"
 
 namespace aiomlc {
 
-/*! \brief How the elements of a source tensor are stored. */
-enum class SourceType { kF32, kF16, kBF16, kQ4 };
-
-/*! \brief Consecutive rows of a parameter in a source file. */
-struct SourceSlice {
-  int file = 0;        /*!< Index into `ConversionPlan::files`. */
-  uint64_t offset = 0; /*!< Byte offset; for kQ4, of `q_weight`, uint32[rows, 4 * groups]. */
-  int64_t rows = 0;
-  SourceType type = SourceType::kF32;
-  int scale_file = 0;        /*!< kQ4 only: the file of `q_scale`, float16[rows, groups]. */
-  uint64_t scale_offset = 0; /*!< kQ4 only: the byte offset of `q_scale`. */
+/*! \brief What the packed file has of a parameter. */
+enum class ParamKind {
+  kMatrix, /*!< A packed matrix. */
+  kVector, /*!< Its elements as float32. */
+  kOrder   /*!< int32[cols]: the inputs in the order of their groups. */
 };
 
 /*! \brief One parameter of the packed file. */
 struct ParamPlan {
-  bool is_matrix = false; /*!< Whether to pack it; other parameters are stored as float32. */
-  WeightFormat format = WeightFormat::kF32;
+  ParamKind kind = ParamKind::kMatrix;
+  std::vector<MatrixSegment> layout; /*!< kMatrix only. Its rows are those of the parameter. */
   int64_t rows = 0;
-  int64_t cols = 1;                 /*!< A vector has one column. */
-  float weight_offset = 0.0f;       /*!< Added to every element of a vector (RMSNorm offset). */
-  uint64_t destination = 0;         /*!< Byte offset in the packed file. */
-  std::vector<SourceSlice> sources; /*!< Concatenated by rows; kQ4 requires format kQ4. */
+  int64_t cols = 1;                   /*!< A vector has one column. */
+  float weight_offset = 0.0f;         /*!< Added to every element of a vector (RMSNorm offset). */
+  uint64_t destination = 0;           /*!< Byte offset in the packed file. */
+  std::vector<SourceMatrix> matrices; /*!< Where the rows are read from. */
+  /*!
+   * \brief The rows of the parameter, in their order. Those of a segment in a grouped format come
+   * from matrices of the same format.
+   */
+  std::vector<SourceSlice> slices;
 };
 
 /*! \brief The plan of a conversion, validated by the caller. */
@@ -64,6 +64,9 @@ struct ConversionError {
 
 /*! \brief How a conversion ended. */
 enum class ConversionOutcome { kDone, kCancelled, kFailed };
+
+/*! \return The grouped format with the numbers of WeightFormat::kQ4. */
+MatrixFormat MlcQ4();
 
 /*! \return The bytes of a parameter in the packed file. */
 uint64_t ParamBytes(const ParamPlan& param);

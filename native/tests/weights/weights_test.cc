@@ -56,11 +56,11 @@ std::vector<float> RandomFloats(int64_t count) {
 
 ParamPlan Matrix(WeightFormat format, int64_t rows, int64_t cols, SourceType type) {
   ParamPlan param;
-  param.is_matrix = true;
-  param.format = format;
+  param.layout = {{format, rows}};
   param.rows = rows;
   param.cols = cols;
-  param.sources = {SourceSlice{.rows = rows, .type = type}};
+  param.matrices = {{.type = type, .rows = rows}};
+  param.slices = OrderRows(param.matrices, {});
   return param;
 }
 
@@ -98,10 +98,12 @@ TEST_F(WeightsTest, ConcatenatesSlicesOfSeveralFilesAndTypes) {
   const std::vector<uint16_t> bfloats = {FloatToBFloat16(3.0f)};
   const std::vector<float> floats = {9.0f, 0.1f};
   ParamPlan vector;
+  vector.kind = ParamKind::kVector;
   vector.rows = 4;
-  vector.sources = {SourceSlice{.file = 0, .rows = 2, .type = SourceType::kF16},
-                    SourceSlice{.file = 1, .rows = 1, .type = SourceType::kBF16},
-                    SourceSlice{.file = 2, .offset = 4, .rows = 1, .type = SourceType::kF32}};
+  vector.matrices = {{.type = SourceType::kF16, .rows = 2, .tensor = {.file = 0}},
+                     {.type = SourceType::kBF16, .rows = 1, .tensor = {.file = 1}},
+                     {.type = SourceType::kF32, .rows = 1, .tensor = {.file = 2, .offset = 4}}};
+  vector.slices = OrderRows(vector.matrices, {});
   vector.destination = 64;
   ConversionPlan plan;
   plan.files = {Write("halves", halves), Write("bfloats", bfloats), Write("floats", floats)};
@@ -177,21 +179,57 @@ TEST_F(WeightsTest, AValueThatOverflowsFloat16CannotBeQuantized) {
   }
 }
 
+/*! \brief A matrix [16, 32] of 4-bit integers in the first file, with float16 scales in the second. */
+ParamPlan Integers(MatrixFormat format) {
+  ParamPlan param = Matrix(WeightFormat::kF32, 16, 32, SourceType::kIntegers);
+  param.layout = {{format, 16}};
+  SourceMatrix& matrix = param.matrices[0];
+  matrix.integers = {.per_unit = 8};
+  matrix.scales = ScaleTensor{.tensor = {.file = 1}, .block_inputs = 32};
+  matrix.format = MlcQ4();
+  return param;
+}
+
 TEST_F(WeightsTest, ANonFiniteScaleIsAnError) {
-  const std::vector<uint32_t> words(16 * 4);
   std::vector<uint16_t> scales(16, FloatToHalf(1.0f));
   scales[3] = 0x7c00;
-  ConversionPlan plan =
-      OneParam(Write("words", words), Matrix(WeightFormat::kQ4, 16, 32, SourceType::kQ4));
-  plan.files.push_back(Write("scales", scales));
-  plan.params[0].sources[0].scale_file = 1;
-  ThreadPool threads(1);
-  Conversion conversion(plan);
+  for (const MatrixFormat format :
+       {MatrixFormat(WeightFormat::kQ4), MatrixFormat(WeightFormat::kF32), MlcQ4()}) {
+    ConversionPlan plan = OneParam(Write("words", std::vector<uint32_t>(16 * 4)), Integers(format));
+    plan.files.push_back(Write("scales", scales));
+    ThreadPool threads(1);
+    Conversion conversion(plan);
 
-  ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+    ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
 
-  EXPECT_EQ(conversion.error().message, "a scale is not finite");
-  EXPECT_EQ(conversion.error().path, Path("scales"));
+    EXPECT_EQ(conversion.error().message, "a scale is not finite");
+    EXPECT_EQ(conversion.error().path, Path("scales"));
+  }
+}
+
+TEST_F(WeightsTest, GroupsOfOtherSizesAreAnError) {
+  for (const auto& [group, message] : std::vector<std::pair<int32_t, std::string>>{
+           {1, "group 1 must have at most 8 inputs"},
+           {4, "groups must be in [0, 4), got 4"},
+           {-1, "groups must be in [0, 4), got -1"}}) {
+    std::vector<int32_t> groups(32);
+    for (int32_t k = 0; k < 32; ++k) groups[static_cast<size_t>(k)] = k % 4;
+    groups[7 * 4] = group;
+    ConversionPlan plan = OneParam(Write("words", std::vector<uint32_t>(16 * 4)),
+                                   Integers(MatrixFormat::Parse("u4g8f16z7")));
+    SourceMatrix& matrix = plan.params[0].matrices[0];
+    matrix.scales->block_inputs = 8;
+    matrix.groups = SourceTensor{.file = 2};
+    plan.files.push_back(Write("scales", std::vector<uint16_t>(16 * 4)));
+    plan.files.push_back(Write("groups", groups));
+    ThreadPool threads(1);
+    Conversion conversion(plan);
+
+    ASSERT_EQ(conversion.Run(Path("packed"), threads), ConversionOutcome::kFailed);
+
+    EXPECT_EQ(conversion.error().message, message);
+    EXPECT_EQ(conversion.error().path, Path("groups"));
+  }
 }
 
 TEST_F(WeightsTest, AMissingSourceIsAnError) {

@@ -37,13 +37,13 @@ def make_params(weight_format: str) -> Params:
     """Return the metadata of the parameters, with matrices in `weight_format`."""
     qkv = [f"layer.{part}.weight" for part in QKV_PARTS]
     return [
-        {"name": "embed", "kind": "matrix", "format": weight_format, "shape": [ROWS, HIDDEN],
-         "sources": ["embed.weight"]},
-        {"name": "layer.qkv_proj", "kind": "matrix", "format": weight_format,
+        {"name": "embed", "kind": "matrix", "layout": [[weight_format, ROWS]],
+         "shape": [ROWS, HIDDEN], "sources": ["embed.weight"]},
+        {"name": "layer.qkv_proj", "kind": "matrix", "layout": [[weight_format, ROWS]],
          "shape": [ROWS, HIDDEN], "sources": qkv},
-        {"name": "layer.qkv_proj.bias", "kind": "vector", "format": "f32", "shape": [ROWS],
+        {"name": "layer.qkv_proj.bias", "kind": "vector", "layout": [], "shape": [ROWS],
          "sources": [name.replace("weight", "bias") for name in qkv]},
-        {"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [HIDDEN],
+        {"name": "norm.weight", "kind": "vector", "layout": [], "shape": [HIDDEN],
          "sources": ["norm.weight"]},
     ]  # fmt: skip
 

@@ -72,7 +72,7 @@ async def test_the_weight_offset_is_added_except_for_mlc_directories(
         write_mlc(model, [(mlc_record("norm.weight", stored, dtype=MLC_NAMES[dtype]), stored)])
     else:
         write_safetensors(model / "model.safetensors", {"norm.weight": (dtype, stored)})
-    params = [{"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [stored.size],
+    params = [{"name": "norm.weight", "kind": "vector", "layout": [], "shape": [stored.size],
                "sources": ["norm.weight"], "weight_offset": 1.0}]  # fmt: skip
 
     (array,) = map_all(await prepare(model, params))
@@ -85,7 +85,7 @@ async def test_every_float16_value_is_converted_exactly(model: Path) -> None:
     halves = np.arange(1 << 16, dtype=np.uint16)
     halves = halves[(halves & 0x7C00) != 0x7C00].view(np.float16)
     write_safetensors(model / "model.safetensors", {"all": ("f16", halves)})
-    params = [{"name": "all", "kind": "vector", "format": "f32", "shape": [halves.size],
+    params = [{"name": "all", "kind": "vector", "layout": [], "shape": [halves.size],
                "sources": ["all"]}]  # fmt: skip
 
     (converted,) = map_all(await prepare(model, params))
@@ -99,7 +99,7 @@ async def test_the_packed_bytes_do_not_depend_on_the_number_of_threads(
     # Several blocks per matrix, the last one partial.
     weight = np.random.default_rng(1).normal(0, 1, (2051, 544)).astype(np.float32)
     write_safetensors(model / "model.safetensors", {"w": ("f32", weight)})
-    params = [{"name": "w", "kind": "matrix", "format": "q4", "shape": [2051, 544],
+    params = [{"name": "w", "kind": "matrix", "layout": [["q4", 2051]], "shape": [2051, 544],
                "sources": ["w"]}]  # fmt: skip
 
     for num_threads in (1, 3):
@@ -151,7 +151,7 @@ async def test_a_quantized_mlc_value_of_15_is_kept(model: Path) -> None:
     write_mlc(
         model, [(mlc_record("w.q_weight", words), words), (mlc_record("w.q_scale", scales), scales)]
     )
-    params = [{"name": "w", "kind": "matrix", "format": "q4", "shape": [16, 32],
+    params = [{"name": "w", "kind": "matrix", "layout": [["q4", 16]], "shape": [16, 32],
                "sources": ["w.weight"]}]  # fmt: skip
 
     (packed,) = map_all(await prepare(model, params))
@@ -172,8 +172,9 @@ async def test_an_unquantized_mlc_directory_may_store_float32_as_bfloat16(model:
         ],
     )
     params = [
-        {"name": "w", "kind": "matrix", "format": "f32", "shape": [ROWS, HIDDEN], "sources": []},
-        {"name": "norm.weight", "kind": "vector", "format": "f32", "shape": [HIDDEN],
+        {"name": "w", "kind": "matrix", "layout": [["f32", ROWS]], "shape": [ROWS, HIDDEN],
+         "sources": []},
+        {"name": "norm.weight", "kind": "vector", "layout": [], "shape": [HIDDEN],
          "sources": []},
     ]  # fmt: skip
 
@@ -221,7 +222,7 @@ def slow_model(model: Path) -> tuple[Path, Params]:
     path = model / "model.safetensors"
     path.write_bytes(len(encoded).to_bytes(8, "little") + encoded)
     os.truncate(path, 8 + len(encoded) + rows * cols * 2)
-    return model, [{"name": "w", "kind": "matrix", "format": "q4", "shape": [rows, cols],
+    return model, [{"name": "w", "kind": "matrix", "layout": [["q4", rows]], "shape": [rows, cols],
                     "sources": ["w"]}]  # fmt: skip
 
 

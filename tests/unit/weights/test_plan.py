@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.models.parameters.packed_layout import MatrixFormat
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.formats.source import Source, SourceTensor
 from aiomlc.weights.plan import make_plan
@@ -30,26 +31,32 @@ def make_source(
 
 
 def matrix(name: str, rows: int, cols: int, *sources: str) -> PackedParameter:
-    return PackedParameter(name, "matrix", "q4", (rows, cols), sources)
+    return PackedParameter(name, "matrix", (("q4", rows),), (rows, cols), sources)
 
 
 def test_parameters_are_read_from_metadata_with_defaults() -> None:
     records = [
-        {"name": "x", "kind": "matrix", "format": "q4", "shape": [8, 4], "sources": ["a", "b"]},
-        {"name": "n", "kind": "vector", "format": "f32", "shape": [4], "sources": ["n"]},
+        {
+            "name": "x",
+            "kind": "matrix",
+            "layout": [["q4", 5], ["u4g32k8m", 3]],
+            "shape": [8, 4],
+            "sources": ["a", "b"],
+        },
+        {"name": "n", "kind": "vector", "layout": [], "shape": [4], "sources": ["n"]},
     ]
 
     parameters = [PackedParameter.from_json(record) for record in records]
 
     assert parameters == [
-        PackedParameter("x", "matrix", "q4", (8, 4), ("a", "b")),
-        PackedParameter("n", "vector", "f32", (4,), ("n",)),
+        PackedParameter("x", "matrix", (("q4", 5), ("u4g32k8m", 3)), (8, 4), ("a", "b")),
+        PackedParameter("n", "vector", (), (4,), ("n",)),
     ]
 
 
 def test_a_parameter_survives_the_json_round_trip() -> None:
     parameter = PackedParameter(
-        "x", "matrix", "q4", (8, 4), ("a", "b"), 1.0, (1, 2, 4, 1), "fused", ("y", "z")
+        "x", "matrix", (("q4", 8),), (8, 4), ("a", "b"), 1.0, (1, 2, 4, 1), "fused", ("y", "z")
     )
 
     assert PackedParameter.from_json(json.loads(json.dumps(parameter.as_json()))) == parameter
@@ -58,10 +65,14 @@ def test_a_parameter_survives_the_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("parameter", "nbytes"),
     [
-        (PackedParameter("x", "matrix", "q4", (17, 33), ()), 2 * 2 * 288),
-        (PackedParameter("x", "matrix", "bf16", (17, 33), ()), 32 * 33 * 2),
-        (PackedParameter("x", "matrix", "f32", (16, 33), ()), 16 * 33 * 4),
-        (PackedParameter("x", "vector", "f32", (33,), ()), 33 * 4),
+        (PackedParameter("x", "matrix", (("q4", 17),), (17, 33), ()), 2 * 2 * 288),
+        (PackedParameter("x", "matrix", (("bf16", 17),), (17, 33), ()), 32 * 33 * 2),
+        (PackedParameter("x", "matrix", (("f32", 16),), (16, 33), ()), 16 * 33 * 4),
+        (
+            PackedParameter("x", "matrix", (("q4", 17), ("f32", 3)), (20, 33), ()),
+            2 * 2 * 288 + 16 * 33 * 4,
+        ),
+        (PackedParameter("x", "vector", (), (33,), ()), 33 * 4),
     ],
 )
 def test_packed_sizes_include_padding(parameter: PackedParameter, nbytes: int) -> None:
@@ -71,9 +82,9 @@ def test_packed_sizes_include_padding(parameter: PackedParameter, nbytes: int) -
 @given(rows=st.lists(st.integers(1, 200), min_size=1, max_size=8))
 def test_parameters_are_aligned_and_do_not_overlap(rows: list[int]) -> None:
     parameters = [
-        PackedParameter(
-            f"p{i}", "vector" if i % 2 else "matrix", "f32", (n,) if i % 2 else (n, 7), (f"p{i}",)
-        )
+        PackedParameter(f"p{i}", "vector", (), (n,), (f"p{i}",))
+        if i % 2
+        else PackedParameter(f"p{i}", "matrix", (("f32", n),), (n, 7), (f"p{i}",))
         for i, n in enumerate(rows)
     ]
     source = make_source({p.name: ("f32", p.shape) for p in parameters})
@@ -94,7 +105,7 @@ def test_sources_are_concatenated_in_their_order() -> None:
 
     (planned,) = make_plan([matrix("qkv", 8, 8, "q", "k", "v")], source).params
 
-    assert [(s.offset, s.rows, s.type) for s in planned.slices] == [
+    assert [(m.tensor.offset, m.rows, m.type) for m in planned.matrices] == [
         (1000, 4, "bf16"),
         (2000, 2, "f32"),
         (0, 2, "f16"),
@@ -129,11 +140,11 @@ def test_a_wrong_shape_is_reported_with_the_expected_one(
 
 
 def test_an_unsupported_dtype_is_rejected_only_if_the_tensor_is_used() -> None:
-    source = make_source({"a": ("F8_E4M3", (8, 8)), "b": ("f32", (8, 8))})
+    source = make_source({"a": ("F64", (8, 8)), "b": ("f32", (8, 8))})
 
     make_plan([matrix("x", 8, 8, "b")], source)
     with pytest.raises(
-        ModelLoadError, match="wrong dtype: expected f32, f16 or bf16, got F8_E4M3"
+        ModelLoadError, match="wrong dtype: expected f32, f16 or bf16, got F64"
     ) as caught:
         make_plan([matrix("x", 8, 8, "a")], source)
 
@@ -154,9 +165,11 @@ def test_quantized_tensors_are_found_by_the_mlc_name() -> None:
 
     (planned,) = make_plan([matrix("x", 4, 40, "y.weight")], source).params
 
-    (source_slice,) = planned.slices
-    fields = (source_slice.type, source_slice.rows, source_slice.offset, source_slice.scale_offset)
-    assert fields == ("q4", 4, 0, 1000)
+    (stored,) = planned.matrices
+    assert stored.scales is not None
+    fields = (stored.type, stored.rows, stored.tensor.offset, stored.scales.tensor.offset)
+    assert fields == ("integers", 4, 0, 1000)
+    assert stored.format == "u4g32f16z7"
 
 
 @pytest.mark.parametrize(
@@ -175,8 +188,8 @@ def test_quantized_tensors_are_found_by_the_mlc_name() -> None:
             "x.q_scale",
         ),
         (
-            {"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f32", (4, 2))},
-            "wrong dtype: expected f16, got f32",
+            {"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("u32", (4, 2))},
+            "wrong dtype: expected f32, f16 or bf16, got u32",
             "x.q_scale",
         ),
         ({"x.weight": ("u32", (4, 40))}, "expected f32, f16 or bf16, got u32", "x.weight"),
@@ -191,15 +204,30 @@ def test_invalid_quantized_tensors_are_rejected(
     assert caught.value.tensor == tensor
 
 
-def test_quantized_weights_are_rejected_for_an_unquantized_library() -> None:
+@pytest.mark.parametrize("matrix_format", ["f32", "bf16"])
+def test_quantized_weights_may_be_converted_to_floats(matrix_format: MatrixFormat) -> None:
     source = make_source({"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f16", (4, 2))}, is_mlc=True)
 
-    with pytest.raises(ModelLoadError, match="expected bf16 weights, got 4-bit weights"):
-        make_plan([PackedParameter("x", "matrix", "bf16", (4, 40), ())], source)
+    (planned,) = make_plan(
+        [PackedParameter("x", "matrix", ((matrix_format, 4),), (4, 40), ())], source
+    ).params
+
+    assert [m.type for m in planned.matrices] == ["integers"]
+
+
+def test_quantized_weights_are_rejected_for_another_quantization() -> None:
+    source = make_source({"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f32", (4, 2))}, is_mlc=True)
+
+    with pytest.raises(
+        ModelLoadError, match="expected weights in the format q4, got u4g32f32z7"
+    ) as caught:
+        make_plan([matrix("x", 4, 40)], source)
+
+    assert caught.value.tensor == "x.q_weight"
 
 
 def experts(*sources: str) -> PackedParameter:
-    return PackedParameter("x", "matrix", "q4", (12, 40), sources, fused_source="all")
+    return PackedParameter("x", "matrix", (("q4", 12),), (12, 40), sources, fused_source="all")
 
 
 def test_a_fused_tensor_is_preferred_to_its_parts() -> None:
@@ -209,8 +237,8 @@ def test_a_fused_tensor_is_preferred_to_its_parts() -> None:
     (fused,) = make_plan([experts("a", "b")], source).params
     (separate,) = make_plan([experts("a", "b")], make_source(parts)).params
 
-    assert [(s.offset, s.rows, s.type) for s in fused.slices] == [(0, 12, "bf16")]
-    assert [s.rows for s in separate.slices] == [6, 6]
+    assert [(m.tensor.offset, m.rows, m.type) for m in fused.matrices] == [(0, 12, "bf16")]
+    assert [m.rows for m in separate.matrices] == [6, 6]
 
 
 def test_rows_of_quantized_experts_may_span_several_axes() -> None:
@@ -218,7 +246,7 @@ def test_rows_of_quantized_experts_may_span_several_axes() -> None:
 
     (planned,) = make_plan([experts()], make_source(tensors, is_mlc=True)).params
 
-    assert [(s.type, s.rows) for s in planned.slices] == [("q4", 12)]
+    assert [(m.type, m.rows) for m in planned.matrices] == [("integers", 12)]
 
 
 @pytest.mark.parametrize("shape", [(3, 40, 4), (2, 4, 40), (12, 1, 41)])

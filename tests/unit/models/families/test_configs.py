@@ -340,7 +340,6 @@ def test_with_window_replaces_the_windows_of_the_model(
             'must be an integer, got "4"',
         ),
         ({"context_window_size": -1}, "context_window_size", "must be >= 1, got -1"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config", "already quantized weights"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "must be 1.0, got 0.5"),
         ({"rope_parameters": []}, "rope_parameters", r"must be an object, got \[\]"),
         ({"rope_parameters": {"rope_type": "mrope"}}, "rope_parameters.rope_type", 'got "mrope"'),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.models.parameters.parameter import RowOrder, source_runs
 from aiomlc.weights.formats.source import Source, SourceTensor
-from aiomlc.weights.plan import Slice, make_plan
+from aiomlc.weights.plan import make_plan
 
 FILE = Path("/model/a.safetensors")
 SIZES = st.integers(1, 5)
@@ -38,27 +39,12 @@ def test_source_runs_are_a_transposition_and_the_remaining_rows(
     assert [row for start, rows in runs for row in range(start, start + rows)] == expected
 
 
-def test_runs_are_found_in_several_sources() -> None:
-    sources = ("t0.weight", "t1.weight")
-    parameter = PackedParameter("x", "matrix", "q4", (6, 8), sources, row_order=(2, 2, 1, 1))
-
-    (planned,) = make_plan([parameter], _source(2, 4)).params
-
-    row = 8 * 2
-    assert planned.slices == (
-        Slice(0, 0, 1, "bf16"),
-        Slice(0, row, 1, "bf16"),
-        Slice(0, 10_000, 1, "bf16"),
-        Slice(0, 10_000 + row, 1, "bf16"),
-        Slice(0, 10_000 + 2 * row, 2, "bf16"),
-    )
-
-
-def test_the_row_order_does_not_apply_to_mlc_directories() -> None:
+@pytest.mark.parametrize("is_mlc", [False, True])
+def test_the_row_order_does_not_apply_to_mlc_directories(is_mlc: bool) -> None:
     parameter = PackedParameter(
-        "t0", "matrix", "bf16", (4, 8), ("t0.weight",), row_order=(1, 2, 2, 1)
+        "t0", "matrix", (("bf16", 4),), (4, 8), ("t0.weight",), row_order=(1, 2, 2, 1)
     )
 
-    (planned,) = make_plan([parameter], _source(4, is_mlc=True)).params
+    (planned,) = make_plan([parameter], _source(4, is_mlc=is_mlc)).params
 
-    assert planned.slices == (Slice(0, 0, 4, "bf16"),)
+    assert planned.reorders_rows is not is_mlc

@@ -1,0 +1,88 @@
+"""A plan in the form that the native conversion takes; see `native/src/ffi/weights.cc`."""
+
+from __future__ import annotations
+
+__all__ = ("native_records",)
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiomlc.weights.formats.source import SourceTensor
+from aiomlc.weights.plan import ConversionPlan, ParameterPlan
+from aiomlc.weights.storage.stored_matrix import IntegerTensor, ScaleTensor, StoredMatrix
+
+Record = dict[str, object]
+FileIds = Mapping[Path, int]
+
+
+def native_records(plan: ConversionPlan) -> list[Record]:
+    """Return a record for each parameter."""
+    files = {path: index for index, path in enumerate(plan.files)}
+    return [_parameter(planned, files) for planned in plan.params]
+
+
+def _parameter(planned: ParameterPlan, files: FileIds) -> Record:
+    parameter = planned.parameter
+    rows, columns = (*parameter.shape, 1)[:2]
+    if parameter.kind == "order":
+        rows, columns = 1, rows
+    return {
+        "kind": parameter.kind,
+        "layout": parameter.layout if parameter.kind == "matrix" else (),
+        "rows": rows,
+        "cols": columns,
+        "added": planned.weight_offset,
+        "row_order": (parameter.row_order or ()) if planned.reorders_rows else (),
+        "destination": planned.offset,
+        "bytes": planned.nbytes,
+        "matrices": [_matrix(matrix, files) for matrix in planned.matrices],
+    }
+
+
+def _matrix(matrix: StoredMatrix, files: FileIds) -> Record:
+    record: Record = {
+        "type": matrix.type,
+        "rows": matrix.rows,
+        "zero_point_offset": matrix.zero_point_offset,
+    }
+    if isinstance(matrix.values, IntegerTensor):
+        record["integers"] = _integers(matrix.values, files)
+    else:
+        record["tensor"] = _tensor(matrix.values, files)
+    if matrix.scales is not None:
+        record["scales"] = _scales(matrix.scales, files)
+    if matrix.zero_points is not None:
+        record["zero_points"] = _integers(matrix.zero_points, files)
+    if matrix.groups is not None:
+        record["groups"] = _tensor(matrix.groups, files)
+    if matrix.format is not None:
+        record["format"] = matrix.format
+    return record
+
+
+def _tensor(tensor: SourceTensor, files: FileIds) -> Record:
+    return {"file": files[tensor.path], "offset": tensor.offset}
+
+
+def _integers(integers: IntegerTensor, files: FileIds) -> Record:
+    return {
+        "tensor": _tensor(integers.tensor, files),
+        "bits": integers.bits,
+        "unit_bytes": integers.unit_bytes,
+        "per_unit": integers.per_unit,
+        "padding": integers.padding,
+        "axis": integers.axis,
+        "is_transposed": integers.is_transposed,
+        "is_awq_order": integers.is_awq_order,
+        "is_signed": integers.is_signed,
+    }
+
+
+def _scales(scales: ScaleTensor, files: FileIds) -> Record:
+    return {
+        "tensor": _tensor(scales.tensor, files),
+        "type": scales.tensor.dtype,
+        "block_outputs": scales.block[0],
+        "block_inputs": scales.block[1],
+        "is_transposed": scales.is_transposed,
+    }

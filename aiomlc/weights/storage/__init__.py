@@ -1,0 +1,1 @@
+"""How the matrices of a model directory are stored: in which tensors, and as which numbers."""

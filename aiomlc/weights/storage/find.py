@@ -1,0 +1,142 @@
+"""The matrices of a source that a parameter consists of."""
+
+from __future__ import annotations
+
+__all__ = ("find_matrices",)
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from aiomlc.models.parameters.packed_parameter import PackedParameter
+from aiomlc.weights.formats.source import Source, SourceTensor
+from aiomlc.weights.storage.blocks import BLOCK_FORMATS, block_matrix
+from aiomlc.weights.storage.floats import FP8_TYPES, find_fp8, find_mlc_fp8, float_matrix
+from aiomlc.weights.storage.integers import (
+    find_awq,
+    find_compressed,
+    find_gptq,
+    find_mlc_groups,
+)
+from aiomlc.weights.storage.stored_matrix import StoredMatrix, StoredType
+from aiomlc.weights.storage.tensors import TensorLookup, shape_error, tensor_error
+
+
+def find_matrices(
+    source: Source, tensors: TensorLookup, parameter: PackedParameter
+) -> tuple[StoredMatrix, ...]:
+    """Return what is stacked on axis 0 to make a parameter, in the order of the source's rows.
+
+    Raises:
+        ModelLoadError: If a tensor is missing or has the wrong shape or dtype.
+    """
+    if parameter.kind == "order":
+        matrix = replace(parameter, kind="matrix", shape=(0, parameter.shape[0]))
+        return tuple(_find_ordered(tensors, name, matrix) for name in parameter.sources)
+
+    if source.is_mlc:
+        matrices = _find_mlc(tensors, parameter)
+    else:
+        is_fused = parameter.fused_source in source.tensors
+        names = (parameter.fused_source,) if is_fused else parameter.sources
+        matrices = tuple(_find_hugging_face(tensors, name, parameter) for name in names)
+    _check_row_sum(parameter, matrices)
+    return matrices
+
+
+def _find_mlc(tensors: TensorLookup, parameter: PackedParameter) -> tuple[StoredMatrix, ...]:
+    parts = parameter.mlc_parts or (parameter.name,)
+    shape = parameter.shape
+    if parameter.kind == "vector":
+        return tuple(float_matrix(tensors.get(part), shape) for part in parts)
+
+    if _has_groups(tensors, parts[0]):
+        # The last part has the rows that remain, so that a wrong shape is an error of its tensor.
+        *others, last = parts
+        matrices = [find_mlc_groups(tensors, part, shape[1], None) for part in others]
+        rows = shape[0] - sum(matrix.rows for matrix in matrices)
+        return *matrices, find_mlc_groups(tensors, last, shape[1], rows)
+
+    return tuple(_find_mlc_part(tensors, part, parameter) for part in parts)
+
+
+def _has_groups(tensors: TensorLookup, module: str) -> bool:
+    name = f"{module}.q_weight"
+    return name in tensors and tensors.get(name).dtype not in FP8_TYPES
+
+
+def _find_mlc_part(tensors: TensorLookup, module: str, parameter: PackedParameter) -> StoredMatrix:
+    if f"{module}.q_weight" in tensors:
+        return find_mlc_fp8(tensors, module, parameter.shape)
+
+    if f"{module}.qweight" in tensors:
+        return find_awq(tensors, module, parameter.shape[1])
+
+    return _find_weight(tensors, f"{module}.weight", parameter)
+
+
+def _find_hugging_face(
+    tensors: TensorLookup, name: str, parameter: PackedParameter
+) -> StoredMatrix:
+    if parameter.kind == "vector":
+        return float_matrix(_flat(tensors.get(name), parameter), parameter.shape)
+
+    module = name.removesuffix(".weight")
+    columns = parameter.shape[1]
+    if f"{module}.qweight" in tensors:
+        find = find_gptq if tensors.quantization.method == "gptq" else find_awq
+        return find(tensors, module, columns)
+
+    if f"{module}.weight_packed" in tensors:
+        return find_compressed(tensors, module, columns)
+
+    return _find_weight(tensors, name, parameter)
+
+
+def _find_ordered(tensors: TensorLookup, name: str, parameter: PackedParameter) -> StoredMatrix:
+    """Return a matrix whose inputs have an order."""
+    matrix = _find_hugging_face(tensors, name, parameter)
+    if matrix.groups is None:
+        raise tensor_error(matrix.tensor, "its inputs have no order, unlike those of other tensors")
+
+    return matrix
+
+
+def _find_weight(tensors: TensorLookup, name: str, parameter: PackedParameter) -> StoredMatrix:
+    """Return a matrix whose values have the name of the weight itself."""
+    tensor = _flat(tensors.get(name), parameter)
+    if tensor.dtype in FP8_TYPES:
+        return find_fp8(tensors, name, parameter.shape)
+
+    if tensor.dtype == "i8" and tensors.quantization.method == "compressed-tensors":
+        return find_compressed(tensors, name.removesuffix(".weight"), parameter.shape[1])
+
+    if tensor.dtype in BLOCK_FORMATS:
+        return block_matrix(tensor, cast("StoredType", tensor.dtype), parameter.shape)
+
+    return float_matrix(tensor, parameter.shape)
+
+
+def _flat(tensor: SourceTensor, parameter: PackedParameter) -> SourceTensor:
+    """Return the tensor with a single axis of rows, if the parameter's rows may span several."""
+    if not parameter.fused_source or len(tensor.shape) <= len(parameter.shape):
+        return tensor
+
+    return tensor.with_flat_rows()
+
+
+def _check_row_sum(parameter: PackedParameter, matrices: Sequence[StoredMatrix]) -> None:
+    expected = parameter.shape[0]
+    rows = sum(matrix.rows for matrix in matrices)
+    if rows == expected:
+        return
+
+    tensors = [matrix.tensor for matrix in matrices]
+    if len(tensors) == 1:
+        raise shape_error(tensors[0], parameter.shape)
+
+    shapes = ", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in tensors)
+    raise tensor_error(
+        tensors[0],
+        f"wrong shape: expected {expected} rows of {parameter.name}, got {rows} from {shapes}",
+    )

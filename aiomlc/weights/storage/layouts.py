@@ -1,0 +1,111 @@
+"""The packed formats that keep the numbers of a source exactly."""
+
+from __future__ import annotations
+
+__all__ = ("check_layout", "source_layouts")
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from aiomlc.models.parameters.packed_layout import Layout
+from aiomlc.models.parameters.packed_parameter import PackedParameter
+from aiomlc.models.parameters.parameter import Parameter
+from aiomlc.weights.formats.source import Source
+from aiomlc.weights.storage.find import find_matrices
+from aiomlc.weights.storage.stored_matrix import StoredMatrix
+from aiomlc.weights.storage.tensors import TensorLookup, tensor_error
+
+_FLOAT_FORMATS: Final = ("f32", "bf16", "q4")  # What floats can be converted to.
+_DENSE_FORMATS: Final = ("f32", "bf16")
+#: The grouped format with the numbers of `q4`, which has kernels of its own.
+_Q4_GROUPS: Final = "u4g32f16z7"
+#: The dense format of floats that are not to be quantized. FP8 numbers times a float32 scale are
+#: rounded once, to the precision in which such models were trained.
+_KEPT_FORMATS: Final = {"f32": "f32", "f16": "f32", "bf16": "bf16"}
+_FP8_FORMAT: Final = "bf16"
+
+
+def source_layouts(
+    source: Source, parameters: Iterable[Parameter], float_format: str | None
+) -> dict[str, Layout]:
+    """Return the layout of every matrix: formats, and the rows that have them.
+
+    Args:
+        source: The tensors.
+        parameters: The model's parameters.
+        float_format: The format of matrices that are stored as floats; None keeps the precision in
+            which they are stored.
+
+    Raises:
+        ModelLoadError: If a tensor is missing or has the wrong shape or dtype.
+    """
+    tensors = TensorLookup(source)
+    layouts = {}
+    for parameter in parameters:
+        if parameter.kind == "matrix":
+            packed = PackedParameter.from_parameter(parameter, ())
+            matrices = find_matrices(source, tensors, packed)
+            segments = ((_format(parameter, m, float_format), m.rows) for m in matrices)
+            layouts[parameter.name] = tuple(_merged(segments))
+    return layouts
+
+
+def check_layout(parameter: PackedParameter, matrices: Sequence[StoredMatrix]) -> None:
+    """Require that the formats of a parameter can hold the numbers of its sources.
+
+    Raises:
+        ModelLoadError: If a matrix has numbers of another format.
+    """
+    if parameter.kind != "matrix":
+        return
+
+    segments = list(_ranges(parameter.layout))
+    begin = 0
+    for matrix in matrices:
+        for name, first, last in segments:
+            if first < begin + matrix.rows and begin < last and not _holds(name, matrix):
+                stored = matrix.format or matrix.type
+                message = f"expected weights in the format {name}, got {stored}"
+                raise tensor_error(matrix.tensor, message)
+
+        begin += matrix.rows
+
+
+def _ranges(layout: Layout) -> Iterator[tuple[str, int, int]]:
+    """Yield the format, the first row and the row after the last one of each segment."""
+    end = 0
+    for name, rows in layout:
+        yield name, end, end + rows
+        end += rows
+
+
+def _holds(name: str, matrix: StoredMatrix) -> bool:
+    if matrix.format is None:
+        return name in _FLOAT_FORMATS
+
+    return name in _DENSE_FORMATS or name == _native_format(matrix.format)
+
+
+def _format(parameter: Parameter, matrix: StoredMatrix, float_format: str | None) -> str:
+    if parameter.keep_float32:
+        return "f32"
+
+    if matrix.format is None:
+        return float_format or _KEPT_FORMATS.get(matrix.type, _FP8_FORMAT)
+
+    return _native_format(matrix.format)
+
+
+def _native_format(name: str) -> str:
+    return "q4" if name == _Q4_GROUPS else name
+
+
+def _merged(segments: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Join adjacent segments of the same format."""
+    current, total = "", 0
+    for name, rows in segments:
+        if total and name != current:
+            yield current, total
+            total = 0
+        current, total = name, total + rows
+    yield current, total

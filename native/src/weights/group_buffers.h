@@ -1,0 +1,59 @@
+/*!
+ * \file weights/group_buffers.h
+ * \brief The numbers of rows in a grouped format, before they are packed.
+ */
+#ifndef AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
+#define AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/linear/matrix_format.h"
+
+namespace aiomlc {
+
+/*! \brief Where to write the numbers of one row; see `GroupedRows`. */
+struct GroupedRow {
+  uint8_t* codes;
+  uint8_t* scales;
+  uint8_t* zeros;
+  uint16_t* super_scales;
+  uint16_t* super_minima;
+};
+
+/*! \brief The buffers of `GroupedRows`, which are reused for the next rows. */
+class GroupBuffers {
+ public:
+  void Resize(MatrixFormat format, int64_t rows, int64_t cols);
+
+  MatrixFormat format() const { return format_; }
+  int64_t cols() const { return cols_; }
+  int64_t groups() const { return groups_; }  /*!< Groups of a row. */
+  int64_t supers() const { return supers_; }  /*!< Super groups of a row. */
+  int64_t scale_bytes() const { return scale_bytes_; }
+
+  GroupedRow Row(int64_t row);
+  GroupedRows View() const;
+
+  /*! \return Whether all scales and minima of some rows are finite. */
+  bool AllFinite(int64_t first, int64_t rows) const;
+
+  /*!
+   * \brief Compute the weights, with the float32 operations that define each format.
+   * \param out float32[rows, cols].
+   */
+  void Dequantize(float* out) const;
+
+ private:
+  void DequantizeRow(int64_t row, float* out) const;
+
+  MatrixFormat format_;
+  int64_t rows_ = 0, cols_ = 0, groups_ = 0, supers_ = 0;
+  int64_t scale_bytes_ = 0, zero_bytes_ = 0;
+  std::vector<uint8_t> codes_, scales_, zeros_;
+  std::vector<uint16_t> super_scales_, super_minima_;
+};
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
