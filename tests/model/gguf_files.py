@@ -14,7 +14,6 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from tests.model.gguf_tokenizers import add_byte_level
 from tests.model.tiny_models import TEMPLATE, TINY_CONFIGS, tiny_tokenizer, tiny_weights
@@ -78,28 +77,32 @@ def write_tiny_gguf(
 ) -> Path:
     """Write one of the tiny models with changes of its config, and return the path."""
     config, weights = TINY_CONFIGS[name] | changes, tiny_weights(name)
-    return write_gguf(
-        path, config, weights, tiny_tokenizer(), encode, split_max_tensors=split_max_tensors
-    )
+    return write_gguf(path, config, weights, _add_text, encode, split_max_tensors=split_max_tensors)
+
+
+def _add_text(writer: gguf.GGUFWriter) -> None:
+    add_byte_level(writer, tiny_tokenizer(), "gpt-2", bos="<s>", eos="</s>")
+    writer.add_chat_template(TEMPLATE)
 
 
 def write_gguf(
     path: Path,
     config: Mapping[str, Any],
     weights: Weights,
-    tokenizer: Tokenizer | None = None,
+    add_text: Callable[[gguf.GGUFWriter], object],
     encode: Encode | None = None,
     **options: Any,  # noqa: ANN401 - of the writer.
 ) -> Path:
-    """Write a Hugging Face model; matrices have the type that `encode` returns, by default F32."""
+    """Write a Hugging Face model; `add_text` adds the tokenizer.
+
+    Matrices have the type that `encode` returns, by default F32.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     model_type = config["model_type"]
     name = ARCHITECTURES.get(model_type, model_type)
     writer = gguf.GGUFWriter(path, name, **options)
     _add_config(writer, name, config)
-    if tokenizer is not None:
-        add_byte_level(writer, tokenizer, "gpt-2", bos="<s>", eos="</s>")
-        writer.add_chat_template(TEMPLATE)
+    add_text(writer)
     _add_rope(writer, name, config)
     known = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
     layers = config["num_hidden_layers"]
