@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from training.dialogues.exhaustive import exhaustive_facts
 from training.evaluate import evaluate, held_out_cases, write_cases
-from training.exhaustive import exhaustive_facts, wrong_facts
+from training.exhaustive import wrong_facts
 from training.export import export_hugging_face, export_mlc, read_mlc
 from training.model import DRAFT_SHAPE, SHAPE, Prepared, Shape, Weights, prepare
 from training.tokenizer import load_tokenizer, train_tokenizer
@@ -51,11 +52,11 @@ def _train_stage(options: argparse.Namespace) -> None:
 def _start(options: argparse.Namespace) -> Weights | None:
     if not options.start:
         return None
-    weights = read_mlc(options.start, SHAPE)
-    if options.new_tokenizer:
-        old, new = (
-            load_tokenizer(path / "tokenizer.json") for path in (options.start, options.work)
-        )
+
+    weights = read_mlc(options.start, _shape(options))
+    old = load_tokenizer(options.start / "tokenizer.json")
+    new = load_tokenizer(options.work / "tokenizer.json")
+    if old.get_vocab() != new.get_vocab():
         name = "model.embed_tokens.weight"
         weights[name] = transfer_embedding(weights[name], old, new)
     return weights

@@ -1,72 +1,20 @@
-"""All sums, differences and comparisons of numbers to 99, and many extractions."""
+"""Exact answers to many short questions, by one pass over each question and its answer."""
 
 from __future__ import annotations
 
-__all__ = ("exhaustive_facts", "extraction_facts", "number_facts", "wrong_facts")
+__all__ = ("wrong_facts",)
 
-import itertools
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-from training.dialogues.extraction import constrained_extraction, extraction
-from training.dialogues.records import Dialogue, Fact, is_held_out, say
+from training.dialogues.records import Dialogue, Fact, say
 from training.model import Prepared, Shape, Weights, forward, prepare
 from training.tokenizer import encode_dialogue
 
 _ROWS = 256
-_SEED = 2026
-_EXTRACTIONS = 2000
-
-_NUMBER_QUESTIONS = {
-    "sums": "What is {a} + {b}?",
-    "differences": "What is {a} - {b}?",
-    "bigger": "Which is bigger, {a} or {b}?",
-    "smaller": "Which is smaller, {a} or {b}?",
-    "is bigger": "Is {a} bigger than {b}?",
-    "is smaller": "Is {a} smaller than {b}?",
-}
-
-
-def exhaustive_facts() -> dict[str, list[Fact]]:
-    """Return all questions of each kind, by the name of the kind."""
-    facts = {kind: list(number_facts(kind)) for kind in _NUMBER_QUESTIONS}
-    facts["extraction"] = list(extraction_facts(_EXTRACTIONS, constrained=False))
-    facts["constrained extraction"] = list(extraction_facts(_EXTRACTIONS, constrained=True))
-    return facts
-
-
-def _number_answer(kind: str, a: int, b: int) -> str:
-    if kind == "sums":
-        return f"{a} + {b} = {a + b}."
-    if kind == "differences":
-        return f"{a} - {b} = {a - b}."
-    word = kind.removeprefix("is ")
-    if kind in ("bigger", "smaller"):
-        first, second = sorted((a, b), reverse=word == "bigger")
-        return f"{a} and {b} are equal." if a == b else f"{first} is {word} than {second}."
-    holds = a > b if word == "bigger" else a < b
-    return f"Yes, {a} is {word} than {b}." if holds else f"No, {a} is not {word} than {b}."
-
-
-def number_facts(kind: str) -> Iterator[Fact]:
-    """Yield the question `kind` of `exhaustive_facts` for every two numbers to 99."""
-    for a, b in itertools.product(range(100), repeat=2):
-        question = _NUMBER_QUESTIONS[kind].format(a=a, b=b)
-        yield Fact(question, _number_answer(kind, a, b), "", question)
-
-
-def extraction_facts(count: int, *, constrained: bool) -> Iterator[Fact]:
-    """Yield held-out extractions, whose keys are in the prompt or `constrained` by a grammar."""
-    rng = random.Random(_SEED)
-    while count:
-        fact = constrained_extraction(rng) if constrained else extraction(rng)
-        if is_held_out(fact.key):
-            count -= 1
-            yield fact
 
 
 def wrong_facts(
@@ -74,8 +22,8 @@ def wrong_facts(
 ) -> list[tuple[Fact, str]]:
     """Return the facts that greedy decoding answers differently, and its tokens at each position.
 
-    One pass over question and answer is enough: the answer is generated exactly if every token of
-    it is the most likely one after the tokens before it.
+    One pass is enough: the answer is generated exactly if every token of it is the most likely one
+    after the tokens before it.
     """
     model = prepare(weights, shape, quantized=True, dtype=torch.float32)
     rows = [(*encode_dialogue(tokenizer, _dialogue(fact)), fact) for fact in facts]

@@ -97,9 +97,9 @@ _LESS_STORIES = (
 def arithmetic(rng: random.Random) -> Fact:
     """Draw an addition, a subtraction or a multiplication of small numbers."""
     kind = rng.random()
-    if kind < 0.44:
+    if kind < 0.3:
         return _sum(rng)
-    if kind < 0.9:
+    if kind < 0.93:
         return _difference(rng)
     return _product(rng)
 
@@ -148,7 +148,9 @@ def _sum(rng: random.Random) -> Fact:
 
 def _difference(rng: random.Random) -> Fact:
     a, b = _operand(rng), _operand(rng)
-    if rng.random() < 0.4 and b > a:
+    if rng.random() < 0.25:
+        b = min(99, max(0, a + rng.randint(-12, 12)))
+    if rng.random() < 0.3 and b > a:
         a, b = b, a
     if rng.random() < 0.1:
         return _tell(rng, _LESS_STORIES, max(a, b, 4), max(min(a, b), 2), "-")

@@ -13,7 +13,7 @@ from training.dialogues.extraction import constrained_extraction, extraction
 from training.dialogues.honesty import honesty
 from training.dialogues.knowledge import calendar, facts
 from training.dialogues.lists import words_of
-from training.dialogues.memory import Remembered, draw_facts, repeating
+from training.dialogues.memory import Remembered, copying, draw_facts, repeating
 from training.dialogues.ordering import comparing, counting, sorting
 from training.dialogues.records import Dialogue, Fact, Message, is_held_out, say
 from training.dialogues.stories import Story, draw_story
@@ -323,15 +323,18 @@ def _chat(rng: random.Random, turns: int) -> list[Message]:
 
 
 _DRILLED: tuple[tuple[Maker, float], ...] = (
-    (arithmetic, 9.0),
-    (comparing, 4.5),
-    (extraction, 3.0),
+    (arithmetic, 7.0),
+    (comparing, 4.0),
+    (extraction, 3.5),
     (constrained_extraction, 1.0),
-    (sorting, 1.6),
+    (sorting, 2.4),
     (calendar, 0.5),
-    (counting, 0.6),
-    (repeating, 0.6),
+    (counting, 0.9),
+    (repeating, 0.4),
+    (copying, 1.6),
     (small_talk, 0.5),
+    (identity, 0.5),
+    (honesty, 0.4),
 )
 _DRILL_MAKERS = tuple(maker for maker, _ in _DRILLED)
 _DRILL_WEIGHTS = tuple(weight for _, weight in _DRILLED)

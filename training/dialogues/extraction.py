@@ -61,7 +61,7 @@ def extraction(rng: random.Random) -> Fact:
         question = pick(rng, _WHOLE).format(noun=noun, s=sentence)
         return _fact(question, sentence, fields, tuple(fields))
 
-    fields = _renamed(rng, fields) if rng.random() < 0.12 else fields
+    fields = _renamed(rng, fields) if rng.random() < 0.08 else fields
     keys = _some_keys(rng, fields)
     question = pick(rng, _REQUESTS).format(k=_listed(rng, keys), s=sentence)
     return _fact(question, sentence, fields, keys)
@@ -70,7 +70,7 @@ def extraction(rng: random.Random) -> Fact:
 def constrained_extraction(rng: random.Random) -> Fact:
     """Draw a request whose keys and their order are given by a grammar and not by the prompt."""
     noun, sentence, fields = _scene(rng)
-    fields = _renamed(rng, fields) if rng.random() < 0.4 else fields
+    fields = _renamed(rng, fields) if rng.random() < 0.25 else fields
     keys = _some_keys(rng, fields)
     template = pick(rng, (*_WHOLE, "{s}", "{s}"))
     fact = _fact(template.format(noun=noun, s=sentence), sentence, fields, keys)

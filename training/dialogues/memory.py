@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("Remembered", "draw_facts", "repeating")
+__all__ = ("Remembered", "copying", "draw_facts", "repeating")
 
 import random
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from training.dialogues.words import (
     person,
     pick,
     place,
+    random_letters,
 )
 
 
@@ -224,6 +225,13 @@ def repeating(rng: random.Random) -> Fact:
     makers = (person, place, _number, _common_word, _common_word, _invented_word)
     words = [pick(rng, makers)(rng) for _ in range(rng.randint(1, 8))]
     text = pick(rng, (" ", " ", ", ")).join(words)
+    return Fact(pick(rng, _REPEAT).format(x=text), text, text, text)
+
+
+def copying(rng: random.Random) -> Fact:
+    """Draw a request to repeat words that nobody has seen, so that rare tokens are learned too."""
+    words = [random_letters(rng) for _ in range(rng.randint(3, 8))]
+    text = " ".join(word if rng.random() < 0.8 else word.lower() for word in words)
     return Fact(pick(rng, _REPEAT).format(x=text), text, text, text)
 
 

@@ -168,8 +168,8 @@ def _different(rng: random.Random, count: int) -> list[int]:
     numbers: list[int] = []
     while len(numbers) < count:
         number = _number(rng)
-        if numbers and rng.random() < 0.2:
-            number = min(999, numbers[-1] + rng.choice((1, 2, 10, 9)))
+        if numbers and rng.random() < 0.4:
+            number = min(999, numbers[-1] + rng.randint(1, 12))
         if number not in numbers:
             numbers.append(number)
     rng.shuffle(numbers)
@@ -177,7 +177,7 @@ def _different(rng: random.Random, count: int) -> list[int]:
 
 
 def _two(rng: random.Random) -> list[int]:
-    return [_number(rng)] * 2 if rng.random() < 0.02 else _different(rng, 2)
+    return [_number(rng)] * 2 if rng.random() < 0.04 else _different(rng, 2)
 
 
 def _which_of_two(rng: random.Random) -> Fact:

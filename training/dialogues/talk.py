@@ -244,7 +244,6 @@ _INTRODUCTIONS = (
     "Hello, I am {n}.",
     "Hi, my name is {n}.",
     "Hi! I'm {n}.",
-    "My name is {n}.",
     "I am {n}.",
     "Hello, my name is {n}.",
     "Hey, I'm {n}",

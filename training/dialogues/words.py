@@ -23,6 +23,7 @@ __all__ = (
     "person",
     "pick",
     "place",
+    "random_letters",
 )
 
 import random
@@ -208,7 +209,8 @@ def person(rng: random.Random) -> str:
     return pick(rng, NAMES) if rng.random() < 0.6 else invented_name(rng)
 
 
-def _random_letters(rng: random.Random) -> str:
+def random_letters(rng: random.Random) -> str:
+    """Draw a capitalized word that nobody has seen."""
     letters = [
         pick(rng, "aeiouéöü" if rng.random() < 0.05 else "aeiou")
         if rng.random() < 0.42
@@ -222,7 +224,7 @@ def anybody(rng: random.Random) -> str:
     """Draw any name: common, invented or of random letters, sometimes with a surname."""
 
     def part() -> str:
-        return person(rng) if rng.random() < 0.75 else _random_letters(rng)
+        return person(rng) if rng.random() < 0.75 else random_letters(rng)
 
     return f"{part()} {part()}" if rng.random() < 0.12 else part()
 

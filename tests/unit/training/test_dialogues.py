@@ -23,7 +23,8 @@ from training.dialogues.ordering import comparing, sorting
 from training.dialogues.records import Dialogue, is_held_out, say
 from training.dialogues.stories import draw_story
 from training.dialogues.template import CHAT_TEMPLATE, assistant_text, render
-from training.tokenizer import encode_dialogue, load_tokenizer
+from training.dialogues.words import person
+from training.tokenizer import encode_dialogue, load_tokenizer, pre_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,16 @@ def test_only_the_values_of_constrained_answers_are_learned(tokenizer: Tokenizer
         kept = [index for index, is_learned in zip(token_ids, learned, strict=True) if is_learned]
         text = tokenizer.decode(kept, skip_special_tokens=False)
         assert text == "".join(map(str, json.loads(fact.answer).values()))
+
+
+def test_a_word_is_the_same_piece_everywhere() -> None:
+    rng = random.Random(13)
+    split = pre_tokenizer().pre_tokenize_str
+    for _ in range(200):
+        name = person(rng)
+        [(piece, _)] = split(name)
+        for before, after in (("I am ", "."), ('{"name": "', '"}'), ("Hi\n", "!"), ("(", ")")):
+            assert piece in [found for found, _ in split(before + name + after)]
 
 
 def test_held_out_stories_are_not_in_the_training_data() -> None:
