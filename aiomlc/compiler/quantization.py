@@ -7,6 +7,7 @@ __all__ = (
     "FloatType",
     "Quantization",
     "fuses_feed_forward",
+    "fuses_norm",
     "quantization_named",
     "quantization_of",
 )
@@ -18,7 +19,8 @@ from typing import Literal
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.models import Parameter
-from aiomlc.models.parameters.packed_layout import TILE_ROWS, Layout, MatrixFormat
+from aiomlc.models.parameters.matrix_format import MatrixFormat
+from aiomlc.models.parameters.packed_layout import TILE_ROWS, Layout
 
 FloatType = Literal["float16", "float32"]
 
@@ -28,7 +30,7 @@ class Quantization:
     """The formats of a compiled library. Norms and biases are always float32."""
 
     name: str
-    matrix_format: MatrixFormat  #: Of the matrices without an entry in `layouts`.
+    matrix_format: str  #: Of the matrices without an entry in `layouts`.
     kv_dtype: FloatType  #: Default dtype of the KV cache.
     #: The formats of matrices by the graph's names, as the weight files determine them.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
@@ -82,8 +84,16 @@ def quantization_of(name: str, layouts: Mapping[str, Layout]) -> Quantization:
     return Quantization(name, "f32", "float32" if name == "q4f32_1" else "float16", layouts)
 
 
-def fuses_feed_forward(matrix_format: MatrixFormat, inner: int) -> bool:
-    """Return whether one kernel computes a complete gated MLP of intermediate size `inner`, without
-    float32 activations of that size in memory."""
+def fuses_norm(layout: Layout) -> bool:
+    """Return whether one kernel computes a norm and the product with a matrix."""
+    families = {MatrixFormat.parse(name).family for name, _ in layout}
+    return families in ({"q4"}, {"grouped"})  # The kernel quantizes the activations only once.
+
+
+def fuses_feed_forward(gate_up: Layout, down: Layout) -> bool:
+    """Return whether one kernel computes a complete gated MLP, without float32 activations of the
+    intermediate size in memory."""
     # Gate and up must each consist of whole tiles, because a task computes tiles of both.
-    return matrix_format == "q4" and inner % TILE_ROWS == 0
+    inner = sum(rows for _, rows in gate_up) // 2
+    is_whole = inner % TILE_ROWS == 0 and all(rows % TILE_ROWS == 0 for _, rows in gate_up)
+    return is_whole and fuses_norm(gate_up) and fuses_norm(down)

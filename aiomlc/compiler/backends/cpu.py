@@ -50,6 +50,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Mutator
 from aiomlc.models.graph.moe import MoE
+from aiomlc.models.parameters.packed_layout import Layout
 
 Graph = TypeVar("Graph", Decoder, Encoder)
 
@@ -79,9 +80,11 @@ class _Lowering(Mutator):
     def visit_module(self, name: str, node: nn.Module) -> nn.Module:
         match node:
             case Linear():
-                return CpuLinear(node, self.quantization)
+                matrix_format = "f32" if node.keep_float32 else self.quantization.matrix_format
+                return CpuLinear(node, self._layout(name, matrix_format, node.outputs))
             case Embedding():
-                return CpuEmbedding(node, self.quantization)
+                matrix_format = self.quantization.matrix_format
+                return CpuEmbedding(node, self._layout(name, matrix_format, node.vocab_size))
             case CacheAttention():
                 return self._attention(node)
             case _:
@@ -89,6 +92,9 @@ class _Lowering(Mutator):
 
         replacement = _REPLACEMENTS.get(type(node))
         return super().visit_module(name, node) if replacement is None else replacement(node)
+
+    def _layout(self, name: str, matrix_format: str, rows: int) -> Layout:
+        return self.quantization.layouts.get(name, ((matrix_format, rows),))
 
     def _attention(self, layer: CacheAttention) -> nn.Module:
         if self.cache is not None and self.cache.is_8_bit:
@@ -102,7 +108,7 @@ def lower_to_cpu(graph: Graph, quantization: Quantization, cache: KVCache | None
 
     Args:
         graph: A decoder or an encoder.
-        quantization: The format of the matrices.
+        quantization: The formats of the matrices.
         cache: The KV cache of a decoder.
     """
     lowered: Graph = _Lowering(quantization, cache).visit("", graph)

@@ -27,7 +27,8 @@ from typing import Any
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from aiomlc.compiler.quantization import Quantization, fuses_feed_forward
+from aiomlc.compiler.backends.cpu_matrix import KernelLayout, expert_layout, matrix_parameter
+from aiomlc.compiler.quantization import fuses_feed_forward, fuses_norm
 from aiomlc.models.graph.layers import (
     Add,
     CacheAttention,
@@ -45,7 +46,7 @@ from aiomlc.models.graph.layers import (
 )
 from aiomlc.models.graph.module import Module
 from aiomlc.models.graph.moe import MoE
-from aiomlc.models.parameters.packed_layout import MatrixFormat, packed_bytes
+from aiomlc.models.parameters.packed_layout import Layout
 
 KERNEL_PREFIX = "aiomlc.cpu."
 
@@ -80,52 +81,58 @@ def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
     if isinstance(value, nn.Tensor):
         return value._expr
 
+    if isinstance(value, KernelLayout):
+        return relax.ShapeExpr(value.numbers)
+
     return relax.prim_value(value)
 
 
 class CpuLinear(Module):
     """A matrix product, with or without bias."""
 
-    def __init__(self, layer: Linear, quantization: Quantization) -> None:
+    def __init__(self, layer: Linear, layout: Layout) -> None:
         super().__init__()
-        self.format: MatrixFormat = "f32" if layer.keep_float32 else quantization.matrix_format
+        self.layout = KernelLayout(layout)
         self.outputs: int = layer.outputs
         self.out_dtype: str = layer.out_dtype
-        size = packed_bytes(self.format, layer.outputs, layer.inputs)
-        self.weight: Any = nn.Parameter((size,), "uint8")
+        self.weight: Any = matrix_parameter(layout, layer.inputs)
         self.bias: Any = layer.bias
+
+    @property
+    def matrix(self) -> list[object]:
+        """The arguments of a kernel that describe the matrix."""
+        return [self.weight, self.layout]
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.outputs)
         if self.bias is None:
-            return call_kernel(f"linear_{self.format}", [x, self.weight], shape, self.out_dtype)
+            return call_kernel("linear", [x, *self.matrix], shape, self.out_dtype)
 
-        inputs = [x, self.weight, self.bias]
-        return call_kernel(f"linear_bias_{self.format}", inputs, shape, self.out_dtype)
+        inputs = [x, *self.matrix, self.bias]
+        return call_kernel("linear_bias", inputs, shape, self.out_dtype)
 
 
 class CpuEmbedding(Module):
     """An embedding lookup, and the tied output head."""
 
-    def __init__(self, layer: Embedding, quantization: Quantization) -> None:
+    def __init__(self, layer: Embedding, layout: Layout) -> None:
         super().__init__()
-        self.format = quantization.matrix_format
+        self.layout = KernelLayout(layout)
         self.vocab_size: int = layer.vocab_size
         self.hidden_size: int = layer.hidden_size
-        size = packed_bytes(self.format, layer.vocab_size, layer.hidden_size)
-        self.weight: Any = nn.Parameter((size,), "uint8")
+        self.weight: Any = matrix_parameter(layout, layer.hidden_size)
 
     def forward(self, ids: nn.Tensor) -> nn.Tensor:
         shape = (ids.shape[0], self.hidden_size)
-        return call_kernel(f"embed_{self.format}", [ids, self.weight], shape, "float32")
+        return call_kernel("embed", [ids, self.weight, self.layout], shape, "float32")
 
     def project(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.vocab_size)
-        return call_kernel(f"linear_{self.format}", [x, self.weight], shape, "float32")
+        return call_kernel("linear", [x, self.weight, self.layout], shape, "float32")
 
 
 class CpuRMSNorm(Module):
-    """RMS normalization, fused with a sum and with a q4 matrix."""
+    """RMS normalization, fused with a sum and with a quantized matrix."""
 
     def __init__(self, layer: RMSNorm) -> None:
         super().__init__()
@@ -142,16 +149,16 @@ class CpuRMSNorm(Module):
     def add_linear(
         self, x: nn.Tensor, residual: nn.Tensor, linear: CpuLinear
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        if linear.format != "q4":
+        if not fuses_norm(linear.layout.layout):
             x, total = self.add(x, residual)
             return linear(x), total
 
         out = relax.TensorType((x.shape[0], linear.outputs), linear.out_dtype)
-        inputs = [x, residual, self.weight, self.eps, linear.weight]
-        name = "add_norm_linear_q4"
+        inputs = [x, residual, self.weight, self.eps, *linear.matrix]
+        name = "add_norm_linear"
         if linear.bias is not None:
             inputs.append(linear.bias)
-            name = "add_norm_linear_bias_q4"
+            name = "add_norm_linear_bias"
         return _call_with_sum(name, inputs, out, relax.TensorType(x.shape, "float32"))
 
 
@@ -216,16 +223,16 @@ class CpuGatedMul(Module):
         gate_up: CpuLinear,
         down: CpuLinear,
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        inner = gate_up.outputs // 2
         has_bias = gate_up.bias is not None or down.bias is not None
         is_layer_norm = isinstance(norm, CpuLayerNorm)
-        if has_bias or is_layer_norm or not fuses_feed_forward(gate_up.format, inner):
+        is_fused = fuses_feed_forward(gate_up.layout.layout, down.layout.layout)
+        if has_bias or is_layer_norm or not is_fused:
             x, total = norm.add_linear(x, residual, gate_up)
             return down(self.forward(x)), total
 
         out = relax.TensorType(x.shape, "float32")
-        inputs = [x, residual, norm.weight, norm.eps, gate_up.weight, inner, down.weight]
-        return _call_with_sum(f"add_norm_feed_forward_{self.activation}_q4", inputs, out, out)
+        inputs = [x, residual, norm.weight, norm.eps, *gate_up.matrix, *down.matrix]
+        return _call_with_sum(f"add_norm_feed_forward_{self.activation}", inputs, out, out)
 
 
 class CpuScale(Module):
@@ -275,7 +282,6 @@ class CpuMoE(Module):
 
     def __init__(self, layer: MoE) -> None:
         super().__init__()
-        self.inner: int = layer.inner
         self.routing: tuple[int, int] = (layer.per_token, int(layer.normalize))
 
     def forward(
@@ -286,10 +292,13 @@ class CpuMoE(Module):
         down: CpuLinear,
         shared: tuple[nn.Tensor, nn.Tensor] | None,
     ) -> nn.Tensor:
-        inputs = [x, router(x), gate_up.weight, self.inner, down.weight, *self.routing]
+        inputs: list[object] = [x, router(x)]
+        for matrix in (gate_up, down):
+            layout = expert_layout(matrix.layout.layout, router.outputs)
+            inputs += [matrix.weight, KernelLayout(layout)]
+        inputs += [*self.routing, *(shared or ())]
         name = "mix_experts" if shared is None else "mix_experts_shared"
-        inputs += shared or ()
-        return call_kernel(f"{name}_{gate_up.format}", inputs, x.shape, "float32")
+        return call_kernel(name, inputs, x.shape, "float32")
 
 
 class CpuSoftCap(Module):

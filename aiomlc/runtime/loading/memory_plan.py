@@ -4,16 +4,17 @@ from __future__ import annotations
 
 __all__ = ("InsufficientMemoryError", "MemoryPlan", "ModelMemory", "plan_memory", "plan_models")
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aiomlc.compiler.kv_cache import kv_cache_of
 from aiomlc.compiler.parameters import pack_parameters
-from aiomlc.compiler.quantization import fuses_feed_forward
+from aiomlc.compiler.quantization import Quantization, fuses_feed_forward
 from aiomlc.config import PAGE_SIZE, EngineConfig, KVCacheType, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.models import DecoderConfig, decoder_parameters, read_description
-from aiomlc.models.parameters.packed_layout import MatrixFormat
+from aiomlc.models.parameters.matrix_format import MatrixFormat
+from aiomlc.models.parameters.packed_layout import Layout
 from aiomlc.runtime.loading.capacity import ServingLimits, StepSizes, serving_limits, step_sizes
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.model_directory import ModelDirectory, find_draft
@@ -281,27 +282,42 @@ def _model_memory(
         chunk_bytes_per_token=2 * (query_heads + key_heads) * row + 8 * query_heads,
         # Four hidden states, the fused projection and the output of attention.
         step_bytes_per_token=4 * (4 * config.hidden_size + 2 * queries + 2 * keys)
-        + _feed_forward_bytes(config, quantization.matrix_format)
+        + _feed_forward_bytes(config, quantization)
         + rotated,
     )
 
 
-def _feed_forward_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
+def _feed_forward_bytes(config: DecoderConfig, quantization: Quantization) -> int:
     """Return the peak bytes of a token's feed-forward layer."""
-    inner = _inner_bytes(config, matrix_format)
+    layouts = {
+        parameter.name: quantization.layout_of(parameter)
+        for parameter in decoder_parameters(config)
+        if ".mlp." in parameter.name and not parameter.keep_float32
+    }
+    inner = _inner_bytes(config, layouts)
     experts = config.experts
     if experts is None:
         return inner
 
-    # Upper bounds; activations for bf16 weights are split into three parts.
-    element = {"q4": 2, "bf16": 6, "f32": 4}[matrix_format]
+    element = max(_element_bytes(name) for layout in layouts.values() for name, _ in layout)
     expert_bytes = element * (config.hidden_size + experts.intermediate_size)
     routing = 4 * experts.count + element * config.hidden_size
     shared = 12 * experts.shared_size
     return max(inner, shared + routing + experts.per_token * expert_bytes)
 
 
-def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
+def _element_bytes(matrix_format: str) -> int:
+    """Return an upper bound of the bytes of an activation, as the matrix's kernel reads it."""
+    match MatrixFormat.parse(matrix_format).family:
+        case "f32":
+            return 4
+        case "bf16":
+            return 6  # Three parts.
+        case "q4" | "grouped":
+            return 2
+
+
+def _inner_bytes(config: DecoderConfig, layouts: Mapping[str, Layout]) -> int:
     inner = config.intermediate_size
     if not config.traits.gated:
         return 8 * inner
@@ -309,7 +325,11 @@ def _inner_bytes(config: DecoderConfig, matrix_format: MatrixFormat) -> int:
     # The fused kernel stores only quantized activations.
     traits = config.traits
     plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
-    fused = plain and fuses_feed_forward(matrix_format, inner)
+    gate_ups = [name for name in layouts if name.endswith(".mlp.gate_up_proj")]
+    fused = plain and all(
+        fuses_feed_forward(layouts[name], layouts[name.replace("gate_up_proj", "down_proj")])
+        for name in gate_ups
+    )
     return 2 * inner if fused else 12 * inner
 
 

@@ -7,90 +7,109 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
-#include <string>
-
+#include "ffi/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
 
 namespace aiomlc {
 namespace {
 
+namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 using tvm::ffi::TensorView;
 
 constexpr int64_t kAny = TensorArguments::kAny;
 
-const void* MatricesOf(const TensorArguments& args, const ExpertsCall& call,
-                       const TensorView& packed, const char* name, int64_t outputs,
-                       int64_t inputs) {
-  const auto bytes = static_cast<int64_t>(PackedMatrixBytes(call.format, outputs, inputs));
-  args.RequireShape(packed, name, {call.routing.num_experts * bytes});
-  return args.Data<uint8_t>(packed, name);
-}
+/*! \brief The matrices of all experts; `layout` is that of one expert. */
+struct Matrices {
+  TensorView packed;
+  ffi::Shape layout;
+};
 
 /*! \brief The tensor arguments of all functions. */
 struct Tensors {
-  TensorView x, logits, gate_up, down, out;
+  TensorView x, logits;
+  Matrices gate_up, down;
+  TensorView out;
 };
 
-ExpertsCall CallOf(const TensorArguments& args, WeightFormat format, const Tensors& tensors,
-                   int64_t inner, const ExpertRouting& routing) {
-  const TensorView &x = tensors.x, &logits = tensors.logits;
-  args.RequireShape(x, "x", {kAny, kAny});
-  args.RequireShape(logits, "logits", {x.size(0), kAny});
-  args.RequireShape(tensors.out, "out", {x.size(0), x.size(1)});
-  ExpertsCall call;
-  call.format = format;
-  call.routing = routing;
-  call.routing.num_experts = logits.size(1);
-  call.rows = x.size(0);
-  call.size = x.size(1);
-  call.inner = inner;
-  args.Require(call.size > 0 && call.size % kTileRows == 0,
-               "the last axis of x must be a positive multiple of ", kTileRows, ", got ",
-               call.size);
-  args.Require(inner > 0 && inner % kTileRows == 0, "inner must be a positive multiple of ",
-               kTileRows, ", got ", inner);
-  args.Require(routing.experts_per_row > 0 && routing.experts_per_row <= logits.size(1),
-               "per_row must be between 1 and ", logits.size(1), ", got ", routing.experts_per_row);
-  call.logits = args.Data<float>(logits, "logits");
-  call.x = args.Data<float>(x, "x");
-  call.gate_up = MatricesOf(args, call, tensors.gate_up, "gate_up", 2 * inner, call.size);
-  call.down = MatricesOf(args, call, tensors.down, "down", call.size, inner);
-  call.out = args.Data<float>(tensors.out, "out");
-  return call;
-}
+/*! \brief Validates the arguments of all functions, and calls the kernel. */
+class Call {
+ public:
+  Call(const char* name, const Tensors& tensors, int64_t per_row, bool normalize)
+      : args_(name),
+        gate_up_(args_, "gate_up_layout", tensors.gate_up.layout),
+        down_(args_, "down_layout", tensors.down.layout) {
+    const TensorView &x = tensors.x, &logits = tensors.logits;
+    args_.RequireShape(x, "x", {kAny, kAny});
+    args_.RequireShape(logits, "logits", {x.size(0), kAny});
+    args_.RequireShape(tensors.out, "out", {x.size(0), x.size(1)});
+    args_.Require(per_row > 0 && per_row <= logits.size(1), "per_row must be between 1 and ",
+                  logits.size(1), ", got ", per_row);
+    call_.routing = {logits.size(1), per_row, normalize};
+    call_.rows = x.size(0);
+    call_.size = x.size(1);
+    call_.inner = gate_up_.rows() / 2;
+    RequireMatrices();
+    call_.logits = args_.Data<float>(logits, "logits");
+    call_.x = args_.Data<float>(x, "x");
+    call_.gate_up_layout = gate_up_.layout();
+    call_.gate_up = gate_up_.Packed(tensors.gate_up.packed, "gate_up", call_.size, logits.size(1));
+    call_.down_layout = down_.layout();
+    call_.down = down_.Packed(tensors.down.packed, "down", call_.inner, logits.size(1));
+    call_.out = args_.Data<float>(tensors.out, "out");
+  }
 
-void Define(const std::string& suffix, WeightFormat format) {
-  const std::string plain = "aiomlc.cpu.mix_experts_" + suffix;
-  const std::string with_shared = "aiomlc.cpu.mix_experts_shared_" + suffix;
-  refl::GlobalDef()
-      .def(plain.c_str(),
-           [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
-               int64_t per_row, int64_t normalize, TensorView out) {
-             const TensorArguments args(plain.c_str());
-             MixtureOfExperts(ThreadPool::Current(),
-                              CallOf(args, format, {x, logits, gate_up, down, out}, inner,
-                                     {0, per_row, normalize != 0}));
-           })
-      .def(with_shared.c_str(),
-           [=](TensorView x, TensorView logits, TensorView gate_up, int64_t inner, TensorView down,
-               int64_t per_row, int64_t normalize, TensorView shared, TensorView shared_gate,
-               TensorView out) {
-             const TensorArguments args(with_shared.c_str());
-             ExpertsCall call = CallOf(args, format, {x, logits, gate_up, down, out}, inner,
-                                       {0, per_row, normalize != 0});
-             args.RequireShape(shared, "shared", {call.rows, call.size});
-             args.RequireShape(shared_gate, "shared_gate", {call.rows, 1});
-             call.shared = args.Data<float>(shared, "shared");
-             call.shared_gate = args.Data<float>(shared_gate, "shared_gate");
-             MixtureOfExperts(ThreadPool::Current(), call);
-           });
-}
+  void SetShared(const TensorView& shared, const TensorView& gate) {
+    args_.RequireShape(shared, "shared", {call_.rows, call_.size});
+    args_.RequireShape(gate, "shared_gate", {call_.rows, 1});
+    call_.shared = args_.Data<float>(shared, "shared");
+    call_.shared_gate = args_.Data<float>(gate, "shared_gate");
+  }
+
+  void Run() const { MixtureOfExperts(ThreadPool::Current(), call_); }
+
+ private:
+  void RequireMatrices() const {
+    args_.Require(call_.size > 0 && call_.size % kTileRows == 0,
+                  "the last axis of x must be a positive multiple of ", kTileRows, ", got ",
+                  call_.size);
+    args_.Require(gate_up_.rows() % (2 * kTileRows) == 0, "gate_up must have a multiple of ",
+                  2 * kTileRows, " rows, got ", gate_up_.rows());
+    args_.Require(down_.rows() == call_.size, "down must have ", call_.size, " rows, got ",
+                  down_.rows());
+    for (const LayoutArgument* matrix : {&gate_up_, &down_}) {
+      matrix->RequireWholeTiles();
+      args_.Require(HasOneRowForm(matrix->layout()),
+                    "the segments of a matrix must have the same kind of activations");
+    }
+  }
+
+  TensorArguments args_;
+  LayoutArgument gate_up_, down_;
+  ExpertsCall call_;
+};
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  Define("q4", WeightFormat::kQ4);
-  Define("bf16", WeightFormat::kBF16);
-  Define("f32", WeightFormat::kF32);
+  constexpr const char* kPlain = "aiomlc.cpu.mix_experts";
+  constexpr const char* kShared = "aiomlc.cpu.mix_experts_shared";
+  refl::GlobalDef()
+      .def(kPlain,
+           [](TensorView x, TensorView logits, TensorView gate_up, ffi::Shape gate_up_layout,
+              TensorView down, ffi::Shape down_layout, int64_t per_row, int64_t normalize,
+              TensorView out) {
+             Call(kPlain, {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out}, per_row,
+                  normalize != 0)
+                 .Run();
+           })
+      .def(kShared,
+           [](TensorView x, TensorView logits, TensorView gate_up, ffi::Shape gate_up_layout,
+              TensorView down, ffi::Shape down_layout, int64_t per_row, int64_t normalize,
+              TensorView shared, TensorView shared_gate, TensorView out) {
+             Call call(kShared, {x, logits, {gate_up, gate_up_layout}, {down, down_layout}, out},
+                       per_row, normalize != 0);
+             call.SetShared(shared, shared_gate);
+             call.Run();
+           });
 }
 
 }  // namespace

@@ -7,12 +7,14 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include "ffi/matrix_arguments.h"
 #include "ffi/tensor_arguments.h"
 #include "kernels/linear/linear.h"
 
 namespace aiomlc {
 namespace {
 
+namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
 using tvm::ffi::TensorView;
 
@@ -37,67 +39,72 @@ AddNormCall NormOf(const TensorArguments& args, const TensorView& x, const Tenso
   return call;
 }
 
-const void* MatrixOf(const TensorArguments& args, const TensorView& packed, const char* name,
-                     int64_t outputs, int64_t inputs) {
-  const auto bytes = static_cast<int64_t>(PackedMatrixBytes(WeightFormat::kQ4, outputs, inputs));
-  args.RequireShape(packed, name, {bytes});
-  return args.Data<uint8_t>(packed, name);
-}
+/*! \brief The tensor arguments of the fused norms. */
+struct NormTensors {
+  TensorView x, residual, weight;
+  double eps;
+  TensorView out_residual;
+};
 
-void CallLinear(const TensorArguments& args, const AddNormCall& norm, const TensorView& packed,
-                const TensorView* bias, const TensorView& out) {
-  args.RequireShape(out, "out", {norm.rows, kAny});
-  const int64_t outputs = out.size(1);
-  if (bias != nullptr) args.RequireShape(*bias, "bias", {outputs});
+void CallLinear(const char* name, const NormTensors& norm_tensors, const TensorView& packed,
+                const ffi::Shape& layout, const TensorView* bias, const TensorView& out) {
+  const TensorArguments args(name);
+  const AddNormCall norm = NormOf(args, norm_tensors.x, norm_tensors.residual, norm_tensors.weight,
+                                  norm_tensors.eps, norm_tensors.out_residual);
+  const LayoutArgument matrix(args, "layout", layout);
+  matrix.RequireQuantized();
+  args.RequireShape(out, "out", {norm.rows, matrix.rows()});
+  if (bias != nullptr) args.RequireShape(*bias, "bias", {matrix.rows()});
   const FloatType out_type = args.Type(out, "out");
-  AddNormLinear(ThreadPool::Current(), norm, MatrixOf(args, packed, "packed", outputs, norm.size),
-                outputs, bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"),
+  AddNormLinear(ThreadPool::Current(), norm,
+                {matrix.layout(), matrix.Packed(packed, "packed", norm.size)},
+                bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"),
                 args.Floats(out, "out", out_type), out_type);
 }
 
-void CallAddNormLinear(TensorView x, TensorView residual, TensorView weight, double eps,
-                       TensorView packed, TensorView out, TensorView out_residual) {
-  const TensorArguments args("aiomlc.cpu.add_norm_linear_q4");
-  const AddNormCall norm = NormOf(args, x, residual, weight, eps, out_residual);
-  CallLinear(args, norm, packed, nullptr, out);
-}
-
-void CallAddNormLinearBias(TensorView x, TensorView residual, TensorView weight, double eps,
-                           TensorView packed, TensorView bias, TensorView out,
-                           TensorView out_residual) {
-  const TensorArguments args("aiomlc.cpu.add_norm_linear_bias_q4");
-  const AddNormCall norm = NormOf(args, x, residual, weight, eps, out_residual);
-  CallLinear(args, norm, packed, &bias, out);
-}
-
-void CallFeedForward(const char* name, Activation activation, TensorView x, TensorView residual,
-                     TensorView weight, double eps, TensorView gate_up, int64_t inner,
-                     TensorView down, TensorView out, TensorView out_residual) {
-  const TensorArguments args(name);
-  const AddNormCall norm = NormOf(args, x, residual, weight, eps, out_residual);
-  args.Require(inner > 0 && inner % kTileRows == 0, "inner must be a positive multiple of ",
-               kTileRows, ", got ", inner);
-  args.RequireShape(out, "out", {norm.rows, norm.size});
-  AddNormFeedForward(ThreadPool::Current(), norm,
-                     MatrixOf(args, gate_up, "gate_up", 2 * inner, norm.size), inner, activation,
-                     MatrixOf(args, down, "down", norm.size, inner), args.Data<float>(out, "out"));
+void DefineLinear() {
+  constexpr const char* kPlain = "aiomlc.cpu.add_norm_linear";
+  constexpr const char* kBias = "aiomlc.cpu.add_norm_linear_bias";
+  refl::GlobalDef()
+      .def(kPlain,
+           [](TensorView x, TensorView residual, TensorView weight, double eps, TensorView packed,
+              ffi::Shape layout, TensorView out, TensorView out_residual) {
+             CallLinear(kPlain, {x, residual, weight, eps, out_residual}, packed, layout, nullptr,
+                        out);
+           })
+      .def(kBias, [](TensorView x, TensorView residual, TensorView weight, double eps,
+                     TensorView packed, ffi::Shape layout, TensorView bias, TensorView out,
+                     TensorView out_residual) {
+        CallLinear(kBias, {x, residual, weight, eps, out_residual}, packed, layout, &bias, out);
+      });
 }
 
 void DefineFeedForward(const char* name, Activation activation) {
   refl::GlobalDef().def(name, [=](TensorView x, TensorView residual, TensorView weight, double eps,
-                                  TensorView gate_up, int64_t inner, TensorView down,
-                                  TensorView out, TensorView out_residual) {
-    CallFeedForward(name, activation, x, residual, weight, eps, gate_up, inner, down, out,
-                    out_residual);
+                                  TensorView gate_up, ffi::Shape gate_up_layout, TensorView down,
+                                  ffi::Shape down_layout, TensorView out, TensorView out_residual) {
+    const TensorArguments args(name);
+    const AddNormCall norm = NormOf(args, x, residual, weight, eps, out_residual);
+    const LayoutArgument first(args, "gate_up_layout", gate_up_layout);
+    const LayoutArgument second(args, "down_layout", down_layout);
+    first.RequireQuantized();
+    second.RequireQuantized();
+    args.Require(first.rows() % (2 * kTileRows) == 0, "gate_up must have a multiple of ",
+                 2 * kTileRows, " rows, got ", first.rows());
+    args.Require(second.rows() == norm.size, "down must have ", norm.size, " rows, got ",
+                 second.rows());
+    args.RequireShape(out, "out", {norm.rows, norm.size});
+    AddNormFeedForward(ThreadPool::Current(), norm,
+                       {first.layout(), first.Packed(gate_up, "gate_up", norm.size)}, activation,
+                       {second.layout(), second.Packed(down, "down", first.rows() / 2)},
+                       args.Data<float>(out, "out"));
   });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_silu_q4", Activation::kSilu);
-  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_gelu_tanh_q4", Activation::kGeluTanh);
-  refl::GlobalDef()
-      .def("aiomlc.cpu.add_norm_linear_q4", CallAddNormLinear)
-      .def("aiomlc.cpu.add_norm_linear_bias_q4", CallAddNormLinearBias);
+  DefineLinear();
+  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_silu", Activation::kSilu);
+  DefineFeedForward("aiomlc.cpu.add_norm_feed_forward_gelu_tanh", Activation::kGeluTanh);
 }
 
 }  // namespace

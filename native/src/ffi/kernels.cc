@@ -44,39 +44,31 @@ void RequireRows(const TensorArguments& args, const TensorView& tensor, const ch
                expected.size);
 }
 
-void CallEmbed(const std::string& name, WeightFormat format, TensorView ids, TensorView packed,
-               TensorView out) {
-  const TensorArguments args(name.c_str());
+void CallEmbed(TensorView ids, TensorView packed, ffi::Shape layout, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.embed");
+  const LayoutArgument table(args, "layout", layout);
   args.RequireShape(ids, "ids", {kAny});
-  args.RequireShape(packed, "packed", {kAny});
   args.RequireShape(out, "out", {ids.size(0), kAny});
   const int64_t hidden = out.size(1);
   args.Require(hidden > 0, "the last axis of out must not be empty");
-  const auto tile_bytes = static_cast<int64_t>(PackedMatrixBytes(format, kTileRows, hidden));
-  args.Require(packed.size(0) % tile_bytes == 0, "packed must hold whole tiles of rows of ", hidden,
-               " elements");
-  const int64_t padded_vocab = packed.size(0) / tile_bytes * kTileRows;
   try {
-    EmbedRows(ThreadPool::Current(), format, args.Data<uint8_t>(packed, "packed"), padded_vocab,
-              hidden, args.Data<int32_t>(ids, "ids"), ids.size(0), args.Data<float>(out, "out"));
+    EmbedRows(ThreadPool::Current(), table.layout(), table.Packed(packed, "packed", hidden), hidden,
+              args.Data<int32_t>(ids, "ids"), ids.size(0), args.Data<float>(out, "out"));
   } catch (const std::out_of_range& error) {
-    TVM_FFI_THROW(ValueError) << name << ": " << error.what();
+    TVM_FFI_THROW(ValueError) << "aiomlc.cpu.embed: " << error.what();
   }
 }
 
-void CallLinear(const std::string& name, WeightFormat format, const TensorView& x,
-                const TensorView& packed, const TensorView* bias, const TensorView& out) {
-  const TensorArguments args(name.c_str());
+void CallLinear(const char* name, const TensorView& x, const TensorView& packed,
+                const ffi::Shape& layout, const TensorView* bias, const TensorView& out) {
+  const TensorArguments args(name);
+  const LayoutArgument matrix(args, "layout", layout);
   const RowShape in_shape = RowsOf(args, x, "x");
-  const RowShape out_shape = RowsOf(args, out, "out");
-  RequireRows(args, out, "out", {in_shape.rows, out_shape.size});
-  args.RequireShape(
-      packed, "packed",
-      {static_cast<int64_t>(PackedMatrixBytes(format, out_shape.size, in_shape.size))});
-  if (bias != nullptr) args.RequireShape(*bias, "bias", {out_shape.size});
+  RequireRows(args, out, "out", {in_shape.rows, matrix.rows()});
+  if (bias != nullptr) args.RequireShape(*bias, "bias", {matrix.rows()});
   const FloatType x_type = args.Type(x, "x");
   const FloatType out_type = args.Type(out, "out");
-  Linear(ThreadPool::Current(), format, args.Data<uint8_t>(packed, "packed"), out_shape.size,
+  Linear(ThreadPool::Current(), matrix.layout(), matrix.Packed(packed, "packed", in_shape.size),
          in_shape.size, args.Floats(x, "x", x_type), x_type, in_shape.rows,
          bias == nullptr ? nullptr : args.Data<float>(*bias, "bias"),
          args.Floats(out, "out", out_type), out_type);
@@ -262,27 +254,19 @@ void CallGatherRows(TensorView x, TensorView rows, TensorView out) {
   GatherRows(args.Data<float>(x, "x"), ids, rows.size(0), x.size(2), args.Data<float>(out, "out"));
 }
 
-void DefineLinear(const std::string& suffix, WeightFormat format) {
-  const std::string embed = "aiomlc.cpu.embed_" + suffix;
-  const std::string linear = "aiomlc.cpu.linear_" + suffix;
-  const std::string linear_bias = "aiomlc.cpu.linear_bias_" + suffix;
+void DefineLinear() {
+  constexpr const char* kPlain = "aiomlc.cpu.linear";
+  constexpr const char* kBias = "aiomlc.cpu.linear_bias";
   refl::GlobalDef()
-      .def(embed.c_str(), [=](TensorView ids, TensorView packed,
-                              TensorView out) { CallEmbed(embed, format, ids, packed, out); })
-      .def(linear.c_str(),
-           [=](TensorView x, TensorView packed, TensorView out) {
-             CallLinear(linear, format, x, packed, nullptr, out);
-           })
-      .def(linear_bias.c_str(),
-           [=](TensorView x, TensorView packed, TensorView bias, TensorView out) {
-             CallLinear(linear_bias, format, x, packed, &bias, out);
-           });
+      .def("aiomlc.cpu.embed", CallEmbed)
+      .def(kPlain, [](TensorView x, TensorView packed, ffi::Shape layout,
+                      TensorView out) { CallLinear(kPlain, x, packed, layout, nullptr, out); })
+      .def(kBias, [](TensorView x, TensorView packed, ffi::Shape layout, TensorView bias,
+                     TensorView out) { CallLinear(kBias, x, packed, layout, &bias, out); });
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  DefineLinear("q4", WeightFormat::kQ4);
-  DefineLinear("bf16", WeightFormat::kBF16);
-  DefineLinear("f32", WeightFormat::kF32);
+  DefineLinear();
   DefineLayerNorms();
   DefineActivation("aiomlc.cpu.gelu", Gelu);
   DefineActivation("aiomlc.cpu.gelu_tanh", GeluTanh);

@@ -7,10 +7,15 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
+#include "ffi/tensor_arguments.h"
+#include "kernels/linear/layout.h"
 #include "kernels/linear/matrix_format.h"
+#include "kernels/linear/row_layout.h"
 
 namespace aiomlc {
 
@@ -23,6 +28,57 @@ inline MatrixFormat MatrixFormatOf(const tvm::ffi::String& name) {
   }
   TVM_FFI_UNREACHABLE();
 }
+
+/*! \brief The layout of a matrix: the packed format and the rows of each segment, alternately. */
+class LayoutArgument {
+ public:
+  LayoutArgument(const TensorArguments& args, const char* name, const tvm::ffi::Shape& layout)
+      : args_(args), name_(name) {
+    args.Require(!layout.empty() && layout.size() % 2 == 0, name,
+                 " must be pairs of a format and a number of rows");
+    segments_.reserve(layout.size() / 2);
+    for (size_t i = 0; i < layout.size(); i += 2) Add(layout[i], layout[i + 1]);
+  }
+
+  MatrixLayout layout() const { return segments_; }
+  int64_t rows() const { return RowsOf(segments_); }
+
+  /*! \brief Require that the fused kernels support the layout. */
+  void RequireQuantized() const {
+    args_.Require(HasOneRowForm(segments_) && RowLayout(segments_, kTileRows).is_quantized(), name_,
+                  " must have only q4 segments, or only segments in grouped formats");
+  }
+
+  /*! \brief Require that all segments consist of whole tiles. */
+  void RequireWholeTiles() const {
+    for (const MatrixSegment& segment : segments_) {
+      args_.Require(segment.rows % kTileRows == 0, name_, " has a segment of ", segment.rows,
+                    " rows, expected a multiple of ", kTileRows);
+    }
+  }
+
+  /*! \return The bytes of `count` matrices of `cols` inputs, one after the other. */
+  const void* Packed(const tvm::ffi::TensorView& packed, const char* name, int64_t cols,
+                     int64_t count = 1) const {
+    args_.RequireShape(packed, name,
+                       {count * static_cast<int64_t>(PackedMatrixBytes(segments_, cols))});
+    return args_.Data<uint8_t>(packed, name);
+  }
+
+ private:
+  void Add(int64_t format, int64_t rows) {
+    args_.Require(rows > 0, name_, " has a segment of ", rows, " rows, expected at least 1");
+    try {
+      segments_.push_back({MatrixFormat::FromPacked(format), rows});
+    } catch (const std::invalid_argument& error) {
+      args_.Require(false, name_, ": ", error.what());
+    }
+  }
+
+  const TensorArguments& args_;
+  const char* name_;
+  std::vector<MatrixSegment> segments_;
+};
 
 }  // namespace aiomlc
 

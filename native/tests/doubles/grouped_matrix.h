@@ -18,11 +18,11 @@ namespace aiomlc {
 
 /*! \brief The formats that sources of weights have, and others with odd fields. */
 inline constexpr const char* kGroupedFormats[] = {
-    "u4g32f16z8",  "u4g32f16m",    "u5g32f16z16", "u5g32f16m", "u8g32f16z128", "u4g32k8m",
-    "u5g32k8m",    "u6g16k8sz32",  "u3g16k8sz4",  "u2g16k8m",  "e2m1g32bf16",  "e2m1g32f32",
-    "iq4nlg32f16", "u4g32f32z7",   "u4g32bf16z7", "u3g8f16z3", "u4g32f16zp",   "u4g64f16zp",
-    "u4g128f16zp", "u4g256bf16zp", "u8g128f16zp", "u8g32f32m", "u2g64f16z1",   "u6g8f32zp",
-    "u5g64bf16m",  "u3g128f32m",   "u8g8bf16z128"};
+    "u4g32f16z8",  "u4g32f16m",    "u5g32f16z16",  "u5g32f16m", "u8g32f16z128", "u4g32k8m",
+    "u5g32k8m",    "u6g16k8sz32",  "u3g16k8sz4",   "u2g16k8m",  "e2m1g32bf16",  "e2m1g32f32",
+    "iq4nlg32f16", "u4g32f32z7",   "u4g32bf16z7",  "u3g8f16z3", "u4g32f16zp",   "u4g64f16zp",
+    "u4g128f16zp", "u4g256bf16zp", "u8g128f16zp",  "u8g32f32m", "u2g64f16z1",   "u6g8f32zp",
+    "u5g64bf16m",  "u3g128f32m",   "u8g8bf16z128", "u4g16bf16m"};
 
 /*! \brief A matrix in a grouped format, with random codes, scales and zeros. */
 class GroupedMatrix {
@@ -74,13 +74,12 @@ class GroupedMatrix {
     return scale * (code - format_.constant);
   }
 
-  /*! \brief The terms whose rounding errors a product has: those before a minimum is subtracted. */
+  /*! \return The magnitude of the terms of a weight that are rounded separately. */
   double Magnitude(int64_t row, int64_t k) const {
-    if (format_.zero == ZeroType::kMinima) {
-      return std::fabs(Scale(row, k) * Code(row, k)) + std::fabs(Minimum(row, k));
-    }
-    if (format_.zero == ZeroType::kPoints && format_.bits == 8) return 128 * std::fabs(Scale(row, k));
-    return std::fabs(Weight(row, k));
+    const double minimum = format_.zero == ZeroType::kMinima ? std::fabs(Minimum(row, k)) : 0;
+    const double scale = std::fabs(Scale(row, k));
+    if (format_.bits == 8 && format_.zero != ZeroType::kConstant) return 255 * scale + minimum;
+    return minimum == 0 ? std::fabs(Weight(row, k)) : scale * Code(row, k) + minimum;
   }
 
   std::vector<uint8_t> Pack() const {

@@ -115,10 +115,10 @@ _ATTENTION = "vm.builtin.attention_kv_cache_attention_with_fused_qkv"
         (
             "q4f16_1",
             64,
-            {"add_norm_linear_q4": 1, "linear_q4": 1, "add_norm_feed_forward_silu_q4": 1},
+            {"add_norm_linear": 1, "linear": 1, "add_norm_feed_forward_silu": 1},
         ),
-        ("q4f16_1", 72, {"add_norm_linear_q4": 2, "linear_q4": 2, "silu_mul": 1}),
-        ("q0f32", 64, {"add_rms_norm": 2, "linear_f32": 4, "silu_mul": 1}),
+        ("q4f16_1", 72, {"add_norm_linear": 2, "linear": 2, "silu_mul": 1}),
+        ("q0f32", 64, {"add_rms_norm": 2, "linear": 4, "silu_mul": 1}),
     ],
 )
 @pytest.mark.parametrize("function", ["batch_prefill", "batch_decode"])

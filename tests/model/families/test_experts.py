@@ -17,7 +17,7 @@ from aiomlc.models import DecoderConfig, decoder_parameters, read_description
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import prepare_model
 from aiomlc.runtime.native.library import load_native
-from tests.model.kernels.test_linear import empty, pack_f32, pack_q4, random
+from tests.model.kernels.test_linear import empty, layout, pack_f32, pack_q4, random
 from tests.model.tiny_experts import EXPERT_CONFIGS, fused_experts
 from tests.model.tiny_models import TINY_CONFIGS, tiny_weights, write_model, write_safetensors
 from tests.model.weight_files import mlc_record, mlc_words, quantize, write_mlc
@@ -102,8 +102,8 @@ def test_an_mlc_directory_gives_the_same_packed_bytes(
     assert packed[0] == packed[1]
 
 
-def call(format_name: str, *arguments: object) -> None:
-    function = tvm_ffi.get_global_func(f"aiomlc.cpu.mix_experts_{format_name}")
+def call(*arguments: object) -> None:
+    function = tvm_ffi.get_global_func("aiomlc.cpu.mix_experts")
     assert function is not None
     function(*(tvm_ffi.from_dlpack(a) if isinstance(a, np.ndarray) else a for a in arguments))
 
@@ -124,7 +124,9 @@ def test_the_kernel_computes_the_weighted_sum_of_the_chosen_experts(
         empty(rows, HIDDEN),
     )
 
-    call("f32", x, logits, pack_f32(gate_up)[0], INNER, pack_f32(down)[0], 2, normalize, out)
+    gate_up_layout, down_layout = layout(("f32", 2 * INNER)), layout(("f32", HIDDEN))
+    packed, packed_down = pack_f32(gate_up)[0], pack_f32(down)[0]
+    call(x, logits, packed, gate_up_layout, packed_down, down_layout, 2, normalize, out)
 
     for row in range(rows):
         probabilities = np.exp(logits[row] - logits[row].max())
@@ -146,9 +148,11 @@ def test_the_kernel_computes_the_weighted_sum_of_the_chosen_experts(
     [
         ({"logits": empty(3, EXPERTS)}, "logits has shape"),
         ({"logits": empty(2, EXPERTS + 1)}, "gate_up has shape"),
-        ({"inner": 16}, "gate_up has shape"),
-        ({"inner": 24}, "inner must be a positive multiple of 16, got 24"),
-        ({"inner": 0}, "inner must be a positive multiple of 16, got 0"),
+        ({"gate_up_layout": layout(("q4", 32))}, "gate_up has shape"),
+        ({"gate_up_layout": layout(("q4", 48))}, "must have a multiple of 32 rows, got 48"),
+        ({"gate_up_layout": layout(("q4", 24), ("q4", 8))}, "a segment of 24 rows"),
+        ({"gate_up_layout": layout(("q4", 32), ("f32", 32))}, "the same kind of activations"),
+        ({"down_layout": layout(("q4", 16))}, "down must have"),
         ({"down": np.zeros(16, np.uint8)}, "down has shape"),
         ({"x": empty(2, 40)}, "the last axis of x must be a positive multiple of 16, got 40"),
         ({"per_row": 0}, "per_row must be between 1 and 5, got 0"),
@@ -162,8 +166,9 @@ def test_mismatched_arguments_are_rejected(changes: dict[str, object], message: 
         "x": empty(2, HIDDEN),
         "logits": empty(2, EXPERTS),
         "gate_up": pack_q4(gate_up)[0],
-        "inner": INNER,
+        "gate_up_layout": layout(("q4", 2 * INNER)),
         "down": pack_q4(down)[0],
+        "down_layout": layout(("q4", HIDDEN)),
         "per_row": 2,
         "normalize": 1,
         "out": empty(2, HIDDEN),
@@ -173,4 +178,4 @@ def test_mismatched_arguments_are_rejected(changes: dict[str, object], message: 
         arguments["out"] = changes["x"]
 
     with pytest.raises(ValueError, match=message):
-        call("q4", *arguments.values())
+        call(*arguments.values())

@@ -10,13 +10,15 @@ import tvm_ffi
 from numpy.typing import DTypeLike, NDArray
 
 from aiomlc.runtime.native.library import load_native
-from tests.model.kernels.test_linear import empty, pack_q4, random
+from tests.model.kernels.test_linear import empty, layout, pack_q4, random
 
 load_native()
 
 Array = NDArray[Any]
 EPS = 1e-5
 HIDDEN, OUTPUTS, INNER = 75, 37, 48
+LAYOUT, GATE_UP, DOWN = layout(("q4", OUTPUTS)), layout(("q4", 2 * INNER)), layout(("q4", HIDDEN))
+FEED_FORWARD = "add_norm_feed_forward_silu"
 ROWS = pytest.mark.parametrize("rows", [1, 2, 5, 17])
 
 
@@ -45,13 +47,13 @@ def test_a_fused_norm_and_matrix_equal_the_separate_kernels(rows: int, dtype: DT
     expected, out = empty(rows, OUTPUTS, dtype=dtype), empty(rows, OUTPUTS, dtype=dtype)
     total = empty(rows, HIDDEN)
 
-    call("linear_q4", x, matrix, expected)
-    call("add_norm_linear_q4", *inputs(rows), EPS, matrix, out, total)
+    call("linear", x, matrix, LAYOUT, expected)
+    call("add_norm_linear", *inputs(rows), EPS, matrix, LAYOUT, out, total)
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(total, expected_total)
 
-    call("linear_bias_q4", x, matrix, bias, expected)
-    call("add_norm_linear_bias_q4", *inputs(rows), EPS, matrix, bias, out, total)
+    call("linear_bias", x, matrix, LAYOUT, bias, expected)
+    call("add_norm_linear_bias", *inputs(rows), EPS, matrix, LAYOUT, bias, out, total)
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(total, expected_total)
 
@@ -64,10 +66,10 @@ def test_a_fused_mlp_equals_the_separate_kernels(rows: int) -> None:
     gates, gated, expected = empty(rows, 2 * INNER), empty(rows, INNER), empty(rows, HIDDEN)
     out, total = empty(rows, HIDDEN), empty(rows, HIDDEN)
 
-    call("linear_q4", x, gate_up, gates)
+    call("linear", x, gate_up, GATE_UP, gates)
     call("silu_mul", gates, gated)
-    call("linear_q4", gated, down, expected)
-    call("add_norm_feed_forward_silu_q4", *inputs(rows), EPS, gate_up, INNER, down, out, total)
+    call("linear", gated, down, DOWN, expected)
+    call(FEED_FORWARD, *inputs(rows), EPS, gate_up, GATE_UP, down, DOWN, out, total)
 
     np.testing.assert_array_equal(out, expected)
     np.testing.assert_array_equal(total, expected_total)
@@ -79,14 +81,25 @@ def test_matrices_of_the_wrong_size_are_rejected() -> None:
     down, _ = pack_q4(random(HIDDEN, INNER))
     out, total = empty(2, HIDDEN), empty(2, HIDDEN)
 
+    norm = (*inputs(2), EPS)
+
     with pytest.raises(ValueError, match="packed"):
-        call("add_norm_linear_q4", *inputs(2), EPS, matrix, empty(2, 64), total)
+        call("add_norm_linear", *norm, matrix, layout(("q4", 64)), empty(2, 64), total)
     with pytest.raises(ValueError, match="gate_up"):
-        call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, 64, down, out, total)
+        call(FEED_FORWARD, *norm, gate_up, layout(("q4", 128)), down, DOWN, out, total)
     with pytest.raises(ValueError, match="down"):
-        call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, INNER, gate_up, out, total)
-    with pytest.raises(ValueError, match="inner must be a positive multiple of 16, got 40"):
-        call("add_norm_feed_forward_silu_q4", *inputs(2), EPS, gate_up, 40, down, out, total)
+        call(FEED_FORWARD, *norm, gate_up, GATE_UP, gate_up, DOWN, out, total)
+    with pytest.raises(ValueError, match="gate_up must have a multiple of 32 rows, got 80"):
+        call(FEED_FORWARD, *norm, gate_up, layout(("q4", 80)), down, DOWN, out, total)
+
+
+@pytest.mark.parametrize("formats", [("f32",), ("q4", "u4g32f16z7")])
+def test_layouts_without_a_fused_kernel_are_rejected(formats: tuple[str, ...]) -> None:
+    mixed = layout(*((name, 16) for name in formats))
+    matrix, out, total = random(OUTPUTS, HIDDEN), empty(2, HIDDEN), empty(2, HIDDEN)
+
+    with pytest.raises(ValueError, match="layout must have only q4 segments"):
+        call("add_norm_linear", *inputs(2), EPS, matrix, mixed, out, total)
 
 
 def test_a_residual_of_the_wrong_size_is_rejected() -> None:
@@ -95,12 +108,13 @@ def test_a_residual_of_the_wrong_size_is_rejected() -> None:
 
     with pytest.raises(ValueError, match="residual"):
         call(
-            "add_norm_linear_q4",
+            "add_norm_linear",
             x,
             residual[:1],
             weight,
             EPS,
             matrix,
+            LAYOUT,
             empty(2, OUTPUTS),
             empty(2, HIDDEN),
         )

@@ -10,6 +10,7 @@ import pytest
 import tvm_ffi
 from numpy.typing import DTypeLike, NDArray
 
+from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.runtime.native.library import load_native
 
 load_native()
@@ -21,10 +22,16 @@ TILE = 16
 GROUP = 32
 
 
-def call(name: str, *arguments: Array) -> None:
+def call(name: str, *arguments: object) -> None:
     function = tvm_ffi.get_global_func(f"aiomlc.cpu.{name}")
     assert function is not None
-    function(*(tvm_ffi.from_dlpack(a) for a in arguments))
+    function(*(tvm_ffi.from_dlpack(a) if isinstance(a, np.ndarray) else a for a in arguments))
+
+
+def layout(*segments: tuple[str, int]) -> Any:  # noqa: ANN401 - tvm_ffi is untyped.
+    """Return the argument that describes a matrix: the format and the rows of each segment."""
+    pairs = [(MatrixFormat.parse(name).code, rows) for name, rows in segments]
+    return tvm_ffi.Shape(sum(pairs, ()))
 
 
 def random(*shape: int, seed: int = 0) -> Array:
@@ -122,7 +129,7 @@ def test_linear(
     packed, weights = pack(random(*shape))
     x, out = random(1, batch, shape[1], seed=1), empty(1, batch, shape[0])
 
-    call(f"linear_{name}", x, packed, out)
+    call("linear", x, packed, layout((name, out.shape[-1])), out)
 
     assert_close(out, weights, round_input(x))
 
@@ -134,7 +141,7 @@ def test_linear_adds_the_bias(
     packed, weights = pack(random(37, 75))
     x, bias, out = random(5, 75, seed=1), random(37, seed=2), empty(5, 37)
 
-    call(f"linear_bias_{name}", x, packed, bias, out)
+    call("linear_bias", x, packed, layout((name, len(bias))), bias, out)
 
     assert_close(out, weights, round_input(x), bias)
 
@@ -146,7 +153,7 @@ def test_linear_supports_float16_inputs_and_outputs(
     packed, weights = pack(random(37, 75))
     x, out = random(5, 75, seed=1).astype(np.float16), empty(5, 37, dtype=np.float16)
 
-    call(f"linear_{name}", x, packed, out)
+    call("linear", x, packed, layout((name, out.shape[-1])), out)
 
     assert_close(out, weights, round_input(x.astype(np.float32)))
 
@@ -157,11 +164,11 @@ def test_other_rows_of_a_batch_do_not_change_a_bit(
 ) -> None:
     packed, _ = pack(random(37, 75))
     x, together = random(33, 75, seed=1), empty(33, 37)
-    call(f"linear_{name}", x, packed, together)
+    call("linear", x, packed, layout((name, 37)), together)
 
     for row in range(33):
         alone = empty(1, 37)
-        call(f"linear_{name}", x[row : row + 1], packed, alone)
+        call("linear", x[row : row + 1], packed, layout((name, 37)), alone)
         np.testing.assert_array_equal(alone[0], together[row])
 
 
@@ -172,7 +179,7 @@ def test_embedding_rows_are_the_stored_weights(
     packed, weights = pack(random(37, 75))
     ids, out = np.array([36, 0, 17, 17], np.int32), empty(4, 75)
 
-    call(f"embed_{name}", ids, packed, out)
+    call("embed", ids, packed, layout((name, 37)), out)
 
     np.testing.assert_array_equal(out, weights[ids].astype(np.float32))
 
@@ -181,11 +188,38 @@ def test_a_token_id_outside_of_the_vocabulary_is_rejected() -> None:
     packed, _ = pack_q4(random(32, 64))
 
     with pytest.raises(ValueError, match="32"):
-        call("embed_q4", np.array([32], np.int32), packed, empty(1, 64))
+        call("embed", np.array([32], np.int32), packed, layout(("q4", 32)), empty(1, 64))
 
 
 def test_a_matrix_of_the_wrong_size_is_rejected() -> None:
     packed, _ = pack_q4(random(32, 64))
 
     with pytest.raises(ValueError, match="packed"):
-        call("linear_q4", random(1, 64), packed, empty(1, 48))
+        call("linear", random(1, 64), packed, layout(("q4", 48)), empty(1, 48))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ((), "layout must be pairs"),
+        ((2, 16, 2), "layout must be pairs"),
+        ((2, 0), "layout has a segment of 0 rows"),
+        ((77, 32), "unknown code of a matrix format: 77"),
+    ],
+)
+def test_an_invalid_layout_is_rejected(numbers: tuple[int, ...], message: str) -> None:
+    packed, _ = pack_q4(random(32, 64))
+
+    with pytest.raises(ValueError, match=message):
+        call("linear", random(1, 64), packed, tvm_ffi.Shape(numbers), empty(1, 32))
+
+
+def test_segments_of_a_matrix_have_their_own_formats() -> None:
+    q4, q4_weights = pack_q4(random(32, 64))
+    f32, f32_weights = pack_f32(random(5, 64, seed=1))
+    x, out = random(3, 64, seed=2), empty(3, 37)
+
+    call("linear", x, np.concatenate([q4, f32]), layout(("q4", 32), ("f32", 5)), out)
+
+    assert_close(out[:, :32], q4_weights, rounded(x))
+    assert_close(out[:, 32:], f32_weights, x)

@@ -46,6 +46,7 @@ struct SmallQ4Layer {
     LinearBlock block = {};
     block.packed = packed.data();
     block.num_outputs = kOutputs;
+    block.out_stride = kOutputs;
     block.num_inputs = kInputs;
     block.tile_end = 2;
     block.row_end = kRowCount;
@@ -88,6 +89,7 @@ struct SmallBF16Layer {
     LinearBlock block = {};
     block.packed = packed.data();
     block.num_outputs = kOutputs;
+    block.out_stride = kOutputs;
     block.num_inputs = kInputs;
     block.tile_end = kTiles;
     block.row_end = rows;

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/fused_linear.h
- * \brief Linear layers with q4 weights, fused with the preceding norm and the activation.
+ * \brief Linear layers with quantized weights, fused with the preceding norm and the activation.
  *
  * Each fused kernel computes the same bits as the separate kernels. Intermediate results are
  * quantized for the next matrix while they are in the cache; they are never stored as floats.
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/linear/matrix_format.h"
 #include "platform/float_types.h"
 #include "platform/thread_pool.h"
 
@@ -27,23 +28,29 @@ struct AddNormCall {
   float* out_residual = nullptr;  //!< The result x + residual; may be an input.
 };
 
+/*! \brief A packed matrix whose segments are all q4, or all in grouped formats. */
+struct QuantizedMatrix {
+  MatrixLayout layout;
+  const void* packed;
+};
+
 /*!
- * \brief Compute `AddRmsNorm`, and then `Linear` with a q4 matrix of `num_outputs` outputs.
- * \param bias float32[num_outputs], or null.
- * \param out [rows, num_outputs], of `out_type`.
+ * \brief Compute `AddRmsNorm`, and then `Linear`.
+ * \param bias float32[outputs of the matrix], or null.
+ * \param out [rows, outputs of the matrix], of `out_type`.
  */
-void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const void* packed,
-                   int64_t num_outputs, const float* bias, void* out, FloatType out_type);
+void AddNormLinear(ThreadPool& pool, const AddNormCall& input, const QuantizedMatrix& matrix,
+                   const float* bias, void* out, FloatType out_type);
 
 /*!
  * \brief Compute `AddRmsNorm`, `Linear` to gate and up, `GatedMul`, and `Linear` back to `size`.
- * \param gate_up A q4 matrix of 2 * inner outputs, gate first.
- * \param inner A multiple of 16.
- * \param down A q4 matrix of `size` outputs.
+ * \param gate_up A matrix of 2 * inner outputs, gate first; inner and the rows of each segment are
+ *     multiples of 16.
+ * \param down A matrix of `size` outputs.
  * \param out float32[rows, size]; must not be an input.
  */
-void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const void* gate_up,
-                        int64_t inner, Activation activation, const void* down, float* out);
+void AddNormFeedForward(ThreadPool& pool, const AddNormCall& input, const QuantizedMatrix& gate_up,
+                        Activation activation, const QuantizedMatrix& down, float* out);
 
 }  // namespace aiomlc
 

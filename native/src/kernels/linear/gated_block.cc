@@ -22,39 +22,31 @@ thread_local AlignedBuffer gated_floats;  // Used by every thread that runs task
 
 }  // namespace
 
-void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, int64_t outputs,
+void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, int64_t outputs,
                    float* out) {
-  const LinearKernels& kernels = ActiveLinearKernels();
-  const auto tile_offset =
-      static_cast<int64_t>(PackedMatrixBytes(format, tile * kTileRows, block.num_inputs));
   const int64_t groups = GroupsOf(block.num_inputs);
   LinearBlock part = {};
-  part.packed = static_cast<const std::byte*>(block.packed) + tile_offset;
-  part.num_outputs = outputs;
+  part.packed = block.packed;
   part.num_inputs = block.num_inputs;
-  part.tile_end = (outputs + kTileRows - 1) / kTileRows;
+  part.tile_begin = tile;
+  part.tile_end = tile + (outputs + kTileRows - 1) / kTileRows;
   part.row_end = block.row_end - block.row_begin;
   if (block.activations != nullptr) part.activations = block.activations + block.row_begin * groups;
+  if (block.biased != nullptr) part.biased = block.biased + block.row_begin * groups;
   if (block.x != nullptr) part.x = block.x + block.row_begin * block.num_inputs;
   if (block.parts != nullptr) {
     part.parts = block.parts + block.row_begin * groups * kParts * kGroupSize;
   }
   part.out = out;
+  part.out_stride = outputs;
   part.out_type = FloatType::kF32;
-  switch (format) {
-    case WeightFormat::kQ4:
-      return kernels.q4(part);
-    case WeightFormat::kBF16:
-      return kernels.bf16(part);
-    case WeightFormat::kF32:
-      return kernels.f32(part);
-  }
+  MultiplySegments(layout, part, tile * kTileRows);
 }
 
-void GateBlock(WeightFormat format, Activation activation, const LinearBlock& block, int64_t up,
-               std::byte* result) {
+void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& block,
+               const RowLayout& inner, std::byte* result) {
   const GateKernel gate_kernel = ActiveGateKernel(activation);
-  const RowLayout layout(format, block.num_outputs);
+  const int64_t up = RowsOf(gate_up) / 2 / kTileRows;
   const int64_t rows = block.row_end - block.row_begin;
   const int64_t tile_bytes = 2 * rows * kTileRows * static_cast<int64_t>(sizeof(float));
   const int64_t step = std::max<int64_t>(1, kGatedBytes / tile_bytes / kGatedTiles) * kGatedTiles;
@@ -64,13 +56,13 @@ void GateBlock(WeightFormat format, Activation activation, const LinearBlock& bl
   for (int64_t tile = block.tile_begin; tile < block.tile_end; tile += step) {
     const int64_t outputs = (std::min(tile + step, block.tile_end) - tile) * kTileRows;
     float* ups = gates + rows * outputs;
-    MultiplyTiles(format, block, tile, outputs, gates);
-    MultiplyTiles(format, block, up + tile, outputs, ups);
+    MultiplyTiles(gate_up, block, tile, outputs, gates);
+    MultiplyTiles(gate_up, block, up + tile, outputs, ups);
     gate_kernel(gates, ups, rows * outputs, gates);
     for (int64_t panel = block.row_begin; panel < block.row_end; panel += kPanelRows) {
-      layout.WriteColumns(gates + (panel - block.row_begin) * outputs,
-                          PanelOf(panel, block.row_end).height, tile * kTileRows, outputs,
-                          result + panel * layout.row_bytes());
+      inner.WriteColumns(gates + (panel - block.row_begin) * outputs,
+                         PanelOf(panel, block.row_end).height, tile * kTileRows, outputs,
+                         result + panel * inner.row_bytes());
     }
   }
 }

@@ -11,27 +11,30 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/row_layout.h"
 
 namespace aiomlc {
 
 /*!
  * \brief Multiply the rows of a block by some tiles of its matrix.
- * \param block Its tile range is ignored.
+ * \param layout The matrix, whose kernels read the same activations.
+ * \param block Its tile range and its outputs are ignored.
  * \param tile The first tile.
  * \param outputs The number of outputs from this tile on.
  * \param out float32[rows of the block, outputs].
  */
-void MultiplyTiles(WeightFormat format, const LinearBlock& block, int64_t tile, int64_t outputs,
+void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, int64_t outputs,
                    float* out);
 
 /*!
  * \brief Compute activation(gate) * up for a block of gate tiles, as inputs of the next matrix.
+ * \param gate_up The matrix: as many rows of gate as of up, gate first.
  * \param block The first tile must be even: its outputs must begin a group of the next inputs.
- * \param up The first tile of the up projection.
- * \param result The panels of all rows, in the `RowLayout` of the next matrix.
+ * \param inner The rows of the next matrix's activations.
+ * \param result The panels of all rows, in the layout `inner`.
  */
-void GateBlock(WeightFormat format, Activation activation, const LinearBlock& block, int64_t up,
-               std::byte* result);
+void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& block,
+               const RowLayout& inner, std::byte* result);
 
 }  // namespace aiomlc
 

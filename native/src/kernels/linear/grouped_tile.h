@@ -37,6 +37,7 @@ struct GroupedTile {
   uint8_t constant;
   bool subtracts;  //!< Whether the kernels subtract minima; zero points are subtracted from codes.
   int group;
+  int group_shift;   //!< The binary logarithm of `group`.
   int parts;         //!< The parts of a chunk with different scales: 1, 2 or 4.
   int block_chunks;  //!< The chunks of a block.
   int block_groups;  //!< The groups of a block.

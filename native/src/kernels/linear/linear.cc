@@ -1,6 +1,7 @@
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -10,6 +11,7 @@
 #include "kernels/linear/linear_kernels.h"
 #include "kernels/linear/linear_tasks.h"
 #include "kernels/linear/panel.h"
+#include "kernels/linear/row_layout.h"
 #include "platform/aligned_buffer.h"
 #include "platform/isa.h"
 
@@ -31,8 +33,10 @@ int64_t RoundUp(int64_t value, int64_t unit) { return CeilDivide(value, unit) * 
 thread_local AlignedBuffer scratch;
 
 #if defined(__x86_64__) || defined(__aarch64__)
-LinearKernels WithQ4(LinearKernels kernels, void (*q4)(const LinearBlock&)) {
+LinearKernels With(LinearKernels kernels, void (*q4)(const LinearBlock&),
+                   void (*grouped)(const LinearBlock&)) {
   kernels.q4 = q4;
+  kernels.grouped = grouped;
   return kernels;
 }
 #endif
@@ -50,13 +54,11 @@ LinearKernels AmxKernels() {
 }
 #endif
 
-const ActivationGroup* Quantize(ThreadPool& pool, const LinearKernels& kernels, const void* x,
-                                FloatType x_type, int64_t rows, int64_t cols) {
-  const int64_t groups = GroupsOf(cols);
-  auto* result =
-      reinterpret_cast<ActivationGroup*>(scratch.Reserve(rows * groups * sizeof(ActivationGroup)));
+const std::byte* Quantize(ThreadPool& pool, const RowLayout& layout, const void* x,
+                          FloatType x_type, int64_t rows, int64_t cols) {
+  std::byte* result = scratch.Reserve(rows * layout.row_bytes());
   ForRanges(pool, rows, cols, [&](int64_t begin, int64_t end) {
-    kernels.quantize({x, x_type, rows, cols, groups, begin, end, result});
+    layout.Quantize(x, x_type, rows, begin, end, result);
   });
   return result;
 }
@@ -73,10 +75,10 @@ void WritePanel(int64_t row, int64_t height, int64_t cols, float* panel, Read re
   }
 }
 
-const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t rows,
-                         int64_t cols) {
+const std::byte* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int64_t rows,
+                             int64_t cols) {
   // A panel of one row is the row.
-  if (x_type == FloatType::kF32 && rows == 1) return static_cast<const float*>(x);
+  if (x_type == FloatType::kF32 && rows == 1) return static_cast<const std::byte*>(x);
   float* floats = reinterpret_cast<float*>(scratch.Reserve(rows * cols * sizeof(float)));
   ForRanges(pool, CeilDivide(rows, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin * kPanelRows; row < std::min(rows, end * kPanelRows);
@@ -92,21 +94,49 @@ const float* FloatPanels(ThreadPool& pool, const void* x, FloatType x_type, int6
       }
     }
   });
-  return floats;
+  return reinterpret_cast<const std::byte*>(floats);
 }
 
-/*! \return The number of bf16 parts of one row of activations. */
-int64_t PartsOf(int64_t cols) { return GroupsOf(cols) * kGroupSize * kParts; }
-
-const uint16_t* Split(ThreadPool& pool, const LinearKernels& kernels, const void* x,
-                      FloatType x_type, int64_t rows, int64_t cols) {
-  uint16_t* parts =
-      reinterpret_cast<uint16_t*>(scratch.Reserve(rows * PartsOf(cols) * sizeof(uint16_t)));
+const std::byte* Split(ThreadPool& pool, const RowLayout& layout, const void* x, FloatType x_type,
+                       int64_t rows, int64_t cols) {
+  std::byte* parts = scratch.Reserve(rows * layout.row_bytes());
   ForRanges(pool, CeilDivide(rows, kPanelRows), kPanelRows * cols, [&](int64_t begin, int64_t end) {
-    kernels.split(
-        {x, x_type, rows, cols, begin * kPanelRows, std::min(rows, end * kPanelRows), parts});
+    ActiveLinearKernels().split({x, x_type, rows, cols, begin * kPanelRows,
+                                 std::min(rows, end * kPanelRows),
+                                 reinterpret_cast<uint16_t*>(parts)});
   });
   return parts;
+}
+
+/*! \return The panels of x. */
+const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x, FloatType x_type,
+                        int64_t rows, int64_t cols) {
+  switch (layout.form()) {
+    case RowForm::kGroups:
+    case RowForm::kBiased:
+      return Quantize(pool, layout, x, x_type, rows, cols);
+    case RowForm::kParts:
+      return Split(pool, layout, x, x_type, rows, cols);
+    case RowForm::kFloats:
+      break;
+  }
+  return FloatPanels(pool, x, x_type, rows, cols);
+}
+
+/*! \return The active kernel of a format. */
+void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
+  const LinearKernels& kernels = ActiveLinearKernels();
+  switch (format.family) {
+    case WeightFormat::kF32:
+      return kernels.f32;
+    case WeightFormat::kBF16:
+      return kernels.bf16;
+    case WeightFormat::kQ4:
+      return kernels.q4;
+    case WeightFormat::kGrouped:
+      break;
+  }
+  return kernels.grouped;
 }
 
 /*!
@@ -138,7 +168,7 @@ const LinearKernels& ActiveLinearKernels() {
     case Isa::kAvx512:
       return kLinearAvx512;
     case Isa::kAvxVnni: {
-      static const LinearKernels avx_vnni = WithQ4(kLinearAvx2, kQ4AvxVnni);
+      static const LinearKernels avx_vnni = With(kLinearAvx2, kQ4AvxVnni, kGroupedAvxVnni);
       return avx_vnni;
     }
     case Isa::kAvx2:
@@ -150,7 +180,7 @@ const LinearKernels& ActiveLinearKernels() {
   }
 #elif defined(__aarch64__)
   if (ActiveIsa() == Isa::kI8mm) {
-    static const LinearKernels i8mm = WithQ4(*kLinearNeon, kQ4I8mm);
+    static const LinearKernels i8mm = With(*kLinearNeon, kQ4I8mm, kGroupedI8mm);
     return i8mm;
   }
   if (ActiveIsa() == Isa::kNeon) return *kLinearNeon;
@@ -174,7 +204,7 @@ void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
   const int64_t num_row_blocks = CeilDivide(num_rows, block_rows);
   const bool is_parallel = num_rows * whole.num_outputs * whole.num_inputs >= kParallelWork;
   const std::span<const int64_t> bounds =
-      TileBounds(CeilDivide(whole.num_outputs, kTileRows), is_parallel ? pool.num_threads() : 1);
+      TileBounds(whole.tile_end, is_parallel ? pool.num_threads() : 1);
   const auto num_tile_blocks = static_cast<int64_t>(bounds.size()) - 1;
   pool.Run(static_cast<int>(num_tile_blocks * num_row_blocks), [&](int task) {
     LinearBlock block = whole;
@@ -186,35 +216,78 @@ void RunBlocks(ThreadPool& pool, FunctionRef<void(const LinearBlock&)> kernel,
   });
 }
 
-void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t num_outputs,
-            int64_t num_inputs, const void* x, FloatType x_type, int64_t num_rows,
-            const float* bias, void* out, FloatType out_type) {
-  if (num_rows <= 0 || num_outputs <= 0) return;
-  const LinearKernels& kernels = ActiveLinearKernels();
-  LinearBlock whole = {};
-  whole.packed = packed;
-  whole.num_outputs = num_outputs;
-  whole.num_inputs = num_inputs;
-  whole.bias = bias;
-  whole.out = out;
-  whole.out_type = out_type;
-  if (format == WeightFormat::kQ4) {
-    whole.activations = Quantize(pool, kernels, x, x_type, num_rows, num_inputs);
-    RunBlocks(pool, kernels.q4, whole, num_rows,
-              GroupsOf(num_inputs) * static_cast<int64_t>(sizeof(ActivationGroup)));
-  } else if (format == WeightFormat::kBF16 && kernels.split != nullptr) {
-    whole.parts = Split(pool, kernels, x, x_type, num_rows, num_inputs);
-    RunBlocks(pool, kernels.bf16, whole, num_rows, PartsOf(num_inputs) * sizeof(uint16_t),
-              kLargeRowBlockBytes);
-  } else {
-    whole.x = FloatPanels(pool, x, x_type, num_rows, num_inputs);
-    RunBlocks(pool, format == WeightFormat::kBF16 ? kernels.bf16 : kernels.f32, whole, num_rows,
-              num_inputs * static_cast<int64_t>(sizeof(float)));
+int64_t TilesOf(MatrixLayout layout) {
+  int64_t tiles = 0;
+  for (const MatrixSegment& segment : layout) tiles += CeilDivide(segment.rows, kTileRows);
+  return tiles;
+}
+
+void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t first_output) {
+  const auto* packed = static_cast<const std::byte*>(block.packed);
+  int64_t first_tile = 0;
+  int64_t first_row = 0;
+  for (const auto& [format, rows] : layout) {
+    const int64_t tiles = CeilDivide(rows, kTileRows);
+    const int64_t begin = std::max(block.tile_begin - first_tile, int64_t{0});
+    const int64_t end = std::min(block.tile_end - first_tile, tiles);
+    if (begin < end) {
+      const int64_t skipped = begin * kTileRows;
+      const int64_t column = first_row + skipped - first_output;
+      LinearBlock part = block;
+      part.packed = packed + PackedMatrixBytes(format, skipped, block.num_inputs);
+      if (format.family == WeightFormat::kGrouped) part.tile = GroupedTileOf(format);
+      part.num_outputs = rows - skipped;
+      part.tile_begin = 0;
+      part.tile_end = end - begin;
+      if (block.bias != nullptr) part.bias = block.bias + column;
+      part.out = static_cast<std::byte*>(block.out) + column * FloatBytes(block.out_type);
+      KernelOf(format)(part);
+    }
+    packed += PackedMatrixBytes(format, rows, block.num_inputs);
+    first_tile += tiles;
+    first_row += rows;
   }
 }
 
-void EmbedRows(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t vocab,
-               int64_t hidden, const int32_t* ids, int64_t n, float* out) {
+void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t num_inputs,
+            const void* x, FloatType x_type, int64_t num_rows, const float* bias, void* out,
+            FloatType out_type) {
+  if (num_rows <= 0) return;
+  LinearBlock whole = {};
+  whole.packed = packed;
+  whole.bias = bias;
+  whole.out = out;
+  whole.out_stride = RowsOf(layout);
+  whole.out_type = out_type;
+  while (!layout.empty()) {
+    size_t count = 1;
+    while (count < layout.size() && HasOneRowForm(layout.first(count + 1))) ++count;
+    const MatrixLayout run = layout.first(count);
+    const RowLayout rows(run, num_inputs);
+    rows.SetActivations(Panels(pool, rows, x, x_type, num_rows, num_inputs), whole);
+    whole.tile_end = TilesOf(run);
+    whole.num_outputs = RowsOf(run);
+    const bool is_split = rows.form() == RowForm::kParts;
+    RunBlocks(
+        pool, [run](const LinearBlock& block) { MultiplySegments(run, block); }, whole, num_rows,
+        rows.row_bytes(), is_split ? kLargeRowBlockBytes : kRowBlockBytes);
+    whole.packed = static_cast<const std::byte*>(whole.packed) + PackedMatrixBytes(run, num_inputs);
+    if (whole.bias != nullptr) whole.bias += whole.num_outputs;
+    whole.out = static_cast<std::byte*>(whole.out) + whole.num_outputs * FloatBytes(out_type);
+    layout = layout.subspan(count);
+  }
+}
+
+void Linear(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t num_outputs,
+            int64_t num_inputs, const void* x, FloatType x_type, int64_t num_rows,
+            const float* bias, void* out, FloatType out_type) {
+  const MatrixSegment segment{format, num_outputs};
+  Linear(pool, {&segment, 1}, packed, num_inputs, x, x_type, num_rows, bias, out, out_type);
+}
+
+void EmbedRows(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t hidden,
+               const int32_t* ids, int64_t n, float* out) {
+  const int64_t vocab = RowsOf(layout);
   for (int64_t i = 0; i < n; ++i) {
     if (ids[i] < 0 || ids[i] >= vocab) {
       throw std::out_of_range("token ids must be in [0, " + std::to_string(vocab) + "), got " +
@@ -222,9 +295,22 @@ void EmbedRows(ThreadPool& pool, MatrixFormat format, const void* packed, int64_
     }
   }
   ForRanges(pool, n, hidden, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      EmbedRow(format, packed, hidden, ids[i], out + i * hidden);
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t row = ids[i];
+      const auto* table = static_cast<const std::byte*>(packed);
+      const MatrixSegment* segment = layout.data();
+      for (; row >= segment->rows; row -= segment->rows, ++segment) {
+        table += PackedMatrixBytes(segment->format, segment->rows, hidden);
+      }
+      EmbedRow(segment->format, table, hidden, row, out + i * hidden);
+    }
   });
+}
+
+void EmbedRows(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t vocab,
+               int64_t hidden, const int32_t* ids, int64_t n, float* out) {
+  const MatrixSegment segment{format, vocab};
+  EmbedRows(pool, {&segment, 1}, packed, hidden, ids, n, out);
 }
 
 }  // namespace aiomlc

@@ -43,23 +43,33 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t row
 /*!
  * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
  *
- * With q4, the activations are quantized to int8 per row and group of 32 inputs. With the other
- * formats, they are not rounded. Sums are float32.
- * \param num_outputs The number of outputs.
+ * With q4 and grouped formats, the activations are quantized to int8 per row and group of 32
+ * inputs. With the other formats, they are not rounded. Sums are float32.
+ * \param layout The matrix; its rows are the outputs.
  * \param num_inputs The number of inputs.
  * \param num_rows The number of rows of x and out.
- * \param bias float32[num_outputs], or null.
+ * \param bias float32[outputs], or null.
  */
-void Linear(ThreadPool& pool, WeightFormat format, const void* packed, int64_t num_outputs,
+void Linear(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t num_inputs,
+            const void* x, FloatType x_type, int64_t num_rows, const float* bias, void* out,
+            FloatType out_type);
+
+/*! \brief `Linear` with a matrix of one segment. */
+void Linear(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t num_outputs,
             int64_t num_inputs, const void* x, FloatType x_type, int64_t num_rows,
             const float* bias, void* out, FloatType out_type);
 
 /*!
  * \brief Copy rows of a packed embedding table.
- * \param ids int32[n], each in [0, vocab).
+ * \param layout The table.
+ * \param ids int32[n], each in [0, rows of the table).
  * \param out float32[n, hidden].
  * \throws std::out_of_range if an id is not in the table; nothing is written then.
  */
+void EmbedRows(ThreadPool& pool, MatrixLayout layout, const void* packed, int64_t hidden,
+               const int32_t* ids, int64_t n, float* out);
+
+/*! \brief `EmbedRows` with a table of one segment. */
 void EmbedRows(ThreadPool& pool, MatrixFormat format, const void* packed, int64_t vocab,
                int64_t hidden, const int32_t* ids, int64_t n, float* out);
 

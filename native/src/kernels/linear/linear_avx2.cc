@@ -43,7 +43,7 @@ struct Avx2Dot {
 
 }  // namespace
 
-constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>();
+constinit const LinearKernels kLinearAvx2 = KernelsOf<Avx2Dot>(GroupedAvx2);
 
 }  // namespace aiomlc
 

@@ -39,7 +39,8 @@ struct QuadPair {
   return quads;
 }
 
-[[gnu::always_inline]] inline __m256i BroadcastFour(const int8_t* four_values) {
+/*! \param four_values Four bytes. */
+[[gnu::always_inline]] inline __m256i BroadcastFour(const void* four_values) {
   int32_t bits;
   __builtin_memcpy(&bits, four_values, sizeof(bits));
   return _mm256_set1_epi32(bits);

@@ -9,12 +9,6 @@ namespace {
 // With fewer rows, memory is the bottleneck rather than arithmetic.
 constexpr int kPairRows = 5;
 
-[[gnu::always_inline]] inline __m512i BroadcastFour(const int8_t* four_values) {
-  int32_t bits;
-  __builtin_memcpy(&bits, four_values, sizeof(bits));
-  return _mm512_set1_epi32(bits);
-}
-
 /*! \brief A group of one tile: in each of 8 registers four inputs of the 16 outputs, as 0 to 15. */
 struct Quads {
   __m512i quads[8];
@@ -152,8 +146,12 @@ void SplitRowsAvx512(const SplitBlock& block) {
   }
 }
 
-constinit const LinearKernels kLinearAvx512 = {
-    QuantizeRows<Avx512Lanes>, Q4OnPairs, Dense<Avx512Lanes, uint16_t>, Dense<Avx512Lanes, float>};
+constinit const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes, ActivationGroup>,
+                                               QuantizeRows<Avx512Lanes, BiasedGroup>,
+                                               Q4OnPairs,
+                                               Dense<Avx512Lanes, uint16_t>,
+                                               Dense<Avx512Lanes, float>,
+                                               GroupedAvx512};
 
 }  // namespace aiomlc
 

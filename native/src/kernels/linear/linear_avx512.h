@@ -19,6 +19,13 @@ namespace aiomlc {
 
 namespace {
 
+/*! \param four_values Four bytes. */
+[[gnu::always_inline]] inline __m512i BroadcastFour(const void* four_values) {
+  int32_t bits;
+  __builtin_memcpy(&bits, four_values, sizeof(bits));
+  return _mm512_set1_epi32(bits);
+}
+
 inline void StoreSums(const LinearBlock& block, int64_t row, int64_t tile, __m512 sums) {
   StoreOutputs<Avx512Lanes>(block, row, tile, {sums});
 }

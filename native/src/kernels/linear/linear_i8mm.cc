@@ -2,6 +2,7 @@
 
 #if defined(AIOMLC_I8MM)
 
+#include "kernels/linear/grouped_neon.h"
 #include "kernels/linear/linear_neon.h"
 
 namespace aiomlc {
@@ -92,6 +93,81 @@ struct I8mmDot {
   }
 };
 
+/*! \brief Multiplies pairs of rows, as `I8mmDot`. */
+struct I8mmGroupedDot {
+  using Lanes = NeonLanes;
+  static constexpr int kMaxRows = 8;
+  static constexpr bool kIsBiased = false;
+
+  template <int kRows, int kParts, typename Emit>
+  static void ForDots(const UnpackedChunk<kParts>& weights, const BiasedGroup* x, Emit emit) {
+    constexpr int kPairs = (kRows + 1) / 2;
+    constexpr int kPartQuads = kQuads / kParts;
+    RowPair pairs[kPairs];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPairs; ++p) {
+      const int second = 2 * p + 1 < kRows ? 2 * p + 1 : 2 * p;
+      for (int i = 0; i < 4; ++i) {
+        pairs[p].octets[i] = LoadOctets(x[2 * p].bytes + 8 * i, x[second].bytes + 8 * i);
+      }
+    }
+    for (int part = 0; part < kParts; ++part) {
+      int32x4_t dots[2 * kPairs][4];
+#pragma GCC unroll 1
+      for (int quarter = 0; quarter < 4; ++quarter) {
+        PairDots sums[kPairs];
+        for (int p = 0; p < kPairs; ++p) sums[p].outputs[0] = sums[p].outputs[1] = vdupq_n_s32(0);
+#pragma GCC unroll 4
+        for (int i = part * kPartQuads; i < (part + 1) * kPartQuads; i += 2) {
+          AddOctet<kPairs>(weights.quads[i] + 16 * quarter, pairs, i / 2, sums);
+        }
+#pragma GCC unroll 4
+        for (int p = 0; p < kPairs; ++p) {
+          const int64x2_t begin = vreinterpretq_s64_s32(sums[p].outputs[0]);
+          const int64x2_t end = vreinterpretq_s64_s32(sums[p].outputs[1]);
+          dots[2 * p][quarter] = vreinterpretq_s32_s64(vtrn1q_s64(begin, end));
+          dots[2 * p + 1][quarter] = vreinterpretq_s32_s64(vtrn2q_s64(begin, end));
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        emit(r, part, {dots[r][0], dots[r][1], dots[r][2], dots[r][3]});
+      }
+    }
+  }
+
+  static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
+
+ private:
+  static int8x16_t LoadOctets(const uint8_t* first, const uint8_t* second) {
+    const uint8x16_t bytes = vcombine_u8(vld1_u8(first), vld1_u8(second));
+    return vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(kByteBias)));
+  }
+
+  /*! \brief Add the products of pairs of rows and four outputs of two adjacent quads. */
+  template <int kPairs>
+  [[gnu::always_inline]] static void AddOctet(const int8_t* quarter, const RowPair* x, int octet,
+                                              PairDots* sums) {
+    // Two vectors of 4 outputs by 4 inputs become two vectors of 2 outputs by 8 inputs.
+    const int32x4_t begin = vreinterpretq_s32_s8(vld1q_s8(quarter));
+    const int32x4_t end = vreinterpretq_s32_s8(vld1q_s8(quarter + kQuadBytes));
+    const int8x16_t halves[2] = {vreinterpretq_s8_s32(vzip1q_s32(begin, end)),
+                                 vreinterpretq_s8_s32(vzip2q_s32(begin, end))};
+#pragma GCC unroll 4
+    for (int p = 0; p < kPairs; ++p) {
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        sums[p].outputs[half] = vmmlaq_s32(sums[p].outputs[half], x[p].octets[octet], halves[half]);
+      }
+    }
+  }
+};
+
+void GroupedOnRowPairs(const LinearBlock& block) {
+  // One row would be computed twice.
+  if (block.row_end - block.row_begin == 1) return kLinearNeon->grouped(block);
+  Grouped<GroupedKernel<I8mmGroupedDot>>(block);
+}
+
 void Q4OnRowPairs(const LinearBlock& block) {
   // One row would be computed twice.
   if (block.row_end - block.row_begin == 1) return kLinearNeon->q4(block);
@@ -101,6 +177,7 @@ void Q4OnRowPairs(const LinearBlock& block) {
 }  // namespace
 
 void (*const kQ4I8mm)(const LinearBlock&) = Q4OnRowPairs;
+void (*const kGroupedI8mm)(const LinearBlock&) = GroupedOnRowPairs;
 
 }  // namespace aiomlc
 
@@ -109,6 +186,7 @@ void (*const kQ4I8mm)(const LinearBlock&) = Q4OnRowPairs;
 namespace aiomlc {
 
 void (*const kQ4I8mm)(const LinearBlock&) = nullptr;
+void (*const kGroupedI8mm)(const LinearBlock&) = nullptr;
 
 }  // namespace aiomlc
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kernels/linear/grouped_tile.h"
 #include "kernels/linear/linear.h"
 
 namespace aiomlc {
@@ -29,6 +30,23 @@ struct ActivationGroup {
   int32_t offset;  //!< -kZeroPoint times the sum of the values.
 };
 
+/*! \brief What the bytes of `BiasedGroup` are larger than its values. */
+inline constexpr int kByteBias = 128;
+
+/*!
+ * \brief 32 activations of one row, quantized like those of `ActivationGroup`, for weights in a
+ * grouped format.
+ *
+ * The x86 instructions multiply unsigned by signed bytes. Here the activations are the unsigned
+ * ones, because the sums of the weights, which compensate for the bias, do not depend on the row.
+ */
+struct BiasedGroup {
+  uint8_t bytes[kGroupSize];  //!< The values plus kByteBias.
+  float scale;
+  float sum;           //!< scale * (the sum of the values), for minima.
+  float half_sums[2];  //!< The same of the first and of the last 16 values.
+};
+
 /*! \brief The arguments of the quantization of rows of activations. */
 struct QuantizeBlock {
   const void* x;  //!< [rows, cols], the whole matrix.
@@ -36,7 +54,7 @@ struct QuantizeBlock {
   int64_t rows, cols;
   int64_t groups;
   int64_t row_begin, row_end;  //!< The rows to quantize.
-  ActivationGroup* result;     //!< The panels of all rows.
+  void* result;                //!< The panels of all rows: ActivationGroup, or BiasedGroup.
 };
 
 /*! \brief The number of bf16 parts of a float32 activation: 3 times 8 bits make its 24 bits. */
@@ -65,23 +83,28 @@ struct SplitBlock {
 /*! \brief A rectangle of the output: tiles of 16 outputs by rows of activations. */
 struct LinearBlock {
   const void* packed;  //!< The whole matrix.
+  GroupedTile tile;    //!< The layout of its tiles; grouped formats only.
   int64_t num_outputs, num_inputs;
   int64_t tile_begin, tile_end;
   int64_t row_begin, row_end;          //!< Whole panels.
   const ActivationGroup* activations;  //!< The panels of all rows; q4 only.
+  const BiasedGroup* biased;           //!< The panels of all rows; grouped formats only.
   const float* x;                      //!< The panels of all rows; float formats only.
   const uint16_t* parts;               //!< Replaces x if the tier has a `split` kernel; bf16 only.
   const float* bias;                   //!< May be null.
   void* out;                           //!< [rows, num_outputs] of `out_type`.
+  int64_t out_stride;                  //!< The elements from a row of `out` to the next.
   FloatType out_type;
 };
 
 /*! \brief The kernels of one tier. */
 struct LinearKernels {
-  void (*quantize)(const QuantizeBlock&);
+  void (*quantize)(const QuantizeBlock&);         //!< Writes ActivationGroup.
+  void (*quantize_biased)(const QuantizeBlock&);  //!< Writes BiasedGroup.
   void (*q4)(const LinearBlock&);
   void (*bf16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
+  void (*grouped)(const LinearBlock&);
   void (*split)(const SplitBlock&) = nullptr;  //!< If not null, the bf16 kernel reads parts.
 };
 
@@ -94,18 +117,23 @@ void EmbedGroupedRow(MatrixFormat format, const void* packed, int64_t hidden, in
 
 extern const LinearKernels kLinearPortable;
 #if defined(__x86_64__)
+/*! \brief The kernels of grouped formats. */
+void GroupedAvx2(const LinearBlock& block);
+void GroupedAvx512(const LinearBlock& block);
 extern const LinearKernels kLinearAvx2;
 extern const LinearKernels kLinearAvx512;
-/*! \brief The q4 kernel of AVX-VNNI; its other kernels are kLinearAvx2's. Null if not compiled. */
+/*! \brief Kernels of AVX-VNNI; the others are kLinearAvx2's. Null if not compiled. */
 extern void (*const kQ4AvxVnni)(const LinearBlock&);
+extern void (*const kGroupedAvxVnni)(const LinearBlock&);
 
 /*! \brief Split rows into bf16 parts for the AMX kernel; the AVX-512 kernels read floats. */
 void SplitRowsAvx512(const SplitBlock& block);
 #elif defined(__aarch64__)
 /*! \brief Null if the compiler does not support the dot product. */
 extern const LinearKernels* const kLinearNeon;
-/*! \brief The q4 kernel of i8mm; its other kernels are kLinearNeon's. Null if not compiled. */
+/*! \brief Kernels of i8mm; the others are kLinearNeon's. Null if not compiled. */
 extern void (*const kQ4I8mm)(const LinearBlock&);
+extern void (*const kGroupedI8mm)(const LinearBlock&);
 #endif
 
 }  // namespace aiomlc

@@ -67,7 +67,7 @@ template <typename Lanes>
   if (block.bias != nullptr) {
     sums = Lanes::Add(sums, LoadUpTo16<Lanes>(block.bias + first, count));
   }
-  const int64_t at = row * block.num_outputs + first;
+  const int64_t at = row * block.out_stride + first;
   if (block.out_type == FloatType::kF32) {
     StoreUpTo16<Lanes>(static_cast<float*>(block.out) + at, sums, count);
   } else {
@@ -78,9 +78,35 @@ template <typename Lanes>
 // ---- Quantizing activations ----
 
 template <typename Lanes>
+[[gnu::always_inline]] inline void StoreValues(typename Lanes::Integers low,
+                                               typename Lanes::Integers high,
+                                               ActivationGroup* group) {
+  Lanes::StoreBytes(group->values, low);
+  Lanes::StoreBytes(group->values + Lanes::kWidth, high);
+  group->offset = -kZeroPoint * Lanes::SumIntegers(low, high);
+}
+
+template <typename Lanes>
+[[gnu::always_inline]] inline void StoreValues(typename Lanes::Integers low,
+                                               typename Lanes::Integers high, BiasedGroup* group) {
+  const typename Lanes::Integers zero = Lanes::SetIntegers(0);
+  const int32_t sums[] = {Lanes::SumIntegers(low, zero), Lanes::SumIntegers(high, zero)};
+  int8_t values[kGroupSize];
+  Lanes::StoreBytes(values, low);
+  Lanes::StoreBytes(values + Lanes::kWidth, high);
+  for (int k = 0; k < kGroupSize; ++k) {
+    group->bytes[k] = static_cast<uint8_t>(values[k] + kByteBias);
+  }
+  group->sum = group->scale * static_cast<float>(sums[0] + sums[1]);
+  for (int half = 0; half < 2; ++half) {
+    group->half_sums[half] = group->scale * static_cast<float>(sums[half]);
+  }
+}
+
+/*! \tparam Group ActivationGroup or BiasedGroup. */
+template <typename Lanes, typename Group>
 [[gnu::always_inline]] inline void QuantizeGroup(typename Lanes::Vector low,
-                                                 typename Lanes::Vector high,
-                                                 ActivationGroup* group) {
+                                                 typename Lanes::Vector high, Group* group) {
   using Integers = typename Lanes::Integers;
   constexpr uint32_t kInfinity = 0x7f800000u;
   // A comparison of bits, in which NaN is larger than infinity.
@@ -95,17 +121,15 @@ template <typename Lanes>
     low_values = Lanes::RoundToBytes(Lanes::Div(low, scale));
     high_values = Lanes::RoundToBytes(Lanes::Div(high, scale));
   }
-  Lanes::StoreBytes(group->values, low_values);
-  Lanes::StoreBytes(group->values + Lanes::kWidth, high_values);
-  group->offset = -kZeroPoint * Lanes::SumIntegers(low_values, high_values);
+  StoreValues<Lanes>(low_values, high_values, group);
 }
 
-template <typename Lanes>
+template <typename Lanes, typename Group>
 void QuantizeRows(const QuantizeBlock& block) {
   static_assert(kGroupSize == 2 * Lanes::kWidth);
   for (int64_t row = block.row_begin; row < block.row_end; ++row) {
     const PanelCursor at = PanelOf(row, block.rows);
-    ActivationGroup* result = block.result + at.panel * block.groups + at.row;
+    Group* result = static_cast<Group*>(block.result) + at.panel * block.groups + at.row;
     for (int64_t g = 0; g < block.groups; ++g, result += at.height) {
       const int64_t first = row * block.cols + g * kGroupSize;
       const int64_t count = block.cols - g * kGroupSize;
@@ -307,11 +331,20 @@ void Dense(const LinearBlock& block) {
   ForChunks<DenseKernel<Lanes, Element, 1>, Shape::kMaxRows>(block, tile, block.tile_end, 1);
 }
 
-/*! \return The kernels of a tier whose q4 kernel is `Q4`. */
+/*!
+ * \return The kernels of a tier.
+ * \tparam Dot The dot product with q4 weights.
+ * \param grouped The kernel of grouped formats.
+ */
 template <typename Dot>
-constexpr LinearKernels KernelsOf() noexcept {
+constexpr LinearKernels KernelsOf(void (*grouped)(const LinearBlock&)) noexcept {
   using Lanes = typename Dot::Lanes;
-  return {QuantizeRows<Lanes>, Q4<Dot>, Dense<Lanes, uint16_t>, Dense<Lanes, float>};
+  return {QuantizeRows<Lanes, ActivationGroup>,
+          QuantizeRows<Lanes, BiasedGroup>,
+          Q4<Dot>,
+          Dense<Lanes, uint16_t>,
+          Dense<Lanes, float>,
+          grouped};
 }
 
 }  // namespace

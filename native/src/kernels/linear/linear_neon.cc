@@ -2,6 +2,7 @@
 
 #if defined(AIOMLC_NEON)
 
+#include "kernels/linear/grouped_neon.h"
 #include "kernels/linear/linear_neon.h"
 
 namespace aiomlc {
@@ -60,7 +61,67 @@ struct NeonDot {
   }
 };
 
-constexpr LinearKernels kKernels = KernelsOf<NeonDot>();
+struct NeonGroupedDot {
+  using Lanes = NeonLanes;
+  static constexpr int kMaxRows = 4;
+  static constexpr bool kIsBiased = false;
+
+  template <int kRows, int kParts, typename Emit>
+  [[gnu::always_inline]] static void ForDots(const UnpackedChunk<kParts>& weights,
+                                             const BiasedGroup* x, Emit emit) {
+    Inputs<kRows> inputs;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      inputs.low[r] = LoadValues(x[r].bytes);
+      inputs.high[r] = LoadValues(x[r].bytes + 16);
+    }
+    ForParts<kRows, kParts>(weights, inputs, emit, std::make_integer_sequence<int, kParts>());
+  }
+
+  static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
+
+ private:
+  template <int kRows, int kParts, typename Emit, int... kPart>
+  [[gnu::always_inline]] static void ForParts(const UnpackedChunk<kParts>& weights,
+                                              const Inputs<kRows>& x, Emit& emit,
+                                              std::integer_sequence<int, kPart...> /*parts*/) {
+    (AddPartProducts<kPart>(weights, x, emit, std::make_integer_sequence<int, kQuads / kParts>()),
+     ...);
+  }
+
+  template <int kPart, int kRows, int kParts, typename Emit, int... kQuad>
+  [[gnu::always_inline]] static void AddPartProducts(
+      const UnpackedChunk<kParts>& weights, const Inputs<kRows>& x, Emit& emit,
+      std::integer_sequence<int, kQuad...> /*quads*/) {
+    int32x4_t dots[kRows][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) dots[r][i] = vdupq_n_s32(0);
+    }
+    (AddQuad<kPart * kQuads / kParts + kQuad>(weights.quads, x, dots), ...);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      emit(r, kPart, {dots[r][0], dots[r][1], dots[r][2], dots[r][3]});
+    }
+  }
+
+  template <int kQuad, int kRows>
+  [[gnu::always_inline]] static void AddQuad(const int8_t (&quads)[kQuads][kQuadBytes],
+                                             const Inputs<kRows>& x, int32x4_t (&dots)[kRows][4]) {
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const int8x16_t weights = vld1q_s8(quads[kQuad] + 16 * quarter);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const int8x16_t inputs = kQuad < 4 ? x.low[r] : x.high[r];
+        dots[r][quarter] = vdotq_laneq_s32(dots[r][quarter], weights, inputs, kQuad % 4);
+      }
+    }
+  }
+};
+
+constexpr LinearKernels kKernels = KernelsOf<NeonDot>(Grouped<GroupedKernel<NeonGroupedDot>>);
 
 }  // namespace
 

@@ -1,3 +1,4 @@
+#include "kernels/linear/grouped_lanes.h"
 #include "kernels/linear/linear_lanes.h"
 #include "kernels/simd/simd_portable.h"
 
@@ -32,8 +33,37 @@ struct PortableDot {
   }
 };
 
+struct PortableGroupedDot {
+  using Lanes = PortableLanes;
+  static constexpr int kMaxRows = 4;
+  static constexpr bool kIsBiased = false;
+
+  template <int kRows, int kParts, typename Emit>
+  static void ForDots(const UnpackedChunk<kParts>& weights, const BiasedGroup* x, Emit emit) {
+    constexpr int kPartQuads = kQuads / kParts;
+    for (int r = 0; r < kRows; ++r) {
+      for (int part = 0; part < kParts; ++part) {
+        Lanes::Integers dots = Lanes::SetIntegers(0);
+        for (int i = part * kPartQuads; i < (part + 1) * kPartQuads; ++i) {
+          for (int n = 0; n < kTileRows; ++n) {
+            for (int j = 0; j < 4; ++j) {
+              dots.lane[n] += weights.quads[i][4 * n + j] * (x[r].bytes[4 * i + j] - kByteBias);
+            }
+          }
+        }
+        emit(r, part, dots);
+      }
+    }
+  }
+
+  static void LookUp(const int8_t (&values)[16], int8_t* codes) {
+    for (int i = 0; i < kQuads * kQuadBytes; ++i) codes[i] = values[codes[i]];
+  }
+};
+
 }  // namespace
 
-constinit const LinearKernels kLinearPortable = KernelsOf<PortableDot>();
+constinit const LinearKernels kLinearPortable =
+    KernelsOf<PortableDot>(Grouped<GroupedKernel<PortableGroupedDot>>);
 
 }  // namespace aiomlc

@@ -22,6 +22,17 @@ const LinearKernels& ActiveLinearKernels();
 void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,
                FunctionRef<void(int64_t, int64_t)> work);
 
+/*! \return The number of tiles of a matrix. */
+int64_t TilesOf(MatrixLayout layout);
+
+/*!
+ * \brief Run the active kernels of the segments that have tiles of a block.
+ * \param layout The matrix, whose kernels read the same activations.
+ * \param block Its tiles are those of the whole matrix; its number of outputs is ignored.
+ * \param first_output The output at the beginning of the rows of `out` and of the bias.
+ */
+void MultiplySegments(MatrixLayout layout, const LinearBlock& block, int64_t first_output = 0);
+
 /*!
  * \brief The default maximum bytes of a task's activations, chosen so that they stay in the
  * second-level cache.
@@ -33,7 +44,7 @@ inline constexpr int64_t kRowBlockBytes = 256 << 10;
  *
  * Blocks begin at a multiple of 4 tiles and at the first row of a panel. The division does not
  * change the results, because the inputs are never divided.
- * \param whole The block of the whole output; its ranges of tiles and rows are ignored.
+ * \param whole The block of the whole output: all tiles. Its range of rows is ignored.
  * \param num_rows The number of rows of activations.
  * \param row_bytes The bytes of one row while the kernel runs.
  * \param block_bytes The maximum bytes of the rows of a task.

@@ -1,7 +1,7 @@
 #include "kernels/linear/matrix_format.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <charconv>
 #include <stdexcept>
 #include <string>
@@ -202,6 +202,7 @@ GroupedTile GroupedTileOf(MatrixFormat format) {
   // The difference of a byte and any zero point would not fit into a byte.
   tile.subtracts = has_minima || (format.zero == ZeroType::kPoints && format.bits == 8);
   tile.group = format.group;
+  tile.group_shift = std::countr_zero(format.group);
   tile.parts = static_cast<int>(std::max<int64_t>(1, kChunkSize / format.group));
   tile.block_chunks = static_cast<int>(inputs / kChunkSize);
   tile.block_groups = static_cast<int>(inputs / format.group);

@@ -1,5 +1,7 @@
 #include "kernels/linear/row_layout.h"
 
+#include <algorithm>
+
 #include "kernels/linear/linear_tasks.h"
 #include "kernels/linear/panel.h"
 
@@ -9,15 +11,18 @@ namespace {
 
 constexpr int64_t kPartsGroup = kParts * kGroupSize;  // The parts of 32 inputs.
 
-/*! \return Whether the active kernel of a format reads bf16 parts. */
-bool TakesParts(WeightFormat format) {
-  return format == WeightFormat::kBF16 && ActiveLinearKernels().split != nullptr;
-}
-
-int64_t RowBytes(WeightFormat format, int64_t cols) {
-  if (format == WeightFormat::kQ4) return GroupsOf(cols) * sizeof(ActivationGroup);
-  if (TakesParts(format)) return GroupsOf(cols) * kPartsGroup * sizeof(uint16_t);
-  return cols * sizeof(float);
+int64_t RowBytes(RowForm form, int64_t cols) {
+  switch (form) {
+    case RowForm::kFloats:
+      return cols * static_cast<int64_t>(sizeof(float));
+    case RowForm::kParts:
+      return GroupsOf(cols) * kPartsGroup * static_cast<int64_t>(sizeof(uint16_t));
+    case RowForm::kGroups:
+      return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
+    case RowForm::kBiased:
+      return GroupsOf(cols) * static_cast<int64_t>(sizeof(BiasedGroup));
+  }
+  return 0;
 }
 
 void Transpose(const float* x, int64_t height, int64_t count, float* target) {
@@ -28,30 +33,74 @@ void Transpose(const float* x, int64_t height, int64_t count, float* target) {
 
 }  // namespace
 
-RowLayout::RowLayout(WeightFormat format, int64_t cols)
-    : format_(format), cols_(cols), row_bytes_(RowBytes(format, cols)) {}
+RowForm RowFormOf(MatrixFormat format) {
+  switch (format.family) {
+    case WeightFormat::kQ4:
+      return RowForm::kGroups;
+    case WeightFormat::kGrouped:
+      return RowForm::kBiased;
+    case WeightFormat::kBF16:
+      return ActiveLinearKernels().split == nullptr ? RowForm::kFloats : RowForm::kParts;
+    case WeightFormat::kF32:
+      break;
+  }
+  return RowForm::kFloats;
+}
+
+bool HasOneRowForm(MatrixLayout layout) {
+  return std::all_of(layout.begin(), layout.end(), [&](const MatrixSegment& segment) {
+    return RowFormOf(segment.format) == RowFormOf(layout[0].format);
+  });
+}
+
+RowLayout::RowLayout(RowForm form, int64_t cols)
+    : form_(form), cols_(cols), row_bytes_(RowBytes(form, cols)) {}
+
+int64_t RowLayout::group_bytes() const { return RowBytes(form_, kGroupSize); }
 
 void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) const {
   block.num_inputs = cols_;
-  if (format_ == WeightFormat::kQ4) {
-    block.activations = reinterpret_cast<const ActivationGroup*>(panels);
-  } else if (TakesParts(format_)) {
-    block.parts = reinterpret_cast<const uint16_t*>(panels);
-  } else {
-    block.x = reinterpret_cast<const float*>(panels);
+  switch (form_) {
+    case RowForm::kFloats:
+      block.x = reinterpret_cast<const float*>(panels);
+      return;
+    case RowForm::kParts:
+      block.parts = reinterpret_cast<const uint16_t*>(panels);
+      return;
+    case RowForm::kGroups:
+      block.activations = reinterpret_cast<const ActivationGroup*>(panels);
+      return;
+    case RowForm::kBiased:
+      block.biased = reinterpret_cast<const BiasedGroup*>(panels);
   }
+}
+
+void (*RowLayout::quantize() const)(const QuantizeBlock&) {
+  const LinearKernels& kernels = ActiveLinearKernels();
+  return form_ == RowForm::kGroups ? kernels.quantize : kernels.quantize_biased;
+}
+
+void RowLayout::Quantize(const void* x, FloatType type, int64_t rows, int64_t begin, int64_t end,
+                         std::byte* panels) const {
+  quantize()({x, type, rows, cols_, GroupsOf(cols_), begin, end, panels});
+}
+
+void RowLayout::QuantizeRow(const float* x, int64_t row, int64_t rows, std::byte* panels) const {
+  const PanelCursor at = PanelOf(row, rows);
+  // As the first row of a panel of its height.
+  quantize()({x, FloatType::kF32, at.height, cols_, GroupsOf(cols_), 0, 1,
+              panels + at.panel * row_bytes_ + at.row * group_bytes()});
 }
 
 void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int64_t count,
                              std::byte* panel) const {
-  const LinearKernels& kernels = ActiveLinearKernels();
-  const int64_t first_group = first / kGroupSize * height;  // q4 and parts are ordered by group.
-  if (format_ == WeightFormat::kQ4) {
-    kernels.quantize({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
-                      reinterpret_cast<ActivationGroup*>(panel) + first_group});
-  } else if (TakesParts(format_)) {
-    kernels.split({x, FloatType::kF32, height, count, 0, height,
-                   reinterpret_cast<uint16_t*>(panel) + first_group * kPartsGroup});
+  const int64_t first_group = first / kGroupSize * height;  // All but floats are in groups.
+  if (is_quantized()) {
+    quantize()({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
+                panel + first_group * group_bytes()});
+  } else if (form_ == RowForm::kParts) {
+    ActiveLinearKernels().split({x, FloatType::kF32, height, count, 0, height,
+                                 reinterpret_cast<uint16_t*>(panel) + first_group * kPartsGroup});
   } else {
     Transpose(x, height, count, reinterpret_cast<float*>(panel) + first * height);
   }

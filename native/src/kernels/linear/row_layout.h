@@ -13,16 +13,45 @@
 
 namespace aiomlc {
 
+/*! \brief What a kernel reads. */
+enum class RowForm {
+  kFloats,
+  kParts,   //!< bf16 parts.
+  kGroups,  //!< `ActivationGroup`.
+  kBiased   //!< `BiasedGroup`.
+};
+
+/*! \return What the active kernel of a format reads. */
+RowForm RowFormOf(MatrixFormat format);
+
+/*! \return Whether the active kernels of all segments read the same. */
+bool HasOneRowForm(MatrixLayout layout);
+
 /*! \brief The layout of rows of `cols` inputs: quantized, as floats, or split into bf16 parts. */
 class RowLayout {
  public:
-  RowLayout(WeightFormat format, int64_t cols);
+  RowLayout(RowForm form, int64_t cols);
 
+  /*! \param matrix Its first segment decides the form. */
+  RowLayout(MatrixLayout matrix, int64_t cols) : RowLayout(RowFormOf(matrix[0].format), cols) {}
+
+  RowForm form() const { return form_; }
+  /*! \return Whether rows are quantized to groups. */
+  bool is_quantized() const { return form_ == RowForm::kGroups || form_ == RowForm::kBiased; }
+  /*! \return The bytes of 32 inputs of a quantized row, which are adjacent. */
+  int64_t group_bytes() const;
   /*! \return The bytes of one row; a panel with first row r begins at byte r * row_bytes. */
   int64_t row_bytes() const { return row_bytes_; }
 
   /*! \brief Set the activations of a block to panels of this layout. */
   void SetActivations(const std::byte* panels, LinearBlock& block) const;
+
+  /*! \brief Quantize rows [begin, end) of a matrix. \param panels The panels of all rows. */
+  void Quantize(const void* x, FloatType type, int64_t rows, int64_t begin, int64_t end,
+                std::byte* panels) const;
+
+  /*! \brief Quantize one of `rows` rows. \param panels The panels of all rows. */
+  void QuantizeRow(const float* x, int64_t row, int64_t rows, std::byte* panels) const;
 
   /*!
    * \brief Write columns [first, first + count) of one panel.
@@ -33,7 +62,10 @@ class RowLayout {
                     std::byte* panel) const;
 
  private:
-  WeightFormat format_;
+  /*! \return The kernel that quantizes rows to this form. */
+  void (*quantize() const)(const QuantizeBlock&);
+
+  RowForm form_;
   int64_t cols_;
   int64_t row_bytes_;
 };

@@ -42,8 +42,8 @@ class Mixture {
   Mixture(ThreadPool& pool, const ExpertsCall& call)
       : pool_(pool),
         call_(call),
-        outer_(call.format, call.size),
-        inner_(call.format, call.inner),
+        outer_(call.gate_up_layout, call.size),
+        inner_(call.down_layout, call.inner),
         rows_(expert_rows) {}
 
   void Run() {
@@ -51,7 +51,7 @@ class Mixture {
     x_ = row_panels.Reserve(static_cast<size_t>(rows_.num_assignments() * outer_.row_bytes()));
     gated_ =
         inner_panels.Reserve(static_cast<size_t>(rows_.num_assignments() * inner_.row_bytes()));
-    if (call_.format == WeightFormat::kQ4) {
+    if (outer_.is_quantized()) {
       GatherGroups();
     } else {
       GatherRows();
@@ -68,21 +68,23 @@ class Mixture {
 
   /*! \brief Quantize each row once, and copy it to the panels of all its experts. */
   void GatherGroups() {
-    const int64_t groups = GroupsOf(call_.size);
-    auto* quantized = reinterpret_cast<ActivationGroup*>(
-        row_groups.Reserve(static_cast<size_t>(call_.rows * outer_.row_bytes())));
-    const LinearKernels& kernels = ActiveLinearKernels();
+    const int64_t row_bytes = outer_.row_bytes();
+    const int64_t group_bytes = outer_.group_bytes();
+    std::byte* quantized = row_groups.Reserve(static_cast<size_t>(call_.rows * row_bytes));
     ForRanges(pool_, call_.rows, call_.size, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        kernels.quantize({call_.x + row * call_.size, FloatType::kF32, 1, call_.size, groups, 0, 1,
-                          quantized + row * groups});
+        outer_.WriteColumns(call_.x + row * call_.size, 1, 0, call_.size,
+                            quantized + row * row_bytes);
       }
     });
     ForPanels([&](const ExpertPanel& panel) {
-      auto* target = reinterpret_cast<ActivationGroup*>(x_) + panel.begin * groups;
+      std::byte* target = x_ + panel.begin * row_bytes;
       for (int64_t r = 0; r < panel.height; ++r) {
-        const ActivationGroup* source = quantized + rows_.row(panel.begin + r) * groups;
-        for (int64_t g = 0; g < groups; ++g) target[g * panel.height + r] = source[g];
+        const std::byte* source = quantized + rows_.row(panel.begin + r) * row_bytes;
+        for (int64_t g = 0; g < GroupsOf(call_.size); ++g) {
+          std::copy_n(source + g * group_bytes, group_bytes,
+                      target + (g * panel.height + r) * group_bytes);
+        }
       }
     });
   }
@@ -142,7 +144,7 @@ class Mixture {
     const int64_t task_tiles =
         RoundUp(CeilDivide(tiles, CeilDivide(tasks, num_experts)), kGateTiles);
     const int64_t parts = CeilDivide(tiles, task_tiles);
-    const size_t matrix_bytes = PackedMatrixBytes(call_.format, 2 * call_.inner, call_.size);
+    const size_t matrix_bytes = PackedMatrixBytes(call_.gate_up_layout, call_.size);
     pool_.Run(static_cast<int>(num_experts * parts), [&](int task) {
       const int64_t expert = experts[task / parts];
       LinearBlock expert_block = BlockOf(expert, call_.gate_up, matrix_bytes, outer_, x_);
@@ -151,7 +153,7 @@ class Mixture {
       expert_block.tile_end = std::min(tiles, expert_block.tile_begin + task_tiles);
       std::byte* result = gated_ + rows_.begin(expert) * inner_.row_bytes();
       ForRowBlocks(expert_block, outer_, [&](const LinearBlock& block) {
-        GateBlock(call_.format, Activation::kSilu, block, tiles, result);
+        GateBlock(call_.gate_up_layout, Activation::kSilu, block, inner_, result);
       });
     });
   }
@@ -176,13 +178,13 @@ class Mixture {
     const int64_t first = tile_begin * kTileRows;
     const int64_t outputs = (tile_end - tile_begin) * kTileRows;
     for (int64_t row = 0; row < call_.rows; ++row) InitializeRow(row, first, outputs);
-    const size_t matrix_bytes = PackedMatrixBytes(call_.format, call_.size, call_.inner);
+    const size_t matrix_bytes = PackedMatrixBytes(call_.down_layout, call_.inner);
     for (const int64_t expert : rows_.experts()) {
       const LinearBlock expert_block = BlockOf(expert, call_.down, matrix_bytes, inner_, gated_);
       ForRowBlocks(expert_block, inner_, [&](const LinearBlock& block) {
         const int64_t rows = block.row_end - block.row_begin;
         float* result = ReserveFloats(rows * outputs);
-        MultiplyTiles(call_.format, block, tile_begin, outputs, result);
+        MultiplyTiles(call_.down_layout, block, tile_begin, outputs, result);
         AddRows(rows_.begin(expert) + block.row_begin, rows, result, first, outputs);
       });
     }

@@ -43,7 +43,11 @@ struct ExpertsCall {
   int64_t rows = 0;
   int64_t size = 0;   //!< A multiple of 16.
   int64_t inner = 0;  //!< A multiple of 16.
-  WeightFormat format = WeightFormat::kQ4;
+  /*!
+   * \brief The matrices of one expert. The kernels of a matrix read the same activations, and its
+   * segments have multiples of 16 rows.
+   */
+  MatrixLayout gate_up_layout, down_layout;
   const void* gate_up = nullptr;  //!< A packed matrix [2 * inner, size] per expert, gate first.
   const void* down = nullptr;     //!< A packed matrix [size, inner] per expert.
   const float* shared = nullptr;  //!< [rows, size], the output of shared experts; may be null.

@@ -6,12 +6,15 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"
 #include "tests/doubles/kernel_testing.h"
+#include "tests/doubles/random_matrix.h"
 
 namespace aiomlc {
 namespace {
@@ -22,12 +25,18 @@ using Bytes = std::vector<uint8_t>;
 constexpr float kEps = 1e-5f;
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
-Bytes PackRandom(int64_t rows, int64_t cols, uint32_t seed) {
-  const Floats weights = RandomFloats(rows * cols, seed, 0.05f);
-  Bytes packed(PackedMatrixBytes(WeightFormat::kQ4, rows, cols));
-  PackMatrixF32(WeightFormat::kQ4, weights.data(), rows, cols, 0, rows, packed.data());
-  return packed;
-}
+using Formats = std::vector<std::string_view>;
+
+/*! \brief The formats of the segments of the matrices of a layer. */
+struct LayerFormats {
+  Formats matrix, gate_up, down;
+};
+
+const LayerFormats kLayerFormats[] = {
+    {{"q4"}, {"q4"}, {"q4"}},
+    {{"u4g32k8m"}, {"u4g128f16zp"}, {"u8g32f16z128"}},
+    {{"u4g32k8m", "u4g32k8m", "u6g16k8sz32"}, {"u4g32k8m", "u5g32f16m"}, {"u6g16k8sz32"}},
+    {{"u3g8f16z3", "iq4nlg32f16"}, {"q4"}, {"u2g16k8m"}}};
 
 /*! \brief The bytes of the output and of the sum x + residual. */
 struct Result {
@@ -49,21 +58,26 @@ Result RowsOf(const Result& all, int64_t rows, int64_t begin, int64_t count) {
   return {part(all.out), part(all.total)};
 }
 
+QuantizedMatrix Quantized(const RandomMatrix& matrix) {
+  return {matrix.layout, matrix.packed.data()};
+}
+
 /*! \brief A norm and its next layers, computed by one fused kernel or by separate kernels. */
 struct Layer {
   int64_t size, outputs, inner;
   Floats norm, bias;
-  Bytes matrix, gate_up, down;
+  RandomMatrix matrix, gate_up, down;
 
-  Layer(int64_t size, int64_t outputs, int64_t inner)
+  Layer(int64_t size, int64_t outputs, int64_t inner,
+        const LayerFormats& formats = kLayerFormats[0])
       : size(size),
         outputs(outputs),
         inner(inner),
         norm(RandomFloats(size, 1)),
         bias(RandomFloats(outputs, 2)),
-        matrix(PackRandom(outputs, size, 3)),
-        gate_up(PackRandom(2 * inner, size, 4)),
-        down(PackRandom(size, inner, 5)) {}
+        matrix(Segments(formats.matrix, outputs), size, 3),
+        gate_up(Segments(formats.gate_up, 2 * inner), size, 4),
+        down(Segments(formats.down, size), inner, 5) {}
 
   AddNormCall Norm(const float* x, const float* residual, int64_t m, FloatTensor& total) const {
     return {x, residual, norm.data(), kEps, m, size, reinterpret_cast<float*>(total.data())};
@@ -72,7 +86,7 @@ struct Layer {
   Result FusedLinear(ThreadPool& pool, const float* x, const float* residual, int64_t m,
                      FloatType type, bool has_bias) const {
     FloatTensor out(type, m * outputs), total(FloatType::kF32, m * size);
-    AddNormLinear(pool, Norm(x, residual, m, total), matrix.data(), outputs,
+    AddNormLinear(pool, Norm(x, residual, m, total), Quantized(matrix),
                   has_bias ? bias.data() : nullptr, out.data(), type);
     return {out.bytes(), total.bytes()};
   }
@@ -81,7 +95,7 @@ struct Layer {
                         FloatType type, bool has_bias) const {
     FloatTensor out(type, m * outputs), total(FloatType::kF32, m * size);
     const Floats normed = Normed(pool, x, residual, m, total);
-    Linear(pool, WeightFormat::kQ4, matrix.data(), outputs, size, normed.data(), FloatType::kF32, m,
+    Linear(pool, matrix.layout, matrix.packed.data(), size, normed.data(), FloatType::kF32, m,
            has_bias ? bias.data() : nullptr, out.data(), type);
     return {out.bytes(), total.bytes()};
   }
@@ -89,8 +103,8 @@ struct Layer {
   Result FusedFeedForward(ThreadPool& pool, const float* x, const float* residual, int64_t m,
                           Activation activation = Activation::kSilu) const {
     FloatTensor out(FloatType::kF32, m * size), total(FloatType::kF32, m * size);
-    AddNormFeedForward(pool, Norm(x, residual, m, total), gate_up.data(), inner, activation,
-                       down.data(), reinterpret_cast<float*>(out.data()));
+    AddNormFeedForward(pool, Norm(x, residual, m, total), Quantized(gate_up), activation,
+                       Quantized(down), reinterpret_cast<float*>(out.data()));
     return {out.bytes(), total.bytes()};
   }
 
@@ -99,11 +113,11 @@ struct Layer {
     FloatTensor out(FloatType::kF32, m * size), total(FloatType::kF32, m * size);
     const Floats normed = Normed(pool, x, residual, m, total);
     Floats gates(m * 2 * inner), gated(m * inner);
-    Linear(pool, WeightFormat::kQ4, gate_up.data(), 2 * inner, size, normed.data(), FloatType::kF32,
-           m, nullptr, gates.data(), FloatType::kF32);
+    Linear(pool, gate_up.layout, gate_up.packed.data(), size, normed.data(), FloatType::kF32, m,
+           nullptr, gates.data(), FloatType::kF32);
     GatedMul(pool, activation, gates.data(), m, inner, gated.data());
-    Linear(pool, WeightFormat::kQ4, down.data(), size, inner, gated.data(), FloatType::kF32, m,
-           nullptr, out.data(), FloatType::kF32);
+    Linear(pool, down.layout, down.packed.data(), inner, gated.data(), FloatType::kF32, m, nullptr,
+           out.data(), FloatType::kF32);
     return {out.bytes(), total.bytes()};
   }
 
@@ -117,10 +131,12 @@ struct Layer {
   }
 };
 
-class FusedLinearOnTier : public ::testing::TestWithParam<Isa> {
+/*! \brief The parameters are a tier, and an index of kLayerFormats. */
+class FusedLinearOnTier : public ::testing::TestWithParam<std::tuple<Isa, size_t>> {
  protected:
-  void SetUp() override { SetIsa(GetParam()); }
+  void SetUp() override { SetIsa(std::get<0>(GetParam())); }
   void TearDown() override { SetIsa(previous_); }
+  static const LayerFormats& Formats() { return kLayerFormats[std::get<1>(GetParam())]; }
 
  private:
   Isa previous_ = ActiveIsa();
@@ -130,7 +146,7 @@ TEST_P(FusedLinearOnTier, AddNormLinearEqualsTheSeparateKernels) {
   ThreadPool pool(2);
   for (const auto& [size, outputs] : std::vector<std::pair<int64_t, int64_t>>{
            {32, 16}, {1, 1}, {31, 17}, {96, 40}, {70, 100}, {257, 7}}) {
-    const Layer layer(size, outputs, 16);
+    const Layer layer(size, outputs, 16, Formats());
     for (const int64_t m : kBatches) {
       SCOPED_TRACE(std::to_string(size) + " to " + std::to_string(outputs) + ", " +
                    std::to_string(m) + " rows");
@@ -149,7 +165,7 @@ TEST_P(FusedLinearOnTier, AddNormFeedForwardEqualsTheSeparateKernels) {
   ThreadPool pool(2);
   for (const auto& [size, inner] : std::vector<std::pair<int64_t, int64_t>>{
            {32, 64}, {1, 16}, {31, 48}, {96, 112}, {70, 80}, {257, 272}}) {
-    const Layer layer(size, 1, inner);
+    const Layer layer(size, 1, inner, Formats());
     for (const int64_t m : kBatches) {
       SCOPED_TRACE(std::to_string(size) + " by " + std::to_string(inner) + ", " +
                    std::to_string(m) + " rows");
@@ -164,7 +180,7 @@ TEST_P(FusedLinearOnTier, AddNormFeedForwardEqualsTheSeparateKernels) {
 
 TEST_P(FusedLinearOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
   constexpr int64_t kSize = 200, kOutputs = 83, kRows = 130;
-  const Layer layer(kSize, kOutputs, 176);
+  const Layer layer(kSize, kOutputs, 176, Formats());
   const Floats x = RandomFloats(kRows * kSize, 8), residual = RandomFloats(kRows * kSize, 9);
   ThreadPool pool(2), one(1);
   const Result linear =
@@ -184,7 +200,7 @@ TEST_P(FusedLinearOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
 
 TEST_P(FusedLinearOnTier, ANonFiniteRowDoesNotAffectOtherRows) {
   constexpr int64_t kSize = 64, kRows = 4;
-  const Layer layer(kSize, 20, 48);
+  const Layer layer(kSize, 20, 48, Formats());
   const Floats finite = RandomFloats(kRows * kSize, 10), residual = RandomFloats(kRows * kSize, 11);
   ThreadPool pool(1);
   const Result expected = layer.FusedFeedForward(pool, finite.data(), residual.data(), kRows);
@@ -207,7 +223,7 @@ TEST_P(FusedLinearOnTier, ANonFiniteRowDoesNotAffectOtherRows) {
 
 TEST_P(FusedLinearOnTier, TheSumMayOverwriteAnInput) {
   constexpr int64_t kSize = 48, kRows = 17;
-  const Layer layer(kSize, 20, 32);
+  const Layer layer(kSize, 20, 32, Formats());
   const Floats x = RandomFloats(kRows * kSize, 12), residual = RandomFloats(kRows * kSize, 13);
   ThreadPool pool(2);
   const Result expected = layer.FusedFeedForward(pool, x.data(), residual.data(), kRows);
@@ -215,19 +231,24 @@ TEST_P(FusedLinearOnTier, TheSumMayOverwriteAnInput) {
 
   AddNormFeedForward(
       pool, layer.Norm(x.data(), reinterpret_cast<const float*>(total.data()), kRows, total),
-      layer.gate_up.data(), layer.inner, Activation::kSilu, layer.down.data(),
+      Quantized(layer.gate_up), Activation::kSilu, Quantized(layer.down),
       reinterpret_cast<float*>(out.data()));
 
   ExpectSame({out.bytes(), total.bytes()}, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiers, FusedLinearOnTier, ::testing::ValuesIn(SupportedTiers()),
-                         [](const auto& info) { return std::string(IsaName(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Tiers, FusedLinearOnTier,
+                         ::testing::Combine(::testing::ValuesIn(SupportedTiers()),
+                                            ::testing::Range(size_t{0}, std::size(kLayerFormats))),
+                         [](const auto& info) {
+                           return std::string(IsaName(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
 
 TEST(FusedLinear, HasTheSameBitsOnEveryTierAndAnyNumberOfThreads) {
   // Large enough that tiles and rows are both divided among the threads, and blocks into parts.
   constexpr int64_t kSize = 520, kRows = 700;
-  const Layer layer(kSize, 300, 528);
+  const Layer layer(kSize, 300, 528, kLayerFormats[2]);
   const Floats x = RandomFloats(kRows * kSize, 14), residual = RandomFloats(kRows * kSize, 15);
   ThreadPool one(1);
   const Result linear =

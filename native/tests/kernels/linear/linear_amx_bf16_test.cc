@@ -72,6 +72,7 @@ class Layer {
     LinearBlock block = {};
     block.packed = packed_.data();
     block.num_outputs = outputs_;
+    block.out_stride = outputs_;
     block.num_inputs = inputs_;
     block.parts = parts.data();
     block.bias = biased ? bias_.data() : nullptr;

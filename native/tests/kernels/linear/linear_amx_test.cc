@@ -61,6 +61,7 @@ class Layer {
     LinearBlock block = {};
     block.packed = packed_.data();
     block.num_outputs = outputs_;
+    block.out_stride = outputs_;
     block.num_inputs = inputs_;
     block.activations = activations_.data();
     block.bias = biased ? bias_.data() : nullptr;

@@ -8,11 +8,13 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/linear/linear.h"
 #include "tests/doubles/kernel_testing.h"
+#include "tests/doubles/random_matrix.h"
 
 namespace aiomlc {
 namespace {
@@ -20,7 +22,17 @@ namespace {
 using Floats = std::vector<float>;
 using Bytes = std::vector<uint8_t>;
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kQ4, WeightFormat::kBF16, WeightFormat::kF32};
+/*! \brief The formats of the segments of an expert's matrices. */
+struct ExpertFormats {
+  std::vector<std::string_view> gate_up, down;
+};
+
+const ExpertFormats kFormats[] = {{{"q4"}, {"q4"}},
+                                  {{"bf16"}, {"bf16"}},
+                                  {{"f32"}, {"f32"}},
+                                  {{"u4g32k8m"}, {"u6g16k8sz32"}},
+                                  {{"e2m1g32bf16", "u4g128f16zp"}, {"u2g16k8m"}},
+                                  {{"bf16"}, {"u4g32f16m"}}};
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
 /*! \return The bits of floats, for comparisons that include NaN. */
@@ -99,24 +111,25 @@ TEST(SelectExperts, ANaNLogitMakesAllWeightsNaNAndKeepsTheIndicesValid) {
 
 /*! \brief Experts with random matrices, and a reference computed with `Linear` and `SiluMul`. */
 struct Layer {
-  WeightFormat format;
   ExpertRouting routing;
   int64_t size, inner;
+  std::vector<MatrixSegment> gate_up_layout, down_layout;
   Bytes gate_up, down;
 
-  Layer(WeightFormat format, ExpertRouting routing, int64_t size, int64_t inner)
-      : format(format),
-        routing(routing),
+  Layer(const ExpertFormats& formats, ExpertRouting routing, int64_t size, int64_t inner)
+      : routing(routing),
         size(size),
         inner(inner),
-        gate_up(Pack(routing.num_experts * 2 * inner, size, 1)),
-        down(Pack(routing.num_experts * size, inner, 2)) {}
+        gate_up_layout(Segments(formats.gate_up, 2 * inner)),
+        down_layout(Segments(formats.down, size)) {
+    for (uint32_t expert = 0; expert < routing.num_experts; ++expert) {
+      Append(RandomMatrix(gate_up_layout, size, 1 + 8 * expert), gate_up);
+      Append(RandomMatrix(down_layout, inner, 5 + 8 * expert), down);
+    }
+  }
 
-  Bytes Pack(int64_t outputs, int64_t inputs, uint32_t seed) const {
-    const Floats weights = RandomFloats(outputs * inputs, seed, 0.1f);
-    Bytes packed(PackedMatrixBytes(format, outputs, inputs));
-    PackMatrixF32(format, weights.data(), outputs, inputs, 0, outputs, packed.data());
-    return packed;
+  static void Append(const RandomMatrix& matrix, Bytes& matrices) {
+    matrices.insert(matrices.end(), matrix.packed.begin(), matrix.packed.end());
   }
 
   Floats Forward(ThreadPool& pool, const float* x, const float* logits, int64_t rows,
@@ -129,7 +142,8 @@ struct Layer {
     call.rows = rows;
     call.size = size;
     call.inner = inner;
-    call.format = format;
+    call.gate_up_layout = gate_up_layout;
+    call.down_layout = down_layout;
     call.gate_up = gate_up.data();
     call.down = down.data();
     call.shared = shared;
@@ -160,13 +174,13 @@ struct Layer {
 
   Floats Expert(int64_t expert, const float* x) const {
     ThreadPool one(1);
-    const uint8_t* first = gate_up.data() + expert * PackedMatrixBytes(format, 2 * inner, size);
-    const uint8_t* second = down.data() + expert * PackedMatrixBytes(format, size, inner);
+    const uint8_t* first = gate_up.data() + expert * PackedMatrixBytes(gate_up_layout, size);
+    const uint8_t* second = down.data() + expert * PackedMatrixBytes(down_layout, inner);
     Floats gate_ups(2 * inner), gated(inner), result(size);
-    Linear(one, format, first, 2 * inner, size, x, FloatType::kF32, 1, nullptr, gate_ups.data(),
+    Linear(one, gate_up_layout, first, size, x, FloatType::kF32, 1, nullptr, gate_ups.data(),
            FloatType::kF32);
     SiluMul(one, gate_ups.data(), 1, inner, gated.data());
-    Linear(one, format, second, size, inner, gated.data(), FloatType::kF32, 1, nullptr,
+    Linear(one, down_layout, second, inner, gated.data(), FloatType::kF32, 1, nullptr,
            result.data(), FloatType::kF32);
     return result;
   }
@@ -188,15 +202,14 @@ class ExpertsOnTier : public ::testing::TestWithParam<Isa> {
 
 TEST_P(ExpertsOnTier, ARowIsTheWeightedSumOfItsExperts) {
   ThreadPool pool(2);
-  for (const WeightFormat format : kFormats) {
+  for (const ExpertFormats& formats : kFormats) {
     for (const Shape& shape :
          {Shape{{1, 1, true}, 16, 16}, Shape{{4, 2, false}, 48, 80}, Shape{{9, 4, true}, 112, 48},
           Shape{{16, 16, true}, 32, 64}, Shape{{33, 3, false}, 80, 32}}) {
-      const Layer layer(format, shape.routing, shape.size, shape.inner);
+      const Layer layer(formats, shape.routing, shape.size, shape.inner);
       for (const int64_t rows : kBatches) {
         SCOPED_TRACE(std::to_string(shape.routing.num_experts) + " experts, " +
-                     std::to_string(rows) + " rows, format " +
-                     std::to_string(static_cast<int>(format)));
+                     std::to_string(rows) + " rows, format " + std::string(formats.gate_up[0]));
         const Floats x = RandomFloats(rows * shape.size, 3);
         const Floats logits = RandomFloats(rows * shape.routing.num_experts, 4);
         EXPECT_EQ(layer.Forward(pool, x.data(), logits.data(), rows),
@@ -209,8 +222,8 @@ TEST_P(ExpertsOnTier, ARowIsTheWeightedSumOfItsExperts) {
 TEST_P(ExpertsOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
   constexpr int64_t kSize = 208, kExperts = 11, kRows = 130;
   ThreadPool pool(2), one(1);
-  for (const WeightFormat format : kFormats) {
-    const Layer layer(format, {kExperts, 3, true}, kSize, 176);
+  for (const ExpertFormats& formats : kFormats) {
+    const Layer layer(formats, {kExperts, 3, true}, kSize, 176);
     const Floats x = RandomFloats(kRows * kSize, 5), logits = RandomFloats(kRows * kExperts, 6);
     const Floats all = layer.Forward(pool, x.data(), logits.data(), kRows);
     for (const int64_t m : kBatches) {
@@ -226,7 +239,7 @@ TEST_P(ExpertsOnTier, ARowHasTheSameBitsAloneAndInAnyBatch) {
 TEST_P(ExpertsOnTier, ExpertsMayBeSelectedByAllRowsOrByNone) {
   constexpr int64_t kSize = 64, kExperts = 5, kRows = 40;
   ThreadPool pool(2);
-  const Layer layer(WeightFormat::kQ4, {kExperts, 2, true}, kSize, 48);
+  const Layer layer(kFormats[0], {kExperts, 2, true}, kSize, 48);
   const Floats x = RandomFloats(kRows * kSize, 7);
   Floats logits(kRows * kExperts, 0.0f);
   for (int64_t row = 0; row < kRows; ++row) logits[row * kExperts + 3] = 2.0f;
@@ -239,8 +252,8 @@ TEST_P(ExpertsOnTier, ExpertsMayBeSelectedByAllRowsOrByNone) {
 TEST_P(ExpertsOnTier, ANonFiniteRowDoesNotAffectOtherRows) {
   constexpr int64_t kSize = 64, kExperts = 6, kRows = 5;
   ThreadPool pool(1);
-  for (const WeightFormat format : kFormats) {
-    const Layer layer(format, {kExperts, 2, true}, kSize, 48);
+  for (const ExpertFormats& formats : kFormats) {
+    const Layer layer(formats, {kExperts, 2, true}, kSize, 48);
     Floats x = RandomFloats(kRows * kSize, 8), logits = RandomFloats(kRows * kExperts, 9);
     const Floats expected = layer.Forward(pool, x.data(), logits.data(), kRows);
     x[2 * kSize + 40] = std::numeric_limits<float>::infinity();
@@ -256,7 +269,7 @@ TEST_P(ExpertsOnTier, ANonFiniteRowDoesNotAffectOtherRows) {
 TEST_P(ExpertsOnTier, SharedExpertsAreScaledByTheSigmoidOfTheirGate) {
   constexpr int64_t kSize = 48, kExperts = 4, kRows = 21;
   ThreadPool pool(2);
-  const Layer layer(WeightFormat::kF32, {kExperts, 2, true}, kSize, 32);
+  const Layer layer(kFormats[2], {kExperts, 2, true}, kSize, 32);
   const Floats x = RandomFloats(kRows * kSize, 12), logits = RandomFloats(kRows * kExperts, 13);
   const Floats shared = RandomFloats(kRows * kSize, 14), gate = RandomFloats(kRows, 15, 4.0f);
   const Floats routed = layer.Forward(pool, x.data(), logits.data(), kRows);
@@ -279,7 +292,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, ExpertsOnTier, ::testing::ValuesIn(SupportedTier
 TEST(Experts, Q4ExpertsHaveTheSameBitsOnEveryTierAndAnyNumberOfThreads) {
   // Large enough that the tiles are divided among threads, and the rows of an expert into blocks.
   constexpr int64_t kSize = 528, kExperts = 6, kRows = 900;
-  const Layer layer(WeightFormat::kQ4, {kExperts, 3, false}, kSize, 304);
+  const Layer layer(kFormats[0], {kExperts, 3, false}, kSize, 304);
   const Floats x = RandomFloats(kRows * kSize, 10), logits = RandomFloats(kRows * kExperts, 11);
   ThreadPool one(1);
   const Floats expected = layer.Forward(one, x.data(), logits.data(), kRows);
