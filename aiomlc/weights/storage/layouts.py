@@ -45,9 +45,17 @@ def source_layouts(
         if parameter.kind == "matrix":
             packed = PackedParameter.from_parameter(parameter, ())
             matrices = find_matrices(source, tensors, packed)
+            _refuse_order(matrices)
             segments = ((_format(parameter, m, float_format), m.rows) for m in matrices)
             layouts[parameter.name] = tuple(_merged(segments))
     return layouts
+
+
+def _refuse_order(matrices: Sequence[StoredMatrix]) -> None:
+    for matrix in matrices:
+        if matrix.groups is not None:
+            problem = "groups of inputs that are not neighbors (desc_act) are not supported"
+            raise tensor_error(matrix.groups, problem)
 
 
 def check_layout(parameter: PackedParameter, matrices: Sequence[StoredMatrix]) -> None:

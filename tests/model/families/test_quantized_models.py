@@ -1,0 +1,67 @@
+"""Logits of quantized checkpoints equal those of float32 models with the weights that they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aiomlc.config import EngineConfig
+from aiomlc.errors import BadRequestError
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import open_native
+from aiomlc.runtime.native.model import NativeModel
+from tests.model.make_reference import PROMPT
+from tests.model.quantized_files import QUANTIZERS
+from tests.model.quantized_models import write_dequantized, write_quantized
+
+STEPS = 24
+
+
+def open_model(directory: Path, quantization: str | None = None) -> NativeModel:
+    config = EngineConfig(quantization=quantization, num_threads=2)
+    opened = anyio.run(
+        open_native, find_model(directory), "auto", "local", config, lambda progress: None
+    )
+    return opened.native
+
+
+def logits(model: NativeModel, tokens: list[int]) -> NDArray[np.float32]:
+    """Return the logits `[STEPS, vocab]` after the prompt and after each token, or of greedy ones.
+
+    The tokens that were chosen are appended to `tokens` if it is empty.
+    """
+    model.add_sequence(0)
+    rows = [model.forward([(0, PROMPT)])[0].copy()]
+    is_greedy = not tokens
+    for step in range(STEPS - 1):
+        if is_greedy:
+            tokens.append(int(rows[-1].argmax()))
+        rows.append(model.forward([(0, [tokens[step]])])[0].copy())
+    model.remove_sequence(0)
+    return np.stack(rows)
+
+
+@pytest.mark.usefixtures("model_cache")
+@pytest.mark.parametrize("name", QUANTIZERS)
+def test_logits_are_those_of_the_dequantized_weights(tmp_path: Path, name: str) -> None:
+    weights = write_quantized(tmp_path / "quantized", QUANTIZERS[name])
+    write_dequantized(tmp_path / "float32", weights)
+    tokens: list[int] = []
+    expected = logits(open_model(tmp_path / "float32", "q0f32"), tokens)
+
+    actual = logits(open_model(tmp_path / "quantized"), tokens)
+
+    limit = 2e-2 * (expected.max() - expected.min())  # Activations are rounded to 8 bits.
+    assert np.abs(actual - expected).max() <= limit
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_integers_cannot_be_opened_in_another_quantization(tmp_path: Path) -> None:
+    write_quantized(tmp_path / "model", QUANTIZERS["awq_g128"])
+
+    with pytest.raises(BadRequestError, match="is quantized as awq and cannot be opened as q0f32"):
+        open_model(tmp_path / "model", "q0f32")
