@@ -17,15 +17,13 @@ from tokenizers import Tokenizer
 from aiomlc.runtime.loading.model_directory import BUNDLED
 from aiomlc.weights.formats.mlc import read_mlc
 from aiomlc.weights.formats.source import Source, SourceTensor
+from tests.model.gguf_blocks import encoder
 from tests.model.gguf_files import write_gguf
 from tests.model.gguf_tokenizers import add_byte_level
 
 
 def write_pebble(path: Path, kind: Type) -> Path:
-    """Write the bundled model with matrices of a type, and return the path.
-
-    Its own weights are the numbers of Q4_0 exactly, but for the first level of sixteen.
-    """
+    """Write the bundled model with matrices of a type, and return the path."""
     config = json.loads((BUNDLED / "mlc-chat-config.json").read_text())
     text = json.loads((BUNDLED / "tokenizer_config.json").read_text())
     model = config["model_config"] | {"model_type": "llama", "rope_theta": 10000.0}
@@ -38,7 +36,8 @@ def write_pebble(path: Path, kind: Type) -> Path:
         writer.add_float32("general.sampling.temp", config["temperature"])
         writer.add_float32("general.sampling.top_p", config["top_p"])
 
-    return write_gguf(path, model, _weights(model), add_text, lambda name, value: kind)
+    encode = encoder({"": kind})
+    return write_gguf(path, model, _weights(model), add_text, encode)
 
 
 def _weights(model: dict[str, Any]) -> dict[str, NDArray[np.float32]]:

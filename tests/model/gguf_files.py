@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ARCHITECTURES", "Encode", "write_gguf", "write_tiny_gguf")
+__all__ = ("ARCHITECTURES", "Encode", "add_tiny_text", "write_gguf", "write_tiny_gguf")
 
 import math
 import re
@@ -19,8 +19,8 @@ from tests.model.gguf_tokenizers import add_byte_level
 from tests.model.tiny_models import TEMPLATE, TINY_CONFIGS, tiny_tokenizer, tiny_weights
 
 Weights = Mapping[str, NDArray[np.float32]]
-#: Returns the type of a tensor's values in the file.
-Encode = Callable[[str, NDArray[np.float32]], Type]
+#: Returns the contents of a tensor in the file, and their type.
+Encode = Callable[[str, NDArray[np.float32]], tuple[NDArray[Any], Type]]
 
 #: `general.architecture` by `model_type`.
 ARCHITECTURES: Mapping[str, str] = {
@@ -77,10 +77,13 @@ def write_tiny_gguf(
 ) -> Path:
     """Write one of the tiny models with changes of its config, and return the path."""
     config, weights = TINY_CONFIGS[name] | changes, tiny_weights(name)
-    return write_gguf(path, config, weights, _add_text, encode, split_max_tensors=split_max_tensors)
+    return write_gguf(
+        path, config, weights, add_tiny_text, encode, split_max_tensors=split_max_tensors
+    )
 
 
-def _add_text(writer: gguf.GGUFWriter) -> None:
+def add_tiny_text(writer: gguf.GGUFWriter) -> None:
+    """Add the tokenizer and the chat template of the tiny models."""
     add_byte_level(writer, tiny_tokenizer(), "gpt-2", bos="<s>", eos="</s>")
     writer.add_chat_template(TEMPLATE)
 
@@ -95,7 +98,7 @@ def write_gguf(
 ) -> Path:
     """Write a Hugging Face model; `add_text` adds the tokenizer.
 
-    Matrices have the type that `encode` returns, by default F32.
+    Matrices are encoded by `encode`, by default as F32.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     model_type = config["model_type"]
@@ -112,8 +115,9 @@ def write_gguf(
         suffixes = (".weight", ".bias")
         target = names.get_name(tensor, suffixes) or dense_names.get_name(tensor, suffixes)
         assert target is not None, f"{tensor} is not a tensor of {name}"
-        kind = Type.F32 if encode is None or value.ndim < 2 else encode(target, value)
-        data = gguf.quants.quantize(value, kind)
+        data, kind = value, Type.F32
+        if encode is not None and value.ndim > 1:
+            data, kind = encode(target, value)
         writer.add_tensor(target, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

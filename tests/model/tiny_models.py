@@ -299,11 +299,16 @@ def _parts_with_bias(config: Mapping[str, Any]) -> Iterator[str]:
 
 def tiny_weights(architecture: str) -> Weights:
     """Return the float32 weights of one tiny model, identical on every machine."""
-    random = np.random.Generator(np.random.PCG64(sum(architecture.encode())))
+    return random_weights(TINY_CONFIGS[architecture], sum(architecture.encode()))
+
+
+def random_weights(config: Mapping[str, Any], seed: int) -> Weights:
+    """Return float32 weights for a config of one of the tiny models' families."""
+    random = np.random.Generator(np.random.PCG64(seed))
     weights: Weights = {}
-    config = TINY_CONFIGS[architecture]
     is_gemma = config["model_type"].startswith("gemma")
-    shapes = tiny_layer_norm.shapes if architecture in tiny_layer_norm.CONFIGS else _shapes
+    families = {each["model_type"] for each in tiny_layer_norm.CONFIGS.values()}
+    shapes = tiny_layer_norm.shapes if config["model_type"] in families else _shapes
     for name, shape in shapes(config).items():
         values = random.standard_normal(shape)
         if name.endswith("norm.weight"):
@@ -316,7 +321,7 @@ def tiny_weights(architecture: str) -> Weights:
             )  # Large logits, so that the choice of experts is rarely close.
         elif "embed" not in name or name == "embed_out.weight":
             values = values * (1.0 / np.sqrt(shape[-1]))
-        elif TINY_CONFIGS[architecture]["tie_word_embeddings"]:
+        elif config["tie_word_embeddings"]:
             # With larger embeddings, a tied head would repeat its input.
             values = (0.05 if is_gemma else 0.2) * values
         weights[name] = values.astype(np.float32)

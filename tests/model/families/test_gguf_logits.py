@@ -14,8 +14,10 @@ from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.families.test_logits import check_float32, logits_of, reference
-from tests.model.gguf_files import write_tiny_gguf
+from tests.model.gguf_blocks import TYPE_SETS, dequantized_values, encoder
+from tests.model.gguf_files import add_tiny_text, write_gguf, write_tiny_gguf
 from tests.model.make_reference import PROMPT
+from tests.model.tiny_models import TINY_CONFIGS, random_weights
 
 # Of each quirk of the format one: permuted queries and keys, and factors of RoPE; norms that
 # include one; factors by length, and fused matrices; stacked and shared experts; separated QKV.
@@ -39,6 +41,28 @@ def test_float32_logits_equal_transformers(tmp_path: Path, name: str) -> None:
 
     check_float32(actual, expected)
     assert actual.argmax(1).tolist() == tokens
+
+
+_LARGER = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "head_dim": 64}
+
+
+@pytest.mark.usefixtures("model_cache")
+@pytest.mark.parametrize("name", TYPE_SETS)
+def test_every_type_gives_the_logits_of_its_dequantized_numbers(tmp_path: Path, name: str) -> None:
+    config = TINY_CONFIGS["llama"] | _LARGER
+    weights = random_weights(config, seed=5)
+    encode = encoder(TYPE_SETS[name])
+    path = write_gguf(tmp_path / "a.gguf", config, weights, add_tiny_text, encode)
+    plain = dequantized_values(encode)
+    reference_path = write_gguf(tmp_path / "b.gguf", config, weights, add_tiny_text, plain)
+    tokens = PROMPT[:24]
+
+    expected = logits_of(_open(reference_path), tokens, [len(PROMPT)])
+    actual = logits_of(_open(path), tokens, [len(PROMPT)])
+
+    errors = np.abs(actual - expected).max(1)  # Activations are rounded to 8 bits.
+    assert errors.max() <= 3e-2 * (expected.max() - expected.min())
+    assert (actual.argmax(1) == expected.argmax(1)).mean() > 0.75
 
 
 @pytest.mark.usefixtures("model_cache")

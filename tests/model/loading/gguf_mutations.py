@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gguf
 
+from tests.model.gguf_blocks import encoder
 from tests.model.gguf_files import write_tiny_gguf
 
 GGUF_BASES = ("gguf", "gguf_shards")
@@ -25,7 +26,8 @@ _TEXTS = ("", "x", "x" * 5000, "a\0b", "../x", "{% for x in y %}", "ä中🙂", 
 
 def write_gguf_bases(root: Path) -> None:
     """Write an intact directory for each of `GGUF_BASES`."""
-    write_tiny_gguf(root / "gguf" / "model.gguf", "llama")
+    encode = encoder({"": gguf.GGMLQuantizationType.Q8_0})
+    write_tiny_gguf(root / "gguf" / "model.gguf", "llama", encode)
     write_tiny_gguf(root / "gguf_shards" / "model.gguf", "qwen2", split_max_tensors=9)
 
 
