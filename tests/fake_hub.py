@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -136,8 +137,7 @@ def digest(name: str, data: bytes) -> str:
 def running_hub() -> Iterator[FakeHub]:
     """Run a hub for the duration of the context."""
     hub = FakeHub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
     hub.mirror = f"http://localhost:{server.server_port}"
     with ThreadPoolExecutor(1) as threads:
@@ -159,6 +159,15 @@ def hub_in_use(directory: Path) -> Iterator[FakeHub]:
         environment.setenv("HF_HOME", str(directory / "hf"))
         environment.setenv("HF_ENDPOINT", hub.endpoint)
         yield hub
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
+        """Ignore clients that have gone."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -82,6 +82,7 @@ class BlobStore:
 
     def _download(self, hub: Hub, file: RemoteFile, blob: Path) -> None:
         partial = blob.with_name(f"{blob.name}.incomplete")
+        problem: str | None = None
         for _ in range(_ATTEMPTS):
             problem = self._complete(hub, file, partial)
             if problem is None:

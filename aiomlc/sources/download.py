@@ -9,14 +9,12 @@ import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import IO, Any, Final
+from typing import IO, Any
 
 from aiomlc.sources.job import DownloadJob, DownloadProgress, Failure
 from aiomlc.workers.process import read_messages, worker_process
 
 OnDownload = Callable[[DownloadProgress], object]
-
-_STDERR_LINES: Final = 20
 
 _logger = logging.getLogger("aiomlc")
 
@@ -42,7 +40,7 @@ async def download(job: DownloadJob, on_progress: OnDownload) -> str:
             await read_messages(process, receive)
             status = await process.wait()
 
-        output = _last_lines(stderr)
+        output = _read(stderr)
 
     if output:
         _logger.debug("output of the download of %s:\n%s", job.repository, output)
@@ -50,13 +48,13 @@ async def download(job: DownloadJob, on_progress: OnDownload) -> str:
         raise Failure(**failure)
 
     if status != 0:
-        raise Failure("worker", f"exit status {status}\n{output}".rstrip())
+        last = output.splitlines()[-1:]
+        raise Failure("worker", ": ".join([f"exit status {status}", *last]))
 
     commit: str = result["commit"]
     return commit
 
 
-def _last_lines(stderr: IO[bytes]) -> str:
+def _read(stderr: IO[bytes]) -> str:
     stderr.seek(0)
-    lines = stderr.read().decode(errors="replace").splitlines()
-    return "\n".join(lines[-_STDERR_LINES:])
+    return stderr.read().decode(errors="replace").strip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = ("Hub", "RemoteFile", "as_failure", "retrying")
 
+import math
 import random
 import re
 import time
@@ -129,7 +130,7 @@ def retrying(action: Callable[[], T], waiting: Callable[[str], object], *, is_ha
             if is_hasty or seconds is None:
                 raise
 
-            waiting(f"{failure.detail}; trying again in {seconds:.0f} s")
+            waiting(f"{failure.detail}; trying again in {math.ceil(seconds)} s")
             time.sleep(seconds)
     return action()
 
@@ -180,8 +181,11 @@ def _of_answer(error: errors.HfHubHTTPError) -> Failure:
     if status == 429:
         return Failure("rate", detail, status, _retry_after(error.response.headers))
 
-    kinds = (kind for known, kind in _ANSWERS.items() if isinstance(error, known))
-    kind = next(kinds, _STATUSES.get(status, "network"))
+    for known, answer in _ANSWERS.items():
+        if isinstance(error, known):
+            return Failure(answer, detail, status)
+
+    kind = _STATUSES.get(status, "network")
     if kind == "access" and "Authorization" not in error.response.request.headers:
         kind = "repository"  # A hub answers like this also if there is none of this name.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Literal, assert_type
 
 import numpy as np
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from aiomlc import (
     AsyncMLCEngine,
+    CachedModel,
     ChatCompletion,
     ChatCompletionChunk,
     ChatCompletionStream,
@@ -25,16 +27,34 @@ from aiomlc import (
     GenerationConfig,
     InsufficientMemoryError,
     JSONFFIEngine,
+    LoadProgress,
     MemoryPlan,
     MLCEngine,
+    ModelAccessError,
     ParsedChatCompletion,
     SyncMLCEngine,
     TokenStream,
+    list_models,
     plan_memory,
+    pull,
+    remove_model,
 )
 from aiomlc.api.chat.events import ChatEvent, TypedChatEvent
 
 HELLO = [{"role": "user", "content": "Hello"}]
+
+
+async def models(name: str) -> None:
+    def show(progress: LoadProgress) -> None:
+        assert_type(progress.done_bytes, int | None)
+
+    try:
+        assert_type(await pull(name, on_progress=show), Path)
+    except ModelAccessError as error:
+        assert_type((error.repository, error.status), tuple[str | None, int | None])
+
+    assert_type(await list_models(), list[CachedModel])
+    assert_type((await remove_model(name)).removed, tuple[CachedModel, ...])
 
 
 class Person(BaseModel):
