@@ -52,7 +52,7 @@ class MLCEngine(ScopeOnly):
     the same errors.
 
     Args:
-        model: The model directory; None means the bundled model.
+        model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
         device: The device to run on: `auto` or `cpu`.
         model_lib: `mock://echo`, or a file that is ignored with a warning: the engine compiles the
             library of the model.

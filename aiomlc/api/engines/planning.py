@@ -24,7 +24,7 @@ def plan_memory(
     has it as its `memory_plan`.
 
     Args:
-        model: The model directory; None means the bundled model.
+        model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
         mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
 

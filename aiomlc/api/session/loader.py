@@ -49,7 +49,7 @@ class Loader(Protocol):
         Cancelling the call frees everything that it has opened.
 
         Args:
-            model: The model directory; None means the bundled model.
+            model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
             device: The device to run on.
             mode: The preset of default sizes.
             engine_config: The configuration of the engine.
