@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from aiomlc.errors import ModelLoadError
+from aiomlc.gguf.architectures import ARCHITECTURES
+from aiomlc.gguf.pre_tokenizers import PRE_TOKENIZERS
 from aiomlc.models import read_description
 
 _Change = Callable[[gguf.GGUFWriter], object]
@@ -112,3 +114,9 @@ def test_a_head_count_may_be_given_for_each_layer(tmp_path: Path) -> None:
     assert config.num_key_value_heads == 2  # type: ignore[union-attr]
     assert config.vocab_size == 50
     assert config.tie_word_embeddings is True  # type: ignore[union-attr]
+
+
+def test_the_documentation_lists_what_opens() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
+
+    assert [name for name in (*ARCHITECTURES, *PRE_TOKENIZERS) if f"`{name}`" not in page] == []
