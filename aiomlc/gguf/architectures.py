@@ -237,8 +237,12 @@ def find_architecture(model: GGUFModel) -> Architecture:
     """Return the architecture of a model.
 
     Raises:
-        ModelLoadError: If it is missing, or cannot be opened.
+        ModelLoadError: If it is missing or cannot be opened, or the file contains no model.
     """
+    kind = model.metadata.string("general.type", "model")
+    if kind != "model":
+        raise model.metadata.error("general.type", f"must be 'model', got {safe_repr(kind)}")
+
     name = model.architecture
     if name not in ARCHITECTURES:
         problem = f"must be one of {', '.join(ARCHITECTURES)}, got {safe_repr(name)}"

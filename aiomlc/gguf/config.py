@@ -47,7 +47,7 @@ def config_fields(model: GGUFModel) -> ModelConfigFields:
     """
     architecture = find_architecture(model)
     names = _names(model, architecture)
-    values = {"model_type": architecture.model_type} | _sizes(model)
+    values: dict[str, Any] = {"model_type": architecture.model_type, **_sizes(model)}
     norm_eps, suffix = architecture.norm_eps
     values[norm_eps] = model.metadata.number(model.key(suffix))
     values |= {**architecture.constants, **_optional(model, architecture)}

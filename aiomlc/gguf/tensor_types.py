@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("TENSOR_TYPES", "TensorType")
+__all__ = ("GGML_TYPES", "TENSOR_TYPES", "TensorType")
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,3 +61,5 @@ TENSOR_TYPES: Mapping[int, TensorType] = MappingProxyType(
         41: TensorType("Q1_0", 128, 18),
     }
 )
+#: The names of the types that consist of blocks.
+GGML_TYPES = frozenset(kind.name for kind in TENSOR_TYPES.values() if kind.block_size > 1)

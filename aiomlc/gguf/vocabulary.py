@@ -26,6 +26,7 @@ _logger = logging.getLogger("aiomlc")
 class TokenType(IntEnum):
     """The types of tokens in `tokenizer.ggml.token_type`."""
 
+    UNDEFINED = 0  #: As if it were normal.
     NORMAL = 1
     UNKNOWN = 2
     CONTROL = 3
@@ -105,10 +106,10 @@ def _types(model: GGUFModel, count: int) -> list[int]:
         raise metadata.error(_TYPES, f"must have {count} entries, one per token, got {len(types)}")
 
     if unknown := set(types) - _NUMBERS:
-        problem = f"must contain types from 1 to {max(TokenType)}, got {min(unknown)}"
+        problem = f"must contain types from 0 to {max(TokenType)}, got {min(unknown)}"
         raise metadata.error(_TYPES, problem)
 
-    return types
+    return [kind or int(TokenType.NORMAL) for kind in types]
 
 
 def _make_unique(model: GGUFModel, tokens: list[str], types: list[int]) -> None:

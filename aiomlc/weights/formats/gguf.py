@@ -25,11 +25,12 @@ def read_gguf_source(path: Path) -> Source:
     model_type = config_fields(model).values["model_type"]
     tensors = {}
     for name, piece in tensor_pieces(model).items():
-        source_name = hf_name(model_type, name)
-        tensors[source_name] = _source_tensor(source_name, piece)
+        tensors[hf_name(model_type, name)] = _source_tensor(piece)
     return Source(model.path, model.path, tensors, model.files, is_mlc=False)
 
 
-def _source_tensor(name: str, piece: TensorPiece) -> SourceTensor:
+def _source_tensor(piece: TensorPiece) -> SourceTensor:
+    """Return a piece as a tensor, with the name that the file has for it."""
     kind = piece.tensor.type.name
-    return SourceTensor(name, piece.path, piece.offset, _FLOATS.get(kind, kind), piece.shape)
+    dtype = _FLOATS.get(kind, kind)
+    return SourceTensor(piece.tensor.name, piece.path, piece.offset, dtype, piece.shape)

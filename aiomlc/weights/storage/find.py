@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+from aiomlc.gguf.tensor_types import GGML_TYPES
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.formats.source import Source, SourceTensor
 from aiomlc.weights.storage.blocks import BLOCK_FORMATS, block_matrix
@@ -18,8 +19,13 @@ from aiomlc.weights.storage.integers import (
     find_gptq,
     find_mlc_groups,
 )
-from aiomlc.weights.storage.stored_matrix import StoredMatrix, StoredType
-from aiomlc.weights.storage.tensors import TensorLookup, shape_error, tensor_error
+from aiomlc.weights.storage.stored_matrix import FLOAT_TYPES, StoredMatrix, StoredType
+from aiomlc.weights.storage.tensors import (
+    TensorLookup,
+    require_dtype,
+    shape_error,
+    tensor_error,
+)
 
 
 def find_matrices(
@@ -111,7 +117,8 @@ def _find_weight(tensors: TensorLookup, name: str, parameter: PackedParameter) -
     if tensor.dtype == "i8" and tensors.quantization.method == "compressed-tensors":
         return find_compressed(tensors, name.removesuffix(".weight"), parameter.shape[1])
 
-    if tensor.dtype in BLOCK_FORMATS:
+    if tensor.dtype in GGML_TYPES:
+        require_dtype(tensor, *FLOAT_TYPES, *BLOCK_FORMATS)
         return block_matrix(tensor, cast("StoredType", tensor.dtype), parameter.shape)
 
     return float_matrix(tensor, parameter.shape)

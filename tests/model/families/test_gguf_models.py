@@ -10,15 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from aiomlc.errors import ModelLoadError
 from aiomlc.models import DecoderConfig, Parameter, RopeConfig, decoder_parameters, read_description
 from aiomlc.models.parameters.parameter import source_runs
+from aiomlc.runtime.loading.model_directory import find_model
+from aiomlc.runtime.loading.open_decoder import check_tensors
 from aiomlc.weights.formats.gguf import read_gguf_source
 from aiomlc.weights.formats.safetensors import read_safetensors
 from aiomlc.weights.formats.source import Source, SourceTensor
-from tests.model.gguf_files import write_tiny_gguf
-from tests.model.tiny_models import TINY_CONFIGS, write_model
+from tests.model.gguf_files import add_tiny_text, write_gguf, write_tiny_gguf
+from tests.model.tiny_models import TINY_CONFIGS, random_weights, write_model
 
 # These have no architecture of their own in GGUF, or windows that GGUF does not store.
 _OTHERS = ("glm", "granitemoehybrid", "helium", "mistral_window", "qwen2_window")
@@ -56,6 +60,22 @@ def test_the_weights_are_those_of_the_original_model(tmp_path: Path, name: str) 
     for expected, parameter in zip(parameters, decoder_parameters(_config(file)), strict=True):
         actual = _read_parameter(parameter, stored)
         np.testing.assert_array_equal(actual, _read_parameter(expected, original), parameter.name)
+
+
+def test_a_type_that_cannot_be_computed_is_refused_by_its_tensor(tmp_path: Path) -> None:
+    config = TINY_CONFIGS["llama"] | {"intermediate_size": 256}
+    weights = random_weights(config, seed=1)
+
+    def encode(name: str, value: NDArray[np.float32]) -> tuple[NDArray[Any], Type]:
+        if "ffn_down" not in name:
+            return value, Type.F32
+
+        return np.zeros((len(value), 66), np.uint8), Type.IQ2_XXS
+
+    path = write_gguf(tmp_path / "a.gguf", config, weights, add_tiny_text, encode)
+
+    with pytest.raises(ModelLoadError, match=r"blk.0.ffn_down.weight: .* or MXFP4, got IQ2_XXS"):
+        check_tensors(find_model(path), None)
 
 
 def _write_both(root: Path, name: str) -> tuple[Path, Path]:

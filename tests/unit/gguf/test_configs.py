@@ -106,6 +106,13 @@ def test_an_unknown_architecture_is_refused_with_those_that_are_known(tmp_path: 
         read_description(path)
 
 
+def test_an_adapter_is_not_a_model(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.gguf", lambda writer: writer.add_type("adapter"))
+
+    with pytest.raises(ModelLoadError, match=r"general.type must be 'model', got 'adapter'"):
+        read_description(path)
+
+
 def test_a_head_count_may_be_given_for_each_layer(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.gguf", lambda writer: writer.add_head_count_kv([2, 2]))
 
