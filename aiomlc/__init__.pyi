@@ -16,6 +16,10 @@ from .sources.cached_models import CachedModel as CachedModel
 from .sources.cached_models import list_models as list_models
 from .sources.removal import RemovedModel as RemovedModel
 from .sources.removal import remove_model as remove_model
+from .tools.compile_library import compile_model as compile_model
+from .tools.convert import ConvertedWeights as ConvertedWeights
+from .tools.convert import convert_weights as convert_weights
+from .tools.gen_config import gen_config as gen_config
 
 # isort: split
 # Requests

@@ -52,8 +52,8 @@ class EngineConfig:
     """The settings of an engine, which are fixed while it is open.
 
     The fields are MLC LLM's. Those from `model_lib` on exist so that MLC LLM's configurations can
-    be read. A value that requires an unsupported feature is rejected, never ignored, except for
-    `model_lib`: the engine compiles the library itself, and logs that it does.
+    be read. A value that requires an unsupported feature is rejected, never ignored, except for a
+    `model_lib` of MLC LLM: the engine compiles the library itself, and logs that it does.
 
     With `prefill_mode="hybrid"` (chunked prefill) a step decodes every running sequence and spends
     the rest of its token budget on prompts. With `"chunked"` a step that prefills does not

@@ -13,6 +13,7 @@ import typer
 
 from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
+from aiomlc.cli.compile_command import compile_
 from aiomlc.cli.convert_command import convert
 from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.gen_config_command import gen_config
@@ -28,6 +29,7 @@ app: typer.Typer = typer.Typer(
 )
 app.command()(chat)
 app.command()(plan)
+app.command("compile")(compile_)
 app.command()(convert)
 app.command("convert_weight", hidden=True)(convert)  # MLC LLM's name.
 app.command("gen-config")(gen_config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("chat",)
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,6 +32,9 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     ] = None,
     quantization: Quantization = None,
     kv_cache_dtype: KVCacheDtype = "auto",
+    model_lib: Annotated[
+        Path | None, typer.Option(help="A library that `aiomlc compile` has written.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Answer one prompt, or chat interactively; the output is streamed."""
@@ -49,7 +53,11 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             model, prompt = None, prompt or "-"
         settings = ChatSettings(
             model=model,
-            engine={"quantization": quantization, "kv_cache_dtype": kv_cache_dtype},
+            engine={
+                "quantization": quantization,
+                "kv_cache_dtype": kv_cache_dtype,
+                "model_lib": _existing(model_lib),
+            },
             system=system,
             options={name: value for name, value in options.items() if value is not None},
         )
@@ -57,6 +65,13 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             run_chat(settings, prompt)
         except ModelNotFoundError as error:
             raise _explain(error, model) from error
+
+
+def _existing(library: Path | None) -> str | None:
+    if library is None or library.is_file():
+        return None if library is None else str(library)
+
+    raise ModelNotFoundError(f"cannot find the library {library}", path=library, field="model_lib")
 
 
 def _explain(error: ModelNotFoundError, model: str | None) -> ModelNotFoundError:

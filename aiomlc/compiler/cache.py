@@ -7,6 +7,7 @@ __all__ = (
     "LIBRARY_NAME",
     "METADATA_NAME",
     "find",
+    "key_parts",
     "library_key",
     "publish",
     "write_job",
@@ -18,7 +19,7 @@ import json
 import os
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from anyio import from_thread
 
@@ -31,13 +32,17 @@ JOB_NAME: Final = "job.json"
 
 def library_key(job: CompileJob) -> str:
     """Return the name of the job's entry: a digest of the job and of TVM's and aiomlc's code."""
-    parts = {
+    return hashlib.sha256(json.dumps(key_parts(job), sort_keys=True).encode()).hexdigest()
+
+
+def key_parts(job: CompileJob) -> dict[str, Any]:
+    """Return what determines a library, as JSON values."""
+    return {
         "job": job.as_json(),
         "apache-tvm": metadata.version("apache-tvm"),
         "apache-tvm-ffi": metadata.version("apache-tvm-ffi"),
         "aiomlc": _sources_digest(),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def find(job: CompileJob) -> CompiledLibrary | None:

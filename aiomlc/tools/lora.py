@@ -129,7 +129,8 @@ def _parse_name(tensor: SourceTensor) -> tuple[str, str, bool]:
             "this part of an adapter is not supported", path=tensor.path, tensor=tensor.name
         )
 
-    return name, "", False
+    # Next to adapters of embeddings, PEFT saves the embedding itself.
+    return name.replace(".base_layer.", "."), "", False
 
 
 def _update(

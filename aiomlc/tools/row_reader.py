@@ -77,7 +77,7 @@ class RowReader:
         if self._adapter is None:
             return values
 
-        return self._adapter.merge(tensor.name, rows.first, values)
+        return self._adapter.merge(rows.tensor.name, rows.first, values)
 
     def _read_stored(self, tensor: SourceTensor, rows: Rows, columns: int) -> NDArray[Any]:
         stored = np.empty(rows.count * columns, _NUMPY_DTYPES[tensor.dtype])

@@ -32,7 +32,7 @@ class AsyncEmbeddingEngine:
 
     Args:
         model: The directory of an encoder.
-        model_lib: A file, which is ignored with a warning: the library is compiled.
+        model_lib: A library that `compile_model` has written for this model.
         device: The device to run on: `auto` or `cpu`.
         pooling_strategy: `mean`, `cls` or `last`; None means the model's default.
         loader: Opens the model, in place of the default loader.

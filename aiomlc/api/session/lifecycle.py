@@ -249,7 +249,7 @@ class EngineLifecycle:
         async with self._load_lock:
             await self._unload()
             if model is not None:
-                self.config = replace(self.config, model=fspath(model))
+                self.config = replace(self.config, model=fspath(model), model_lib=None)
 
             await self._start()
 

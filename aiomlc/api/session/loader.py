@@ -89,14 +89,14 @@ def complete_config(
         "model_lib", None if model_lib is None else fspath(model_lib), config.model_lib
     )
     _check_consistent("mode", mode, config.mode)
-    _check_library(model_lib, config.model_lib)
+    library = _find_library(model_lib, config.model_lib)
     if ECHO in (model_lib, config.model_lib):
         path = ECHO
 
     return dataclasses.replace(
         config,
         model=config.model if path is None else path,
-        model_lib=None,
+        model_lib=library,
         mode=mode,
         enable_tracing=config.enable_tracing or enable_tracing,
     )
@@ -180,8 +180,14 @@ def _is_file(path: ModelPath) -> bool:
         return False
 
 
-def _check_library(model_lib: ModelPath | None, configured: str | None) -> None:
-    """Require that a library passed as an argument exists, and log that it is not used."""
+def _find_library(model_lib: ModelPath | None, configured: str | None) -> str | None:
+    """Return the path of a library that `aiomlc compile` has written, or None.
+
+    A library of MLC LLM is ignored with a warning, so that its programs run.
+
+    Raises:
+        ModelNotFoundError: If a library passed as an argument does not exist.
+    """
     if model_lib is not None and model_lib != ECHO and not _is_file(model_lib):
         raise ModelNotFoundError(
             f"the model_lib you passed in is not a file: {fspath(model_lib)}",
@@ -190,7 +196,19 @@ def _check_library(model_lib: ModelPath | None, configured: str | None) -> None:
         )
 
     library = model_lib or configured
-    if library not in (None, ECHO):
-        _logger.warning(
-            "model_lib %r is ignored: the engine compiles the library of the model", str(library)
-        )
+    if library in (None, ECHO):
+        return None
+
+    from aiomlc.compiler import is_library_file  # Imported late.
+
+    assert library is not None
+    path = fspath(library)
+    if is_library_file(Path(path)):
+        return path
+
+    _logger.warning(
+        "model_lib %r was not written by `aiomlc compile` and is ignored: the engine compiles the "
+        "library of the model",
+        path,
+    )
+    return None

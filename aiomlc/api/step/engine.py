@@ -64,8 +64,8 @@ class SyncMLCEngine:
     Args:
         model: A directory, or a repository of the hub: `user/name`; None is the bundled model.
         device: The device to run on: `auto` or `cpu`.
-        model_lib: `mock://echo`, or a file that is ignored with a warning: the engine compiles the
-            library of the model.
+        model_lib: A library that `compile_model` has written for this model and these settings, or
+            `mock://echo`. A library of MLC LLM is ignored with a warning: the engine compiles.
         mode: The preset of default sizes: `local`, `interactive` or `server`.
         engine_config: Further settings. A field must not contradict an argument.
         enable_tracing: Whether to record events for `trace`.

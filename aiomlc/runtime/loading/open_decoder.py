@@ -7,6 +7,8 @@ __all__ = (
     "OpenedModel",
     "PreparedModel",
     "check_tensors",
+    "compile_job",
+    "compile_progress",
     "load_decoder",
     "load_model",
     "open_native",
@@ -19,11 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from aiomlc.compiler import CompileProgress, compile_model
+from aiomlc.compiler import CompileProgress, compile_model, import_library
 from aiomlc.compiler.job import CompiledLibrary, CompileJob
 from aiomlc.compiler.parameters import pack_parameters
 from aiomlc.config import EngineConfig, Mode
@@ -154,7 +157,11 @@ async def open_native(
     draft: PreparedModel | None = None
     if draft_directory is not None:
         draft_config = dataclasses.replace(
-            config, quantization=None, sliding_window_size=None, attention_sink_size=None
+            config,
+            quantization=None,
+            model_lib=None,
+            sliding_window_size=None,
+            attention_sink_size=None,
         )
         await to_thread.run_sync(check_tensors, draft_directory, None)
         draft = await prepare_model(draft_directory, device, draft_config, report)
@@ -175,8 +182,8 @@ async def prepare_model(
     """Compile the library and convert the weights, unless they are cached."""
     await to_thread.run_sync(load_native)
     await to_thread.run_sync(check_platform)
-    job = await to_thread.run_sync(_compile_job, directory, device, config)
-    library = await compile_model(job, on_progress=lambda done: report(_compile_progress(done)))
+    job = await to_thread.run_sync(compile_job, directory, device, config)
+    library = await _prepare_library(job, config.model_lib, report)
     threads = config.num_threads or physical_cores()
     weights = await prepare_weights(
         directory.path,
@@ -186,6 +193,15 @@ async def prepare_model(
         on_progress=lambda done: report(_convert_progress(done)),
     )
     return PreparedModel(library, weights, threads)
+
+
+async def _prepare_library(
+    job: CompileJob, model_lib: str | None, report: OnProgress
+) -> CompiledLibrary:
+    if model_lib is not None:
+        return await import_library(Path(model_lib), job)
+
+    return await compile_model(job, on_progress=lambda done: report(compile_progress(done)))
 
 
 def check_tensors(directory: ModelDirectory, requested: str | None) -> None:
@@ -206,13 +222,15 @@ def check_tensors(directory: ModelDirectory, requested: str | None) -> None:
         make_plan(pack_parameters(parameters, quantization), read_source(directory.path))
 
 
-def _compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
+def compile_job(directory: ModelDirectory, device: str, config: EngineConfig) -> CompileJob:
+    """Return the library that an engine with this configuration needs."""
     description = read_description(directory.path)
     quantization = find_quantization(directory, description, config.quantization)
     return CompileJob(
         config=_with_window(description.config, config),
         quantization=quantization.name,
         layouts=quantization.layouts,
+        ordered=tuple(sorted(quantization.ordered)),
         device=device,
         kv_cache_dtype=config.kv_cache_dtype,
     )
@@ -347,7 +365,8 @@ def _check_tokenizer(tokenizer: Tokenizer, draft_directory: ModelDirectory) -> N
         )
 
 
-def _compile_progress(progress: CompileProgress) -> LoadProgress:
+def compile_progress(progress: CompileProgress) -> LoadProgress:
+    """Return the progress of a compilation as that of loading."""
     return LoadProgress("compile", progress.fraction, f"compiling the model: {progress.stage}")
 
 

@@ -48,6 +48,7 @@ def llama(tmp_path: Path) -> Path:
     return write_tiny(tmp_path / "llama", "llama")
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("architecture", _REFERENCE)
 async def test_all_files_are_those_of_mlc_llm(tmp_path: Path, architecture: str) -> None:
     model = write_tiny(tmp_path / "model", architecture)
@@ -59,6 +60,7 @@ async def test_all_files_are_those_of_mlc_llm(tmp_path: Path, architecture: str)
         assert checksums(output) == expected, quantization
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("quantization", MLC_FORMATS)
 async def test_the_tensors_equal_a_reference(
     llama: Path, tmp_path: Path, quantization: str

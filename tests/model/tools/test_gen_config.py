@@ -50,6 +50,7 @@ async def generate(model: Path, output: Path, **options: Any) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("architecture", _REFERENCE)
 async def test_the_fields_are_those_of_mlc_llm(tmp_path: Path, architecture: str) -> None:
     document = await generate(write_tiny(tmp_path / "model", architecture), tmp_path / "out")
@@ -80,6 +81,7 @@ async def test_the_fields_are_those_of_mlc_llm(tmp_path: Path, architecture: str
     } == model_config
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("architecture", [name for name in TINY_CONFIGS if name not in _REFUSED])
 async def test_the_directory_describes_the_same_model(tmp_path: Path, architecture: str) -> None:
     model = write_tiny(tmp_path / "model", architecture)
@@ -91,6 +93,7 @@ async def test_the_directory_describes_the_same_model(tmp_path: Path, architectu
     assert description.quantization == "q4f16_1"
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0bf16"])
 async def test_a_converted_directory_gives_the_same_logits(
     model_cache: Path, tmp_path: Path, quantization: str

@@ -290,7 +290,7 @@ def test_an_invalid_argument_is_named_in_the_error(arguments: dict[str, Any], pa
 
 
 @pytest.mark.parametrize("in_config", [False, True])
-def test_a_library_is_ignored_with_a_warning(
+def test_a_library_of_mlc_llm_is_ignored_with_a_warning(
     in_config: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     if in_config:

@@ -1,0 +1,212 @@
+"""A compiled library opens without a compiler, and only where it is the right one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aiomlc import (
+    AsyncMLCEngine,
+    BadRequestError,
+    EngineConfig,
+    JSONFFIEngine,
+    MLCEngine,
+    ModelLoadError,
+    SyncMLCEngine,
+)
+from aiomlc.cli.compile_command import parse_overrides
+from aiomlc.cli.failures import CommandError
+from aiomlc.compiler import compile as compiler
+from aiomlc.tools.compile_library import compile_model
+from tests.model.tools.models import write_tiny
+
+pytestmark = pytest.mark.anyio
+
+_SMALL = EngineConfig(max_num_sequence=2, max_total_sequence_length=256, num_threads=1)
+_MANIFEST = "aiomlc-library.json"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+
+
+@pytest.fixture(scope="module")
+def compiled(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the library once."""
+    directory = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIOMLC_HOME", str(directory / "home"))
+        return anyio.run(compile_model, model, directory / "llama.lib")
+
+
+@pytest.fixture
+def library(compiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the library, with an empty cache and a compiler that fails."""
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
+
+    async def fail(*_: object) -> None:
+        raise AssertionError("the library must not be compiled")
+
+    monkeypatch.setattr(compiler, "_run_compiler", fail)
+    return Path(shutil.copy(compiled, tmp_path / "llama.lib"))
+
+
+async def test_an_engine_opens_without_a_compiler(model: Path, library: Path) -> None:
+    async with AsyncMLCEngine(model, model_lib=library, engine_config=_SMALL) as engine:
+        assert engine.engine_config.model_lib == str(library)
+        completion = await engine.completions.create(prompt="a", max_tokens=3)
+
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens == 3
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("engine", [MLCEngine, SyncMLCEngine, JSONFFIEngine])
+async def test_every_engine_opens_a_library(
+    model: Path, library: Path, engine: Callable[..., Any]
+) -> None:
+    opened = engine(model, model_lib=library, engine_config=_SMALL)
+    opened.terminate()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_another_setting_is_named(model: Path, library: Path) -> None:
+    config = EngineConfig(kv_cache_dtype="int8", sliding_window_size=64)
+
+    with pytest.raises(ModelLoadError, match="not the one that this engine needs") as caught:
+        async with AsyncMLCEngine(model, model_lib=library, engine_config=config):
+            pass
+
+    assert caught.value.field == "model_lib"
+    assert caught.value.path == library
+    message = str(caught.value)
+    assert "job.kv_cache_dtype is 'auto' in the library and must be 'int8'" in message
+    assert "job.config.windows is [] in the library and must be [64, 64, 64]" in message
+    assert "compile it again: aiomlc compile MODEL" in message
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_library_of_another_model_is_refused(library: Path, tmp_path: Path) -> None:
+    other = write_tiny(tmp_path / "other", "qwen3")
+
+    with pytest.raises(ModelLoadError, match=r"job\.config\.\w+ is .* and must be .* more\."):
+        async with AsyncMLCEngine(other, model_lib=library):
+            pass
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("part", ["apache-tvm", "apache-tvm-ffi", "aiomlc"])
+async def test_a_stale_library_is_refused(model: Path, library: Path, part: str) -> None:
+    rewrite(library, _MANIFEST, lambda text: json.dumps({**json.loads(text), part: "0.1"}))
+
+    with pytest.raises(ModelLoadError, match=f"{part} is '0.1' in the library and must be"):
+        async with AsyncMLCEngine(model, model_lib=library):
+            pass
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (_MANIFEST, "[1", "not a library of aiomlc"),
+        (_MANIFEST, "[]", "must be an object"),
+        ("model.vm", None, "the library is damaged"),
+    ],
+)
+async def test_a_damaged_library_is_refused(
+    model: Path, library: Path, name: str, content: str | None, message: str
+) -> None:
+    rewrite(library, name, lambda _: content)
+
+    with pytest.raises(ModelLoadError, match=message):
+        async with AsyncMLCEngine(model, model_lib=library):
+            pass
+
+
+def rewrite(library: Path, changed: str, change: Callable[[str], str | None]) -> None:
+    """Change a file of a library; None removes it."""
+    with zipfile.ZipFile(library) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(library, "w") as archive:
+        for name, data in files.items():
+            content = change(data.decode("latin-1")) if name == changed else data
+            if content is not None:
+                archive.writestr(name, content)
+
+
+async def test_the_overrides_are_settings_of_the_engine(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOMLC_HOME", str(tmp_path / "home"))
+    overrides = {
+        "context_window_size": 256,
+        "sliding_window_size": 64,
+        "attention_sink_size": 4,
+        "kv_cache_dtype": "int8",
+        "max_batch_size": 8,
+        "tensor_parallel_shards": 1,
+    }
+    library = await compile_model(
+        model, tmp_path / "a.lib", quantization="q0bf16", overrides=overrides
+    )
+    config = EngineConfig(
+        quantization="q0bf16",
+        max_single_sequence_length=256,
+        sliding_window_size=64,
+        attention_sink_size=4,
+        kv_cache_dtype="int8",
+        num_threads=1,
+    )
+
+    async with AsyncMLCEngine(model, model_lib=library, engine_config=config) as engine:
+        assert engine.engine_config.model_lib == str(library)
+        await engine.reload(model)
+        assert engine.engine_config.model_lib is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"opt": "O9"}, "opt must be one of O0, O1, O2, O3, got 'O9'"),
+        ({"overrides": {"bits": 3}}, "overrides must be among .*; got 'bits'"),
+        ({"overrides": {"tensor_parallel_shards": 2}}, "tensor_parallel_shards must be 1, got 2"),
+        ({"overrides": {"sliding_window_size": "x"}}, "sliding_window_size"),
+        ({"model_type": "qwen2"}, "model_type is 'qwen2', but the model's is 'llama'"),
+        ({"model_type": "gpt5"}, "model_type must be auto or one of"),
+    ],
+)
+async def test_invalid_arguments_are_refused(
+    model: Path, tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadRequestError, match=message):
+        await compile_model(model, tmp_path / "a.lib", **arguments)
+
+    assert not (tmp_path / "a.lib").exists()
+
+
+async def test_an_existing_file_is_only_replaced_by_force(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.lib").write_text("mine")
+
+    with pytest.raises(BadRequestError, match="already exists"):
+        await compile_model(model, tmp_path / "a.lib")
+    with pytest.raises(BadRequestError, match="must be a file in an existing directory"):
+        await compile_model(model, tmp_path / "none" / "a.lib")
+
+    assert (tmp_path / "a.lib").read_text() == "mine"
+
+
+def test_overrides_are_parsed_as_mlc_llm_writes_them() -> None:
+    assert parse_overrides("sliding_window_size=-1; kv_cache_dtype=int8;") == {
+        "sliding_window_size": -1,
+        "kv_cache_dtype": "int8",
+    }
+    with pytest.raises(CommandError, match="'name=value;name=value', got 'x'"):
+        parse_overrides("x")
