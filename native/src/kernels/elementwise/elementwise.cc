@@ -307,4 +307,27 @@ void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t s
   }
 }
 
+namespace {
+
+template <typename Element>
+void GatherColumnsOf(ThreadPool& pool, const void* x, const int32_t* order, int64_t rows,
+                     int64_t size, void* out) {
+  ForParts(pool, rows, size, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const Element* source = static_cast<const Element*>(x) + row * size;
+      Element* target = static_cast<Element*>(out) + row * size;
+      for (int64_t k = 0; k < size; ++k) target[k] = source[order[k]];
+    }
+  });
+}
+
+}  // namespace
+
+void GatherColumns(ThreadPool& pool, const void* x, FloatType type, const int32_t* order,
+                   int64_t rows, int64_t size, void* out) {
+  const auto gather =
+      type == FloatType::kF16 ? GatherColumnsOf<uint16_t> : GatherColumnsOf<uint32_t>;
+  gather(pool, x, order, rows, size, out);
+}
+
 }  // namespace aiomlc

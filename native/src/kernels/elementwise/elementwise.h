@@ -136,6 +136,13 @@ void QuantizeRows(ThreadPool& pool, const void* x, FloatType type, int64_t rows,
 /*! \brief Copy out[i] = x[row_ids[i]], rows of `size`. Ids must be in range. */
 void GatherRows(const float* x, const int32_t* row_ids, int64_t count, int64_t size, float* out);
 
+/*!
+ * \brief Copy out[i, k] = x[i, order[k]] for rows of `size` elements of `type`. The order must be
+ * in range.
+ */
+void GatherColumns(ThreadPool& pool, const void* x, FloatType type, const int32_t* order,
+                   int64_t rows, int64_t size, void* out);
+
 }  // namespace aiomlc
 
 #endif  // AIOMLC_KERNELS_ELEMENTWISE_ELEMENTWISE_H_

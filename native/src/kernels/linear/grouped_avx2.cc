@@ -63,6 +63,11 @@ struct Avx2GroupedDot {
     }
   }
 
+  template <int kParts>
+  static void SetOffsets(UnpackedChunk<kParts>& chunk) {
+    SetChunkOffsets(chunk);
+  }
+
   static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
 };
 

@@ -1,6 +1,6 @@
 /*!
  * \file kernels/linear/grouped_avx2.h
- * \brief The lookup of codes in 256-bit registers.
+ * \brief Functions of grouped formats for 256-bit registers.
  *
  * Everything has internal linkage: see linear_kernels.h.
  */
@@ -16,6 +16,25 @@ namespace {
 
 [[gnu::always_inline]] inline __m256i LoadHalf(const void* quad, int half) {
   return _mm256_load_si256(static_cast<const __m256i*>(quad) + half);
+}
+
+template <int kParts>
+inline void SetChunkOffsets(UnpackedChunk<kParts>& chunk) {
+  constexpr int kPartQuads = kQuads / kParts;
+  const __m256i ones = _mm256_set1_epi8(1);
+  const __m256i bias = _mm256_set1_epi16(-kByteBias);
+  for (int part = 0; part < kParts; ++part) {
+    for (int half = 0; half < 2; ++half) {
+      __m256i pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+      for (int i = 0; i < kPartQuads; ++i) {
+        const __m256i quad = LoadHalf(chunk.quads[part * kPartQuads + i], half);
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(ones, quad));
+      }
+      _mm256_store_si256(reinterpret_cast<__m256i*>(chunk.offsets[part]) + half,
+                         _mm256_madd_epi16(pairs, bias));
+    }
+  }
 }
 
 inline void LookUpCodes(const int8_t (&values)[16], int8_t* codes) {

@@ -19,21 +19,36 @@ struct Avx512GroupedDot {
   [[gnu::always_inline]] static void ForDots(const UnpackedChunk<kParts>& weights,
                                              const BiasedGroup* x, Emit emit) {
     constexpr int kPartQuads = kQuads / kParts;
+    __m512i quads[kQuads];
+#pragma GCC unroll 8
+    for (int i = 0; i < kQuads; ++i) quads[i] = _mm512_load_si512(weights.quads[i]);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        __m512i dot = _mm512_load_si512(weights.offsets[part]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kPartQuads; ++i) {
+          const int quad = part * kPartQuads + i;
+          dot = _mm512_dpbusd_epi32(dot, BroadcastFour(x[r].bytes + 4 * quad), quads[quad]);
+        }
+        emit(r, part, {dot});
+      }
+    }
+  }
+
+  template <int kParts>
+  static void SetOffsets(UnpackedChunk<kParts>& chunk) {
+    constexpr int kPartQuads = kQuads / kParts;
+    const __m512i bias = _mm512_set1_epi8(static_cast<char>(kByteBias));
 #pragma GCC unroll 4
     for (int part = 0; part < kParts; ++part) {
-      __m512i dots[kRows];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) dots[r] = _mm512_load_si512(weights.offsets[part]);
+      __m512i sum = _mm512_setzero_si512();
 #pragma GCC unroll 8
-      for (int i = part * kPartQuads; i < (part + 1) * kPartQuads; ++i) {
-        const __m512i quad = _mm512_load_si512(weights.quads[i]);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
-          dots[r] = _mm512_dpbusd_epi32(dots[r], BroadcastFour(x[r].bytes + 4 * i), quad);
-        }
+      for (int i = 0; i < kPartQuads; ++i) {
+        sum = _mm512_dpbusd_epi32(sum, bias, _mm512_load_si512(chunk.quads[part * kPartQuads + i]));
       }
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) emit(r, part, {dots[r]});
+      _mm512_store_si512(chunk.offsets[part], _mm512_sub_epi32(_mm512_setzero_si512(), sum));
     }
   }
 
@@ -103,12 +118,16 @@ struct GroupedPair {
     for (int64_t chunk = 0; chunk < chunks; chunk += kUnpackedChunks) {
       const int count =
           static_cast<int>(chunks - chunk < kUnpackedChunks ? chunks - chunk : kUnpackedChunks);
-      left.template Unpack<kPrefetchDistancePerStream>(count, left_chunks);
-      right.template Unpack<kPrefetchDistancePerStream>(count, right_chunks);
+      left.template Unpack<0>(count, left_chunks);
+      right.template Unpack<0>(count, right_chunks);
       for (int64_t row = row_begin; row < row_end; row += kPanelRows) {
         const int64_t height = PanelOf(row, block.row_end).height;
         const BiasedGroup* x = block.biased + row * chunks + chunk * height;
         for (int c = 0; c < count; ++c, x += height) {
+          if (row == row_begin) {
+            left.Prefetch(c);
+            right.Prefetch(c);
+          }
           AddChunk(left_chunks[c], right_chunks[c], x, height, sums + (row - row_begin));
         }
       }

@@ -41,6 +41,11 @@ struct AvxVnniGroupedDot {
     }
   }
 
+  template <int kParts>
+  static void SetOffsets(UnpackedChunk<kParts>& chunk) {
+    SetChunkOffsets(chunk);
+  }
+
   static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
 };
 

@@ -14,6 +14,9 @@
  *   // Call emit(r, part, dot) for every row and part: the 16 dot products of the values.
  *   template <int kRows, int kParts, typename Emit>
  *   static void ForDots(const UnpackedChunk<kParts>& weights, const BiasedGroup* x, Emit emit);
+ *   // Set the offsets of the chunk; only if kIsBiased.
+ *   template <int kParts>
+ *   static void SetOffsets(UnpackedChunk<kParts>& chunk);
  *   // Replace codes by their values: values[code] for 512 codes in [0, 15].
  *   static void LookUp(const int8_t (&values)[16], int8_t* codes);
  *
@@ -52,84 +55,85 @@ struct alignas(64) UnpackedChunk {
 
 // ---- Unpacking ----
 
-/*! \brief Read codes from bit planes. The loops are vectorized by the compiler. */
+// The codes of a quad, as a vector of the compiler, which divides it into the registers of a tier.
+using QuadWords = uint64_t __attribute__((vector_size(kQuadBytes)));
+using QuadValues = int8_t __attribute__((vector_size(kQuadBytes)));
+
+/*! \brief Read codes from bit planes. \tparam kBits Of a code. */
 template <int kBits>
-inline void UnpackCodes(const uint8_t* planes, int8_t (&quads)[kQuads][kQuadBytes]) {
-  uint8_t codes[kQuads][kQuadBytes];
-  if constexpr ((kBits & 8) != 0) __builtin_memcpy(codes, planes, sizeof(codes));
+[[gnu::always_inline]] inline void ReadCodes(const uint8_t* planes, QuadWords (&codes)[kQuads]) {
+  constexpr uint64_t kEveryByte = 0x0101010101010101u;
+  QuadWords plane;
+  if constexpr (kBits == 8) __builtin_memcpy(codes, planes, sizeof(codes));
   if constexpr ((kBits & 4) != 0) {
+#pragma GCC unroll 4
     for (int j = 0; j < 4; ++j, planes += kQuadBytes) {
-      for (int b = 0; b < kQuadBytes; ++b) {
-        codes[j][b] = planes[b] & 15;
-        codes[4 + j][b] = planes[b] >> 4;
-      }
+      __builtin_memcpy(&plane, planes, sizeof(plane));
+      codes[j] = plane & (15 * kEveryByte);
+      codes[4 + j] = (plane >> 4) & (15 * kEveryByte);
     }
   }
   if constexpr ((kBits & 2) != 0) {
-    constexpr int kShift = kBits & 4;
+#pragma GCC unroll 2
     for (int j = 0; j < 2; ++j, planes += kQuadBytes) {
+      __builtin_memcpy(&plane, planes, sizeof(plane));
 #pragma GCC unroll 4
       for (int f = 0; f < 4; ++f) {
-        uint8_t* quad = codes[4 * j + f];
-        for (int b = 0; b < kQuadBytes; ++b) {
-          const uint8_t low = kShift == 0 ? 0 : quad[b];
-          quad[b] = low | static_cast<uint8_t>(((planes[b] >> (2 * f)) & 3) << kShift);
+        const QuadWords field = (plane >> (2 * f)) & (3 * kEveryByte);
+        if constexpr ((kBits & 4) != 0) {
+          codes[4 * j + f] |= field << 4;
+        } else {
+          codes[4 * j + f] = field;
         }
       }
     }
   }
   if constexpr ((kBits & 1) != 0) {
     constexpr int kShift = (kBits & 4) != 0 ? 4 : 2;
+    __builtin_memcpy(&plane, planes, sizeof(plane));
 #pragma GCC unroll 8
-    for (int f = 0; f < kQuads; ++f) {
-      for (int b = 0; b < kQuadBytes; ++b) {
-        codes[f][b] |= static_cast<uint8_t>(((planes[b] >> f) & 1) << kShift);
-      }
-    }
+    for (int f = 0; f < kQuads; ++f) codes[f] |= ((plane >> f) & kEveryByte) << kShift;
   }
-  __builtin_memcpy(quads, codes, sizeof(codes));
 }
 
-inline void UnpackCodes(int bits, const uint8_t* planes, int8_t (&quads)[kQuads][kQuadBytes]) {
+/*! \brief Read codes, and subtract the zeros of their part. */
+template <int kBits, int kParts>
+inline void UnpackCodes(const uint8_t* planes, const QuadValues (&zeros)[kParts],
+                        int8_t (&quads)[kQuads][kQuadBytes]) {
+  QuadWords codes[kQuads];
+  ReadCodes<kBits>(planes, codes);
+#pragma GCC unroll 8
+  for (int i = 0; i < kQuads; ++i) {
+    const QuadValues values =
+        reinterpret_cast<const QuadValues&>(codes[i]) - zeros[i * kParts / kQuads];
+    __builtin_memcpy(quads[i], &values, sizeof(values));
+  }
+}
+
+template <int kParts>
+inline void UnpackCodes(int bits, const uint8_t* planes, const QuadValues (&zeros)[kParts],
+                        int8_t (&quads)[kQuads][kQuadBytes]) {
   switch (bits) {
     case 2:
-      return UnpackCodes<2>(planes, quads);
+      return UnpackCodes<2>(planes, zeros, quads);
     case 3:
-      return UnpackCodes<3>(planes, quads);
+      return UnpackCodes<3>(planes, zeros, quads);
     case 4:
-      return UnpackCodes<4>(planes, quads);
+      return UnpackCodes<4>(planes, zeros, quads);
     case 5:
-      return UnpackCodes<5>(planes, quads);
+      return UnpackCodes<5>(planes, zeros, quads);
     case 6:
-      return UnpackCodes<6>(planes, quads);
+      return UnpackCodes<6>(planes, zeros, quads);
     default:
-      return UnpackCodes<8>(planes, quads);
+      return UnpackCodes<8>(planes, zeros, quads);
   }
 }
 
-inline void Subtract(const uint8_t* zero, int8_t* quad) {
-  for (int b = 0; b < kQuadBytes; ++b) quad[b] = static_cast<int8_t>(quad[b] - zero[b]);
-}
-
-/*! \brief Subtract the zero points of each part. \param zeros [parts], each uint8[16]. */
-template <int kParts>
-inline void SubtractPoints(const uint8_t* const (&zeros)[kParts],
-                           int8_t (&quads)[kQuads][kQuadBytes]) {
-  constexpr int kPartQuads = kQuads / kParts;
-  for (int part = 0; part < kParts; ++part) {
-    uint32_t words[kTileRows];  // Each zero point four times.
-    for (int n = 0; n < kTileRows; ++n) words[n] = zeros[part][n] * 0x01010101u;
-    uint8_t bytes[kQuadBytes];
-    __builtin_memcpy(bytes, words, sizeof(bytes));
-    for (int i = 0; i < kPartQuads; ++i) Subtract(bytes, quads[part * kPartQuads + i]);
-  }
-}
-
-template <typename Lanes>
-[[gnu::always_inline]] inline typename Lanes::Vector LoadUnsigned(const uint8_t* bytes) {
-  float values[kTileRows];
-  for (int n = 0; n < kTileRows; ++n) values[n] = static_cast<float>(bytes[n]);
-  return Lanes::Load(values);
+/*! \brief Repeat each of 16 zero points four times, for the four inputs of a quad. */
+inline void RepeatPoints(const uint8_t* points, QuadValues& zeros) {
+  uint32_t words[kTileRows];
+  for (int n = 0; n < kTileRows; ++n) words[n] = points[n] * 0x01010101u;
+  __builtin_memcpy(&zeros, words, sizeof(zeros));
 }
 
 /*! \brief Load 16 scales or minima. \param supers The float16 that multiply k8 and k8s. */
@@ -147,7 +151,7 @@ template <typename Lanes>
       return Lanes::Load(reinterpret_cast<const float*>(numbers));
     case ScaleType::kK8:
       return Lanes::Mul(Lanes::Load(reinterpret_cast<const uint16_t*>(supers)),
-                        LoadUnsigned<Lanes>(numbers));
+                        Lanes::Load(numbers));
     case ScaleType::kK8S:
       break;
   }
@@ -165,46 +169,50 @@ class ChunkReader {
   /*! \param block The first block of a tile of the format. */
   ChunkReader(const GroupedTile& tile, const uint8_t* block) : tile_(tile), block_(block) {}
 
-  /*! \brief Unpack the next `count` chunks. */
+  /*! \brief Unpack the next `count` chunks. \tparam kDistance Of prefetches in bytes; may be 0. */
   template <int kDistance>
   void Unpack(int count, UnpackedChunk<kParts>* result) {
     for (int c = 0; c < count; ++c, ++result) {
       const uint8_t* codes = block_ + tile_.codes + chunk_ * tile_.chunk_bytes;
-      for (int at = 0; at < tile_.chunk_bytes; at += kQuadBytes) {
-        __builtin_prefetch(codes + kDistance + at);
-      }
+      if constexpr (kDistance > 0) PrefetchCodes(codes + kDistance);
       UnpackValues(codes, result->quads);
       UnpackNumbers(*result);
-      if constexpr (Dot::kIsBiased) AddOffsets(*result);
+      if constexpr (Dot::kIsBiased) Dot::SetOffsets(*result);
       if (++chunk_ < tile_.block_chunks) continue;
       chunk_ = 0;
       block_ += tile_.block_bytes;
     }
   }
 
+  /*! \brief Prefetch about what is needed to unpack a chunk. \param ahead The chunks before it. */
+  void Prefetch(int ahead) const {
+    PrefetchCodes(block_ + tile_.codes + (chunk_ + ahead) * tile_.chunk_bytes);
+  }
+
  private:
+  void PrefetchCodes(const uint8_t* codes) const {
+    for (int at = 0; at < tile_.chunk_bytes; at += kQuadBytes) __builtin_prefetch(codes + at);
+  }
+
   int GroupOf(int part) const {
     constexpr int kPartInputs = static_cast<int>(kChunkSize) / kParts;
     return (chunk_ * kParts + part) * kPartInputs >> tile_.group_shift;
   }
 
   void UnpackValues(const uint8_t* codes, int8_t (&quads)[kQuads][kQuadBytes]) const {
-    UnpackCodes(tile_.bits, codes, quads);
-    if (tile_.code == CodeType::kE2M1) return Dot::LookUp(kE2M1Values, quads[0]);
-    if (tile_.code == CodeType::kIQ4NL) return Dot::LookUp(kIQ4NLValues, quads[0]);
+    QuadValues zeros[kParts];
     if (tile_.zero == ZeroType::kPoints && tile_.bits < 8) {
-      const uint8_t* zeros[kParts];
       for (int part = 0; part < kParts; ++part) {
-        zeros[part] = block_ + tile_.zeros + GroupOf(part) * tile_.zero_bytes;
+        RepeatPoints(block_ + tile_.zeros + GroupOf(part) * tile_.zero_bytes, zeros[part]);
       }
-      return SubtractPoints<kParts>(zeros, quads);
+    } else {
+      // Bytes become signed; what else is to be subtracted from them is a part of the minimum.
+      const int constant = tile_.bits == 8 ? kByteBias : tile_.constant;
+      __builtin_memset(zeros, constant, sizeof(zeros));
     }
-    // Bytes become signed; what else is to be subtracted from them is a part of the minimum.
-    const int constant = tile_.bits == 8 ? kByteBias : tile_.constant;
-    if (constant == 0) return;
-    uint8_t zero[kQuadBytes];
-    __builtin_memset(zero, constant, sizeof(zero));
-    for (int i = 0; i < kQuads; ++i) Subtract(zero, quads[i]);
+    UnpackCodes(tile_.bits, codes, zeros, quads);
+    if (tile_.code == CodeType::kE2M1) return Dot::LookUp(kE2M1Values, quads[0]);
+    if (tile_.code == CodeType::kIQ4NL) Dot::LookUp(kIQ4NLValues, quads[0]);
   }
 
   void UnpackNumbers(UnpackedChunk<kParts>& chunk) const {
@@ -223,26 +231,12 @@ class ChunkReader {
     const Vector zero = Lanes::Set(0.0f);
     const Vector bias = Lanes::Set(static_cast<float>(kByteBias));
     if (tile_.zero == ZeroType::kPoints) {
-      return Lanes::Mul(scales, Lanes::Sub(bias, LoadUnsigned<Lanes>(zeros)));
+      return Lanes::Mul(scales, Lanes::Sub(bias, Lanes::Load(zeros)));
     }
     const ScaleType type = tile_.scale == ScaleType::kK8S ? ScaleType::kK8 : tile_.scale;
     const Vector minima = LoadNumbers<Lanes>(type, zeros, block_ + tile_.super_minima);
     const Vector negative = Lanes::Sub(zero, minima);
     return tile_.bits == 8 ? Lanes::Fma(scales, bias, negative) : negative;
-  }
-
-  static void AddOffsets(UnpackedChunk<kParts>& chunk) {
-    BiasedGroup zeros = {};
-    __builtin_memset(zeros.bytes, kByteBias, sizeof(zeros.bytes));
-    __builtin_memset(chunk.offsets, 0, sizeof(chunk.offsets));
-    int32_t sums[kParts][kTileRows];
-    Dot::template ForDots<1, kParts>(
-        chunk, &zeros,
-        [&](int, int part, typename Lanes::Integers dot)
-            __attribute__((always_inline)) { __builtin_memcpy(sums[part], &dot, sizeof(dot)); });
-    for (int part = 0; part < kParts; ++part) {
-      for (int n = 0; n < kTileRows; ++n) chunk.offsets[part][n] = -sums[part][n];
-    }
   }
 
   const GroupedTile& tile_;

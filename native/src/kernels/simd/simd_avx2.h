@@ -35,6 +35,12 @@ struct Avx2Lanes {
 
   static Vector Load(const int8_t* source) { return {Widen(source), Widen(source + 8)}; }
 
+  static Vector Load(const uint8_t* source) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+  }
+
   static Vector LoadBFloat16(const uint16_t* source) {
     return {WidenBFloat16(source), WidenBFloat16(source + 8)};
   }

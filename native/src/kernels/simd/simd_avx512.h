@@ -43,6 +43,11 @@ struct Avx512Lanes {
     return Widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
   }
 
+  static Vector Load(const uint8_t* source) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+  }
+
   static Vector LoadBFloat16(const uint16_t* source) {
     const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};

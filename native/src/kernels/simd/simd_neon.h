@@ -48,6 +48,14 @@ struct NeonLanes {
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
   }
 
+  static Vector Load(const uint8_t* source) {
+    const uint8x16_t bytes = vld1q_u8(source);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(bytes));
+    const uint16x8_t high = vmovl_high_u8(bytes);
+    return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_high_u16(low)),
+            vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_high_u16(high))};
+  }
+
   static Vector LoadBFloat16(const uint16_t* source) {
     return {WidenBFloat16(source), WidenBFloat16(source + 4), WidenBFloat16(source + 8),
             WidenBFloat16(source + 12)};

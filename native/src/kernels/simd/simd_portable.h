@@ -48,6 +48,10 @@ struct PortableLanes {
     return Map([source](int i) { return static_cast<float>(source[i]); });
   }
 
+  static Vector Load(const uint8_t* source) {
+    return Map([source](int i) { return static_cast<float>(source[i]); });
+  }
+
   static Vector LoadBFloat16(const uint16_t* source) {
     return Map([source](int i) { return BFloat16ToFloat(source[i]); });
   }
