@@ -43,7 +43,7 @@ def build(job: CompileJob, directory: Path, report: Report) -> None:
     Raises:
         LibraryWriteError: If a file cannot be written.
     """
-    quantization = quantization_of(job.quantization, job.layouts)
+    quantization = quantization_of(job.quantization, job.layouts, job.ordered)
     report("graph", 0.1)
     if isinstance(job.config, EncoderConfig):
         module, metadata = encoder_graph(job.config, quantization)

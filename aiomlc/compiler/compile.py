@@ -45,7 +45,7 @@ async def compile_model(
         message = f"device must be 'auto' or 'cpu', got {job.device!r}"
         raise ModelLoadError(message, field="device")
 
-    quantization_of(job.quantization, job.layouts)
+    quantization_of(job.quantization, job.layouts, job.ordered)
     cached = await to_thread.run_sync(cache.find, job)
     if cached is not None:
         return cached

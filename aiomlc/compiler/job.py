@@ -41,7 +41,8 @@ class CompileJob:
 
     config: ModelConfig
     quantization: str
-    layouts: Mapping[str, Layout] = field(default_factory=dict)  #: See `Quantization.layouts`.
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  #: See `Quantization`.
+    ordered: tuple[str, ...] = ()  #: The same.
     device: str = "cpu"
     kv_cache_dtype: KVCacheType = "auto"  #: Decoders only.
     prefill_chunk_size: int = 512  #: Recorded in the metadata as the loader's default.
@@ -54,8 +55,8 @@ class CompileJob:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Read what `as_json` returned."""
-        layouts = lists_to_tuples(values["layouts"])
-        return cls(**{**values, "config": _config(values["config"]), "layouts": layouts})
+        config, layouts = _config(values["config"]), lists_to_tuples(values["layouts"])
+        return cls(**{**lists_to_tuples(values), "config": config, "layouts": layouts})
 
 
 def _config(values: Mapping[str, Any]) -> ModelConfig:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-__all__ = ("pack_parameters", "parameter_records")
+__all__ = ("INPUT_ORDER", "pack_parameters", "parameter_records")
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from aiomlc.compiler.quantization import Quantization
 from aiomlc.models import Parameter
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 
+INPUT_ORDER: Final = "input_order"  #: The parameter of a layer that has the order of its inputs.
+
 
 def pack_parameters(
     parameters: Iterable[Parameter], quantization: Quantization
 ) -> list[PackedParameter]:
-    """Return the parameters in the formats of `quantization`, in the same order."""
-    return [PackedParameter.from_parameter(p, quantization.layout_of(p)) for p in parameters]
+    """Return the parameters in the formats of `quantization`, with the orders that it needs."""
+    return [
+        PackedParameter.from_parameter(p, quantization.layout_of(p))
+        for p in _with_orders(parameters, quantization)
+    ]
 
 
 def parameter_records(
@@ -29,11 +34,23 @@ def parameter_records(
         quantization: The formats of the matrices.
         graph_names: The names of the graph's parameters; a matrix may end in `.weight`.
     """
-    by_name = {p.name: p for p in parameters}
+    by_name = {p.name: p for p in _with_orders(parameters, quantization)}
     names = [name if name in by_name else name.removesuffix(".weight") for name in graph_names]
     if set(names) != set(by_name) or len(names) != len(by_name):
         mismatch = sorted(set(names) ^ set(by_name))
         raise AssertionError(f"the graph's parameters differ from the model's: {mismatch}")
 
-    packed = pack_parameters((by_name[name] for name in names), quantization)
+    selected = (by_name[name] for name in names)
+    packed = (PackedParameter.from_parameter(p, quantization.layout_of(p)) for p in selected)
     return [parameter.as_json() for parameter in packed]
+
+
+def _with_orders(
+    parameters: Iterable[Parameter], quantization: Quantization
+) -> Iterator[Parameter]:
+    """Yield the parameters, each matrix whose columns are ordered with that order."""
+    for parameter in parameters:
+        yield parameter
+        if parameter.name in quantization.ordered:
+            name = f"{parameter.name}.{INPUT_ORDER}"
+            yield Parameter(name, "order", parameter.shape[1:], parameter.sources)

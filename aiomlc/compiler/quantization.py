@@ -12,7 +12,7 @@ __all__ = (
     "quantization_of",
 )
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -34,6 +34,8 @@ class Quantization:
     kv_dtype: FloatType  #: Default dtype of the KV cache.
     #: The formats of matrices by the graph's names, as the weight files determine them.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    #: The matrices whose columns have another order than their inputs.
+    ordered: frozenset[str] = frozenset()
 
     def layout_of(self, parameter: Parameter) -> Layout:
         """Return the formats of a parameter; empty unless it is a matrix."""
@@ -68,12 +70,15 @@ def quantization_named(name: str) -> Quantization:
     return QUANTIZATIONS[name]
 
 
-def quantization_of(name: str, layouts: Mapping[str, Layout]) -> Quantization:
+def quantization_of(
+    name: str, layouts: Mapping[str, Layout], ordered: Iterable[str]
+) -> Quantization:
     """Return the quantization of weights that are already quantized, or of `name` without layouts.
 
     Args:
         name: Its name.
         layouts: The formats of all matrices; empty for one of `QUANTIZATIONS`.
+        ordered: The matrices whose columns have another order than their inputs.
 
     Raises:
         ModelLoadError: If there are no layouts and the quantization is unknown.
@@ -81,7 +86,8 @@ def quantization_of(name: str, layouts: Mapping[str, Layout]) -> Quantization:
     if not layouts:
         return quantization_named(name)
 
-    return Quantization(name, "f32", "float32" if name == "q4f32_1" else "float16", layouts)
+    kv_dtype: FloatType = "float32" if name == "q4f32_1" else "float16"
+    return Quantization(name, "f32", kv_dtype, layouts, frozenset(ordered))
 
 
 def fuses_norm(layout: Layout) -> bool:

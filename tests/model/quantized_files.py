@@ -292,6 +292,11 @@ QUANTIZERS: Mapping[str, Quantizer] = {
         _gptq_config(4, 128, checkpoint_format="gptq_v2", dynamic={"-:.*lm_head": {}}),
         "u4g128bf16zp",
     ),
+    "gptq_ordered": Quantizer(
+        partial(gptq, bits=4, group=32, by_activation=True),
+        _gptq_config(4, 32, desc_act=True),
+        "u4g32f16zp",
+    ),
     "w4a16_group": _compressed("pack-quantized", 4, 128),
     "w4a16_channel": _compressed("pack-quantized", 4, -1),
     "w4a16_asymmetric": _compressed("pack-quantized", 4, 32, symmetric=False),

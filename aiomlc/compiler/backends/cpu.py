@@ -81,7 +81,8 @@ class _Lowering(Mutator):
         match node:
             case Linear():
                 matrix_format = "f32" if node.keep_float32 else self.quantization.matrix_format
-                return CpuLinear(node, self._layout(name, matrix_format, node.outputs))
+                layout = self._layout(name, matrix_format, node.outputs)
+                return CpuLinear(node, layout, is_ordered=name in self.quantization.ordered)
             case Embedding():
                 matrix_format = self.quantization.matrix_format
                 return CpuEmbedding(node, self._layout(name, matrix_format, node.vocab_size))

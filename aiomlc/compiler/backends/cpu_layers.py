@@ -88,15 +88,21 @@ def _expr(value: object) -> Any:  # noqa: ANN401 - tvm is untyped.
 
 
 class CpuLinear(Module):
-    """A matrix product, with or without bias."""
+    """A matrix product, with or without bias, of inputs that may be reordered before."""
 
-    def __init__(self, layer: Linear, layout: Layout) -> None:
+    def __init__(self, layer: Linear, layout: Layout, *, is_ordered: bool = False) -> None:
         super().__init__()
         self.layout = KernelLayout(layout)
         self.outputs: int = layer.outputs
         self.out_dtype: str = layer.out_dtype
         self.weight: Any = matrix_parameter(layout, layer.inputs)
         self.bias: Any = layer.bias
+        self.input_order: Any = nn.Parameter((layer.inputs,), "int32") if is_ordered else None
+
+    @property
+    def is_fusible(self) -> bool:
+        """Whether the product can be fused with the norm that computes its inputs."""
+        return self.input_order is None and fuses_norm(self.layout.layout)
 
     @property
     def matrix(self) -> list[object]:
@@ -105,6 +111,8 @@ class CpuLinear(Module):
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
         shape = (*x.shape[:-1], self.outputs)
+        if self.input_order is not None:
+            x = call_kernel("gather_columns", [x, self.input_order], x.shape, x.dtype)
         if self.bias is None:
             return call_kernel("linear", [x, *self.matrix], shape, self.out_dtype)
 
@@ -149,7 +157,7 @@ class CpuRMSNorm(Module):
     def add_linear(
         self, x: nn.Tensor, residual: nn.Tensor, linear: CpuLinear
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        if not fuses_norm(linear.layout.layout):
+        if not linear.is_fusible:
             x, total = self.add(x, residual)
             return linear(x), total
 
@@ -225,7 +233,8 @@ class CpuGatedMul(Module):
     ) -> tuple[nn.Tensor, nn.Tensor]:
         has_bias = gate_up.bias is not None or down.bias is not None
         is_layer_norm = isinstance(norm, CpuLayerNorm)
-        is_fused = fuses_feed_forward(gate_up.layout.layout, down.layout.layout)
+        is_fused = gate_up.is_fusible and down.is_fusible
+        is_fused = is_fused and fuses_feed_forward(gate_up.layout.layout, down.layout.layout)
         if has_bias or is_layer_norm or not is_fused:
             x, total = norm.add_linear(x, residual, gate_up)
             return down(self.forward(x)), total

@@ -32,10 +32,13 @@ def source_runs(order: RowOrder, rows: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the graph. A matrix is `[outputs, inputs]`; its sources stack on axis 0."""
+    """A parameter of the graph. A matrix is `[outputs, inputs]`; its sources stack on axis 0.
+
+    An order is `[inputs]`: the inputs of a matrix with the same sources, as its columns have them.
+    """
 
     name: str  #: In the graph.
-    kind: Literal["matrix", "vector"]
+    kind: Literal["matrix", "vector", "order"]
     shape: tuple[int, ...]
     sources: tuple[str, ...]  #: Tensors of a Hugging Face directory.
     mlc_name: str = ""  #: In an MLC directory; empty means `name`.

@@ -19,12 +19,11 @@ from aiomlc.models import (
     encoder_parameters,
 )
 from aiomlc.models.parameters.matrix_format import MatrixFormat
-from aiomlc.models.parameters.packed_layout import Layout
 from aiomlc.runtime.loading.model_directory import ModelDirectory
 from aiomlc.validation.model_files import load_errors
 from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source
-from aiomlc.weights.storage.layouts import source_layouts
+from aiomlc.weights.storage.layouts import SourceLayouts, source_layouts
 
 _DEFAULT = "q4f16_1"
 _ENCODER_DEFAULT = "q0f32"  # Encoders are small, and embeddings are compared numerically.
@@ -56,7 +55,7 @@ def find_quantization(
             return quantization_named(name)
 
         layouts = _layouts(description, source)
-    formats = {format_name for layout in layouts.values() for format_name, _ in layout}
+    formats = {item for layout in layouts.formats.values() for item, _ in layout}
     is_dense = not any(map(_has_integers, formats))
     if requested is not None and is_dense and not source.is_mlc:
         return quantization_named(requested)
@@ -65,7 +64,7 @@ def find_quantization(
     if is_gguf(directory.path) and len(formats) == 1 and is_dense:
         return quantization_named(_UNIFORM[formats.pop()])
 
-    return quantization_of(name, layouts)
+    return quantization_of(name, layouts.formats, layouts.ordered)
 
 
 def _stored_name(directory: ModelDirectory, source: Source) -> str | None:
@@ -76,7 +75,7 @@ def _stored_name(directory: ModelDirectory, source: Source) -> str | None:
     return None if source.quantization is None else source.quantization.name
 
 
-def _layouts(description: ModelDescription, source: Source) -> dict[str, Layout]:
+def _layouts(description: ModelDescription, source: Source) -> SourceLayouts:
     config = description.config
     if isinstance(config, EncoderConfig):
         return source_layouts(source, encoder_parameters(config), None)

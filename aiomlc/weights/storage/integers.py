@@ -230,4 +230,3 @@ def _rows(tensor: SourceTensor, is_transposed: bool) -> int:
         return 0
 
     return tensor.shape[-1] if is_transposed else tensor.shape[0]
-

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ("check_layout", "source_layouts")
+__all__ = ("SourceLayouts", "check_layout", "source_layouts")
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from aiomlc.models.parameters.packed_layout import Layout
@@ -25,10 +26,18 @@ _KEPT_FORMATS: Final = {"f32": "f32", "f16": "f32", "bf16": "bf16"}
 _FP8_FORMAT: Final = "bf16"
 
 
+@dataclass(frozen=True, slots=True)
+class SourceLayouts:
+    """How the matrices of a source are packed, by the graph's names."""
+
+    formats: dict[str, Layout]  #: Of every matrix.
+    ordered: frozenset[str]  #: Those whose columns have another order than their inputs.
+
+
 def source_layouts(
     source: Source, parameters: Iterable[Parameter], float_format: str | None
-) -> dict[str, Layout]:
-    """Return the layout of every matrix: formats, and the rows that have them.
+) -> SourceLayouts:
+    """Return the layout of every matrix.
 
     Args:
         source: The tensors.
@@ -40,22 +49,25 @@ def source_layouts(
         ModelLoadError: If a tensor is missing or has the wrong shape or dtype.
     """
     tensors = TensorLookup(source)
-    layouts = {}
+    formats: dict[str, Layout] = {}
+    ordered = set()
     for parameter in parameters:
         if parameter.kind == "matrix":
             packed = PackedParameter.from_parameter(parameter, ())
             matrices = find_matrices(source, tensors, packed)
-            _refuse_order(matrices)
             segments = ((_format(parameter, m, float_format), m.rows) for m in matrices)
-            layouts[parameter.name] = tuple(_merged(segments))
-    return layouts
+            formats[parameter.name] = tuple(_merged(segments))
+            if any(matrix.groups is not None for matrix in matrices):
+                _refuse_experts(parameter, matrices)
+                ordered.add(parameter.name)
+    return SourceLayouts(formats, frozenset(ordered))
 
 
-def _refuse_order(matrices: Sequence[StoredMatrix]) -> None:
-    for matrix in matrices:
-        if matrix.groups is not None:
-            problem = "groups of inputs that are not neighbors (desc_act) are not supported"
-            raise tensor_error(matrix.groups, problem)
+def _refuse_experts(parameter: Parameter, matrices: Sequence[StoredMatrix]) -> None:
+    """Raise if the inputs of experts are ordered: each expert may have another order."""
+    if parameter.fused_source and not parameter.keep_float32:
+        problem = "groups of inputs that are not neighbors (desc_act) are not supported in experts"
+        raise tensor_error(matrices[0].tensor, problem)
 
 
 def check_layout(parameter: PackedParameter, matrices: Sequence[StoredMatrix]) -> None:

@@ -254,6 +254,21 @@ void CallGatherRows(TensorView x, TensorView rows, TensorView out) {
   GatherRows(args.Data<float>(x, "x"), ids, rows.size(0), x.size(2), args.Data<float>(out, "out"));
 }
 
+void CallGatherColumns(TensorView x, TensorView order, TensorView out) {
+  const TensorArguments args("aiomlc.cpu.gather_columns");
+  const RowShape shape = RowsOf(args, x, "x");
+  args.RequireShape(order, "order", {shape.size});
+  RequireRows(args, out, "out", shape);
+  const int32_t* inputs = args.Data<int32_t>(order, "order");
+  for (int64_t k = 0; k < shape.size; ++k) {
+    args.Require(inputs[k] >= 0 && inputs[k] < shape.size, "order must be in [0, ", shape.size,
+                 "), got ", inputs[k]);
+  }
+  const FloatType type = args.Type(x, "x");
+  GatherColumns(ThreadPool::Current(), args.Floats(x, "x", type), type, inputs, shape.rows,
+                shape.size, args.Floats(out, "out", type));
+}
+
 void DefineLinear() {
   constexpr const char* kPlain = "aiomlc.cpu.linear";
   constexpr const char* kBias = "aiomlc.cpu.linear_bias";
@@ -283,7 +298,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.cpu.scale", CallScale)
       .def("aiomlc.cpu.soft_cap", CallSoftCap)
       .def("aiomlc.cpu.qk_norm", CallQkNorm)
-      .def("aiomlc.cpu.gather_rows", CallGatherRows);
+      .def("aiomlc.cpu.gather_rows", CallGatherRows)
+      .def("aiomlc.cpu.gather_columns", CallGatherColumns);
 }
 
 }  // namespace

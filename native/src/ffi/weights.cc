@@ -41,12 +41,12 @@ constexpr std::pair<std::string_view, SourceType> kSourceTypes[] = {
     {"f32", SourceType::kF32},       {"f16", SourceType::kF16},
     {"bf16", SourceType::kBF16},     {"f8e4m3", SourceType::kF8E4M3},
     {"f8e5m2", SourceType::kF8E5M2}, {"integers", SourceType::kIntegers},
-    {"Q4_0", SourceType::kQ4_0},     {"Q4_1", SourceType::kQ4_1},
-    {"Q5_0", SourceType::kQ5_0},     {"Q5_1", SourceType::kQ5_1},
-    {"Q8_0", SourceType::kQ8_0},     {"Q2_K", SourceType::kQ2_K},
-    {"Q3_K", SourceType::kQ3_K},     {"Q4_K", SourceType::kQ4_K},
-    {"Q5_K", SourceType::kQ5_K},     {"Q6_K", SourceType::kQ6_K},
-    {"IQ4_NL", SourceType::kIQ4_NL}, {"MXFP4", SourceType::kMXFP4},
+    {"Q4_0", SourceType::kQ40},      {"Q4_1", SourceType::kQ41},
+    {"Q5_0", SourceType::kQ50},      {"Q5_1", SourceType::kQ51},
+    {"Q8_0", SourceType::kQ80},      {"Q2_K", SourceType::kQ2K},
+    {"Q3_K", SourceType::kQ3K},      {"Q4_K", SourceType::kQ4K},
+    {"Q5_K", SourceType::kQ5K},      {"Q6_K", SourceType::kQ6K},
+    {"IQ4_NL", SourceType::kIQ4NL},  {"MXFP4", SourceType::kMXFP4},
 };
 
 SourceType ParseSourceType(const ffi::String& name) {

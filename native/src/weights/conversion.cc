@@ -42,9 +42,9 @@ int64_t BlockRows(const ParamPlan& param) {
 
 /*! \return The rows that are read at once. */
 int64_t ReadRows(const ParamPlan& param) {
-  const bool is_transposed = std::any_of(
-      param.matrices.begin(), param.matrices.end(),
-      [](const SourceMatrix& matrix) { return matrix.is_transposed(); });
+  const bool is_transposed =
+      std::any_of(param.matrices.begin(), param.matrices.end(),
+                  [](const SourceMatrix& matrix) { return matrix.is_transposed(); });
   const int64_t rows = BlockRows(param);
   if (!is_transposed) return rows;
   const int64_t bytes = std::max<int64_t>(1, param.cols * param.matrices[0].integers.bits / 8);

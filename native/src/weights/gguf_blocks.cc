@@ -55,7 +55,8 @@ void DecodeQ8(const uint8_t* block, int64_t index, GroupedRow row) {
   for (int64_t i = 0; i < kBlock; ++i) row.codes[index * kBlock + i] = block[kHalf + i] ^ 0x80;
 }
 
-/*! \brief An exponent, then nibbles; the values of the codes are doubled, so the scale is halved. */
+/*! \brief An exponent, then nibbles; the values of the codes are doubled, so the scale is halved.
+ */
 void DecodeMXFP4(const uint8_t* block, int64_t index, GroupedRow row) {
   const unsigned exponent = block[0];
   // 2^(exponent - 128) as a bfloat16, of which the two least powers are subnormal.
@@ -150,26 +151,26 @@ using DecodeBlock = void (*)(const uint8_t* block, int64_t index, GroupedRow row
 
 DecodeBlock DecoderOf(SourceType type) {
   switch (type) {
-    case SourceType::kQ4_0:
-    case SourceType::kIQ4_NL:
+    case SourceType::kQ40:
+    case SourceType::kIQ4NL:
       return DecodeSmall<false, false>;
-    case SourceType::kQ4_1:
+    case SourceType::kQ41:
       return DecodeSmall<true, false>;
-    case SourceType::kQ5_0:
+    case SourceType::kQ50:
       return DecodeSmall<false, true>;
-    case SourceType::kQ5_1:
+    case SourceType::kQ51:
       return DecodeSmall<true, true>;
-    case SourceType::kQ8_0:
+    case SourceType::kQ80:
       return DecodeQ8;
-    case SourceType::kQ2_K:
+    case SourceType::kQ2K:
       return DecodeQ2K;
-    case SourceType::kQ3_K:
+    case SourceType::kQ3K:
       return DecodeQ3K;
-    case SourceType::kQ4_K:
+    case SourceType::kQ4K:
       return DecodeQ45K<false>;
-    case SourceType::kQ5_K:
+    case SourceType::kQ5K:
       return DecodeQ45K<true>;
-    case SourceType::kQ6_K:
+    case SourceType::kQ6K:
       return DecodeQ6K;
     case SourceType::kMXFP4:
       return DecodeMXFP4;
@@ -182,29 +183,29 @@ DecodeBlock DecoderOf(SourceType type) {
 
 BlockLayout BlockLayoutOf(SourceType type) {
   switch (type) {
-    case SourceType::kQ4_0:
+    case SourceType::kQ40:
       return {kBlock, 18, "u4g32f16z8"};
-    case SourceType::kQ4_1:
+    case SourceType::kQ41:
       return {kBlock, 20, "u4g32f16m"};
-    case SourceType::kQ5_0:
+    case SourceType::kQ50:
       return {kBlock, 22, "u5g32f16z16"};
-    case SourceType::kQ5_1:
+    case SourceType::kQ51:
       return {kBlock, 24, "u5g32f16m"};
-    case SourceType::kQ8_0:
+    case SourceType::kQ80:
       return {kBlock, 34, "u8g32f16z128"};
-    case SourceType::kIQ4_NL:
+    case SourceType::kIQ4NL:
       return {kBlock, 18, "iq4nlg32f16"};
     case SourceType::kMXFP4:
       return {kBlock, 17, "e2m1g32bf16"};
-    case SourceType::kQ2_K:
+    case SourceType::kQ2K:
       return {kSuperBlock, 84, "u2g16k8m"};
-    case SourceType::kQ3_K:
+    case SourceType::kQ3K:
       return {kSuperBlock, 110, "u3g16k8sz4"};
-    case SourceType::kQ4_K:
+    case SourceType::kQ4K:
       return {kSuperBlock, 144, "u4g32k8m"};
-    case SourceType::kQ5_K:
+    case SourceType::kQ5K:
       return {kSuperBlock, 176, "u5g32k8m"};
-    case SourceType::kQ6_K:
+    case SourceType::kQ6K:
       return {kSuperBlock, 210, "u6g16k8sz32"};
     default:
       return {1, 0, "f32"};

@@ -56,8 +56,8 @@ bool AreFinite(ScaleType type, const uint8_t* numbers, int64_t first, int64_t co
 }
 
 bool AreFinite(const std::vector<uint16_t>& halves, int64_t first, int64_t count) {
-  return halves.empty() || AreFinite(ScaleType::kF16,
-                                     reinterpret_cast<const uint8_t*>(halves.data()), first, count);
+  return halves.empty() ||
+         AreFinite(ScaleType::kF16, reinterpret_cast<const uint8_t*>(halves.data()), first, count);
 }
 
 }  // namespace
@@ -98,7 +98,8 @@ GroupedRows GroupBuffers::View() const {
 
 bool GroupBuffers::AllFinite(int64_t first, int64_t rows) const {
   if (!AreFinite(format_.scale, scales_.data(), first * groups_, rows * groups_)) return false;
-  if (format_.zero != ZeroType::kMinima) return AreFinite(super_scales_, first * supers_, rows * supers_);
+  if (format_.zero != ZeroType::kMinima)
+    return AreFinite(super_scales_, first * supers_, rows * supers_);
   return AreFinite(format_.scale, zeros_.data(), first * groups_, rows * groups_) &&
          AreFinite(super_scales_, first * supers_, rows * supers_) &&
          AreFinite(super_minima_, first * supers_, rows * supers_);

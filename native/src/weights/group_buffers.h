@@ -28,8 +28,8 @@ class GroupBuffers {
 
   MatrixFormat format() const { return format_; }
   int64_t cols() const { return cols_; }
-  int64_t groups() const { return groups_; }  /*!< Groups of a row. */
-  int64_t supers() const { return supers_; }  /*!< Super groups of a row. */
+  int64_t groups() const { return groups_; } /*!< Groups of a row. */
+  int64_t supers() const { return supers_; } /*!< Super groups of a row. */
   int64_t scale_bytes() const { return scale_bytes_; }
 
   GroupedRow Row(int64_t row);

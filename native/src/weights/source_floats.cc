@@ -71,9 +71,9 @@ int64_t SourceFloatBytes(SourceType type) {
 
 void WidenFloats(SourceType type, const uint8_t* in, int64_t count, float* out) {
   // Its bits are the upper ones of a float16.
-  static const std::array<float, 256> kE5M2 =
+  static const std::array<float, 256> e5m2 =
       Table([](uint8_t bits) { return WidenHalf(static_cast<uint16_t>(bits << 8)); });
-  static const std::array<float, 256> kE4M3 = Table(WidenE4M3);
+  static const std::array<float, 256> e4m3 = Table(WidenE4M3);
   switch (type) {
     case SourceType::kF32:
       std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
@@ -85,10 +85,10 @@ void WidenFloats(SourceType type, const uint8_t* in, int64_t count, float* out) 
       WidenHalves(WidenBFloat, in, count, out);
       break;
     case SourceType::kF8E4M3:
-      WidenBytes(kE4M3, in, count, out);
+      WidenBytes(e4m3, in, count, out);
       break;
     default:
-      WidenBytes(kE5M2, in, count, out);
+      WidenBytes(e5m2, in, count, out);
   }
 }
 

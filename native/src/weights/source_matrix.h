@@ -23,17 +23,17 @@ enum class SourceType {
   kF8E5M2,    //!< FP8 with the exponents of float16; may have scales.
   kIntegers,  //!< Packed integers, with scales and perhaps zero points in other tensors.
   // The block types of GGUF, which contain their scales.
-  kQ4_0,
-  kQ4_1,
-  kQ5_0,
-  kQ5_1,
-  kQ8_0,
-  kQ2_K,
-  kQ3_K,
-  kQ4_K,
-  kQ5_K,
-  kQ6_K,
-  kIQ4_NL,
+  kQ40,
+  kQ41,
+  kQ50,
+  kQ51,
+  kQ80,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIQ4NL,
   kMXFP4,
 };
 
@@ -51,12 +51,12 @@ struct IntegerTensor {
   SourceTensor tensor;
   int bits = 4;
   int unit_bytes = 4;
-  int per_unit = 0;            /*!< Integers per unit, lowest bits first; 0: without any gap. */
-  int padding = 1;             /*!< Inputs are padded to a multiple of this. */
-  bool along_outputs = false;  /*!< Whether outputs are packed, rather than inputs. */
+  int per_unit = 0;           /*!< Integers per unit, lowest bits first; 0: without any gap. */
+  int padding = 1;            /*!< Inputs are padded to a multiple of this. */
+  bool along_outputs = false; /*!< Whether outputs are packed, rather than inputs. */
   bool is_transposed = false;
-  bool is_awq_order = false;   /*!< The order in a unit is 0, 2, 4, 6, 1, 3, 5, 7. */
-  bool is_signed = false;      /*!< Bytes are signed; the result has 128 added. */
+  bool is_awq_order = false; /*!< The order in a unit is 0, 2, 4, 6, 1, 3, 5, 7. */
+  bool is_signed = false;    /*!< Bytes are signed; the result has 128 added. */
 
   /*! \return The units that hold `count` integers of the packed axis. */
   int64_t Units(int64_t count) const {

@@ -80,6 +80,7 @@ std::string SortByGroup(const std::vector<int32_t>& group_of_input, int64_t size
 std::vector<SourceSlice> OrderRows(const std::vector<SourceMatrix>& matrices,
                                    const std::vector<int64_t>& order) {
   std::vector<SourceSlice> all;
+  all.reserve(matrices.size());
   for (size_t i = 0; i < matrices.size(); ++i) {
     all.push_back({static_cast<int>(i), 0, matrices[i].rows});
   }
@@ -172,12 +173,11 @@ bool SourceReader::LoadScales(const SourceMatrix& matrix, int64_t cols, LoadedRo
   const int64_t begin = rows->begin / scales.block_outputs;
   const int64_t end = CeilDivide(rows->end, scales.block_outputs);
   const File& file = FileOf(scales.tensor);
-  std::string reason =
-      scales.is_transposed
-          ? rows->scales.Read(file, scales.tensor.offset, outputs, scales.bytes(), 0, inputs, begin,
-                              end)
-          : rows->scales.Read(file, scales.tensor.offset, inputs, scales.bytes(), begin,
-                              end - begin, 0, inputs);
+  std::string reason = scales.is_transposed
+                           ? rows->scales.Read(file, scales.tensor.offset, outputs, scales.bytes(),
+                                               0, inputs, begin, end)
+                           : rows->scales.Read(file, scales.tensor.offset, inputs, scales.bytes(),
+                                               begin, end - begin, 0, inputs);
   if (!reason.empty()) return Check(scales.tensor, "cannot read: " + reason);
   if (!matrix.zero_points) return true;
   const SourceTensor& tensor = matrix.zero_points->tensor;
@@ -191,10 +191,9 @@ bool SourceReader::LoadOrder(const SourceMatrix& matrix, int64_t cols,
   order->clear();
   if (!matrix.groups) return true;
   group_of_input_.resize(static_cast<size_t>(cols));
-  const std::string reason =
-      FileOf(*matrix.groups)
-          .ReadAt(matrix.groups->offset, group_of_input_.data(),
-                  group_of_input_.size() * sizeof(int32_t));
+  const std::string reason = FileOf(*matrix.groups)
+                                 .ReadAt(matrix.groups->offset, group_of_input_.data(),
+                                         group_of_input_.size() * sizeof(int32_t));
   if (!reason.empty()) return Check(*matrix.groups, "cannot read: " + reason);
   return Check(*matrix.groups, SortByGroup(group_of_input_, matrix.scales->block_inputs, order));
 }
@@ -216,20 +215,22 @@ bool SourceReader::ReadOrder(const ParamPlan& param) {
 bool SourceReader::DecodeFloats(const ParamPlan& param, MatrixFormat format, int64_t begin,
                                 int64_t end) {
   floats_.resize(static_cast<size_t>((end - begin) * param.cols));
-  return ForEachSlice(
-      param, begin, end, [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
-        const auto index = static_cast<size_t>(slice.matrix);
-        const SourceMatrix& matrix = param.matrices[index];
-        float* out = floats_.data() + at * param.cols;
-        if (IsFloat(matrix.type)) {
-          if (!DecodeFloatRows(matrix, loaded_[index], from, rows, param.cols, out)) return false;
-        } else {
-          single_.Resize(matrix.format, rows, param.cols);
-          if (!DecodeGroupRows(matrix, loaded_[index], from, rows, 0, &single_)) return false;
-          single_.Dequantize(out);
-        }
-        return Check(matrix.tensor, RangeError(format, out, rows * param.cols));
-      });
+  return ForEachSlice(param, begin, end,
+                      [&](const SourceSlice& slice, int64_t from, int64_t rows, int64_t at) {
+                        const auto index = static_cast<size_t>(slice.matrix);
+                        const SourceMatrix& matrix = param.matrices[index];
+                        float* out = floats_.data() + at * param.cols;
+                        if (IsFloat(matrix.type)) {
+                          if (!DecodeFloatRows(matrix, loaded_[index], from, rows, param.cols, out))
+                            return false;
+                        } else {
+                          single_.Resize(matrix.format, rows, param.cols);
+                          if (!DecodeGroupRows(matrix, loaded_[index], from, rows, 0, &single_))
+                            return false;
+                          single_.Dequantize(out);
+                        }
+                        return Check(matrix.tensor, RangeError(format, out, rows * param.cols));
+                      });
 }
 
 bool SourceReader::DecodeFloatRows(const SourceMatrix& matrix, const LoadedRows& loaded,
@@ -242,10 +243,10 @@ bool SourceReader::DecodeFloatRows(const SourceMatrix& matrix, const LoadedRows&
     const int64_t output = (from + row) / scales.block_outputs;
     for (int64_t block = 0; block < blocks; ++block) {
       float scale;
-      WidenFloats(scales.type,
-                  scales.is_transposed ? loaded.scales.At(block, output)
-                                       : loaded.scales.At(output, block),
-                  1, &scale);
+      WidenFloats(
+          scales.type,
+          scales.is_transposed ? loaded.scales.At(block, output) : loaded.scales.At(output, block),
+          1, &scale);
       if (!std::isfinite(scale)) return Check(scales.tensor, "a scale is not finite");
       const int64_t end = std::min(cols, (block + 1) * scales.block_inputs);
       for (int64_t k = block * scales.block_inputs; k < end; ++k) out[row * cols + k] *= scale;
@@ -290,10 +291,10 @@ bool SourceReader::DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& 
     const int64_t output = (from + row) / scales.block_outputs;
     for (int64_t g = 0; g < out->groups(); ++g) {
       const int64_t block = g * out->format().group / scales.block_inputs;
-      std::memcpy(target.scales + static_cast<size_t>(g) * bytes,
-                  scales.is_transposed ? loaded.scales.At(block, output)
-                                       : loaded.scales.At(output, block),
-                  bytes);
+      std::memcpy(
+          target.scales + static_cast<size_t>(g) * bytes,
+          scales.is_transposed ? loaded.scales.At(block, output) : loaded.scales.At(output, block),
+          bytes);
     }
   }
   if (!out->AllFinite(at, rows)) return Check(scales.tensor, "a scale is not finite");

@@ -13,6 +13,9 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/linear/linear.h"
+#include "platform/float_types.h"
+
 namespace aiomlc {
 namespace {
 
@@ -59,9 +62,19 @@ ParamPlan Matrix(WeightFormat format, int64_t rows, int64_t cols, SourceType typ
   param.layout = {{format, rows}};
   param.rows = rows;
   param.cols = cols;
-  param.matrices = {{.type = type, .rows = rows}};
+  SourceMatrix& matrix = param.matrices.emplace_back();
+  matrix.type = type;
+  matrix.rows = rows;
   param.slices = OrderRows(param.matrices, {});
   return param;
+}
+
+SourceMatrix FloatRows(SourceType type, int64_t rows, SourceTensor tensor) {
+  SourceMatrix matrix;
+  matrix.type = type;
+  matrix.rows = rows;
+  matrix.tensor = tensor;
+  return matrix;
 }
 
 ConversionPlan OneParam(std::string file, ParamPlan param) {
@@ -100,9 +113,9 @@ TEST_F(WeightsTest, ConcatenatesSlicesOfSeveralFilesAndTypes) {
   ParamPlan vector;
   vector.kind = ParamKind::kVector;
   vector.rows = 4;
-  vector.matrices = {{.type = SourceType::kF16, .rows = 2, .tensor = {.file = 0}},
-                     {.type = SourceType::kBF16, .rows = 1, .tensor = {.file = 1}},
-                     {.type = SourceType::kF32, .rows = 1, .tensor = {.file = 2, .offset = 4}}};
+  vector.matrices = {FloatRows(SourceType::kF16, 2, {.file = 0}),
+                     FloatRows(SourceType::kBF16, 1, {.file = 1}),
+                     FloatRows(SourceType::kF32, 1, {.file = 2, .offset = 4})};
   vector.slices = OrderRows(vector.matrices, {});
   vector.destination = 64;
   ConversionPlan plan;
@@ -179,13 +192,16 @@ TEST_F(WeightsTest, AValueThatOverflowsFloat16CannotBeQuantized) {
   }
 }
 
-/*! \brief A matrix [16, 32] of 4-bit integers in the first file, with float16 scales in the second. */
+/*! \brief A matrix [16, 32] of 4-bit integers in the first file, with float16 scales in the second.
+ */
 ParamPlan Integers(MatrixFormat format) {
   ParamPlan param = Matrix(WeightFormat::kF32, 16, 32, SourceType::kIntegers);
   param.layout = {{format, 16}};
   SourceMatrix& matrix = param.matrices[0];
-  matrix.integers = {.per_unit = 8};
-  matrix.scales = ScaleTensor{.tensor = {.file = 1}, .block_inputs = 32};
+  matrix.integers.per_unit = 8;
+  matrix.scales.emplace();
+  matrix.scales->tensor.file = 1;
+  matrix.scales->block_inputs = 32;
   matrix.format = MlcQ4();
   return param;
 }
@@ -208,10 +224,10 @@ TEST_F(WeightsTest, ANonFiniteScaleIsAnError) {
 }
 
 TEST_F(WeightsTest, GroupsOfOtherSizesAreAnError) {
-  for (const auto& [group, message] : std::vector<std::pair<int32_t, std::string>>{
-           {1, "group 1 must have at most 8 inputs"},
-           {4, "groups must be in [0, 4), got 4"},
-           {-1, "groups must be in [0, 4), got -1"}}) {
+  for (const auto& [group, message] :
+       std::vector<std::pair<int32_t, std::string>>{{1, "group 1 must have at most 8 inputs"},
+                                                    {4, "groups must be in [0, 4), got 4"},
+                                                    {-1, "groups must be in [0, 4), got -1"}}) {
     std::vector<int32_t> groups(32);
     for (int32_t k = 0; k < 32; ++k) groups[static_cast<size_t>(k)] = k % 4;
     groups[7 * 4] = group;

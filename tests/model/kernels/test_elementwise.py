@@ -134,3 +134,22 @@ def test_a_tensor_may_start_at_an_offset_in_its_memory() -> None:
     call("rms_norm", x, np.ones(16, np.float32), EPS, out)
 
     np.testing.assert_allclose(out, rms_norm(random(4, 16)[2:], np.ones(16)), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_gather_columns(dtype: type[np.floating[Any]]) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 40, 513)).astype(dtype)
+    order = np.random.default_rng(1).permutation(513).astype(np.int32)
+    out = np.empty_like(x)
+
+    call("gather_columns", x, order, out)
+
+    np.testing.assert_array_equal(out, x[..., order])
+
+
+@pytest.mark.parametrize("column", [-1, 4])
+def test_gather_columns_rejects_an_order_out_of_range(column: int) -> None:
+    x = np.zeros((2, 4), np.float32)
+
+    with pytest.raises(ValueError, match=rf"order must be in \[0, 4\), got {column}"):
+        call("gather_columns", x, np.array([0, 1, column, 3], np.int32), x.copy())

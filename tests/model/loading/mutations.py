@@ -18,13 +18,16 @@ import numpy as np
 
 from aiomlc.runtime.loading.model_directory import BUNDLED_DRAFT
 from tests.model.loading.gguf_mutations import GGUF_BASES, GGUF_KINDS, write_gguf_bases
+from tests.model.quantized_files import QUANTIZERS
+from tests.model.quantized_models import write_quantized
 from tests.model.tiny_encoder import write_encoder
 from tests.model.tiny_models import tiny_weights, write_model
 from tests.model.weight_files import write_shards
 
 #: The intact models by the kind of their files.
+_QUANTIZED = ("awq_g32", "gptq_ordered", "w4a16_asymmetric", "fp8_block")
 BASES = {
-    "directories": ("single", "shards", "mlc", "encoder"),
+    "directories": ("single", "shards", "mlc", "encoder", *_QUANTIZED),
     "gguf": GGUF_BASES,
     "gguf headers": GGUF_BASES,  # Which are read, without an engine.
 }
@@ -76,6 +79,8 @@ def write_bases(root: Path) -> None:
     (sharded / "chat_template.jinja").write_text("{{ messages[0].content }}")
     shutil.copytree(BUNDLED_DRAFT, root / "mlc")
     write_encoder(root / "encoder")
+    for name in _QUANTIZED:
+        write_quantized(root / name, QUANTIZERS[name])
 
 
 def mutate(directory: Path, seed: int) -> Mutation:

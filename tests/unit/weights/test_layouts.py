@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.models.config.quantization import StoredQuantization
+from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.models.parameters.parameter import Parameter
 from aiomlc.weights.formats.source import Source, SourceTensor
+from aiomlc.weights.plan import make_plan
 from aiomlc.weights.storage.layouts import source_layouts
 
-Tensors = Mapping[str, tuple[str, tuple[int, ...]]]
+Tensors = dict[str, tuple[str, tuple[int, ...]]]
 
 FILE = Path("model/weights")
 AWQ = StoredQuantization("awq", "awq", 4, 128)
@@ -52,7 +53,8 @@ def layout(
     tensors: Tensors, quantization: StoredQuantization | None, float_format: str | None = None
 ) -> tuple[tuple[str, int], ...]:
     parameter = Parameter("x", "matrix", (64, 256), ("x.weight",))
-    return source_layouts(make_source(tensors, quantization), [parameter], float_format)["x"]
+    source = make_source(tensors, quantization)
+    return source_layouts(source, [parameter], float_format).formats["x"]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +82,12 @@ def test_floats_of_8_bits_may_be_quantized() -> None:
 
 def test_parts_of_other_formats_are_segments() -> None:
     kinds = {"q": "Q4_K", "k": "Q4_K", "v": "Q6_K"}
-    tensors = {f"{part}.weight": (kind, (32, 256)) for part, kind in kinds.items()}
+    tensors: Tensors = {f"{part}.weight": (kind, (32, 256)) for part, kind in kinds.items()}
     parameter = Parameter("x", "matrix", (96, 256), tuple(tensors))
 
     layouts = source_layouts(make_source(tensors, None), [parameter], None)
 
-    assert layouts == {"x": (("u4g32k8m", 64), ("u6g16k8sz32", 32))}
+    assert layouts.formats == {"x": (("u4g32k8m", 64), ("u6g16k8sz32", 32))}
 
 
 def test_a_router_stays_float32() -> None:
@@ -93,7 +95,7 @@ def test_a_router_stays_float32() -> None:
 
     layouts = source_layouts(make_source(GPTQ_TENSORS, GPTQ), [parameter], None)
 
-    assert layouts == {"x": (("f32", 64),)}
+    assert layouts.formats == {"x": (("f32", 64),)}
 
 
 @pytest.mark.parametrize(
@@ -137,10 +139,36 @@ def test_a_tensor_that_does_not_fit_is_reported(
     assert caught.value.tensor == tensor
 
 
-def test_groups_of_other_inputs_are_refused() -> None:
-    quantization = StoredQuantization("gptq", "gptq", 4, 128, 1, has_input_order=True)
+ORDERED = StoredQuantization("gptq", "gptq", 4, 128, 1, has_input_order=True)
 
-    with pytest.raises(ModelLoadError, match="desc_act") as caught:
-        layout(GPTQ_TENSORS, quantization)
 
-    assert caught.value.tensor == "x.g_idx"
+def test_matrices_with_an_order_of_inputs_are_listed() -> None:
+    parameter = Parameter("x", "matrix", (64, 256), ("x.weight",))
+
+    for quantization, expected in ((ORDERED, {"x"}), (GPTQ, set())):
+        layouts = source_layouts(make_source(GPTQ_TENSORS, quantization), [parameter], None)
+
+        assert layouts.ordered == expected
+
+
+def test_an_order_is_that_of_the_groups() -> None:
+    order = PackedParameter("x.input_order", "order", (), (256,), ("x.weight",))
+
+    (planned,) = make_plan([order], make_source(GPTQ_TENSORS, ORDERED)).params
+
+    assert planned.nbytes == 4 * 256
+    assert [matrix.groups and matrix.groups.name for matrix in planned.matrices] == ["x.g_idx"]
+
+
+def test_a_tensor_without_an_order_is_reported() -> None:
+    order = PackedParameter("x.input_order", "order", (), (256,), ("x.weight",))
+
+    with pytest.raises(ModelLoadError, match="its inputs have no order"):
+        make_plan([order], make_source(GPTQ_TENSORS, GPTQ))
+
+
+def test_experts_with_an_order_of_inputs_are_refused() -> None:
+    parameter = Parameter("x", "matrix", (64, 256), ("x.weight",), fused_source="all")
+
+    with pytest.raises(ModelLoadError, match=r"desc_act.* are not supported in experts"):
+        source_layouts(make_source(GPTQ_TENSORS, ORDERED), [parameter], None)
