@@ -175,6 +175,13 @@ class EngineDrainingError(EngineError):
 class EngineClosedError(EngineError, ValueError):
     """The engine was terminated, or its scope was left."""
 
+    def __init__(
+        self,
+        message: str = "the engine is closed: it was terminated, or its scope was left; open a new "
+        "engine",
+    ) -> None:
+        super().__init__(message)
+
 
 class EngineDeadError(EngineError):
     """The engine failed; all of its current and later requests raise this error."""

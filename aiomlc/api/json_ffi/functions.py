@@ -88,7 +88,7 @@ class JSONFunctions:
             raise EngineError("the engine was already started")
 
         if self._has_exited:
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         self._callback = callback
         self._service = JSONService("cpu", self._loader)

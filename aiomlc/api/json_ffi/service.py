@@ -82,7 +82,7 @@ class JSONService(AsyncContextManagerMixin):
         async with self._loading:
             await self._unload()
             if self._stopped.is_set():
-                raise EngineClosedError("the engine was terminated")
+                raise EngineClosedError
 
             self._engine = engine
             try:
@@ -161,7 +161,7 @@ class JSONService(AsyncContextManagerMixin):
 
     def _open_engine(self) -> AsyncMLCEngine:
         if self._tasks is None or self._stopped.is_set():
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         if self._engine is None:
             raise EngineClosedError("no model is loaded")

@@ -214,7 +214,7 @@ class EngineLifecycle:
                     return await self._start()
 
         if self._terminated:
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         return self._session
 
@@ -308,7 +308,7 @@ class EngineLifecycle:
 
     async def _load(self) -> ModelSession | EncoderSession:
         if self._terminated:
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         self.events.emit("loading", model=self.config.model)
         try:
@@ -331,7 +331,7 @@ class EngineLifecycle:
         self._model_info = None
         if self._terminated:
             session.task.terminate()
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         return session
 

@@ -349,7 +349,7 @@ class SyncMLCEngine:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         if reason := self._core.failure():
             raise EngineDeadError(reason)

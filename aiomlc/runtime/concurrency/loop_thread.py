@@ -118,7 +118,7 @@ class Call(Generic[_T]):
                 del error  # Its traceback refers to this frame.
 
         if not self._has_result:
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         result = cast("_T", self._result)
         # The last operation, after which Python does not check for interrupts until the return.

@@ -136,7 +136,7 @@ class Embedder:
     async def _run_batch(self) -> None:
         encoder = self._encoder
         if encoder is None:
-            raise EngineClosedError("the engine was terminated")
+            raise EngineClosedError
 
         rows = self._next_batch()
         start = time.perf_counter()

@@ -14,7 +14,7 @@ class EndReason:
     """The failure of an engine, or else the text of its `EngineClosedError`."""
 
     def __init__(self) -> None:
-        self.text: str = "the engine was terminated"
+        self.text: str = str(EngineClosedError())
         self.failure: EngineDeadError | None = None
 
     def record_failure(self, error: Exception) -> None:

@@ -95,7 +95,7 @@ class NativeCore:
         """
         handle = self._handle
         if handle is None:
-            raise errors.EngineClosedError("the engine was terminated")
+            raise errors.EngineClosedError
 
         try:
             prompt = array.array("i", prompt_ids).tobytes()
