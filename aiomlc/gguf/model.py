@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from aiomlc.cache.files import Stamp, is_settled, stamp_of
 from aiomlc.errors import ModelLoadError
 from aiomlc.gguf.container import GGUFFile, TensorInfo, gguf_error, read_container
@@ -87,6 +85,8 @@ class GGUFModel:
         with open_file(tensor.path) as file:
             file.seek(tensor.offset)
             data = file.read(tensor.nbytes)
+        import numpy as np  # Takes 0.1 s, so it is only imported when a file is read.
+
         with load_errors(tensor.path):
             return [float(str(x)) for x in np.frombuffer(data, "<f4", tensor.shape[0])]
 

@@ -8,10 +8,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 GGUFValue = bool | int | float | str | Sequence["GGUFValue"]
 
@@ -100,7 +100,7 @@ class ByteReader:
             ValueError: If its type is unknown, or arrays are nested too deeply.
         """
         if kind in _DTYPES:
-            self._advance(np.dtype(_DTYPES[kind]).itemsize)
+            self._advance(_item_bytes(kind))
         elif kind == _STRING:
             self._advance(self.integer("Q"))
         elif kind == _ARRAY:
@@ -114,7 +114,7 @@ class ByteReader:
 
         kind, count = self.integer("I"), self.integer("Q")
         if kind in _DTYPES:
-            self._advance(count * np.dtype(_DTYPES[kind]).itemsize)
+            self._advance(count * _item_bytes(kind))
         elif kind == _STRING:
             self._skip_strings(count)
         else:
@@ -166,14 +166,14 @@ def _decode(kind: int, data: bytes, start: int) -> tuple[GGUFValue, int]:
         inner = struct.unpack_from("<I", data, start)[0]
         return _decode_array(inner, _LENGTH.unpack_from(data, start + 4)[0], data, start + 12)
 
-    array = np.frombuffer(data, _DTYPES[kind], 1, start)
+    array = _numbers(kind, 1, data, start)
     value = float(str(array[0])) if kind == _FLOAT32 else _scalars(kind, array)[0]
     return value, start + array.nbytes
 
 
 def _decode_array(kind: int, count: int, data: bytes, start: int) -> tuple[GGUFValue, int]:
     if kind in _DTYPES:
-        array = np.frombuffer(data, _DTYPES[kind], count, start)
+        array = _numbers(kind, count, data, start)
         return _scalars(kind, array), start + array.nbytes
 
     if kind == _STRING:
@@ -198,6 +198,16 @@ def _decode_strings(count: int, data: bytes, start: int) -> tuple[list[str], int
         raise ValueError(f"must be UTF-8, but entry {len(texts)} is not: {error}") from None
 
     return texts, start
+
+
+def _item_bytes(kind: int) -> int:
+    return int(_DTYPES[kind][-1])
+
+
+def _numbers(kind: int, count: int, data: bytes, start: int) -> NDArray[Any]:
+    import numpy as np  # Takes 0.1 s, so it is only imported when a file is read.
+
+    return np.frombuffer(data, _DTYPES[kind], count, start)
 
 
 def _scalars(kind: int, array: NDArray[Any]) -> Sequence[GGUFValue]:
