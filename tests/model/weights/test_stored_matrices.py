@@ -170,3 +170,20 @@ def _with_order(config: Mapping[str, Any]) -> dict[str, Any]:
     changed: dict[str, Any] = json.loads(json.dumps(config))
     changed["config_groups"]["group_0"]["weights"]["actorder"] = "group"
     return changed
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # It takes a second.
+@pytest.mark.parametrize(("name", "rows"), [("awq_g128", 1048), ("gptq_3_g128", 1408)])
+async def test_large_matrices_are_read_in_several_strips(model: Path, name: str, rows: int) -> None:
+    quantizer = QUANTIZERS[name]
+    quantized = quantizer.apply(random_matrix(rows, 8192, 5), np.random.default_rng(5))
+    write_tensors(
+        model / "model.safetensors", {f"w.{key}": value for key, value in quantized.tensors.items()}
+    )
+    (model / "config.json").write_text(json.dumps({"quantization_config": quantizer.config}))
+    layout = [["f32", rows]]
+    record = {"name": "w", "kind": "matrix", "layout": layout, "shape": [rows, 8192]}
+
+    (array,) = map_all(await prepare(model, [record | {"sources": ["w.weight"]}]))
+
+    np.testing.assert_array_equal(unpack_f32(array, rows, 8192), quantized.weights)
