@@ -79,6 +79,13 @@ def read_source_model(directory: Path, checkpoint: Path | None, model_type: str)
                 param="source",
             )
 
+        if source.quantization is not None:
+            raise BadRequestError(
+                f"{source.directory} is already quantized ({source.quantization.name}) and cannot "
+                "be converted; pass the model that it was made from",
+                param="source",
+            )
+
         return SourceModel(config, _parameters(config), source)
 
 

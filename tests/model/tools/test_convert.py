@@ -22,6 +22,8 @@ from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.mlc_format import MLC_FORMATS
 from aiomlc.tools.shards import Record, lay_out
 from aiomlc.weights.formats.mlc import verify_checksums
+from tests.model.quantized_files import QUANTIZERS
+from tests.model.quantized_models import write_quantized
 from tests.model.tiny_models import tiny_weights
 from tests.model.tools.group_reference import FORMATS, quantize_groups
 from tests.model.tools.models import read_tensors, write_tiny
@@ -260,3 +262,10 @@ async def test_a_missing_or_converted_model_is_refused(llama: Path, tmp_path: Pa
         await convert_weights(
             llama, tmp_path / "again", quantization="q4f16_1", source=tmp_path / "out"
         )
+
+
+async def test_a_quantized_checkpoint_is_refused(tmp_path: Path) -> None:
+    write_quantized(tmp_path / "model", QUANTIZERS["awq_g128"])
+
+    with pytest.raises(BadRequestError, match=r"already quantized \(awq\).*; pass the model that"):
+        await convert_weights(tmp_path / "model", tmp_path / "out", quantization="q4f16_1")
