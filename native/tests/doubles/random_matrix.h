@@ -5,6 +5,8 @@
 #ifndef AIOMLC_TESTS_DOUBLES_RANDOM_MATRIX_H_
 #define AIOMLC_TESTS_DOUBLES_RANDOM_MATRIX_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -41,11 +43,14 @@ struct RandomMatrix {
   }
 };
 
-/*! \return Segments of `rows` rows in total with these formats, the first ones of equal size. */
-inline std::vector<MatrixSegment> Segments(const std::vector<std::string_view>& formats,
-                                           int64_t rows) {
+/*! \brief The names of the formats of at most three segments; the rest is empty. */
+using SegmentFormats = std::array<std::string_view, 3>;
+
+/*! \return Segments of `rows` rows in total, the first ones of equal size. */
+inline std::vector<MatrixSegment> Segments(const SegmentFormats& formats, int64_t rows) {
   std::vector<MatrixSegment> segments;
-  const auto count = static_cast<int64_t>(formats.size());
+  const auto count = std::count_if(formats.begin(), formats.end(),
+                                   [](std::string_view name) { return !name.empty(); });
   for (int64_t i = 0; i < count; ++i) {
     const int64_t size = i + 1 < count ? rows / count : rows - i * (rows / count);
     if (size > 0) segments.push_back({MatrixFormat::Parse(formats[i]), size});

@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 
+#include "kernels/linear/grouped_amx.h"
 #include "kernels/linear/linear_amx.h"
 #include "kernels/linear/linear_amx_bf16.h"
 
@@ -79,6 +80,17 @@ class SoftwareTiles {
 
   template <int kSums, int kA, int kB>
   void AddDots() {
+    AddBytes<kSums, kA, kB>([](int8_t byte) -> int { return byte; });
+  }
+
+  template <int kSums, int kA, int kB>
+  void AddBiasedDots() {
+    AddBytes<kSums, kA, kB>([](int8_t byte) -> int { return static_cast<uint8_t>(byte); });
+  }
+
+  /*! \param value Returns the number that a byte of register `kA` means. */
+  template <int kSums, int kA, int kB, typename Value>
+  void AddBytes(Value value) {
     static_assert(kSums != kA && kSums != kB && kA != kB);
     Tile& sums = tiles_[kSums];
     const Tile &a = tiles_[kA], &b = tiles_[kB];
@@ -89,7 +101,7 @@ class SoftwareTiles {
         int32_t sum;
         __builtin_memcpy(&sum, sums.bytes[row] + offset, sizeof(sum));
         for (int i = 0; i < a.row_bytes; ++i) {
-          sum += a.bytes[row][i] * b.bytes[i / 4][offset + i % 4];
+          sum += value(a.bytes[row][i]) * b.bytes[i / 4][offset + i % 4];
         }
         __builtin_memcpy(sums.bytes[row] + offset, &sum, sizeof(sum));
       }
@@ -177,6 +189,8 @@ class SequentialTiles : public SoftwareTiles {
 }  // namespace
 
 void Q4OnSoftwareTiles(const LinearBlock& block) { Q4OnTiles<SoftwareTiles>(block); }
+
+void GroupedOnSoftwareTiles(const LinearBlock& block) { GroupedOnTiles<SoftwareTiles>(block); }
 
 void BF16OnSoftwareTiles(const LinearBlock& block) { BF16OnTiles<SoftwareTiles>(block); }
 

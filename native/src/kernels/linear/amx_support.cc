@@ -58,6 +58,51 @@ struct SmallQ4Layer {
   }
 };
 
+/*! \brief A layer in a grouped format, of the same size. */
+struct SmallGroupedLayer {
+  static constexpr int64_t kOutputs = 30, kInputs = 96, kRowCount = 25;
+
+  MatrixFormat format;
+  std::vector<uint8_t> packed = std::vector<uint8_t>(PackedMatrixBytes(format, kOutputs, kInputs));
+  std::vector<BiasedGroup> activations = std::vector<BiasedGroup>(kRowCount * kInputs / kGroupSize);
+
+  explicit SmallGroupedLayer(const char* name) : format(MatrixFormat::Parse(name)) {
+    std::minstd_rand random(1);
+    std::vector<uint8_t> codes(kOutputs * kInputs);
+    std::vector<float> numbers(kOutputs * kInputs / format.group);
+    std::vector<float> x(kRowCount * kInputs);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>((random() >> 8) % (1u << format.bits));
+    for (float& number : numbers) number = static_cast<float>(random() % 1000) / 7000.0f;
+    for (float& value : x) value = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+    PackGrouped(format,
+                {.rows = kOutputs,
+                 .cols = kInputs,
+                 .codes = codes.data(),
+                 .scales = numbers.data(),
+                 .zeros = numbers.data()},
+                packed.data());
+    kLinearAvx512.quantize_biased({x.data(), FloatType::kF32, kRowCount, kInputs,
+                                   kInputs / kGroupSize, 0, kRowCount, activations.data()});
+  }
+
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&)) const {
+    std::vector<float> out(kRowCount * kOutputs);
+    LinearBlock block = {};
+    block.packed = packed.data();
+    block.tile = GroupedTileOf(format);
+    block.num_outputs = kOutputs;
+    block.out_stride = kOutputs;
+    block.num_inputs = kInputs;
+    block.tile_end = 2;
+    block.row_end = kRowCount;
+    block.biased = activations.data();
+    block.out = out.data();
+    block.out_type = FloatType::kF32;
+    kernel(block);
+    return out;
+  }
+};
+
 /*!
  * \brief A bf16 layer of three tiles, whose last group of inputs is incomplete.
  *
@@ -151,20 +196,33 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&)) {
   return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
 }
 
+bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&)) {
+  for (const char* name : {"u4g32f32m", "u6g16f32z32", "u8g16f32m", "u3g8f32z3"}) {
+    const SmallGroupedLayer layer(name);
+    const std::vector<float> expected = layer.Multiply(GroupedAvx512);
+    const std::vector<float> actual = layer.Multiply(kernel);
+    if (std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 AmxTrial TryKernels(AmxFeatures supported, void (*q4)(const LinearBlock&),
-                    void (*bf16)(const LinearBlock&)) {
+                    void (*grouped)(const LinearBlock&), void (*bf16)(const LinearBlock&)) {
   AmxTrial trial;
   trial.q4 = supported.int8 && EqualsAvx512(q4);
+  trial.grouped = supported.int8 && GroupedEqualsAvx512(grouped);
   trial.bf16 = supported.bf16 && NearAvx512(bf16);
   if (supported.int8 && !trial.q4) trial.rejected.push_back("4-bit");
+  if (supported.int8 && !trial.grouped) trial.rejected.push_back("grouped");
   if (supported.bf16 && !trial.bf16) trial.rejected.push_back("bf16");
   return trial;
 }
 
 const AmxTrial& AmxTrialResult() {
-  static const AmxTrial trial = kQ4Amx == nullptr || kBF16Amx == nullptr
-                                    ? AmxTrial()
-                                    : TryKernels(DetectedAmx(), kQ4Amx, kBF16Amx);
+  static const AmxTrial trial =
+      kQ4Amx == nullptr ? AmxTrial() : TryKernels(DetectedAmx(), kQ4Amx, kGroupedAmx, kBF16Amx);
   return trial;
 }
 

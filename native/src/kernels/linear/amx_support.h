@@ -15,6 +15,7 @@ namespace aiomlc {
 
 /*! \brief The kernels of the AMX tier; null if the library was compiled without AMX. */
 extern void (*const kQ4Amx)(const LinearBlock&);
+extern void (*const kGroupedAmx)(const LinearBlock&);
 extern void (*const kBF16Amx)(const LinearBlock&);  //!< Reads the parts of `SplitRowsAvx512`.
 
 /*!
@@ -23,6 +24,9 @@ extern void (*const kBF16Amx)(const LinearBlock&);  //!< Reads the parts of `Spl
  * The processor must have AVX-512.
  */
 bool EqualsAvx512(void (*kernel)(const LinearBlock&));
+
+/*! \return The same of a kernel of grouped formats, for a few of them. */
+bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&));
 
 /*!
  * \return Whether a bf16 kernel that reads parts is correct for a small matrix.
@@ -34,14 +38,14 @@ bool NearAvx512(void (*kernel)(const LinearBlock&));
 
 /*! \brief The result of testing the AMX kernels. */
 struct AmxTrial {
-  bool q4 = false, bf16 = false;  //!< Whether the kernel is available and correct.
+  bool q4 = false, grouped = false, bf16 = false;  //!< Whether the kernel is available and correct.
   /*! \brief The weight formats whose AMX kernels gave wrong results; AVX-512 is used for them. */
   std::vector<std::string> rejected;
 };
 
 /*! \brief Test the kernels that the processor supports. The processor must have AVX-512. */
 AmxTrial TryKernels(AmxFeatures supported, void (*q4)(const LinearBlock&),
-                    void (*bf16)(const LinearBlock&));
+                    void (*grouped)(const LinearBlock&), void (*bf16)(const LinearBlock&));
 
 /*!
  * \brief Return the result for this process; the first call tests the kernels.

@@ -55,9 +55,9 @@ struct alignas(64) UnpackedChunk {
 
 // ---- Unpacking ----
 
-// The codes of a quad, as a vector of the compiler, which divides it into the registers of a tier.
+// The codes of a quad, as vectors of the compiler, which divides them into the registers of a tier.
 using QuadWords = uint64_t __attribute__((vector_size(kQuadBytes)));
-using QuadValues = int8_t __attribute__((vector_size(kQuadBytes)));
+using QuadValues = uint8_t __attribute__((vector_size(kQuadBytes)));
 
 /*! \brief Read codes from bit planes. \tparam kBits Of a code. */
 template <int kBits>
@@ -96,7 +96,7 @@ template <int kBits>
   }
 }
 
-/*! \brief Read codes, and subtract the zeros of their part. */
+/*! \brief Read codes, and subtract the zeros of their part, modulo 256. */
 template <int kBits, int kParts>
 inline void UnpackCodes(const uint8_t* planes, const QuadValues (&zeros)[kParts],
                         int8_t (&quads)[kQuads][kQuadBytes]) {

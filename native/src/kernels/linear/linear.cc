@@ -46,6 +46,7 @@ LinearKernels AmxKernels() {
   LinearKernels kernels = kLinearAvx512;
   const AmxTrial& trial = AmxTrialResult();
   if (trial.q4) kernels.q4 = kQ4Amx;
+  if (trial.grouped) kernels.grouped = kGroupedAmx;
   if (trial.bf16) {
     kernels.bf16 = kBF16Amx;
     kernels.split = SplitRowsAvx512;

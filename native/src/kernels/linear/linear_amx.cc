@@ -2,6 +2,7 @@
 
 #if defined(AIOMLC_AMX)
 
+#include "kernels/linear/grouped_amx.h"
 #include "kernels/linear/linear_amx.h"
 #include "kernels/linear/linear_amx_bf16.h"
 
@@ -43,6 +44,12 @@ class AmxTiles {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
   }
 
+  /*! \brief The same, with unsigned bytes in `kA`. */
+  template <int kSums, int kA, int kB>
+  void AddBiasedDots() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kA), "i"(kB));
+  }
+
   /*! \brief Add the bf16 matrix product of registers `kA` and `kB` to the sums, as float32. */
   template <int kSums, int kA, int kB>
   void AddPairs() {
@@ -53,6 +60,7 @@ class AmxTiles {
 }  // namespace
 
 void (*const kQ4Amx)(const LinearBlock&) = Q4OnTiles<AmxTiles>;
+void (*const kGroupedAmx)(const LinearBlock&) = GroupedOnTiles<AmxTiles>;
 void (*const kBF16Amx)(const LinearBlock&) = BF16OnTiles<AmxTiles>;
 
 }  // namespace aiomlc
@@ -62,6 +70,7 @@ void (*const kBF16Amx)(const LinearBlock&) = BF16OnTiles<AmxTiles>;
 namespace aiomlc {
 
 void (*const kQ4Amx)(const LinearBlock&) = nullptr;
+void (*const kGroupedAmx)(const LinearBlock&) = nullptr;
 void (*const kBF16Amx)(const LinearBlock&) = nullptr;
 
 }  // namespace aiomlc

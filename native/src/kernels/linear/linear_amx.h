@@ -177,20 +177,31 @@ void MultiplyTile(Tiles& tiles, const LinearBlock& block, int64_t tile, int64_t 
   }
 }
 
+/*! \brief The rows of a block for the tile registers, and the rest. */
+struct RowDivision {
+  LinearBlock on_tiles, on_avx512;
+};
+
+/*! \return The division in which the tile registers have whole panels, or at least 8 rows. */
+inline RowDivision DivideRows(const LinearBlock& block) {
+  const int64_t last_rows = (block.row_end - block.row_begin) % kPanelRows;
+  RowDivision division = {block, block};
+  if (block.row_end - block.row_begin < kPanelRows) {
+    division.on_tiles.row_end = block.row_begin;
+  } else if (last_rows < kMinPanelRows) {
+    division.on_tiles.row_end -= last_rows;
+  }
+  division.on_avx512.row_begin = division.on_tiles.row_end;
+  return division;
+}
+
 /*!
  * \brief The q4 kernel.
  * \tparam Tiles The registers; constructed from `TileShapes`, and released by its destructor.
  */
 template <typename Tiles>
 void Q4OnTiles(const LinearBlock& block) {
-  const int64_t last_rows = (block.row_end - block.row_begin) % kPanelRows;
-  LinearBlock on_tiles = block, on_avx512 = block;
-  if (block.row_end - block.row_begin < kPanelRows) {
-    on_tiles.row_end = block.row_begin;
-  } else if (last_rows < kMinPanelRows) {
-    on_tiles.row_end -= last_rows;
-  }
-  on_avx512.row_begin = on_tiles.row_end;
+  const auto [on_tiles, on_avx512] = DivideRows(block);
   if (on_tiles.row_begin < on_tiles.row_end) {
     Tiles tiles(kShapes);
     for (int64_t row = on_tiles.row_begin; row < on_tiles.row_end; row += kBlockRows) {

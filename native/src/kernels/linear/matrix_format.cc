@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -64,11 +63,14 @@ class NameReader {
 
   /*! \brief Read a number without leading zeros. \return -1 if there is none below 1000. */
   int Number() {
-    int value = -1;
-    const char* end = rest_.data() + std::min<size_t>(rest_.size(), 3);
-    const auto [stop, error] = std::from_chars(rest_.data(), end, value);
-    const auto length = static_cast<size_t>(stop - rest_.data());
-    if (error != std::errc() || value < 0 || (rest_[0] == '0' && length > 1)) return -1;
+    int value = 0;
+    size_t length = 0;
+    for (; length < std::min<size_t>(rest_.size(), 3); ++length) {
+      const char digit = rest_[length];
+      if (digit < '0' || digit > '9') break;
+      value = 10 * value + (digit - '0');
+    }
+    if (length == 0 || (rest_[0] == '0' && length > 1)) return -1;
     rest_.remove_prefix(length);
     return value;
   }

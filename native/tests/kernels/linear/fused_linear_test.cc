@@ -25,14 +25,12 @@ using Bytes = std::vector<uint8_t>;
 constexpr float kEps = 1e-5f;
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
-using Formats = std::vector<std::string_view>;
-
 /*! \brief The formats of the segments of the matrices of a layer. */
 struct LayerFormats {
-  Formats matrix, gate_up, down;
+  SegmentFormats matrix, gate_up, down;
 };
 
-const LayerFormats kLayerFormats[] = {
+constexpr LayerFormats kLayerFormats[] = {
     {{"q4"}, {"q4"}, {"q4"}},
     {{"u4g32k8m"}, {"u4g128f16zp"}, {"u8g32f16z128"}},
     {{"u4g32k8m", "u4g32k8m", "u6g16k8sz32"}, {"u4g32k8m", "u5g32f16m"}, {"u6g16k8sz32"}},

@@ -24,15 +24,15 @@ using Bytes = std::vector<uint8_t>;
 
 /*! \brief The formats of the segments of an expert's matrices. */
 struct ExpertFormats {
-  std::vector<std::string_view> gate_up, down;
+  SegmentFormats gate_up, down;
 };
 
-const ExpertFormats kFormats[] = {{{"q4"}, {"q4"}},
-                                  {{"bf16"}, {"bf16"}},
-                                  {{"f32"}, {"f32"}},
-                                  {{"u4g32k8m"}, {"u6g16k8sz32"}},
-                                  {{"e2m1g32bf16", "u4g128f16zp"}, {"u2g16k8m"}},
-                                  {{"bf16"}, {"u4g32f16m"}}};
+constexpr ExpertFormats kFormats[] = {{{"q4"}, {"q4"}},
+                                      {{"bf16"}, {"bf16"}},
+                                      {{"f32"}, {"f32"}},
+                                      {{"u4g32k8m"}, {"u6g16k8sz32"}},
+                                      {{"e2m1g32bf16", "u4g128f16zp"}, {"u2g16k8m"}},
+                                      {{"bf16"}, {"u4g32f16m"}}};
 constexpr int64_t kBatches[] = {1, 2, 5, 16, 17, 130};
 
 /*! \return The bits of floats, for comparisons that include NaN. */
