@@ -7,6 +7,7 @@ __all__ = ("Metadata",)
 import math
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar, final
 
 from aiomlc.cache.files import stamp_of
@@ -27,7 +28,7 @@ class Metadata:
     """The metadata of a GGUF file. Long values are read from the file when they are needed."""
 
     def __init__(self, file: GGUFFile) -> None:
-        self.path = file.path
+        self.path: Path = file.path
         self._file = file
 
     def __contains__(self, key: str) -> bool:

@@ -92,7 +92,7 @@ class CpuLinear(Module):
 
     def __init__(self, layer: Linear, layout: Layout, *, is_ordered: bool = False) -> None:
         super().__init__()
-        self.layout = KernelLayout(layout)
+        self.layout: KernelLayout = KernelLayout(layout)
         self.outputs: int = layer.outputs
         self.out_dtype: str = layer.out_dtype
         self.weight: Any = matrix_parameter(layout, layer.inputs)
@@ -125,7 +125,7 @@ class CpuEmbedding(Module):
 
     def __init__(self, layer: Embedding, layout: Layout) -> None:
         super().__init__()
-        self.layout = KernelLayout(layout)
+        self.layout: KernelLayout = KernelLayout(layout)
         self.vocab_size: int = layer.vocab_size
         self.hidden_size: int = layer.hidden_size
         self.weight: Any = matrix_parameter(layout, layer.hidden_size)
