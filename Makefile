@@ -18,6 +18,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 ifneq ($(shell command -v ccache),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
+# The core is compiled once for all build directories with the same options.
+export CCACHE_NOHASHDIR := 1
 endif
 
 NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')

@@ -12,7 +12,7 @@ bin=$PWD/${VENV:-.venv}/bin
 build=$PWD/build/library-${sanitizers%%,*}
 PATH="$bin:$PATH" "$bin/cmake" -S native -B "$build" -G Ninja -DCMAKE_MAKE_PROGRAM="$bin/ninja" \
   -DCMAKE_CXX_COMPILER="${CXX:-g++}" -DPython_EXECUTABLE="$bin/python" \
-  -DCMAKE_CXX_FLAGS_RELEASE="-O1 -w" -DAIOMLC_SANITIZE="$sanitizers" >/dev/null
+  -DCMAKE_CXX_FLAGS_RELEASE=-O1 -DAIOMLC_SANITIZE="$sanitizers" >/dev/null
 "$bin/cmake" --build "$build"
 
 preload=()
