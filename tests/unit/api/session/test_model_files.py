@@ -24,9 +24,9 @@ NAMES = ("tokenizer", "max_input_sequence_length", "conv_template")
 
 
 def copy_bundled_model(target: Path, **fields: object) -> Path:
-    """Copy the small files of the bundled model, and change fields of its configuration."""
+    """Copy the bundled model, and change fields of its configuration."""
     target.mkdir()
-    for path in BUNDLED.glob("*.json"):
+    for path in BUNDLED.iterdir():
         shutil.copy(path, target)
 
     config = json.loads((target / "mlc-chat-config.json").read_text())
