@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "platform/float_types.h"
 
@@ -13,28 +12,6 @@ namespace {
 int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 bool IsSuper(ScaleType type) { return type == ScaleType::kK8 || type == ScaleType::kK8S; }
-
-/*! \return Element `index` of scales or minima, without the float16 of its super group. */
-float ReadNumber(ScaleType type, const uint8_t* numbers, int64_t index) {
-  uint16_t half;
-  float value;
-  switch (type) {
-    case ScaleType::kF16:
-      std::memcpy(&half, numbers + 2 * index, sizeof(half));
-      return HalfToFloat(half);
-    case ScaleType::kBF16:
-      std::memcpy(&half, numbers + 2 * index, sizeof(half));
-      return BFloat16ToFloat(half);
-    case ScaleType::kF32:
-      std::memcpy(&value, numbers + 4 * index, sizeof(value));
-      return value;
-    case ScaleType::kK8:
-      return numbers[index];
-    case ScaleType::kK8S:
-      return static_cast<int8_t>(numbers[index]);
-  }
-  return 0;
-}
 
 float CodeValue(CodeType type, uint8_t code) {
   switch (type) {
@@ -50,7 +27,7 @@ float CodeValue(CodeType type, uint8_t code) {
 
 bool AreFinite(ScaleType type, const uint8_t* numbers, int64_t first, int64_t count) {
   for (int64_t i = first; i < first + count; ++i) {
-    if (!std::isfinite(ReadNumber(type, numbers, i))) return false;
+    if (!std::isfinite(ScaleNumber(type, numbers, i))) return false;
   }
   return true;
 }
@@ -116,14 +93,14 @@ void GroupBuffers::DequantizeRow(int64_t row, float* out) const {
     const int64_t index = row * groups_ + g;
     const int64_t super = row * supers_ + g * format_.group / kSuperGroupSize;
     const bool is_super = supers_ != 0;
-    float scale = ReadNumber(format_.scale, scales_.data(), index);
+    float scale = ScaleNumber(format_.scale, scales_.data(), index);
     if (is_super) scale = HalfToFloat(super_scales_[static_cast<size_t>(super)]) * scale;
     float zero = 0.0f;
     float minimum = 0.0f;
     if (format_.zero == ZeroType::kConstant) zero = format_.constant;
     if (format_.zero == ZeroType::kPoints) zero = zeros_[static_cast<size_t>(index)];
     if (format_.zero == ZeroType::kMinima) {
-      minimum = ReadNumber(minimum_type, zeros_.data(), index);
+      minimum = ScaleNumber(minimum_type, zeros_.data(), index);
       if (is_super) minimum *= HalfToFloat(super_minima_[static_cast<size_t>(super)]);
     }
     const int64_t end = std::min<int64_t>(cols_, (g + 1) * format_.group);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "kernels/linear/grouped_tile.h"
 #include "kernels/linear/layout.h"
+#include "platform/float_types.h"
 
 namespace aiomlc {
 
@@ -238,6 +240,27 @@ size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols) {
       const GroupedTile tile = GroupedTileOf(format);
       return tiles * BlocksOf(tile, cols) * tile.block_bytes;
     }
+  }
+  return 0;
+}
+
+float ScaleNumber(ScaleType type, const uint8_t* numbers, int64_t index) {
+  uint16_t half;
+  float value;
+  switch (type) {
+    case ScaleType::kF16:
+      std::memcpy(&half, numbers + 2 * index, sizeof(half));
+      return HalfToFloat(half);
+    case ScaleType::kBF16:
+      std::memcpy(&half, numbers + 2 * index, sizeof(half));
+      return BFloat16ToFloat(half);
+    case ScaleType::kF32:
+      std::memcpy(&value, numbers + 4 * index, sizeof(value));
+      return value;
+    case ScaleType::kK8:
+      return numbers[index];
+    case ScaleType::kK8S:
+      return static_cast<int8_t>(numbers[index]);
   }
   return 0;
 }

@@ -134,6 +134,9 @@ struct GroupedRows {
  */
 void PackGrouped(MatrixFormat format, const GroupedRows& rows, void* packed);
 
+/*! \return Element `index` of scales or minima, without the float16 of its super group. */
+float ScaleNumber(ScaleType type, const uint8_t* numbers, int64_t index);
+
 }  // namespace aiomlc
 
 #endif  // AIOMLC_KERNELS_LINEAR_MATRIX_FORMAT_H_

@@ -151,28 +151,6 @@ class TilePacker {
   bool is_super_;
 };
 
-/*! \return Element `index` of numbers of the type of scales, without super scales. */
-float ReadScale(ScaleType type, const uint8_t* numbers, int64_t index) {
-  uint16_t half;
-  float value;
-  switch (type) {
-    case ScaleType::kF16:
-      std::memcpy(&half, numbers + 2 * index, sizeof(half));
-      return HalfToFloat(half);
-    case ScaleType::kBF16:
-      std::memcpy(&half, numbers + 2 * index, sizeof(half));
-      return BFloat16ToFloat(half);
-    case ScaleType::kF32:
-      std::memcpy(&value, numbers + 4 * index, sizeof(value));
-      return value;
-    case ScaleType::kK8:
-      return numbers[index];
-    case ScaleType::kK8S:
-      return static_cast<int8_t>(numbers[index]);
-  }
-  return 0;
-}
-
 /*! \brief Reads the numbers of one output of a block. */
 class OutputReader {
  public:
@@ -183,7 +161,7 @@ class OutputReader {
     const uint8_t* chunk = block_ + tile_.codes + input / kChunkSize * tile_.chunk_bytes;
     const int code = ReadCode(tile_.bits, chunk, QuadIndex(n_, input % kChunkSize));
     const int64_t group = input / tile_.group;
-    const float scale = Super(0) * ReadScale(tile_.scale, block_ + tile_.scales, At(group));
+    const float scale = Super(0) * ScaleNumber(tile_.scale, block_ + tile_.scales, At(group));
     const uint8_t* zeros = block_ + tile_.zeros;
     if (tile_.code == CodeType::kE2M1) return scale * kE2M1Values[code];
     if (tile_.code == CodeType::kIQ4NL) return scale * kIQ4NLValues[code];
@@ -197,7 +175,7 @@ class OutputReader {
     }
     const ScaleType type = tile_.scale == ScaleType::kK8S ? ScaleType::kK8 : tile_.scale;
     const float product = scale * static_cast<float>(code);
-    return product - Super(tile_.super_minima) * ReadScale(type, zeros, At(group));
+    return product - Super(tile_.super_minima) * ScaleNumber(type, zeros, At(group));
   }
 
  private:
@@ -205,7 +183,7 @@ class OutputReader {
 
   float Super(int64_t offset) const {
     if (tile_.scale != ScaleType::kK8 && tile_.scale != ScaleType::kK8S) return 1.0f;
-    return ReadScale(ScaleType::kF16, block_ + offset, n_);
+    return ScaleNumber(ScaleType::kF16, block_ + offset, n_);
   }
 
   const GroupedTile& tile_;
