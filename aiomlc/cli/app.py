@@ -6,6 +6,7 @@ __all__ = ("app", "main")
 
 import importlib.metadata
 import platform
+import signal
 import sys
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.gen_config_command import gen_config
 from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
-from aiomlc.cli.standard_streams import discard_output, prepare_streams
+from aiomlc.cli.standard_streams import discard_output, prepare_streams, set_sigpipe_action
 
 app: typer.Typer = typer.Typer(
     name="aiomlc",
@@ -44,6 +45,7 @@ def main() -> None:
     """Run the command line and exit the process with its exit code."""
     try:
         prepare_streams()
+        set_sigpipe_action(signal.SIG_DFL)
         try:
             app()
         finally:

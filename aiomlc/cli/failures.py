@@ -14,12 +14,13 @@ from __future__ import annotations
 __all__ = ("CommandError", "exit_code_of", "report_failures")
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
-from aiomlc.cli.standard_streams import discard_output, write_error
+from aiomlc.cli.standard_streams import discard_output, set_sigpipe_action, write_error
 from aiomlc.errors import AiomlcError, BadRequestError, RequestError
 
 _FAILED = 1
@@ -39,6 +40,7 @@ def report_failures(*, debug: bool) -> Iterator[None]:
     Raises:
         typer.Exit: If a command failed or was interrupted.
     """
+    set_sigpipe_action(signal.SIG_IGN)
     try:
         yield
     except KeyboardInterrupt:

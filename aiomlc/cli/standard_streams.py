@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("discard_output", "prepare_streams", "write_error")
+__all__ = ("discard_output", "prepare_streams", "set_sigpipe_action", "write_error")
 
 import errno
 import io
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,16 @@ def prepare_streams() -> None:
 
 def _null(mode: Literal["r", "w"]) -> TextIO:
     return Path(os.devnull).open(mode, encoding="utf-8")
+
+
+def set_sigpipe_action(action: Literal[signal.Handlers.SIG_DFL, signal.Handlers.SIG_IGN]) -> None:
+    """Set what happens when the reader of standard output or of another pipe has gone.
+
+    The default action ends the process without a word, as other programs do: typer and rich print
+    the help, and exit with code 1 if that fails. A command must ignore the signal instead, because
+    it has pipes to worker processes and sockets.
+    """
+    signal.signal(signal.SIGPIPE, action)
 
 
 def discard_output() -> None:
