@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "check_callable",
+    "check_choice",
     "check_flag",
     "check_path",
     "check_seconds",
@@ -22,7 +23,7 @@ from os import PathLike, fspath
 from typing import TypeVar
 
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.json_values import MAX_ITEMS, NOT_UTF8, is_utf8, short_repr
+from aiomlc.validation.json_values import MAX_ITEMS, NOT_UTF8, is_utf8, safe_repr, short_repr
 
 T = TypeVar("T")
 
@@ -92,6 +93,18 @@ def check_callable(name: str, value: object) -> None:
     """
     if value is not None and not callable(value):
         raise wrong_type(name, value, "callable")
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Require one of several strings.
+
+    Raises:
+        BadRequestError: If `value` is none of them; `param` is `name`.
+    """
+    if not isinstance(value, str) or value not in choices:
+        allowed = ", ".join(map(repr, choices))
+        message = f"{name} must be one of {allowed}, got {safe_repr(value)}"
+        raise BadRequestError(message, param=name)
 
 
 def check_path(name: str, value: object) -> None:

@@ -69,10 +69,11 @@ def apply_legacy_options(config: EngineConfig | None, options: Mapping[str, Any]
         return dataclasses.replace(config, **changes)
     except BadRequestError as error:
         option = next((name for name in options if _FIELDS[name] == error.param), None)
-        if option in (None, error.param):
+        if option is None:
             raise
 
-        raise BadRequestError(f"{option}: {error}", param=option) from error
+        message = str(error).replace(f"engine_config.{error.param}", option)
+        raise BadRequestError(message, param=option) from None
 
 
 def _hint(name: str) -> str:

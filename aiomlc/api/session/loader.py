@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from anyio import to_thread
 from anyio.lowlevel import checkpoint
@@ -26,7 +26,7 @@ from aiomlc.errors import BadRequestError, ModelNotFoundError
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.sources.reference import HubReference, parse_source
-from aiomlc.validation.arguments import check_flag, check_path, check_type
+from aiomlc.validation.arguments import check_choice, check_flag, check_path, check_type
 
 ModelPath = str | PathLike[str]
 _logger = logging.getLogger("aiomlc")
@@ -82,6 +82,7 @@ def complete_config(
     check_type("engine_config", config, EngineConfig, "an EngineConfig")
     check_path("model", model)
     check_path("model_lib", model_lib)
+    check_choice("mode", mode, get_args(Mode))
     check_flag("enable_tracing", enable_tracing)
     path = None if model is None else fspath(model)
     _check_consistent("model", path, config.model)

@@ -80,11 +80,25 @@ def test_different_values_in_option_and_configuration_are_rejected(engine_class:
     assert caught.value.param == "max_batch_size"
 
 
-def test_an_invalid_value_is_rejected_under_the_name_of_the_option() -> None:
-    with pytest.raises(BadRequestError, match=r"max_batch_size: .*max_num_sequence") as caught:
-        completed_config(MLCEngine, max_batch_size=0)
+@pytest.mark.parametrize("engine_class", ENGINES)
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("max_batch_size", 0, "max_batch_size must be >= 1, got 0"),
+        ("prefill_chunk_size", "x", "prefill_chunk_size must be an integer, got 'x'"),
+        ("gpu_memory_utilization", 2, "gpu_memory_utilization must be <= 1.0, got 2"),
+        ("speculative_mode", "eagle", "speculative_mode = 'eagle' is not supported yet"),
+        ("mode", "fast", "mode must be one of 'local', 'interactive', 'server', got 'fast'"),
+        ("mode", None, "mode must be one of 'local', 'interactive', 'server', got None"),
+    ],
+)
+def test_an_invalid_value_is_rejected_under_the_name_of_the_argument(
+    engine_class: type, option: str, value: object, message: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        completed_config(engine_class, **{option: value})
 
-    assert caught.value.param == "max_batch_size"
+    assert (str(caught.value), caught.value.param) == (message, option)
 
 
 @pytest.mark.parametrize("models", ["abc", "a", 3, {"a": "b"}])
