@@ -97,11 +97,15 @@ class AsyncCompletions:
 
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
         request = await parse_off_loop(parse_chat_request, fields)
-        chunks = await self.open(request)
-        if request.stream:
-            return chunks
+        return await (self.open if request.stream else self.complete)(request)
 
-        async with chunks:
+    async def complete(self, request: ChatCompletionRequest) -> ChatCompletion:
+        """Return the completion of a validated request, even if `request.stream` is true.
+
+        Raises:
+            AiomlcError: As `create`.
+        """
+        async with await self.open(request) as chunks:
             return await aggregate(chunks)
 
     @documents_options(ParseOptions)

@@ -126,11 +126,15 @@ class AsyncResponses:
 
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
         request = await parse_off_loop(parse_response_request, fields)
-        events = await self.open(request)
-        if request.stream:
-            return events
+        return await (self.open if request.stream else self.complete)(request)
 
-        async with events:
+    async def complete(self, request: ResponseRequest) -> Response:
+        """Return the response to a validated request, even if `request.stream` is true.
+
+        Raises:
+            AiomlcError: As `create`.
+        """
+        async with await self.open(request) as events:
             return await _read_final_response(events)
 
     async def open(self, request: ResponseRequest) -> ResponseStream:

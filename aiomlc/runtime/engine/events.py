@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 from weakref import WeakValueDictionary
 
-from anyio import BusyResourceError
+from anyio import BusyResourceError, ClosedResourceError, EndOfStream, WouldBlock
 from anyio.lowlevel import EventLoopToken, checkpoint, current_token
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
@@ -92,6 +92,22 @@ class EngineEventStream(ReceiveStream[EngineEvent]):
             await self._arrival
 
         return self._buffer.popleft()
+
+    def receive_nowait(self) -> EngineEvent:
+        """Return the next event without waiting.
+
+        Raises:
+            anyio.WouldBlock: If there is none yet.
+            anyio.EndOfStream: If there will be no more.
+            anyio.ClosedResourceError: If the stream was closed.
+        """
+        if self._buffer:
+            return self._buffer.popleft()
+
+        if self._is_closed:
+            raise ClosedResourceError
+
+        raise EndOfStream if self._has_ended else WouldBlock
 
     def statistics(self) -> MemoryObjectStreamStatistics:
         """Return what anyio's memory object streams report; the open sender is the engine."""

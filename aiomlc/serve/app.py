@@ -1,0 +1,157 @@
+"""The ASGI application."""
+
+from __future__ import annotations
+
+__all__ = ("Application", "create_app")
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import final
+
+from anyio import move_on_after
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from aiomlc.errors import AiomlcError
+from aiomlc.serve.admission import Admission
+from aiomlc.serve.context import Context
+from aiomlc.serve.gate import Gate, RequestIds
+from aiomlc.serve.http_errors import HTTPError, error_response, to_http_error
+from aiomlc.serve.models import Served, to_registry
+from aiomlc.serve.options import ServerOptions
+from aiomlc.serve.routes import make_routes
+
+_LOG = logging.getLogger("aiomlc")
+# Time for the answers to aborted requests to be sent.
+_ABORT_SECONDS = 5.0
+
+
+@final
+class Application:
+    """OpenAI's HTTP API over engines: an ASGI application for any server or framework.
+
+    Its lifespan opens the engines that are not open, and closes these at the end. Mounted in
+    another application, which does not run its lifespan, the first request opens a model, and the
+    owner of an engine closes it.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._app = Starlette(
+            routes=make_routes(context),
+            middleware=_middleware(context),
+            exception_handlers={
+                HTTPError: _answer_http_error,
+                HTTPException: _answer_routing_error,
+                AiomlcError: _answer_library_error,
+                Exception: _answer_failure,
+            },
+            lifespan=self._lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether new requests are rejected."""
+        return self._context.admission.is_draining
+
+    async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
+        """Reject new requests from now on (503), and wait until the running ones have ended.
+
+        Args:
+            timeout: Seconds after which the remaining requests are aborted; None for no limit.
+
+        Returns:
+            Whether all requests ended before `timeout`.
+        """
+        admission = self._context.admission
+        admission.is_draining = True
+        with move_on_after(timeout):
+            await admission.wait_idle()
+            return True
+
+        await self._context.models.abort_requests()
+        with move_on_after(_ABORT_SECONDS):
+            await admission.wait_idle()
+
+        return False
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        try:
+            if self._context.options.load == "start":
+                await self._context.models.open()
+
+            yield
+        finally:
+            self._context.models.terminate()
+
+
+def create_app(
+    models: Served | Mapping[str, Served], options: ServerOptions | None = None
+) -> Application:
+    """Return an ASGI application that serves models over OpenAI's HTTP API:
+
+        app = create_app(AsyncMLCEngine("HF://Qwen/Qwen3-0.6B"))
+
+    Run it with any ASGI server, such as uvicorn, or mount it in another application.
+
+    Args:
+        models: What to serve: an engine, an `EngineConfig`, or the name of a model, which become
+            engines. A mapping serves several under its names.
+        options: The options of the application.
+
+    Raises:
+        BadRequestError: If an argument is invalid.
+        ModelNotFoundError: If the directory of a model does not exist.
+    """
+    options = ServerOptions() if options is None else options
+    return Application(Context(to_registry(models), options, Admission(options)))
+
+
+def _middleware(context: Context) -> list[Middleware]:
+    options = context.options
+    middleware = [Middleware(RequestIds, statuses=context.statuses)]
+    if options.allow_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=options.allow_origins,
+                allow_methods=options.allow_methods,
+                allow_headers=options.allow_headers,
+                allow_credentials=options.allow_credentials,
+                expose_headers=("x-request-id", "retry-after"),
+            )
+        )
+
+    middleware.append(Middleware(Gate, options=options, admission=context.admission))
+    return middleware
+
+
+async def _answer_http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPError)
+    return error_response(error)
+
+
+async def _answer_routing_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return error_response(HTTPError(error.status_code, message, headers=error.headers))
+
+
+async def _answer_library_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, AiomlcError)
+    return error_response(to_http_error(error))
+
+
+async def _answer_failure(_: Request, error: Exception) -> Response:
+    _LOG.error("a request failed: %r", error)
+    return error_response(HTTPError(500, "the server failed; its log has the reason"))

@@ -1,0 +1,22 @@
+"""What the endpoints of one application share."""
+
+from __future__ import annotations
+
+__all__ = ("Context",)
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from aiomlc.serve.admission import Admission
+from aiomlc.serve.models import ModelRegistry
+from aiomlc.serve.options import ServerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The models of an application, its options and its counts."""
+
+    models: ModelRegistry
+    options: ServerOptions
+    admission: Admission
+    statuses: Counter[int] = field(default_factory=Counter)  #: Responses by HTTP status.

@@ -1,0 +1,141 @@
+"""Chat completions, text completions and responses."""
+
+from __future__ import annotations
+
+__all__ = ("CHAT", "COMPLETIONS", "RESPONSES", "GenerationAPI", "GenerationEndpoint")
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import orjson
+from anyio.abc import TaskGroup
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_request
+from aiomlc.api.protocol.limits import parse_off_loop
+from aiomlc.api.protocol.response_request import ResponseRequest, parse_response_request
+from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.serve.context import Context
+from aiomlc.serve.disconnects import run_until_disconnect
+from aiomlc.serve.event_encoder import (
+    DONE,
+    ChatEventEncoder,
+    EventEncoder,
+    encode_data,
+    encode_named,
+)
+from aiomlc.serve.event_stream import send_events
+from aiomlc.serve.fields import prepare_fields
+from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.json_text import to_json
+from aiomlc.serve.request_body import read_fields
+
+
+class _Request(Protocol):
+    @property
+    def stream(self) -> bool | None: ...
+
+
+class _Resource(Protocol):
+    """The part of an engine that answers the requests of one API."""
+
+    async def open(self, request: Any) -> ChunkStream[Any, Any]: ...  # noqa: ANN401
+
+    async def complete(self, request: Any) -> BaseModel: ...  # noqa: ANN401
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationAPI:
+    """What distinguishes one API of generated text from the others."""
+
+    request_type: type[BaseModel]
+    parse: Callable[[Mapping[str, Any]], _Request]
+    resource: Callable[[AsyncMLCEngine], _Resource]
+    make_encoder: Callable[[], EventEncoder]
+    encode_error: Callable[[HTTPError], bytes]
+    last: bytes  #: The event after the last chunk.
+
+
+@final
+class GenerationEndpoint:
+    """The endpoint of an API: a request is cancelled when its client goes away."""
+
+    def __init__(self, context: Context, api: GenerationAPI) -> None:
+        self._context = context
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        options = self._context.options
+        fields = await read_fields(scope, receive, options)
+        model = self._context.models.find(fields.get("model"))
+        fields = prepare_fields(fields, self._api.request_type, model.name, options)
+        resource = self._api.resource(model.engine)
+
+        async def respond(tasks: TaskGroup) -> None:
+            request = await parse_off_loop(self._api.parse, fields)
+            if request.stream:
+                await self._stream(await resource.open(request), send, tasks)
+            else:
+                answer = to_json(await resource.complete(request))
+                await Response(answer, media_type="application/json")(scope, receive, send)
+
+        await run_until_disconnect(receive, respond)
+
+    def _stream(
+        self, chunks: ChunkStream[Any, Any], send: Send, tasks: TaskGroup
+    ) -> Awaitable[None]:
+        return send_events(
+            chunks,
+            self._api.make_encoder(),
+            self._api.encode_error,
+            self._api.last,
+            send=send,
+            options=self._context.options,
+            tasks=tasks,
+        )
+
+
+def _encode_error(error: HTTPError) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps(error.body())
+
+
+def _encode_response_error(error: HTTPError) -> bytes:
+    fields = {
+        "type": "error",
+        "code": error.code or error.type,
+        "message": error.message,
+        "param": error.param,
+        "sequence_number": 0,
+    }
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(fields)
+
+
+CHAT = GenerationAPI(
+    request_type=ChatCompletionRequest,
+    parse=parse_chat_request,
+    resource=lambda engine: engine.chat.completions,
+    make_encoder=ChatEventEncoder,
+    encode_error=_encode_error,
+    last=DONE,
+)
+COMPLETIONS = GenerationAPI(
+    request_type=CompletionRequest,
+    parse=parse_completion_request,
+    resource=lambda engine: engine.completions,
+    make_encoder=lambda: encode_data,
+    encode_error=_encode_error,
+    last=DONE,
+)
+RESPONSES = GenerationAPI(
+    request_type=ResponseRequest,
+    parse=parse_response_request,
+    resource=lambda engine: engine.responses,
+    make_encoder=lambda: encode_named,
+    encode_error=_encode_response_error,
+    last=b"",
+)

@@ -1,0 +1,113 @@
+"""Responses of server-sent events."""
+
+from __future__ import annotations
+
+__all__ = ("send_events",)
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, final
+
+from anyio import CancelScope, Lock, sleep
+from anyio.abc import TaskGroup
+from starlette.types import Send
+
+from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.errors import AiomlcError
+from aiomlc.serve.event_encoder import EventEncoder
+from aiomlc.serve.http_errors import HTTPError, to_http_error
+from aiomlc.serve.options import ServerOptions
+
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx passes each event on at once.
+)
+_PING = b": ping\n\n"
+
+
+async def send_events(  # noqa: PLR0913 - one response.
+    chunks: ChunkStream[Any, Any],
+    encode: EventEncoder,
+    encode_error: Callable[[HTTPError], bytes],
+    last: bytes,
+    *,
+    send: Send,
+    options: ServerOptions,
+    tasks: TaskGroup,
+) -> None:
+    """Send the chunks of a request as events, and close their stream.
+
+    All chunks that are ready are sent at once. While a client does not read, `send` waits, and the
+    engine merges the request's tokens and then pauses it, so that a slow client costs a bounded
+    amount of memory. In silence, comments keep the connection alive.
+
+    Args:
+        chunks: The stream of the request.
+        encode: Returns the events of chunks.
+        encode_error: Returns the event of an error after the first chunk.
+        last: The end of a complete stream.
+        send: Sends a message of the response.
+        options: The options of the application.
+        tasks: Runs what watches the response.
+
+    Raises:
+        AiomlcError: If the request fails before the response has begun.
+    """
+    response = _EventResponse(send)
+    tasks.start_soon(response.watch, options, tasks.cancel_scope)
+    async with chunks:
+        try:
+            while batch := await chunks.receive_batch():
+                await response.write(encode(batch))
+        except AiomlcError as error:
+            if not await response.has_started():
+                raise
+
+            last = encode_error(to_http_error(error)) + last
+
+    await response.write(last, has_more=False)
+
+
+@final
+class _EventResponse:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = Lock(fast_acquire=True)  # Held by the one task that sends.
+        self._has_started = False
+        self._is_sending = False
+        self._last_change = monotonic()  # Of `_is_sending`.
+
+    async def has_started(self) -> bool:
+        """Return whether the status was sent; no ping can send it after False was returned."""
+        async with self._lock:
+            if not self._has_started:
+                self._is_sending = True
+
+            return self._has_started
+
+    async def write(self, data: bytes, *, has_more: bool = True) -> None:
+        """Send a part of the body."""
+        async with self._lock:
+            self._is_sending = True
+            self._last_change = monotonic()
+            if not self._has_started:
+                self._has_started = True
+                await self._send(
+                    {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}
+                )
+
+            await self._send({"type": "http.response.body", "body": data, "more_body": has_more})
+            self._is_sending = not has_more
+            self._last_change = monotonic()
+
+    async def watch(self, options: ServerOptions, scope: CancelScope) -> None:
+        """Send pings in silence; cancel `scope` when the client has not read for too long."""
+        interval = min(options.ping_interval, options.write_timeout) / 4
+        while True:
+            await sleep(interval)
+            seconds = monotonic() - self._last_change
+            if not self._is_sending and seconds >= options.ping_interval:
+                await self.write(_PING)
+            elif self._is_sending and seconds >= options.write_timeout:
+                scope.cancel()

@@ -1,0 +1,107 @@
+"""The fields of a request, before the library validates them."""
+
+from __future__ import annotations
+
+__all__ = ("prepare_fields",)
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.options import ServerOptions
+
+# Hints to a hosted service, which cannot change an answer here.
+_HINTS = frozenset(
+    {
+        "client_metadata",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "service_tier",
+    }
+)
+# The fields with the prompt.
+_PROMPTS = ("messages", "prompt", "input", "suffix", "instructions", "tools")
+_CHOICES = ("n", "best_of")
+
+
+def prepare_fields(
+    fields: dict[str, Any], request_type: type[BaseModel], model: str, options: ServerOptions
+) -> dict[str, Any]:
+    """Return the fields of a request for the library, with the name of the model.
+
+    Raises:
+        HTTPError: If a limit of the server is exceeded, or a field is only for debugging.
+    """
+    for name in ("extra_body", "logits_processors"):
+        if name in fields:
+            raise HTTPError(400, f"{name}: is not a field of the HTTP API", param=name)
+
+    if fields.get("debug_config") is not None and not options.enable_debug:
+        raise HTTPError(
+            400,
+            "debug_config: is disabled; the operator can enable it by --enable-debug",
+            param="debug_config",
+        )
+
+    _check_choices(fields, options)
+    _check_length(fields, options)
+    kept = {name: value for name, value in fields.items() if name not in _HINTS}
+    if options.ignore_unsupported_fields:
+        kept = {name: value for name, value in kept.items() if name in request_type.model_fields}
+
+    if kept.get("model") is None:
+        kept["model"] = model
+
+    return kept
+
+
+def _check_choices(fields: dict[str, Any], options: ServerOptions) -> None:
+    prompt = fields.get("prompt")
+    is_list = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
+    num_prompts = len(prompt) if is_list and prompt else 1
+    for name in _CHOICES:
+        value = fields.get(name)
+        if isinstance(value, int) and value * num_prompts > options.max_choices:
+            raise HTTPError(
+                400,
+                f"{name}: must be <= {options.max_choices} for all prompts of a request together, "
+                f"got {value} for {num_prompts} of them",
+                param=name,
+            )
+
+
+def _check_length(fields: dict[str, Any], options: ServerOptions) -> None:
+    limit = options.max_prompt_length
+    if limit is None:
+        return
+
+    for name in _PROMPTS:
+        length = _length(fields.get(name))
+        if length > limit:
+            raise HTTPError(
+                400,
+                f"{name}: must have at most {limit} characters or token ids, got {length}",
+                param=name,
+                code="context_length_exceeded",
+            )
+
+
+def _length(value: object) -> int:
+    """Return the number of characters of all strings in a JSON value, and of its numbers."""
+    length = 0
+    stack = [value]
+    while stack:
+        inner: Any = stack.pop()
+        if isinstance(inner, str):
+            length += len(inner)
+        elif isinstance(inner, dict):
+            stack.extend(inner.values())
+        elif isinstance(inner, list):
+            stack.extend(inner)
+        elif inner is not None:
+            length += 1
+
+    return length

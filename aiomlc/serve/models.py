@@ -1,0 +1,195 @@
+"""The models of a server, by name, and their state."""
+
+from __future__ import annotations
+
+__all__ = ("ModelRegistry", "Served", "ServedModel", "to_registry")
+
+import time
+from collections.abc import Iterator, Mapping
+from os import PathLike, fspath
+from typing import Literal, TypeAlias, final
+
+from anyio import EndOfStream, WouldBlock, create_task_group
+from anyio.lowlevel import checkpoint
+
+from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.protocol.model import Model
+from aiomlc.config import ECHO, EngineConfig
+from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.serve.http_errors import HTTPError
+from aiomlc.validation.arguments import wrong_type
+
+#: What a server serves: an engine, open or not, or what a new engine opens.
+Served: TypeAlias = AsyncMLCEngine | EngineConfig | str | PathLike[str]
+State = Literal["unloaded", "loaded", "closed", "dead"]
+
+_BUNDLED = "pebble"
+_STATES: Mapping[str, State] = {
+    "loaded": "loaded",
+    "unloaded": "unloaded",
+    "terminated": "closed",
+    "dead": "dead",
+}
+
+
+@final
+class ServedModel:
+    """An engine, the name of its model, and its state."""
+
+    def __init__(self, name: str, engine: AsyncMLCEngine) -> None:
+        self.name = name
+        self.engine = engine
+        self._created = int(time.time())
+        self._events = engine.events(buffer_size=16)
+        self._state: State = "loaded" if is_open(engine) else "unloaded"
+
+    @property
+    def state(self) -> State:
+        """The state of the engine."""
+        while self._state not in ("dead", "closed"):
+            try:
+                event = self._events.receive_nowait()
+            except (WouldBlock, EndOfStream):
+                break
+
+            self._state = _STATES.get(event.type, self._state)
+
+        return self._state
+
+    def description(self) -> Model:
+        """Return OpenAI's object of the model."""
+        return Model(id=self.name, created=self._created)
+
+
+@final
+class ModelRegistry:
+    """The models of a server.
+
+    Engines that are not open are opened by `open`, or by the first request for each. `terminate`
+    closes these; engines that were open before are left open.
+    """
+
+    def __init__(self, engines: Mapping[str, AsyncMLCEngine]) -> None:
+        self._models = {name: ServedModel(name, engine) for name, engine in engines.items()}
+        self._owned = [model for model in self if model.state == "unloaded"]
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def find(self, name: object) -> ServedModel:
+        """Return the model that a request names.
+
+        A server of one model accepts any name, as MLC LLM does, and none.
+
+        Raises:
+            HTTPError: If there is no such model (404), or several and no name (400).
+        """
+        if len(self._models) == 1:
+            return next(iter(self))
+
+        if name is None:
+            raise HTTPError(400, f"model: is required; served: {self._names()}", param="model")
+
+        return self.get(name)
+
+    def get(self, name: object) -> ServedModel:
+        """Return the model of exactly this name.
+
+        Raises:
+            HTTPError: If there is no such model (404).
+        """
+        model = self._models.get(name) if isinstance(name, str) else None
+        if model is None:
+            raise HTTPError(
+                404,
+                f"model {name!r} is not served; served: {self._names()}",
+                param="model",
+                code="model_not_found",
+            )
+
+        return model
+
+    async def open(self) -> None:
+        """Open the models that are not open.
+
+        Raises:
+            ModelLoadError: If a model cannot be opened.
+        """
+        for model in self._owned:
+            await model.engine.metrics()
+
+    async def abort_requests(self) -> None:
+        """End the requests of every open engine; their readers get `RequestAbortedError`."""
+        async with create_task_group() as tasks:
+            for model in self:
+                if model.state == "loaded":
+                    tasks.start_soon(_abort_requests, model.engine)
+
+    def terminate(self) -> None:
+        """Close the engines that were not open when they were given to the server."""
+        for model in self._owned:
+            model.engine.terminate()
+
+    def _names(self) -> str:
+        return ", ".join(map(repr, self._models))
+
+
+def to_registry(models: Served | Mapping[str, Served]) -> ModelRegistry:
+    """Return the registry of a model, or of models by name.
+
+    Raises:
+        BadRequestError: If an argument has the wrong type, or there is no model.
+        ModelNotFoundError: If a directory does not exist.
+    """
+    if not isinstance(models, Mapping):
+        engine = _to_engine(models)
+        return ModelRegistry({_model_name(engine): engine})
+
+    if not models:
+        raise BadRequestError("models: must name at least one model", param="models")
+
+    return ModelRegistry({name: _to_engine(model) for name, model in models.items()})
+
+
+def is_open(engine: AsyncMLCEngine) -> bool:
+    """Return whether the model of an engine is open."""
+    try:
+        engine.statistics()
+    except EngineClosedError:
+        return False
+
+    return True
+
+
+async def _abort_requests(engine: AsyncMLCEngine) -> None:
+    try:
+        await engine.drain(0)
+    except EngineError:  # It has ended, and with it its requests.
+        await checkpoint()
+
+
+def _to_engine(model: Served) -> AsyncMLCEngine:
+    if isinstance(model, AsyncMLCEngine):
+        return model
+
+    if isinstance(model, EngineConfig):
+        return AsyncMLCEngine(
+            model.model,
+            model_lib=model.model_lib,
+            mode=model.mode or "local",
+            engine_config=model,
+        )
+
+    if isinstance(model, (str, PathLike)):
+        return AsyncMLCEngine(fspath(model))
+
+    raise wrong_type("models", model, "an AsyncMLCEngine, an EngineConfig or the name of a model")
+
+
+def _model_name(engine: AsyncMLCEngine) -> str:
+    """Return the last part of the model's name: `HF://user/name` is `name`."""
+    model = engine.engine_config.model
+    if model is None:
+        return _BUNDLED
+
+    return model if model == ECHO else model.rstrip("/").rpartition("/")[2]

@@ -1,0 +1,77 @@
+"""The options of the HTTP application."""
+
+from __future__ import annotations
+
+__all__ = ("ServerOptions",)
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aiomlc.errors import BadRequestError
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """What the application allows; the defaults suit a server for one computer.
+
+    Raises:
+        BadRequestError: If a value is out of range; `param` names it.
+    """
+
+    #: The accepted API keys; empty means that requests need none.
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
+    #: The origins of web pages that may read answers (CORS); empty allows none, `*` all.
+    allow_origins: tuple[str, ...] = ()
+    allow_methods: tuple[str, ...] = ("*",)  #: For pages of allowed origins.
+    allow_headers: tuple[str, ...] = ("*",)  #: For pages of allowed origins.
+    allow_credentials: bool = False  #: Whether these pages may send cookies.
+    #: The names of this server in the `Host` header (without a port); empty accepts any. A list
+    #: protects a server without keys from pages that resolve their own name to its address.
+    allowed_hosts: tuple[str, ...] = ()
+    max_body_size: int = 8 * _MIB  #: Bytes of a request's body.
+    body_timeout: float = 30.0  #: Seconds to receive a body.
+    #: Characters of all texts of a request, or token ids; None leaves it to the body size.
+    max_prompt_length: int | None = None
+    max_choices: int = 16  #: Choices (`n`, `best_of`) of all prompts of a request.
+    max_requests: int = 1024  #: Concurrent requests.
+    max_requests_per_key: int | None = None  #: Concurrent requests with one API key.
+    ping_interval: float = 15.0  #: Seconds of silence after which a stream gets a comment.
+    write_timeout: float = 120.0  #: Seconds after which a client that does not read is dropped.
+    #: Whether models are opened when the server starts, or by the first request for each.
+    load: Literal["start", "demand"] = "start"
+    #: Whether fields that the engine does not support are ignored instead of rejected.
+    ignore_unsupported_fields: bool = False
+    enable_debug: bool = False  #: Whether `debug_config` and `/debug/...` work.
+    playground: bool = True  #: Whether `/` is the playground.
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise BadRequestError(f"{name}: must be > 0, got {value!r}", param=name)
+
+        if self.load not in ("start", "demand"):
+            raise BadRequestError(
+                f'load: must be "start" or "demand", got {self.load!r}', param="load"
+            )
+
+        for key in self.api_keys:
+            if not key or not key.isascii() or not key.isprintable() or " " in key:
+                raise BadRequestError(
+                    "api_keys: a key must consist of printable ASCII characters without spaces",
+                    param="api_keys",
+                )
+
+
+_POSITIVE = (
+    "max_body_size",
+    "body_timeout",
+    "max_prompt_length",
+    "max_choices",
+    "max_requests",
+    "max_requests_per_key",
+    "ping_interval",
+    "write_timeout",
+)

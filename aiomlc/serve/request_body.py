@@ -1,0 +1,104 @@
+"""Reading of JSON bodies within limits of size and time."""
+
+from __future__ import annotations
+
+__all__ = ("read_fields",)
+
+from typing import Any
+
+import orjson
+from anyio import fail_after
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
+
+from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.options import ServerOptions
+
+_JSON = "application/json"
+
+
+async def read_fields(scope: Scope, receive: Receive, options: ServerOptions) -> dict[str, Any]:
+    """Receive the body of a request, which must be a JSON object.
+
+    Raises:
+        HTTPError: If the body is not JSON (400, 415), too large (413) or too slow (408).
+        ClientDisconnect: If the client disconnects.
+    """
+    headers = Headers(scope=scope)
+    _check_content_type(headers.get("content-type"))
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > options.max_body_size:
+        raise _too_large(options)
+
+    try:
+        with fail_after(options.body_timeout):
+            body = await _read_body(receive, options)
+    except TimeoutError:
+        raise HTTPError(
+            408,
+            f"the body was not received within {options.body_timeout:g} s",
+            code="body_timeout",
+            headers={"connection": "close"},
+        ) from None
+
+    return _parse_object(body)
+
+
+def _check_content_type(value: str | None) -> None:
+    # Other types are those that a web page of any origin may send without a preflight request.
+    kind = (value or "").partition(";")[0].strip().lower()
+    if kind != _JSON and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise HTTPError(
+            415,
+            f"Content-Type: must be {_JSON}, got {value!r}"
+            if value
+            else f"Content-Type: is missing; send {_JSON}",
+            code="unsupported_media_type",
+        )
+
+
+async def _read_body(receive: Receive, options: ServerOptions) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    has_more = True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+
+        part = message.get("body", b"")
+        size += len(part)
+        if size > options.max_body_size:
+            raise _too_large(options)
+
+        if part:
+            parts.append(part)
+        has_more = message.get("more_body", False)
+
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise HTTPError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+
+    if not isinstance(fields, dict):
+        raise HTTPError(
+            400,
+            f"the body must be a JSON object, got {type(fields).__name__}",
+            code="invalid_json",
+        )
+
+    return fields
+
+
+def _too_large(options: ServerOptions) -> HTTPError:
+    return HTTPError(
+        413,
+        f"the body must have at most {options.max_body_size} bytes",
+        code="body_too_large",
+        headers={"connection": "close"},
+    )
