@@ -164,6 +164,7 @@ def is_open(engine: AsyncMLCEngine) -> bool:
 async def _abort_requests(engine: AsyncMLCEngine) -> None:
     try:
         await engine.drain(0)
+        engine.resume()
     except EngineError:  # It has ended, and with it its requests.
         await checkpoint()
 

@@ -7,8 +7,12 @@ __all__ = ("make_routes",)
 from starlette.routing import BaseRoute, Route
 
 from aiomlc.serve.context import Context
+from aiomlc.serve.endpoints.debug import DebugEndpoints
+from aiomlc.serve.endpoints.embeddings import EmbeddingEndpoint
 from aiomlc.serve.endpoints.generation import CHAT, COMPLETIONS, RESPONSES, GenerationEndpoint
+from aiomlc.serve.endpoints.playground import playground_routes
 from aiomlc.serve.endpoints.status import StatusEndpoints
+from aiomlc.serve.endpoints.tokens import TokenEndpoints
 
 _POST = ["POST"]
 
@@ -16,13 +20,33 @@ _POST = ["POST"]
 def make_routes(context: Context) -> list[BaseRoute]:
     """Return the routes of an application."""
     status = StatusEndpoints(context)
-    return [
+    tokens = TokenEndpoints(context)
+    routes: list[BaseRoute] = [
         Route("/v1/chat/completions", GenerationEndpoint(context, CHAT), methods=_POST),
         Route("/v1/completions", GenerationEndpoint(context, COMPLETIONS), methods=_POST),
         Route("/v1/responses", GenerationEndpoint(context, RESPONSES), methods=_POST),
+        Route("/v1/embeddings", EmbeddingEndpoint(context), methods=_POST),
         Route("/v1/models", status.models),
         Route("/v1/models/{name:path}", status.model),
         Route("/health", status.health),
         Route("/ready", status.ready),
+        Route("/metrics", status.metrics),
         Route("/version", status.version),
+        Route("/openapi.json", status.openapi),
+        Route("/tokenize", tokens.tokenize, methods=_POST),
+        Route("/detokenize", tokens.detokenize, methods=_POST),
+    ]
+    if context.options.enable_debug:
+        routes += _debug_routes(DebugEndpoints(context))
+
+    return routes + playground_routes() if context.options.playground else routes
+
+
+def _debug_routes(debug: DebugEndpoints) -> list[BaseRoute]:
+    return [
+        Route("/debug/dump_event_trace", debug.dump_event_trace, methods=_POST),
+        Route("/debug/dump_engine_metrics", debug.dump_engine_metrics, methods=_POST),
+        Route("/debug/reset_engine", debug.reset_engine, methods=_POST),
+        Route("/debug/cuda_profiler_start", debug.no_profiler, methods=_POST),
+        Route("/debug/cuda_profiler_stop", debug.no_profiler, methods=_POST),
     ]

@@ -108,6 +108,16 @@ class AsyncCompletions:
         async with await self.open(request) as chunks:
             return await aggregate(chunks)
 
+    async def encode(self, request: ChatCompletionRequest) -> list[int]:
+        """Return the token ids of a validated request's prompt, without submitting it.
+
+        Raises:
+            AiomlcError: As `create`.
+        """
+        session = await self._service.session()
+        chat = await prepare_chat(request, session.model)
+        return await session.encode_chat(chat.prompt)
+
     @documents_options(ParseOptions)
     async def parse(
         self,

@@ -1,4 +1,4 @@
-"""Models, health, readiness and version."""
+"""Models, health, readiness, metrics, version and the description of the API."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from starlette.responses import Response
 from aiomlc.api.protocol.model import ModelList
 from aiomlc.serve.context import Context
 from aiomlc.serve.json_text import to_json
+from aiomlc.serve.metrics_text import metrics_text
+from aiomlc.serve.openapi import openapi_document
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @final
@@ -50,6 +54,14 @@ class StatusEndpoints:
     async def version(self, _: Request) -> Response:
         """Return the version of the library."""
         return _json({"version": importlib.metadata.version("aiomlc")})
+
+    async def metrics(self, _: Request) -> Response:
+        """Return the metrics in Prometheus' text format."""
+        return Response(metrics_text(self._context), media_type=_METRICS_TYPE)
+
+    async def openapi(self, _: Request) -> Response:
+        """Return the description of the API."""
+        return _json(openapi_document())
 
     def _states(self) -> dict[str, str]:
         return {model.name: model.state for model in self._context.models}
