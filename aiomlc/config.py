@@ -179,7 +179,7 @@ class EngineConfig:
         try:
             values = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:
-            raise BadRequestError(f"engine_config is not JSON: {error}") from error
+            raise BadRequestError(f"engine_config is not JSON: {error}") from None
 
         if not isinstance(values, dict):
             raise BadRequestError("engine_config is not a JSON object")

@@ -69,11 +69,11 @@ def cache_error(path: Path, error: OSError | str) -> ModelLoadError:
 def _expand(home: str) -> Path:
     try:
         return Path(home).expanduser().absolute()
-    except RuntimeError as error:
+    except RuntimeError:
         raise BadRequestError(
             f"{_VARIABLE} must be a directory, got {home!r}: there is no such user",
             param=_VARIABLE,
-        ) from error
+        ) from None
 
 
 def _is_writable(directory: Path) -> bool:
@@ -90,7 +90,7 @@ def _temporary_home(default: Path) -> Path:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
     except OSError as error:
-        raise cache_error(path, error) from error
+        raise cache_error(path, error) from None
 
     is_private = status.st_uid == os.getuid() and not status.st_mode & 0o077
     if not stat.S_ISDIR(status.st_mode) or not is_private:

@@ -102,7 +102,7 @@ def publish(staged: Staged, key: str, info: Mapping[str, Any], checkpoint: Check
             remove(entry)
             _rename(staged.path, entry)
     except OSError as error:
-        raise cache_error(entry, error) from error
+        raise cache_error(entry, error) from None
 
     return published
 
@@ -113,7 +113,7 @@ def _prepare(kind: EntryKind, nbytes: int) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise cache_error(directory, error) from error
+        raise cache_error(directory, error) from None
 
     remove_leftovers(directory)
     enforce_limit(home, nbytes)
@@ -128,7 +128,7 @@ def _stage(kind: EntryKind, directory: Path) -> Staged:
         lock = os.open(path / LOCK_NAME, flags, 0o600)
     except OSError as error:
         remove_tree(path)
-        raise cache_error(path, error) from error
+        raise cache_error(path, error) from None
 
     lock_alone(lock)
     return Staged(kind, path, lock)

@@ -66,7 +66,7 @@ def write_job(staged: cache.Staged, job: CompileJob) -> None:
     try:
         path.write_text(json.dumps(job.as_json()))
     except OSError as error:
-        raise cache.cache_error(path, error) from error
+        raise cache.cache_error(path, error) from None
 
 
 def publish(staged: cache.Staged, job: CompileJob) -> CompiledLibrary:

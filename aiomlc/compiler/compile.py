@@ -89,7 +89,7 @@ async def _open_stderr(staged: Path) -> AsyncFile[bytes]:
     try:
         return await open_file(path, "wb")
     except OSError as error:
-        raise cache_error(path, error) from error
+        raise cache_error(path, error) from None
 
 
 async def _failure(staged: Path, status: int, failure: dict[str, Any]) -> ModelLoadError:

@@ -54,7 +54,7 @@ def write_library(library: CompiledLibrary, job: CompileJob, path: Path) -> None
                 archive.write(library.path.with_name(name), name)
         staged.replace(path)
     except OSError as error:
-        raise ModelLoadError(f"{path}: cannot write: {error.strerror}", path=path) from error
+        raise ModelLoadError(f"{path}: cannot write: {error.strerror}", path=path) from None
     finally:
         staged.unlink(missing_ok=True)
 
@@ -115,7 +115,7 @@ def _read_manifest(path: Path) -> Mapping[str, Any]:
 
             manifest = json.loads(archive.read(_MANIFEST))
     except (OSError, zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise _error(path, f"not a library of aiomlc: {error}") from error
+        raise _error(path, f"not a library of aiomlc: {error}") from None
 
     if not isinstance(manifest, dict):
         raise _error(path, f"{_MANIFEST} must be an object")
@@ -140,9 +140,9 @@ def _extract(path: Path, staged: Staged) -> None:
                 data = archive.read(name)  # Verifies its checksum.
                 (staged.path / name).write_bytes(data)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise _error(path, f"the library is damaged: {error}") from error
+        raise _error(path, f"the library is damaged: {error}") from None
     except OSError as error:
-        raise cache_error(staged.path, error) from error
+        raise cache_error(staged.path, error) from None
 
 
 def _error(path: Path, problem: str) -> ModelLoadError:

@@ -96,7 +96,7 @@ def _remove(model: str | PathLike[str]) -> RemovedModel:
             _remove_downloads(source)
         except OSError as error:
             message = f"{error.filename}: cannot be removed: {error.strerror or error}"
-            raise ModelLoadError(message, path=error.filename) from error
+            raise ModelLoadError(message, path=error.filename) from None
 
     kept = tuple(
         cached

@@ -293,7 +293,7 @@ class _ShardWriter:
                 # Also finds out early that the disk is too small.
                 os.posix_fallocate(file.fileno(), 0, shard.nbytes)
             except OSError as error:
-                raise write_error(path, error) from error
+                raise write_error(path, error) from None
             self._descriptors.append(file.fileno())
 
     def close(self) -> None:
@@ -356,7 +356,7 @@ class _ShardWriter:
                 view, position = view[count:], position + count
         except OSError as error:
             path = self._directory / self._plan.shards[record.shard].name
-            raise write_error(path, error) from error
+            raise write_error(path, error) from None
 
     def set_checksum(self, number: int) -> None:
         """Compute the MD5 checksum of a complete shard."""
@@ -371,7 +371,7 @@ def _publish(plan: _Plan, staged: StagedOutput) -> float:
     try:
         bits = write_index(staged.path, plan.shards, plan.num_parameters)
     except OSError as error:
-        raise write_error(staged.path, error) from error
+        raise write_error(staged.path, error) from None
 
     staged.publish(INDEX_FILE, REPLACED_FILES)
     return bits

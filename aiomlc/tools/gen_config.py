@@ -257,7 +257,7 @@ def _write(directory: Path, output: Path, staged: Path, document: Mapping[str, A
                     shutil.copyfile(directory / name, staged / name)
         (staged / CONFIG_FILE).write_text(json.dumps(document, indent=2), "utf-8")
     except OSError as error:
-        raise write_error(staged, error) from error
+        raise write_error(staged, error) from None
 
 
 def _ignore(progress: LoadProgress) -> None:

@@ -75,7 +75,7 @@ class StagedOutput:
             for name in sorted(names, key=lambda name: name == last):
                 (self.path / name).replace(self.output / name)
         except OSError as error:
-            raise write_error(self.output, error) from error
+            raise write_error(self.output, error) from None
 
     def _sync(self) -> None:
         """Wait until the files are on disk, so that no crash leaves a valid index of torn files."""
@@ -100,7 +100,7 @@ async def staged_output(output: Path) -> AsyncIterator[StagedOutput]:
         output.parent.mkdir(parents=True, exist_ok=True)
         staged.path.mkdir()
     except OSError as error:
-        raise write_error(staged.path, error) from error
+        raise write_error(staged.path, error) from None
 
     try:
         yield staged

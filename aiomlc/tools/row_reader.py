@@ -93,7 +93,7 @@ class RowReader:
         except OSError as error:
             raise load_error(
                 f"cannot read: {error}", path=tensor.path, tensor=tensor.name
-            ) from error
+            ) from None
         return stored
 
 

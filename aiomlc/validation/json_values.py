@@ -124,9 +124,9 @@ def read_json(text: str) -> Any:  # noqa: ANN401 - JSON has no narrower type.
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"is not JSON: {error}") from error
-    except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
+        raise ValueError(f"is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
 
     return to_plain(value)
 

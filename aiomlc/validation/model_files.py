@@ -158,7 +158,7 @@ def load_errors(path: Path) -> Iterator[None]:
         if type(error) is not ModelLoadError or error.path is not None:
             raise
 
-        raise ModelLoadError(f"{path}: {error}", path=path, field=error.field) from error
+        raise ModelLoadError(f"{path}: {error}", path=path, field=error.field) from None
     except AiomlcError:
         raise
     except BaseException as error:
@@ -166,7 +166,9 @@ def load_errors(path: Path) -> Iterator[None]:
             raise
 
         kind = ModelNotFoundError if isinstance(error, FileNotFoundError) else ModelLoadError
-        raise kind(f"{path}: {problem}", path=path) from error
+        # A message that was written for the reader says all; other exceptions have a history.
+        is_described = isinstance(error, (OSError, MemoryError, ValueError))
+        raise kind(f"{path}: {problem}", path=path) from None if is_described else error
 
 
 def is_panic(error: BaseException) -> bool:

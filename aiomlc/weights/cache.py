@@ -132,7 +132,7 @@ def _read(tensor: SourceTensor, start: int, count: int) -> bytes:
             file.seek(tensor.offset + start)
             return file.read(count)
     except OSError as error:
-        raise load_error(f"cannot read: {error}", path=tensor.path, tensor=tensor.name) from error
+        raise load_error(f"cannot read: {error}", path=tensor.path, tensor=tensor.name) from None
 
 
 def _key(parameters: tuple[PackedParameter, ...], source: Source, known: SourceDigests) -> str:

@@ -97,7 +97,7 @@ def map_weights(path: Path, nbytes: int, params: Iterable[ParameterPlan]) -> Seq
     try:
         return cast("Sequence[Any]", _native("map")(str(path), nbytes, records))
     except RuntimeError as error:
-        raise load_error(f"cannot map: {error}", path=path) from error
+        raise load_error(f"cannot map: {error}", path=path) from None
 
 
 async def _run_watched(

@@ -100,7 +100,7 @@ def _hash_chunk(path: Path, offset: int) -> bytes:
             for _ in range(CHUNK_BYTES // _READ_BYTES):
                 digest.update(file.read(_READ_BYTES))
     except OSError as error:
-        raise load_error(f"cannot read: {error.strerror}", path=path) from error
+        raise load_error(f"cannot read: {error.strerror}", path=path) from None
 
     return digest.digest()
 
@@ -111,7 +111,7 @@ def _stamps(files: Sequence[Path]) -> dict[str, Stamp]:
         try:
             status = path.stat()
         except OSError as error:
-            raise load_error(f"cannot read: {error.strerror}", path=path) from error
+            raise load_error(f"cannot read: {error.strerror}", path=path) from None
 
         if not stat.S_ISREG(status.st_mode):
             raise load_error("not a regular file", path=path)

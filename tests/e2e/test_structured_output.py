@@ -293,6 +293,7 @@ async def test_invalid_grammar_is_rejected_and_affects_no_other_request(
 
     assert isinstance(caught.value, BadRequestError)
     assert caught.value.param == "response_format"
+    assert caught.value.__cause__ is None
     assert completion.usage is not None
 
 

@@ -130,7 +130,7 @@ def _tool_grammar(request: ChatCompletionRequest, model: LoadedModel) -> Grammar
         # Not `tool_choice` but another field requires the grammar.
         field = "parallel_tool_calls" if request.parallel_tool_calls is False else "tools"
         reason = str(error).removeprefix("tool_choice: ")
-        raise BadRequestError(f"{field}: {reason}", param=field) from error
+        raise BadRequestError(f"{field}: {reason}", param=field) from None
 
 
 def _calls_or_response(
@@ -153,7 +153,7 @@ def _calls_or_response(
         raise BadRequestError(
             f"response_format: not supported together with tools for this model: {error}",
             param="response_format",
-        ) from error
+        ) from None
 
 
 def _check_triggers(request: ChatCompletionRequest, start_marker: str, model: LoadedModel) -> None:

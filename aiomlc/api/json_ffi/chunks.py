@@ -114,7 +114,7 @@ def _fields(request: str | Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         fields = json.loads(request)
     except (ValueError, TypeError, RecursionError) as error:
-        raise BadRequestError(f"the request is not JSON: {error}") from error
+        raise BadRequestError(f"the request is not JSON: {error}") from None
 
     if not isinstance(fields, dict):
         raise BadRequestError("the request is not a JSON object")

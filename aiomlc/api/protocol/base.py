@@ -36,7 +36,7 @@ def _check_is_json(fields: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(fields)
     except TypeError as error:
-        raise ValueError(f"is not JSON: {error}") from error
+        raise ValueError(f"is not JSON: {error}") from None
 
     return fields
 

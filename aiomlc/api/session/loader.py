@@ -22,11 +22,12 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aiomlc.config import ECHO, EngineConfig, Mode
-from aiomlc.errors import BadRequestError, ModelNotFoundError
+from aiomlc.errors import AiomlcError, BadRequestError, ModelNotFoundError
 from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, LoadProgress
 from aiomlc.runtime.mock.model import echo_model
 from aiomlc.sources.reference import HubReference, parse_source
 from aiomlc.validation.arguments import check_choice, check_flag, check_path, check_type
+from aiomlc.validation.tracebacks import keep_origin
 
 ModelPath = str | PathLike[str]
 _logger = logging.getLogger("aiomlc")
@@ -117,9 +118,12 @@ async def open_model(
         return echo_model()
 
     load = await to_thread.run_sync(_import_loader)
-    return await load(
-        model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
-    )
+    try:
+        return await load(
+            model, device=device, mode=mode, engine_config=engine_config, on_progress=on_progress
+        )
+    except AiomlcError as error:
+        raise keep_origin(error) from error.__cause__
 
 
 def require_model(model: str | None) -> None:

@@ -117,7 +117,7 @@ class ModelSession:
         try:
             return await self.model.grammars.compile(grammar, num_choices)
         except GrammarError as error:
-            raise GrammarError(f"{param}: {error}", param=param) from error
+            raise GrammarError(f"{param}: {error}", param=param) from None
 
     def open_stream(  # noqa: PLR0913 - all parts of a submission.
         self,

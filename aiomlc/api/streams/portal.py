@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, final
 
 from anyio.from_thread import BlockingPortal
@@ -20,6 +19,7 @@ from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError, Engin
 from aiomlc.runtime.concurrency.loop_thread import Call, LoopThread
 from aiomlc.runtime.concurrency.misuse import IterationOnly
 from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork
+from aiomlc.validation.tracebacks import keep_own_frames
 
 STEPPING_MESSAGE: Final = (
     "a logits processor cannot wait for its engine, which waits for it: make the call in another "
@@ -105,25 +105,6 @@ async def open_portal() -> AsyncIterator[BlockingPortal]:
         raise body_error
 
 
-def own_frames_of(error: AiomlcError) -> AiomlcError:
-    """Remove the frames of futures, portals and context managers from a caught error's traceback.
-
-    The frame that caught the error is removed, too: raising the error adds it again.
-    """
-    traceback = error.__traceback__ and error.__traceback__.tb_next
-    entries: list[TracebackType] = []
-    while traceback is not None:
-        if str(traceback.tb_frame.f_globals.get("__name__")).startswith("aiomlc"):
-            entries.append(traceback)
-
-        traceback = traceback.tb_next
-
-    for entry in reversed(entries):
-        traceback = TracebackType(traceback, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-
-    return error.with_traceback(traceback)
-
-
 @final
 class EnginePortal:
     """A thread with an event loop that runs one engine.
@@ -148,7 +129,7 @@ class EnginePortal:
         try:
             self._thread.start()
         except AiomlcError as error:
-            raise own_frames_of(error) from error.__cause__
+            raise keep_own_frames(error) from error.__cause__
 
         self._is_open = True
         # For programs that do not call `terminate`: no native loop may outlive the interpreter.
@@ -188,7 +169,7 @@ class EnginePortal:
             self._thread.submit(call)
             return call.result()
         except AiomlcError as error:
-            raise own_frames_of(error) from error.__cause__
+            raise keep_own_frames(error) from error.__cause__
         except KeyboardInterrupt:
             self._thread.cancel(call)
             raise

@@ -147,7 +147,7 @@ class Trial:
             except OSError as error:
                 raise errors.RequestFailedError(
                     f"cannot start the process that tries out the grammar: {error}"
-                ) from error
+                ) from None
 
             return self._process
 

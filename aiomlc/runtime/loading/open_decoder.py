@@ -173,7 +173,7 @@ async def open_native(
             _open_models, prepared, draft, draft_directory, plan, faults
         )
     except MemoryError as error:
-        raise InsufficientMemoryError(f"{error}\n{plan}", plan=plan) from error
+        raise InsufficientMemoryError(f"{error}\n{plan}", plan=plan) from None
 
 
 async def prepare_model(

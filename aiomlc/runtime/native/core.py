@@ -99,8 +99,8 @@ class NativeCore:
 
         try:
             prompt = array.array("i", prompt_ids).tobytes()
-        except OverflowError as error:
-            raise errors.BadRequestError("prompt: a token id does not fit 32 bits") from error
+        except OverflowError:
+            raise errors.BadRequestError("prompt: a token id does not fit 32 bits") from None
 
         record = _as_record(options, self._vocab_size, self._lists)
         try:

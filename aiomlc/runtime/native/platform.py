@@ -28,7 +28,7 @@ def check_platform() -> None:
     try:
         native_function("aiomlc.active_isa")()
     except BadRequestError as error:
-        raise BadRequestError(str(error), param="AIOMLC_ISA") from error
+        raise BadRequestError(str(error), param="AIOMLC_ISA") from None
 
     for weight_format in native_function("aiomlc.rejected_amx_formats")():
         _LOG.warning(

@@ -27,7 +27,7 @@ def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
         except ValueError as error:
             raise BadRequestError(
                 f"messages: the 'arguments' string of a tool call {error}", param="messages"
-            ) from error
+            ) from None
 
     return {**call, "function": function}
 

@@ -176,7 +176,7 @@ class Conversation(BaseModel):
             reason = first["msg"].removeprefix("Value error, ")
             raise ModelLoadError(
                 f"{'' if path is None else f'{path}: '}{where}: {reason}", path=path, field=where
-            ) from error
+            ) from None
 
     def to_json_dict(self) -> dict[str, Any]:
         """Return the JSON object of this template, without fields that are None."""

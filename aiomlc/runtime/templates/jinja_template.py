@@ -138,14 +138,14 @@ class ChatTemplate:
         except RenderBudgetError as error:
             raise TemplateLimitError(
                 f"the model's chat template {error}", param="messages"
-            ) from error
+            ) from None
         except BadRequestError:
             raise
-        except Exception as error:  # Templates raise anything for values they do not expect.
+        except Exception as error:  # noqa: BLE001 - templates raise anything for unexpected values.
             raise BadRequestError(
                 f"the model's chat template rejected the messages: {str(error)[:_MAX_ERROR]}",
                 param="messages",
-            ) from error
+            ) from None
 
         return _truncate(prompt) if continue_final_message else prompt
 

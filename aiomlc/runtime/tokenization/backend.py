@@ -28,8 +28,8 @@ def read_tokenizer_file(path: Path) -> str:
     """
     try:
         content = read_bytes(path, MAX_TOKENIZER_BYTES)
-    except ModelNotFoundError as error:
-        raise ModelNotFoundError(f"cannot find the tokenizer {path}", path=path) from error
+    except ModelNotFoundError:
+        raise ModelNotFoundError(f"cannot find the tokenizer {path}", path=path) from None
 
     with load_errors(path):
         text = content.decode()
@@ -49,7 +49,7 @@ def parse_backend(text: str) -> tokenizers.Tokenizer:
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
 
-        raise ModelLoadError(f"invalid tokenizer.json: {error}") from error
+        raise ModelLoadError(f"invalid tokenizer.json: {error}") from None
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def read_safetensors_file(path: Path) -> dict[str, SourceTensor]:
         try:
             header = orjson.loads(file.read(length))
         except orjson.JSONDecodeError as error:
-            raise load_error(f"header is invalid JSON: {error}", path=path) from error
+            raise load_error(f"header is invalid JSON: {error}", path=path) from None
 
     if not isinstance(header, dict):
         raise load_error("header must be a JSON object", path=path)
@@ -112,8 +112,8 @@ def _check_header_length(path: Path, length: int, size: int) -> None:
 def _read_weight_map(index: Path) -> dict[str, str]:
     try:
         content = read_index(index)
-    except ModelNotFoundError as error:
-        raise missing_error(index.parent, (SINGLE_NAME, INDEX_NAME)) from error
+    except ModelNotFoundError:
+        raise missing_error(index.parent, (SINGLE_NAME, INDEX_NAME)) from None
 
     shards = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(s, str) for s in shards.values()):

@@ -99,7 +99,7 @@ def read_index(path: Path) -> Any:  # noqa: ANN401 - JSON has no narrower type.
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise load_error(f"invalid JSON: {error}", path=path) from error
+        raise load_error(f"invalid JSON: {error}", path=path) from None
 
 
 def load_error(message: str, *, path: Path, tensor: str | None = None) -> ModelLoadError:

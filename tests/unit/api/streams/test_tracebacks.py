@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
+import anyio
 import pytest
 
-from aiomlc import AiomlcError, MLCEngine, ModelNotFoundError
+from aiomlc import AiomlcError, AsyncMLCEngine, MLCEngine, ModelLoadError, ModelNotFoundError
 from aiomlc.testing import FakeCore, fake_loader
 
 
@@ -27,6 +29,31 @@ def test_a_constructor_error_has_no_frames_of_portals() -> None:
     assert files[-1].endswith("model_directory.py")
     assert not [file for file in files if "anyio" in file or "concurrent" in file]
     assert len("".join(traceback.format_exception(error)).splitlines()) <= 40
+
+
+async def open_async(model: Path | None) -> None:
+    """Open an asynchronous engine."""
+    async with AsyncMLCEngine(model):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("open_engine", [MLCEngine, lambda model: anyio.run(open_async, model)])
+@pytest.mark.parametrize("mistake", ["AIOMLC_HOME", "config.json"])
+def test_an_error_of_opening_ends_where_it_was_raised_and_has_no_causes(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    open_engine: Callable[[Path | None], object],
+    mistake: str,
+) -> None:
+    (tmp_path / "config.json").write_text("{")
+    if mistake == "AIOMLC_HOME":
+        monkeypatch.setenv(mistake, str(tmp_path / "config.json" / "home"))
+    error, files = frames(lambda: open_engine(None if mistake == "AIOMLC_HOME" else tmp_path))
+
+    assert isinstance(error, ModelLoadError)
+    assert mistake in str(error)
+    assert Path(files[-2]).name == "loader.py"
+    assert "\n\n" not in "".join(traceback.format_exception(error))
 
 
 def test_a_request_error_has_no_frames_of_pydantic() -> None:

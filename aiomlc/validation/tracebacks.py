@@ -1,0 +1,47 @@
+"""Short tracebacks of the library's own errors, whose messages say what is wrong."""
+
+from __future__ import annotations
+
+__all__ = ("keep_origin", "keep_own_frames")
+
+from types import TracebackType
+
+from aiomlc.errors import AiomlcError
+
+# Modules that only pass calls and errors on.
+_PLUMBING = "aiomlc.runtime.concurrency."
+
+
+def keep_own_frames(error: AiomlcError) -> AiomlcError:
+    """Remove the frames of futures, portals and context managers from a caught error's traceback.
+
+    The frame that caught the error is removed, too: raising the error adds it again.
+    """
+    traceback = None
+    for entry in reversed(_own_entries(error)):
+        traceback = _before(entry, traceback)
+
+    return error.with_traceback(traceback)
+
+
+def keep_origin(error: AiomlcError) -> AiomlcError:
+    """Remove all frames from a caught error's traceback, except for the one that raised it."""
+    entries = _own_entries(error)
+    return error.with_traceback(_before(entries[-1], None) if entries else None)
+
+
+def _own_entries(error: AiomlcError) -> list[TracebackType]:
+    traceback = error.__traceback__ and error.__traceback__.tb_next
+    entries: list[TracebackType] = []
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__"))
+        if module.startswith("aiomlc") and not module.startswith(_PLUMBING):
+            entries.append(traceback)
+
+        traceback = traceback.tb_next
+
+    return entries
+
+
+def _before(entry: TracebackType, rest: TracebackType | None) -> TracebackType:
+    return TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
