@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = (
     "ECHO",
     "PAGE_SIZE",
+    "QUANTIZATION_NAMES",
     "EngineConfig",
     "KVCacheType",
     "Mode",
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from aiomlc.errors import BadRequestError
-from aiomlc.validation.parameter import Flag, Integer, Number
+from aiomlc.validation.parameter import Choice, Flag, Integer, Number
 from aiomlc.validation.records import validate_fields
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ KVCacheType = Literal["auto", "float16", "float32", "int8"]
 PAGE_SIZE = 16  #: Tokens of a page of the KV cache.
 #: The model that echoes its prompt. MLC LLM uses the same name for the library of its mock engine.
 ECHO = "mock://echo"
+
+#: What a model may be opened as: a quantization of float weights, or the name of what its files are
+#: quantized with.
+QUANTIZATION_NAMES = (
+    *("q4f16_1", "q0f32", "q0f16", "q0bf16"),
+    *("q3f16_0", "q3f16_1", "q4f16_0", "q4f16_2", "q4bf16_0", "q4bf16_1", "q4f32_1"),
+    "q4f16_autoawq",
+    *("e4m3_e4m3_f16", "e4m3_e4m3_f16_max_calibrate", "e5m2_e5m2_f16"),
+    *("fp8_e4m3fn_bf16_block_scale", "fp8_e4m3fn_bf16_block_scale_static_activation"),
+    *("gguf", "awq", "gptq", "compressed-tensors", "fp8"),
+)
 
 # The values that mean "not used" in MLC LLM's configuration; any other is rejected by name.
 _UNUSED: dict[str, tuple[object, ...]] = {
@@ -76,7 +88,7 @@ class EngineConfig:
     model: str | None = None  #: Set by the engine.
     mode: Mode | None = None  #: Set by the engine.
     #: The quantization of a Hugging Face directory; None means the loader's default.
-    quantization: str | None = None
+    quantization: Annotated[str | None, Choice(QUANTIZATION_NAMES)] = None
     kv_cache_page_size: int = PAGE_SIZE
     #: The dtype of the KV cache; "auto" is float16, or float32 for `q0f32`.
     kv_cache_dtype: KVCacheType = "auto"

@@ -5,7 +5,7 @@ Pydantic is imported by the first validation.
 
 from __future__ import annotations
 
-__all__ = ("OUT_OF_RANGE", "Doc", "Flag", "Integer", "Number")
+__all__ = ("OUT_OF_RANGE", "Choice", "Doc", "Flag", "Integer", "Number")
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,6 +76,18 @@ class Flag:
         from pydantic_core import core_schema
 
         return _nullable(source, core_schema.bool_schema(strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several strings, which also come from files, so that their type is `str`."""
+
+    values: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
+        from pydantic_core import core_schema
+
+        return _nullable(source, core_schema.literal_schema(list(self.values)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiomlc.config import EngineConfig, Mode
+from aiomlc.compiler.quantization import QUANTIZATIONS
+from aiomlc.config import QUANTIZATION_NAMES, EngineConfig, Mode
 from aiomlc.errors import BadRequestError, ModelLoadError
+from aiomlc.models.config.quantization import MLC_QUANTIZATIONS, QUANTIZATION_METHODS
 from aiomlc.runtime.loading.capacity import serving_limits
 
 GIB = 2**30
@@ -104,6 +106,24 @@ def test_unknown_kv_cache_dtype_is_rejected(value: Any) -> None:  # noqa: ANN401
         EngineConfig(kv_cache_dtype=value)
 
     assert caught.value.param == "kv_cache_dtype"
+
+
+@pytest.mark.parametrize("value", ["int4", "q4f16_ft", "q4", "u4g32", "", 4])
+def test_unknown_quantization_is_rejected(value: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError) as caught:
+        EngineConfig(quantization=value)
+
+    assert str(caught.value).startswith("engine_config.quantization must be one of 'q4f16_1', ")
+    assert str(caught.value).endswith(f", got {value!r}")
+    assert caught.value.param == "quantization"
+
+
+def test_every_quantization_that_a_model_may_have_can_be_requested() -> None:
+    methods = {"fp8" if method == "fbgemm_fp8" else method for method in QUANTIZATION_METHODS}
+    names = {*QUANTIZATIONS, *MLC_QUANTIZATIONS, *methods, "gguf"}
+
+    assert {EngineConfig(quantization=name).quantization for name in names} == names
+    assert set(QUANTIZATION_NAMES) == names
 
 
 @pytest.mark.parametrize("name", ["sliding_window_size", "attention_sink_size"])
