@@ -32,7 +32,7 @@ from aiomlc.api.protocol.chat import (
 )
 from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.portal import BlockingStream
-from aiomlc.errors import BadRequestError
+from aiomlc.runtime.concurrency.misuse import IterationOnly, not_entered
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class ChatEventStream(ReceiveStream[TypedChatEvent[T]], Generic[T, C]):
         return self
 
     async def __anext__(self) -> TypedChatEvent[T]:
-        chunks = _require_entered(self._chunks)
+        chunks = _require_entered(self._chunks, "async with")
         event = self._builder.next_event()
         if event is not None:
             await checkpoint()
@@ -175,7 +175,7 @@ class ChatEventStream(ReceiveStream[TypedChatEvent[T]], Generic[T, C]):
 
 
 @final
-class ChatEventIterator(Generic[T, C]):
+class ChatEventIterator(IterationOnly, Generic[T, C]):
     """The events of one chat completion for blocking code; for use by one thread.
 
     The blocking counterpart of `ChatEventStream`, with the same events and errors.
@@ -201,7 +201,7 @@ class ChatEventIterator(Generic[T, C]):
         return self
 
     def __next__(self) -> TypedChatEvent[T]:
-        chunks = _require_entered(self._chunks)
+        chunks = _require_entered(self._chunks, "with")
         event = self._builder.next_event()
         return self._builder.add(next(chunks)) if event is None else event
 
@@ -228,9 +228,9 @@ class ChatEventIterator(Generic[T, C]):
         return self._builder.completion()
 
 
-def _require_entered(chunks: T | None) -> T:
+def _require_entered(chunks: T | None, keyword: str) -> T:
     if chunks is None:
-        raise BadRequestError("the event stream is not open: enter it with a `with` statement")
+        raise not_entered(f"{keyword} engine.chat.completions.stream(...) as events:")
 
     return chunks
 

@@ -14,7 +14,8 @@ from collections.abc import (
     Sized,
 )
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, final
 
 from anyio import create_memory_object_stream, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
@@ -23,6 +24,7 @@ from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.protocol.request import with_extra_body
 from aiomlc.errors import AiomlcError, BadRequestError, RequestError, RequestFailedError
+from aiomlc.runtime.concurrency.misuse import AsyncScopeFirst
 from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import short_repr
 
@@ -75,7 +77,28 @@ def complete_many(
 
         return await create(messages=prompt, **options)
 
-    return _run_batch(complete, prompts, limit)
+    return _BatchScope(_run_batch(complete, prompts, limit))
+
+
+@final
+class _BatchScope(AsyncScopeFirst, AbstractAsyncContextManager[AsyncIterable[BatchResult]]):
+    """The scope of a batch."""
+
+    scope_example = "async with engine.generate_many(...) as results:"
+
+    def __init__(self, scope: AbstractAsyncContextManager[AsyncIterable[BatchResult]]) -> None:
+        self._scope = scope
+
+    async def __aenter__(self) -> AsyncIterable[BatchResult]:
+        return await self._scope.__aenter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._scope.__aexit__(exc_type, error, traceback)
 
 
 @asynccontextmanager

@@ -5,9 +5,18 @@ Their methods are hidden from type checkers, which report such a misuse because 
 
 from __future__ import annotations
 
-__all__ = ("AsyncIterationOnly", "AsyncScopeOnly", "IterationOnly", "ScopeOnly")
+__all__ = (
+    "AsyncIterationOnly",
+    "AsyncScopeFirst",
+    "AsyncScopeOnly",
+    "IterationOnly",
+    "ScopeOnly",
+    "not_entered",
+)
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from aiomlc.errors import BadRequestError
 
 _IN_BLOCKING_CODE = "or `MLCEngine` in code without async"
 _IN_ASYNC_CODE = "or `AsyncMLCEngine` in async code"
@@ -26,6 +35,23 @@ class AsyncScopeOnly:
 
         def __exit__(self, *exc_info):  # noqa: ANN002, ANN204
             raise NotImplementedError
+
+
+class AsyncScopeFirst(AsyncScopeOnly):
+    """An object whose `async with` gives an iterator, and which is none itself."""
+
+    scope_example: ClassVar[str]  #: The statement to write: `async with ... as results:`.
+
+    if not TYPE_CHECKING:
+
+        def __aiter__(self):  # noqa: ANN204
+            raise not_entered(self.scope_example)
+
+        def __await__(self):  # noqa: ANN204
+            raise not_entered(self.scope_example)
+
+        def __iter__(self):  # noqa: ANN204
+            raise not_entered(self.scope_example)
 
 
 class AsyncIterationOnly(AsyncScopeOnly):
@@ -63,3 +89,8 @@ class IterationOnly(ScopeOnly):
             raise TypeError(
                 f"{type(self).__name__} is a blocking iterator: use `for`, {_IN_ASYNC_CODE}"
             )
+
+
+def not_entered(example: str) -> BadRequestError:
+    """Return the error of an object that is used before its scope is entered by `example`."""
+    return BadRequestError(f"the scope is not entered: write `{example}`, and iterate inside of it")

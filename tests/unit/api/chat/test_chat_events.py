@@ -92,13 +92,20 @@ async def test_close_can_be_awaited() -> None:
 async def test_events_cannot_be_read_before_the_scope_is_entered() -> None:
     async with AsyncMLCEngine(loader=fake_loader()) as engine:
         events = engine.chat.completions.stream(messages=HELLO)
-        with pytest.raises(BadRequestError, match="enter"):
+        with pytest.raises(BadRequestError, match="write `async with engine"):
             await events.get_final_completion()
     with (
         MLCEngine(loader=fake_loader()) as blocking,
-        pytest.raises(BadRequestError, match="enter"),
+        pytest.raises(BadRequestError, match="write `with engine"),
     ):
         list(blocking.chat.completions.stream(messages=HELLO))
+
+
+async def test_events_of_blocking_code_explain_async_for() -> None:
+    with MLCEngine(loader=fake_loader()) as engine:
+        events: Any = engine.chat.completions.stream(messages=HELLO)
+        with pytest.raises(TypeError, match="is a blocking iterator: use `for`, or `AsyncMLC"):
+            aiter(events)
 
 
 async def test_until_done_consumes_all_events() -> None:

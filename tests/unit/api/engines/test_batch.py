@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from anyio import get_running_tasks, wait_all_tasks_blocked
@@ -29,6 +31,20 @@ async def test_every_prompt_has_a_result() -> None:
         received = [(result.position, text_of(result.completion)) async for result in results]
 
     assert sorted(received) == [(position, "Hi") for position in range(10)]
+
+
+async def test_results_cannot_be_read_without_a_scope() -> None:
+    async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+        batch: Any = engine.generate_many(["a"])
+        usage = "write `async with engine.generate_many(...) as results:`, and iterate inside"
+        with pytest.raises(BadRequestError, match=re.escape(usage)):
+            aiter(batch)
+        with pytest.raises(BadRequestError, match=re.escape(usage)):
+            await batch
+        with pytest.raises(BadRequestError, match=re.escape(usage)):
+            list(batch)
+        with pytest.raises(TypeError, match="use `async with`"):
+            batch.__enter__()
 
 
 async def test_no_more_workers_than_prompts_are_started() -> None:
