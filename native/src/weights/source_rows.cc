@@ -20,9 +20,9 @@ int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1
 std::string RangeError(MatrixFormat format, const float* values, int64_t count) {
   const float largest = LargestMagnitude(values, count);
   if (!std::isfinite(largest)) return "a value is not finite";
-  if (format.family != WeightFormat::kQ4 || largest < kHalfOverflow) return {};
-  return "a value is outside of the range of float16, in which q4f16_1 is computed; choose the "
-         "quantization q0bf16 or q0f32";
+  const bool is_half = format.family == WeightFormat::kQ4 || format.family == WeightFormat::kF16;
+  if (!is_half || largest < kHalfOverflow) return {};
+  return "a value is outside of the range of float16; choose the quantization q0bf16 or q0f32";
 }
 
 /*! \return The bytes of a row of floats or blocks. */

@@ -90,7 +90,8 @@ TEST_F(WeightsTest, PackingInBlocksEqualsPackingTheEntireMatrix) {
   constexpr int64_t kCols = 1030;
   const std::vector<float> weights = RandomFloats(kRows * kCols);
   const std::string source = Write("source", weights);
-  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kQ4}) {
+  for (WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ4}) {
     std::vector<char> expected(PackedMatrixBytes(format, kRows, kCols));
     PackMatrixF32(format, weights.data(), kRows, kCols, 0, kRows, expected.data());
     for (int num_threads : {1, 4}) {
@@ -170,24 +171,25 @@ TEST_F(WeightsTest, ANonFiniteValueIsAnErrorWithItsParameter) {
   }
 }
 
-TEST_F(WeightsTest, AValueThatOverflowsFloat16CannotBeQuantized) {
+TEST_F(WeightsTest, AValueThatOverflowsFloat16CannotBeStoredInIt) {
   std::vector<float> weights = RandomFloats(16 * 32);
   weights.back() = -65520.0f;
   const std::string source = Write("source", weights);
   ThreadPool threads(1);
-  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kQ4}) {
+  for (WeightFormat format :
+       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kQ4}) {
     Conversion conversion(OneParam(source, Matrix(format, 16, 32, SourceType::kF32)));
 
     const ConversionOutcome outcome = conversion.Run(Path("packed"), threads);
 
-    if (format != WeightFormat::kQ4) {
+    if (format == WeightFormat::kF32 || format == WeightFormat::kBF16) {
       EXPECT_EQ(outcome, ConversionOutcome::kDone);
       continue;
     }
     ASSERT_EQ(outcome, ConversionOutcome::kFailed);
     EXPECT_EQ(conversion.error().message,
-              "a value is outside of the range of float16, in which q4f16_1 is computed; choose "
-              "the quantization q0bf16 or q0f32");
+              "a value is outside of the range of float16; choose the quantization q0bf16 or "
+              "q0f32");
     EXPECT_EQ(conversion.error().path, source);
   }
 }

@@ -130,6 +130,8 @@ void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
   switch (format.family) {
     case WeightFormat::kF32:
       return kernels.f32;
+    case WeightFormat::kF16:
+      return kernels.f16;
     case WeightFormat::kBF16:
       return kernels.bf16;
     case WeightFormat::kQ4:

@@ -149,7 +149,8 @@ void SplitRowsAvx512(const SplitBlock& block) {
 constinit const LinearKernels kLinearAvx512 = {QuantizeRows<Avx512Lanes, ActivationGroup>,
                                                QuantizeRows<Avx512Lanes, BiasedGroup>,
                                                Q4OnPairs,
-                                               Dense<Avx512Lanes, uint16_t>,
+                                               Dense<Avx512Lanes, BFloat16>,
+                                               Dense<Avx512Lanes, Half>,
                                                Dense<Avx512Lanes, float>,
                                                GroupedAvx512};
 

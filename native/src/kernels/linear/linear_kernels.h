@@ -103,6 +103,7 @@ struct LinearKernels {
   void (*quantize_biased)(const QuantizeBlock&);  //!< Writes BiasedGroup.
   void (*q4)(const LinearBlock&);
   void (*bf16)(const LinearBlock&);
+  void (*f16)(const LinearBlock&);
   void (*f32)(const LinearBlock&);
   void (*grouped)(const LinearBlock&);
   void (*split)(const SplitBlock&) = nullptr;  //!< If not null, the bf16 kernel reads parts.

@@ -234,14 +234,27 @@ void Q4(const LinearBlock& block) {
 
 // ---- Float weights ----
 
+/*! \brief The types of weights of 16 bits. */
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Half {
+  uint16_t bits;
+};
+
 template <typename Lanes>
 [[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const float* weights) {
   return Lanes::Load(weights);
 }
 
 template <typename Lanes>
-[[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const uint16_t* weights) {
-  return Lanes::LoadBFloat16(weights);
+[[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const BFloat16* weights) {
+  return Lanes::LoadBFloat16(&weights->bits);
+}
+
+template <typename Lanes>
+[[gnu::always_inline]] inline typename Lanes::Vector LoadWeights(const Half* weights) {
+  return Lanes::Load(&weights->bits);
 }
 
 /*! \brief Multiplies `kRows` rows of activations by `kTiles` adjacent tiles of float weights. */
@@ -342,7 +355,8 @@ constexpr LinearKernels KernelsOf(void (*grouped)(const LinearBlock&)) noexcept 
   return {QuantizeRows<Lanes, ActivationGroup>,
           QuantizeRows<Lanes, BiasedGroup>,
           Q4<Dot>,
-          Dense<Lanes, uint16_t>,
+          Dense<Lanes, BFloat16>,
+          Dense<Lanes, Half>,
           Dense<Lanes, float>,
           grouped};
 }

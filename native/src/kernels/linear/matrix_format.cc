@@ -16,8 +16,10 @@ namespace aiomlc {
 
 namespace {
 
-constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {
-    {"f32", WeightFormat::kF32}, {"bf16", WeightFormat::kBF16}, {"q4", WeightFormat::kQ4}};
+constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {{"f32", WeightFormat::kF32},
+                                                                   {"f16", WeightFormat::kF16},
+                                                                   {"bf16", WeightFormat::kBF16},
+                                                                   {"q4", WeightFormat::kQ4}};
 // Longer names first, because a name may begin with another.
 constexpr std::pair<std::string_view, ScaleType> kScales[] = {{"f16", ScaleType::kF16},
                                                               {"bf16", ScaleType::kBF16},
@@ -135,7 +137,7 @@ MatrixFormat MatrixFormat::Parse(std::string_view name) {
   if (!ReadCode(reader, format) || !ReadScale(reader, format) || !ReadZero(reader, format) ||
       !reader.empty() || !IsGroupedValid(format)) {
     throw std::invalid_argument("unknown matrix format \"" + std::string(name) +
-                                "\"; expected f32, bf16, q4 or a name like u4g32f16z8");
+                                "\"; expected f32, f16, bf16, q4 or a name like u4g32f16z8");
   }
   return format;
 }
@@ -155,7 +157,7 @@ MatrixFormat MatrixFormat::FromPacked(int64_t packed) {
                                   format.code <= CodeType::kIQ4NL &&
                                   format.zero <= ZeroType::kMinima
                             : format == MatrixFormat(format.family);
-  if (!is_valid || format.family > WeightFormat::kGrouped || format.Packed() != packed) {
+  if (!is_valid || format.family > WeightFormat::kF16 || format.Packed() != packed) {
     throw std::invalid_argument("unknown code of a matrix format: " + std::to_string(packed));
   }
   return format;
@@ -232,6 +234,7 @@ size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols) {
   switch (format.family) {
     case WeightFormat::kF32:
       return tiles * kTileRows * cols * 4;
+    case WeightFormat::kF16:
     case WeightFormat::kBF16:
       return tiles * kTileRows * cols * 2;
     case WeightFormat::kQ4:

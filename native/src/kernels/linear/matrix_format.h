@@ -20,8 +20,9 @@ namespace aiomlc {
 enum class WeightFormat : uint8_t {
   kF32,
   kBF16,
-  kQ4,      //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
-  kGrouped  //!< Few bits, with a scale and a zero point or minimum per group of inputs.
+  kQ4,       //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
+  kGrouped,  //!< Few bits, with a scale and a zero point or minimum per group of inputs.
+  kF16
 };
 
 /*! \brief The meaning of the stored codes of a grouped format. */
@@ -59,7 +60,7 @@ constexpr int8_t kIQ4NLValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
  *
  * The name of a grouped format is `u{bits}g{group}{scale}{zero}`, with the scale f16, bf16, f32, k8
  * or k8s, and the zero `z{constant}`, `zp` or `m`. `e2m1` and `iq4nl` in place of `u{bits}` have no
- * zero. The other names are `f32`, `bf16` and `q4`.
+ * zero. The other names are `f32`, `f16`, `bf16` and `q4`.
  */
 struct MatrixFormat {
   WeightFormat family = WeightFormat::kF32;

@@ -127,6 +127,9 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, 
     case WeightFormat::kBF16:
       PackDense<uint16_t>(weights, cols, row_begin, row_end, packed, FloatToBFloat16);
       break;
+    case WeightFormat::kF16:
+      PackDense<uint16_t>(weights, cols, row_begin, row_end, packed, FloatToHalf);
+      break;
     case WeightFormat::kQ4:
       PackQ4Tiles(cols, row_begin, row_end, packed, [&](int64_t row, int64_t g) {
         const int64_t begin = g * kGroupSize;
@@ -176,6 +179,11 @@ void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t r
     case WeightFormat::kBF16:
       for (int64_t k = 0; k < hidden; ++k) {
         out[k] = BFloat16ToFloat(static_cast<const uint16_t*>(packed)[first + k * kTileRows]);
+      }
+      return;
+    case WeightFormat::kF16:
+      for (int64_t k = 0; k < hidden; ++k) {
+        out[k] = HalfToFloat(static_cast<const uint16_t*>(packed)[first + k * kTileRows]);
       }
   }
 }

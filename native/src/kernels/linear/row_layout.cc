@@ -42,6 +42,7 @@ RowForm RowFormOf(MatrixFormat format) {
     case WeightFormat::kBF16:
       return ActiveLinearKernels().split == nullptr ? RowForm::kFloats : RowForm::kParts;
     case WeightFormat::kF32:
+    case WeightFormat::kF16:
       break;
   }
   return RowForm::kFloats;

@@ -138,7 +138,7 @@ TEST_F(LinearTest, Q4MatchesTheReferenceOnEveryTier) {
 }
 
 TEST_F(LinearTest, FloatWeightsMatchTheReferenceOnEveryTier) {
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBF16}) {
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
     for (const auto& [rows, cols] : kShapes) {
       const Floats weights = RandomFloats(rows * cols, 3);
       Bytes packed(PackedMatrixBytes(format, rows, cols), 0xee);
@@ -146,7 +146,9 @@ TEST_F(LinearTest, FloatWeightsMatchTheReferenceOnEveryTier) {
       const Floats bias = RandomFloats(rows, 5);
       const auto weight = [&, cols = cols](int64_t n, int64_t k) -> double {
         const float value = weights[n * cols + k];
-        return format == WeightFormat::kF32 ? value : BFloat16ToFloat(FloatToBFloat16(value));
+        return format == WeightFormat::kF32   ? value
+               : format == WeightFormat::kF16 ? HalfToFloat(FloatToHalf(value))
+                                              : BFloat16ToFloat(FloatToBFloat16(value));
       };
       for (const int64_t m : kBatches) {
         const Floats x = RandomFloats(m * cols, 4);
@@ -163,6 +165,23 @@ TEST_F(LinearTest, FloatWeightsMatchTheReferenceOnEveryTier) {
         }
       }
     }
+  }
+}
+
+TEST_F(LinearTest, EveryHalfHasItsValueOnEveryTier) {
+  Floats weights;
+  for (uint32_t bits = 0; bits < 1 << 16; ++bits) {
+    const float value = HalfToFloat(static_cast<uint16_t>(bits));
+    if (std::isfinite(value) && bits != 0x8000) weights.push_back(value);  // -0 + 0 is 0.
+  }
+  const auto rows = static_cast<int64_t>(weights.size());
+  Bytes packed(PackedMatrixBytes(WeightFormat::kF16, rows, 1));
+  PackMatrixF32(WeightFormat::kF16, weights.data(), rows, 1, 0, rows, packed.data());
+  const float one = 1.0f;
+  for (const Isa isa : SupportedTiers()) {
+    SCOPED_TRACE(IsaName(isa));
+    SetIsa(isa);
+    ExpectSameBits(Multiply(2, WeightFormat::kF16, packed, rows, 1, &one, 1), weights);
   }
 }
 
@@ -312,13 +331,9 @@ TEST_P(LinearFormatTest, PackingInPartsEqualsPackingAtOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, LinearFormatTest,
-                         ::testing::Values(WeightFormat::kF32, WeightFormat::kBF16,
-                                           WeightFormat::kQ4),
-                         [](const auto& info) {
-                           return info.param == WeightFormat::kF32    ? "f32"
-                                  : info.param == WeightFormat::kBF16 ? "bf16"
-                                                                      : "q4";
-                         });
+                         ::testing::Values(WeightFormat::kF32, WeightFormat::kF16,
+                                           WeightFormat::kBF16, WeightFormat::kQ4),
+                         [](const auto& info) { return MatrixFormat(info.param).Name(); });
 
 TEST_F(LinearTest, SubnormalScalesStayFiniteAndAccurate) {
   constexpr int64_t kN = 16, kK = 64;

@@ -20,13 +20,13 @@ TEST(MatrixFormat, NamesAndCodesAreReadBack) {
     EXPECT_EQ(MatrixFormat::FromPacked(format.Packed()), format);
     codes.insert(format.Packed());
   }
-  for (const char* name : {"f32", "bf16", "q4"}) {
+  for (const char* name : {"f32", "f16", "bf16", "q4"}) {
     const MatrixFormat format = MatrixFormat::Parse(name);
     EXPECT_EQ(format.Name(), name);
     EXPECT_EQ(MatrixFormat::FromPacked(format.Packed()), format);
     codes.insert(format.Packed());
   }
-  EXPECT_EQ(codes.size(), std::size(kGroupedFormats) + 3);
+  EXPECT_EQ(codes.size(), std::size(kGroupedFormats) + 4);
 }
 
 TEST(MatrixFormat, OtherNamesAreErrors) {
@@ -55,7 +55,7 @@ TEST(MatrixFormat, OtherNamesAreErrors) {
 }
 
 TEST(MatrixFormat, OtherCodesAreErrors) {
-  for (const int64_t code : {int64_t{4}, int64_t{15}, int64_t{3}, int64_t{-1}, int64_t{1} << 40}) {
+  for (const int64_t code : {int64_t{5}, int64_t{15}, int64_t{3}, int64_t{-1}, int64_t{1} << 40}) {
     EXPECT_THROW(MatrixFormat::FromPacked(code), std::invalid_argument) << code;
   }
 }
