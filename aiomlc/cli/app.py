@@ -20,6 +20,7 @@ from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.gen_config_command import gen_config
 from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
+from aiomlc.cli.serve_command import serve
 from aiomlc.cli.standard_streams import discard_output, prepare_streams, set_sigpipe_action
 
 app: typer.Typer = typer.Typer(
@@ -29,6 +30,7 @@ app: typer.Typer = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(chat)
+app.command()(serve)
 app.command()(plan)
 app.command("compile")(compile_)
 app.command()(convert)

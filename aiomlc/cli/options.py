@@ -21,7 +21,7 @@ NamedModel = Annotated[
     str | None, typer.Option("--model", help="The same as MODEL.", show_default=False)
 ]
 Quantization = Annotated[
-    str | None, typer.Option(help="q4f16_1, q0bf16 or q0f32, for a Hugging Face directory.")
+    str | None, typer.Option(help="q4f16_1, q0f16, q0bf16 or q0f32, for a Hugging Face directory.")
 ]
 KVCacheDtype = Annotated[
     str, typer.Option(help="The KV cache's dtype: auto, float16, float32 or int8.")

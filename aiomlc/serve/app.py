@@ -63,6 +63,18 @@ class Application:
         """Whether new requests are rejected."""
         return self._context.admission.is_draining
 
+    async def open(self) -> None:
+        """Open the models that are not open, as the lifespan does.
+
+        Raises:
+            ModelLoadError: If a model cannot be opened.
+        """
+        await self._context.models.open()
+
+    def terminate(self) -> None:
+        """Close the engines that were not open when the application was created."""
+        self._context.models.terminate()
+
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - it ends requests.
         """Reject new requests from now on (503), and wait until the running ones have ended.
 
@@ -88,11 +100,11 @@ class Application:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         try:
             if self._context.options.load == "start":
-                await self._context.models.open()
+                await self.open()
 
             yield
         finally:
-            self._context.models.terminate()
+            self.terminate()
 
 
 def create_app(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ModelRegistry", "Served", "ServedModel", "to_registry")
+__all__ = ("ModelRegistry", "Served", "ServedModel", "model_name", "to_registry")
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ from aiomlc.config import ECHO, EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.serve.http_errors import HTTPError
 from aiomlc.validation.arguments import wrong_type
+from aiomlc.validation.json_values import safe_repr
 
 #: What a server serves: an engine, open or not, or what a new engine opens.
 Served: TypeAlias = AsyncMLCEngine | EngineConfig | str | PathLike[str]
@@ -93,21 +94,21 @@ class ModelRegistry:
         return self.get(name)
 
     def get(self, name: object) -> ServedModel:
-        """Return the model of exactly this name.
+        """Return the model of this name, which may also be the name by which it is opened.
 
         Raises:
             HTTPError: If there is no such model (404).
         """
-        model = self._models.get(name) if isinstance(name, str) else None
-        if model is None:
-            raise HTTPError(
-                404,
-                f"model {name!r} is not served; served: {self._names()}",
-                param="model",
-                code="model_not_found",
-            )
+        for model in self:
+            if name == model.name or (name and name == model.engine.engine_config.model):
+                return model
 
-        return model
+        raise HTTPError(
+            404,
+            f"model {safe_repr(name)} is not served; served: {self._names()}",
+            param="model",
+            code="model_not_found",
+        )
 
     async def open(self) -> None:
         """Open the models that are not open.
@@ -143,7 +144,7 @@ def to_registry(models: Served | Mapping[str, Served]) -> ModelRegistry:
     """
     if not isinstance(models, Mapping):
         engine = _to_engine(models)
-        return ModelRegistry({_model_name(engine): engine})
+        return ModelRegistry({model_name(engine): engine})
 
     if not models:
         raise BadRequestError("models: must name at least one model", param="models")
@@ -187,7 +188,7 @@ def _to_engine(model: Served) -> AsyncMLCEngine:
     raise wrong_type("models", model, "an AsyncMLCEngine, an EngineConfig or the name of a model")
 
 
-def _model_name(engine: AsyncMLCEngine) -> str:
+def model_name(engine: AsyncMLCEngine) -> str:
     """Return the last part of the model's name: `HF://user/name` is `name`."""
     model = engine.engine_config.model
     if model is None:

@@ -100,5 +100,4 @@ def _too_large(options: ServerOptions) -> HTTPError:
         413,
         f"the body must have at most {options.max_body_size} bytes",
         code="body_too_large",
-        headers={"connection": "close"},
     )

@@ -1,0 +1,47 @@
+"""The command `aiomlc serve`."""
+
+from __future__ import annotations
+
+__all__ = ("serve",)
+
+from typing import Any
+
+from aiomlc.cli.failures import CommandError, report_failures
+from aiomlc.cli.option_records import takes_options
+from aiomlc.cli.options import Debug, Model
+from aiomlc.cli.serve_options import AccessOptions, EngineOptions, LimitOptions, ListenOptions
+
+# The packages of the server, and the extras that have them.
+_EXTRAS = {"starlette": "serve", "uvicorn": "serve", "hypercorn": "hypercorn", "trio": "trio"}
+
+
+@takes_options
+def serve(
+    model: Model = None,
+    *,
+    listen: ListenOptions,
+    engines: EngineOptions,
+    access: AccessOptions,
+    limits: LimitOptions,
+    debug: Debug = False,
+) -> None:
+    """Serve models over OpenAI's HTTP API, with a playground for browsers."""
+    with report_failures(debug=debug):
+        settings: dict[str, Any] = {
+            "listen": listen,
+            "engines": engines,
+            "access": access,
+            "limits": limits,
+        }
+        try:
+            # Imported here because the import of the engine would slow down --help.
+            from aiomlc.cli.serve_process import ServeSettings, run_server
+
+            run_server(ServeSettings(model=model, **settings))
+        except ModuleNotFoundError as error:
+            if error.name not in _EXTRAS:
+                raise
+
+            raise CommandError(
+                f"the package {error.name} is missing: pip install 'aiomlc[{_EXTRAS[error.name]}]'"
+            ) from error

@@ -1,0 +1,124 @@
+"""uvicorn, with a limit on the time of a request's headers."""
+
+from __future__ import annotations
+
+__all__ = ("run_uvicorn",)
+
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, final
+
+import orjson
+from anyio import Event, create_task_group
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from aiomlc.serve.app import Application
+from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.server import ServerSettings
+
+# After draining, for connections whose clients do not read.
+_CLOSE_SECONDS = 5
+
+
+async def run_uvicorn(
+    app: Application, bound: socket.socket, settings: ServerSettings, stop: Event
+) -> None:
+    """Serve an application on a bound socket, on asyncio, until `stop` is set."""
+
+    @final
+    class Protocol(_TimedProtocol):
+        header_timeout = settings.header_timeout
+
+    config = Config(
+        app,
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        access_log=settings.access_log,
+        h11_max_incomplete_event_size=settings.max_header_size,
+        server_header=False,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
+    )
+    server = _Server(config)
+
+    async def request_exit() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    async with create_task_group() as tasks:
+        tasks.start_soon(request_exit)
+        await server.serve(sockets=[bound])
+        tasks.cancel_scope.cancel()
+
+
+@final
+class _Server(Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave the signals to `serve`, which drains first."""
+        yield
+
+
+class _TimedProtocol(H11Protocol):
+    """A connection that is closed if the headers of a request take too long.
+
+    uvicorn limits the time between requests only. h11 is used, not httptools, because it limits the
+    size of headers.
+    """
+
+    header_timeout: float
+    _timer: Any = None  # While the server waits for the headers of a request.
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - as the base class.
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Start or stop the timer: headers may come in parts, and several requests at once."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        else:
+            self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP."""
+        self._refuse(b"400 Bad Request", HTTPError(400, msg, code="invalid_http"))
+
+    def _start_timer(self) -> None:
+        if self._timer is None and not self.transport.is_closing():
+            self._timer = self.loop.call_later(self.header_timeout, self._end_wait)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end_wait(self) -> None:
+        self._timer = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return
+
+        error = HTTPError(
+            408, f"no request was received within {self.header_timeout:g} s", code="header_timeout"
+        )
+        self._refuse(b"408 Request Timeout", error)
+
+    def _refuse(self, status: bytes, error: HTTPError) -> None:
+        if self.transport.is_closing():
+            return
+
+        body = orjson.dumps(error.body())
+        self.transport.write(
+            b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (status, len(body), body)
+        )
+        self.transport.close()
