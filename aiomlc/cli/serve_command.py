@@ -42,6 +42,7 @@ def serve(
             if error.name not in _EXTRAS:
                 raise
 
+            extra = _EXTRAS[error.name]
             raise CommandError(
-                f"the package {error.name} is missing: pip install 'aiomlc[{_EXTRAS[error.name]}]'"
+                f"the package {error.name} is missing: pip install 'aiomlc[{extra}]'"
             ) from error

@@ -44,7 +44,12 @@ class ListenOptions:
     ] = "asyncio"
     access_log: Annotated[bool, _option("Log each request.")] = True
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Require a server that runs on the event loop.
+
+        Raises:
+            CommandError: If it does not.
+        """
         if self.backend == "trio" and self.server == "uvicorn":
             raise CommandError("--backend trio needs --server hypercorn: uvicorn needs asyncio")
 

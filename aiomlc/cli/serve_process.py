@@ -43,7 +43,12 @@ class ServeSettings:
         )
 
     def server_settings(self) -> ServerSettings:
-        """Return the settings of the server."""
+        """Return the settings of the server.
+
+        Raises:
+            CommandError: If the server does not run on the event loop.
+        """
+        self.listen.check()
         return ServerSettings(
             host=self.listen.host,
             port=self.listen.port,
@@ -59,15 +64,25 @@ def run_server(settings: ServeSettings) -> None:
     """Serve until a signal.
 
     Raises:
-        AiomlcError: If an option is invalid, or a model cannot be opened.
-        OSError: If the address cannot be listened on.
+        AiomlcError: If an option is invalid, the address cannot be listened on, or a model cannot
+            be opened.
     """
     options, server = settings.server_options(), settings.server_settings()
     if not options.api_keys and settings.listen.hosts == ():
         write_error(f"warning: {server.host} is not a loopback address, and no API key is set")
 
-    with closing(listen(server)) as bound:
+    with closing(_listen(server)) as bound:
         anyio.run(_run, settings, options, server, bound, backend=settings.listen.backend)
+
+
+def _listen(settings: ServerSettings) -> socket:
+    try:
+        return listen(settings)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CommandError(
+            f"cannot listen on {settings.host} port {settings.port}: {reason}"
+        ) from error
 
 
 async def _run(
