@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, StrictBool
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY, JsonObject
-from aiomlc.api.protocol.messages import Message
+from aiomlc.api.protocol.messages import AssistantMessage, Message, ToolMessage
 from aiomlc.api.protocol.request import (
     GenerationRequest,
     NumChoices,
@@ -27,6 +27,7 @@ from aiomlc.api.protocol.request import (
 from aiomlc.api.protocol.response_format import ResponseFormat
 from aiomlc.api.protocol.tools import AllowedTools, NamedTool, Tool, ToolChoice
 from aiomlc.errors import BadRequestError
+from aiomlc.validation.json_values import safe_repr
 from aiomlc.validation.parameter import Integer
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -168,6 +169,7 @@ def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
         _check_continuation(request)
 
     _check_tool_choice(request)
+    _check_tool_results(request)
     return request
 
 
@@ -218,6 +220,24 @@ def _check_tool_choice(request: ChatCompletionRequest) -> None:
         if name not in known:
             raise BadRequestError(
                 f"tool_choice: names {name!r}, which is not in tools", param="tool_choice"
+            )
+
+
+def _check_tool_results(request: ChatCompletionRequest) -> None:
+    """Require that each tool message answers a call, if there are any before it.
+
+    MLC LLM's conversations have none: its assistant messages have their calls in the content.
+    """
+    calls: set[str] = set()
+    for index, message in enumerate(request.messages):
+        if isinstance(message, AssistantMessage):
+            calls.update(call.id for call in message.tool_calls or ())
+        elif isinstance(message, ToolMessage) and calls and message.tool_call_id not in calls:
+            param = f"messages[{index}].tool_call_id"
+            raise BadRequestError(
+                f"{param}: must be the id of a tool call in an earlier message, got "
+                f"{safe_repr(message.tool_call_id)}",
+                param=param,
             )
 
 

@@ -7,9 +7,15 @@ __all__ = ("AllowedTools", "FunctionDefinition", "NamedTool", "Tool", "ToolChoic
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, StrictBool, StrictStr, Tag
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, StrictBool, StrictStr, Tag
 
 from aiomlc.api.protocol.base import JsonObject, WireModel
+from aiomlc.validation.json_schema import check_json_schema
+
+
+def _valid_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    check_json_schema(schema)
+    return schema
 
 
 class FunctionDefinition(WireModel):
@@ -17,7 +23,8 @@ class FunctionDefinition(WireModel):
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
     description: StrictStr | None = None
-    parameters: JsonObject | None = None  #: The JSON schema of the arguments.
+    #: The JSON schema of the arguments.
+    parameters: Annotated[JsonObject, AfterValidator(_valid_schema)] | None = None
     strict: StrictBool | None = None  #: Whether calls are constrained to `parameters`.
 
 

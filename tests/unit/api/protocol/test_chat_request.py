@@ -256,6 +256,47 @@ def test_every_role_is_accepted() -> None:
     assert message.tool_calls[0].function.arguments == "{}"
 
 
+def tool_result(call_id: str) -> dict[str, str]:
+    return {"role": "tool", "content": "42", "tool_call_id": call_id}
+
+
+def test_a_tool_message_names_a_call_of_an_earlier_message() -> None:
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        for name in "ab"
+    ]
+    chat = [{"role": "user", "content": "u"}, {"role": "assistant", "tool_calls": calls}]
+
+    assert len(parse(messages=[*chat, tool_result("b"), tool_result("a")]).messages) == 4
+    with pytest.raises(
+        BadRequestError, match=r"must be the id of a tool call .*, got 'c'"
+    ) as caught:
+        parse(messages=[*chat, tool_result("a"), tool_result("c")])
+
+    assert caught.value.param == "messages[3].tool_call_id"
+
+
+def test_a_tool_message_without_calls_before_it_is_accepted() -> None:
+    """MLC LLM rejects assistant messages with `tool_calls`, so its chats have none."""
+    call = {"role": "assistant", "content": '[f(city="Rome")]'}
+    chat = [{"role": "user", "content": "u"}, call, tool_result("any")]
+
+    assert len(parse(messages=chat).messages) == 3
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none", "required"])
+def test_the_schema_of_a_tool_must_be_valid(choice: str | None) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "text"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    with pytest.raises(BadRequestError) as caught:
+        parse(tools=[tool], tool_choice=choice)
+
+    assert caught.value.param == "tools[0].function.parameters"
+    assert str(caught.value).startswith(
+        "tools[0].function.parameters: properties.city.type must be one of 'array', "
+    )
+
+
 def test_text_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
 
