@@ -20,6 +20,7 @@ ifneq ($(shell command -v ccache),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
 # The core is compiled once for all build directories with the same options.
 export CCACHE_NOHASHDIR := 1
+export CCACHE_SLOPPINESS := pch_defines,time_macros
 endif
 
 NATIVE_SOURCES := $(shell find native -type f -not -path 'native/tests/*')

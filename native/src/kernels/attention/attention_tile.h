@@ -205,8 +205,10 @@ class TileAttention {
   template <typename Function>
   static void ForGroups(int begin, int end, Function function) {
     int query = begin;
-    for (; query + 4 <= end; query += 4) function(Size<4>(), query);
-    for (; query + 2 <= end; query += 2) function(Size<2>(), query);
+    if constexpr (Lanes::kAccumulators >= 8) {
+      for (; query + 4 <= end; query += 4) function(Size<4>(), query);
+      for (; query + 2 <= end; query += 2) function(Size<2>(), query);
+    }
     for (; query < end; ++query) function(Size<1>(), query);
   }
 
