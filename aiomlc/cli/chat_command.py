@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("chat",)
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from aiomlc.cli.failures import report_failures
 from aiomlc.cli.options import Debug, KVCacheDtype, Model, NamedModel, Quantization, one_model
+from aiomlc.cli.status_line import StatusLine
 from aiomlc.errors import ModelNotFoundError
 
 
@@ -44,7 +46,8 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         "max_tokens": max_tokens,
         "seed": seed,
     }
-    with report_failures(debug=debug):
+    with report_failures(debug=debug), StatusLine(sys.stderr) as status:
+        status.show("starting aiomlc")
         # Imported here because the import of the engine would slow down --help.
         from aiomlc.cli.terminal_chat import ChatSettings, run_chat
 
@@ -62,7 +65,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
             options={name: value for name, value in options.items() if value is not None},
         )
         try:
-            run_chat(settings, prompt)
+            run_chat(settings, prompt, status)
         except ModelNotFoundError as error:
             raise _explain(error, model) from error
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar, final
 
 from anyio import create_task_group, sleep
 
+from aiomlc.cli.status_line import StatusLine, can_move_cursor
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 
 if TYPE_CHECKING:
@@ -64,10 +65,18 @@ class ProgressLine:
     Args:
         output: The stream for the line.
         delay: The time in seconds until it appears.
+        previous: A line that is shown until then.
     """
 
-    def __init__(self, output: TextIO, *, delay: float = _DELAY_SECONDS) -> None:
+    def __init__(
+        self,
+        output: TextIO,
+        *,
+        delay: float = _DELAY_SECONDS,
+        previous: StatusLine | None = None,
+    ) -> None:
         self._output = output
+        self._previous = StatusLine(output) if previous is None else previous
         self._delay = delay
         self._progress = LoadProgress("load", None, "opening the model")
         self._drawing: _Drawing | None = None
@@ -85,6 +94,7 @@ class ProgressLine:
         await sleep(self._delay)
         if self._is_running:
             self._drawing = _drawing(self._output)
+            self._previous.erase()
         while self._is_running and self._drawing is not None:
             self._drawing.draw(self._progress)
             await sleep(_TICK_SECONDS)
@@ -92,6 +102,7 @@ class ProgressLine:
     def stop(self) -> None:
         """Remove the line; must be called in the thread that draws it."""
         self._is_running = False
+        self._previous.erase()
         if self._drawing is not None:
             self._drawing.erase()
 
@@ -103,8 +114,11 @@ class _Drawing(Protocol):
 
 
 def _drawing(output: TextIO) -> _Drawing:
-    if os.environ.get("TERM", "dumb") == "dumb":
+    if not can_move_cursor(output):
         return _Lines(output)
+
+    if os.environ.get("NO_COLOR"):
+        return _Spinner(output)
 
     try:
         import rich.progress  # Imported late: it takes a tenth of a second.
@@ -179,34 +193,19 @@ class _Spinner:
     """A line with a spinner, a percentage and the time so far."""
 
     def __init__(self, output: TextIO) -> None:
-        self._output = output
+        self._line = StatusLine(output)
         self._start = time.monotonic()
         self._spinner = cycle(_SPINNER)
-        self._width = 0  # Of the line that is shown.
 
     def draw(self, progress: LoadProgress) -> None:
         """Draw the line over the previous one."""
         seconds = time.monotonic() - self._start
         percentage = "" if progress.fraction is None else f", {progress.fraction:.0%}"
-        self._write(f"{next(self._spinner)} {progress.message}{percentage}, {seconds:.1f} s")
+        self._line.show(f"{next(self._spinner)} {progress.message}{percentage}, {seconds:.1f} s")
 
     def erase(self) -> None:
         """Remove the line."""
-        if self._width:
-            self._write("")
-
-    def _write(self, text: str) -> None:
-        text = text[: self._columns() - 1]
-        padding = " " * (self._width - len(text))
-        self._output.write(f"\r{text}{padding}" + ("" if text else "\r"))
-        self._output.flush()
-        self._width = len(text)
-
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._output.fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
+        self._line.erase()
 
 
 @final

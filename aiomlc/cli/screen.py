@@ -7,6 +7,7 @@ __all__ = ("Screen",)
 import os
 from typing import TextIO, final
 
+from aiomlc.cli.status_line import StatusLine
 from aiomlc.cli.word_wrap import WordWrapper
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
@@ -31,7 +32,7 @@ class Screen:
         self._wrapper = WordWrapper(self._columns)
         self._is_reasoning = False
         self._at_line_start = True
-        self._status_width = 0  # Of the line of `show_status`, if there is one.
+        self._status = StatusLine(notes)
 
     def write_reasoning(self, text: str) -> None:
         """Write a part of the reasoning that precedes an answer."""
@@ -52,7 +53,7 @@ class Screen:
 
     def end_answer(self) -> None:
         """Write what is left of an answer, and end its last line."""
-        self._erase_status()
+        self._status.erase()
         if self._is_reasoning:
             self._end_reasoning()
         elif self._is_terminal:
@@ -72,22 +73,18 @@ class Screen:
         It is left out if answers go elsewhere, to `tee` for example, which may write them later.
         """
         if self._is_terminal and self._notes.isatty():
-            self._erase_status()
+            self._status.erase()
             self._notes.write(_dim(text, self._notes) + "\n")
             self._notes.flush()
 
     def show_status(self, text: str) -> None:
         """Write a line that the next text replaces, if the terminal can move its cursor."""
-        if self._is_terminal and self._notes.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-            columns = self._columns()
-            text = text[: columns - 1] if columns else text
-            self._notes.write(f"\r{text:<{self._status_width}}")
-            self._notes.flush()
-            self._status_width = len(text)
+        if self._is_terminal:
+            self._status.show(text)
 
     def show(self, text: str) -> None:
         """Write the result of a command, or an error."""
-        self._erase_status()
+        self._status.erase()
         self._notes.write(f"{text}\n")
         self._notes.flush()
 
@@ -96,15 +93,9 @@ class Screen:
         self._write(_dim(self._wrapper.flush(), self._output) + "\n\n")
         self._wrapper = WordWrapper(self._columns)
 
-    def _erase_status(self) -> None:
-        if self._status_width:
-            self._notes.write(f"\r{'':{self._status_width}}\r")
-            self._notes.flush()
-            self._status_width = 0
-
     def _write(self, text: str) -> None:
         # May block the event loop, which serves only this chat.
-        self._erase_status()
+        self._status.erase()
         self._output.write(text)
         self._output.flush()
 

@@ -27,6 +27,7 @@ from aiomlc.cli.progress import ProgressLine
 from aiomlc.cli.question_input import TerminalInput, read_question
 from aiomlc.cli.sampling_settings import check_parameters
 from aiomlc.cli.screen import Screen
+from aiomlc.cli.status_line import StatusLine
 from aiomlc.config import EngineConfig
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError, RequestError
 
@@ -56,8 +57,13 @@ class QuestionReader(Protocol):
         ...
 
 
-def run_chat(settings: ChatSettings, prompt: str | None) -> None:
+def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> None:
     """Answer one prompt, or chat until the user leaves.
+
+    Args:
+        settings: The settings.
+        prompt: The prompt; None for a chat, or for one from standard input.
+        status: The line that is shown until the loading of the model has a line of its own.
 
     Raises:
         AiomlcError: If a field is invalid, the model cannot be loaded, or the one prompt cannot
@@ -69,7 +75,10 @@ def run_chat(settings: ChatSettings, prompt: str | None) -> None:
     config = EngineConfig(**settings.engine)
     check_parameters(settings.options)
     screen = Screen(sys.stdout, sys.stderr)
-    with start_blocking_portal() as portal, _open_engine(portal, settings.model, config) as engine:
+    with (
+        start_blocking_portal() as portal,
+        _open_engine(portal, settings.model, config, status) as engine,
+    ):
         session = ChatSession(engine, screen, system=settings.system, options=settings.options)
         chat = TerminalChat(portal, session, screen, statistics=engine.statistics)
         if question is not None:
@@ -84,9 +93,9 @@ def run_chat(settings: ChatSettings, prompt: str | None) -> None:
 
 @contextmanager
 def _open_engine(
-    portal: BlockingPortal, model: str | None, config: EngineConfig
+    portal: BlockingPortal, model: str | None, config: EngineConfig, status: StatusLine
 ) -> Iterator[AsyncMLCEngine]:
-    line = ProgressLine(sys.stderr)
+    line = ProgressLine(sys.stderr, previous=status)
     engine = AsyncMLCEngine(model, mode="interactive", engine_config=config, on_progress=line.show)
     drawing = portal.start_task_soon(line.run)
 

@@ -11,6 +11,7 @@ from anyio import create_task_group
 from anyio.lowlevel import checkpoint
 
 from aiomlc.cli.progress import ProgressLine
+from aiomlc.cli.status_line import StatusLine
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from tests.unit.cli.scene import FakeTerminal
 
@@ -18,6 +19,7 @@ from tests.unit.cli.scene import FakeTerminal
 @pytest.fixture(autouse=True)
 def xterm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -41,6 +43,49 @@ async def test_the_line_moves_and_is_removed(monkeypatch: pytest.MonkeyPatch) ->
     last = screen.getvalue().rsplit("s", 1)[1]
     assert last.startswith("\r ")
     assert last.endswith(" \r")
+
+
+async def test_no_color_means_no_escape_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = FakeTerminal(is_terminal=True)
+    line = ProgressLine(screen, delay=0)
+    async with create_task_group() as tasks:
+        tasks.start_soon(line.run)
+        await wait_until(lambda: "opening the model" in screen.getvalue())
+        line.stop()
+
+    assert "\x1b" not in screen.getvalue()
+
+
+async def test_a_previous_line_is_shown_until_the_line_appears_or_is_not_needed() -> None:
+    for delay in (0, 60):
+        screen = FakeTerminal(is_terminal=True)
+        previous = StatusLine(screen)
+        previous.show("starting")
+        line = ProgressLine(screen, delay=delay, previous=previous)
+        async with create_task_group() as tasks:
+            tasks.start_soon(line.run)
+            if delay:
+                assert screen.getvalue() == "\rstarting"
+            else:
+                await wait_until(lambda: screen.getvalue() != "\rstarting")  # noqa: B023
+            line.stop()
+            tasks.cancel_scope.cancel()
+
+        assert screen.getvalue().startswith("\rstarting\r        \r")
+        assert screen.getvalue().count("starting") == 1
+
+
+@pytest.mark.parametrize(("is_terminal", "term"), [(False, "xterm"), (True, "dumb")])
+def test_a_status_line_needs_a_terminal_that_moves_its_cursor(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    screen = FakeTerminal(is_terminal=is_terminal)
+    with StatusLine(screen) as line:
+        line.show("starting")
+
+    assert screen.getvalue() == ""
 
 
 async def test_a_dumb_terminal_gets_a_line_for_each_kind_of_work(
