@@ -11,19 +11,22 @@ from pathlib import Path
 
 import torch
 
-from training.dialogues.exhaustive import exhaustive_facts
+from training.dialogues.exhaustive import NUMBER_KINDS, exhaustive_facts, number_facts
+from training.dialogues.records import Fact
 from training.evaluate import evaluate, held_out_cases, write_cases
 from training.exhaustive import wrong_facts
 from training.export import export_hugging_face, export_mlc, read_mlc
+from training.mending import practice
 from training.model import DRAFT_SHAPE, SHAPE, Prepared, Shape, Weights, prepare
 from training.tokenizer import load_tokenizer, train_tokenizer
-from training.train import Plan, compute_dtype, read_weights, train
+from training.train import Plan, compute_dtype, read_step, read_weights, train
 from training.transfer import transfer_embedding
 
 _LOG = logging.getLogger("training")
 _ROOT = Path(__file__).parent.parent
 _HELD_OUT_SEED = 2026
 _CASES_PER_SKILL = 100
+_MAX_MENDINGS = 6
 _BUNDLED = _ROOT / "aiomlc" / "bundled"
 
 
@@ -40,13 +43,33 @@ def _tokenizer_stage(options: argparse.Namespace) -> None:
 
 
 def _train_stage(options: argparse.Namespace) -> None:
-    plan = Plan(
-        steps=options.steps,
+    plan = _plan(options, options.steps)
+    train(options.work, plan, _shape(options), _start(options), _teacher(options))
+
+
+def _plan(options: argparse.Namespace, steps: int) -> Plan:
+    return Plan(
+        steps=steps,
         seed=options.seed,
         matrix_rate=Plan().matrix_rate * options.rate,
         other_rate=Plan().other_rate * options.rate,
     )
-    train(options.work, plan, _shape(options), _start(options), _teacher(options))
+
+
+def _mend_stage(options: argparse.Namespace) -> None:
+    """Go on with the wrong facts about numbers among the dialogues until there are none."""
+    checkpoint = options.work / "checkpoint.pt"
+    tokenizer = load_tokenizer(options.work / "tokenizer.json")
+    facts = [fact for kind in NUMBER_KINDS for fact in number_facts(kind)]
+    practised: list[Fact] = []
+    for _ in range(_MAX_MENDINGS):
+        wrong = wrong_facts(read_weights(checkpoint), _shape(options), tokenizer, facts)
+        _LOG.info("%d of %d wrong", len(wrong), len(facts))
+        if not wrong:
+            return
+        practised += [fact for fact, _ in wrong]
+        plan = _plan(options, read_step(checkpoint) + options.mend_steps)
+        train(options.work, plan, _shape(options), draw_dialogue=practice(practised))
 
 
 def _start(options: argparse.Namespace) -> Weights | None:
@@ -117,6 +140,7 @@ def _export_stage(options: argparse.Namespace) -> None:
 _STAGES: dict[str, Callable[[argparse.Namespace], None]] = {
     "tokenizer": _tokenizer_stage,
     "train": _train_stage,
+    "mend": _mend_stage,
     "evaluate": _evaluate_stage,
     "exhaust": _exhaust_stage,
     "export": _export_stage,
@@ -146,6 +170,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--rate", type=float, default=1.0, help="factor on the learning rates")
     parser.add_argument("--steps", type=int, default=Plan().steps)
+    parser.add_argument(
+        "--mend-steps", type=int, default=100, help="steps after each search for wrong answers"
+    )
     parser.add_argument("--seed", type=int, default=Plan().seed)
     parser.add_argument(
         "--cases", type=int, default=_CASES_PER_SKILL, help="held-out prompts per skill"

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ("Batch", "Plan", "compute_dtype", "make_batch", "read_weights", "train")
+__all__ = (
+    "Batch",
+    "Draw",
+    "Plan",
+    "compute_dtype",
+    "make_batch",
+    "read_step",
+    "read_weights",
+    "train",
+)
 
 import logging
 import random
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +27,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 
 from training.dialogues.compose import conversation
+from training.dialogues.records import Dialogue
 from training.model import Prepared, Shape, Weights, forward, initial_weights, prepare
 from training.muon import Muon
 from training.tokenizer import encode_dialogue, load_tokenizer
@@ -69,9 +80,12 @@ class Batch:
 
 
 _Row = tuple[list[int], list[bool]]
+Draw = Callable[[random.Random], Dialogue]
 
 
-def make_batch(tokenizer: Tokenizer, plan: Plan, step: int) -> Batch:
+def make_batch(
+    tokenizer: Tokenizer, plan: Plan, step: int, draw_dialogue: Draw = conversation
+) -> Batch:
     """Draw the dialogues of `step`; they depend on the seed and the step only.
 
     A few steps share one draw, divided by length, so that the rows of a batch need little padding.
@@ -81,7 +95,7 @@ def make_batch(tokenizer: Tokenizer, plan: Plan, step: int) -> Batch:
     drawn: list[_Row] = []
     total = 0
     while total < plan.batch_tokens * _STEPS_PER_DRAW:
-        token_ids, answers = encode_dialogue(tokenizer, conversation(rng))
+        token_ids, answers = encode_dialogue(tokenizer, draw_dialogue(rng))
         drawn.append((token_ids[: plan.max_row_tokens], answers[: plan.max_row_tokens]))
         total += len(drawn[-1][0])
     drawn.sort(key=lambda row: -len(row[0]))
@@ -198,6 +212,12 @@ def read_weights(checkpoint: Path) -> Weights:
     return weights
 
 
+def read_step(checkpoint: Path) -> int:
+    """Return the number of steps that lead to a checkpoint."""
+    step: int = torch.load(checkpoint, weights_only=True)["step"]
+    return step
+
+
 @dataclass(slots=True)
 class _Run:
     """The state of a training run. A checkpoint contains all of it except shape and teacher."""
@@ -254,6 +274,7 @@ def train(
     shape: Shape,
     start: Weights | None = None,
     teacher: Prepared | None = None,
+    draw_dialogue: Draw = conversation,
 ) -> None:
     """Train until `plan.steps`, starting from the checkpoint in `directory` if there is one.
 
@@ -265,6 +286,7 @@ def train(
         shape: The sizes of the model.
         start: The initial weights without a checkpoint; None for random weights.
         teacher: A model whose distributions are learned instead of the dialogues' tokens.
+        draw_dialogue: Draws a training dialogue.
     """
     tokenizer = load_tokenizer(directory / "tokenizer.json")
     checkpoint = directory / "checkpoint.pt"
@@ -273,7 +295,7 @@ def train(
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     saved = reported = time.monotonic()
     while run.step < plan.steps and not stopped:
-        loss = run.advance(plan, make_batch(tokenizer, plan, run.step))
+        loss = run.advance(plan, make_batch(tokenizer, plan, run.step, draw_dialogue))
         now = time.monotonic()
         if run.step % _REPORT_STEPS == 0:
             pace = (now - reported) / _REPORT_STEPS

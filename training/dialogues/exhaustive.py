@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("exhaustive_facts", "extraction_facts", "number_facts")
+__all__ = ("NUMBER_KINDS", "exhaustive_facts", "extraction_facts", "number_facts")
 
 import itertools
 import random
@@ -22,11 +22,12 @@ _NUMBER_QUESTIONS = {
     "is bigger": "Is {a} bigger than {b}?",
     "is smaller": "Is {a} smaller than {b}?",
 }
+NUMBER_KINDS = tuple(_NUMBER_QUESTIONS)
 
 
 def exhaustive_facts() -> dict[str, list[Fact]]:
     """Return all questions of each kind, by the name of the kind."""
-    facts = {kind: list(number_facts(kind)) for kind in _NUMBER_QUESTIONS}
+    facts = {kind: list(number_facts(kind)) for kind in NUMBER_KINDS}
     facts["extraction"] = list(extraction_facts(_EXTRACTIONS, constrained=False))
     facts["constrained extraction"] = list(extraction_facts(_EXTRACTIONS, constrained=True))
     return facts
