@@ -1,0 +1,190 @@
+/** The view of one message, with its buttons. */
+
+import { button, create, setText } from "./dom.js";
+import { figures, formatSeconds } from "./messages.js";
+import { copyButton, renderText } from "./text_view.js";
+import { TokenView } from "./token_view.js";
+import { ToolCallsView } from "./tool_calls_view.js";
+
+const NAMES = { user: "You", assistant: "Model", tool: "Tool result" };
+
+/**
+ * Shows a message.
+ *
+ * `actions` has the functions `edit(message, text)`, which is false if it has no effect, `regenerate(message)` and
+ * `sendResults(message, results)`.
+ */
+export class MessageView {
+  #message;
+  #actions;
+  #parts;
+  #tokens = null;
+  #calls = null;
+  #showTokens = true; // If there are any.
+
+  constructor(message, actions) {
+    this.#message = message;
+    this.#actions = actions;
+    this.#parts = createParts(this);
+    const { title, reasoning, body, problem, bar } = this.#parts;
+    this.element = create(
+      "article",
+      { className: "message", data: { role: message.role }, attributes: { "aria-label": title.textContent } },
+      title, reasoning, body, problem, bar,
+    );
+    this.update(true);
+  }
+
+  get message() {
+    return this.#message;
+  }
+
+  /** Shows the present state of the message; `isLast` says whether no message follows it. */
+  update(isLast) {
+    const message = this.#message;
+    this.element.dataset.state = message.state;
+    this.element.setAttribute("aria-busy", String(message.state === "streaming"));
+    this.#updateReasoning();
+    this.#updateBody(isLast);
+    this.#updateBar(isLast);
+    setText(this.#parts.problem, message.error ?? "");
+    this.#parts.problem.hidden = !message.error;
+  }
+
+  /** Replaces the text by a box to edit it. */
+  edit() {
+    const { body, bar } = this.#parts;
+    const isAnswer = this.#message.role === "assistant";
+    const box = create("textarea", {
+      value: this.#message.content,
+      attributes: { "aria-label": "Edited message" },
+    });
+    const close = () => {
+      editor.replaceWith(body);
+      bar.hidden = false;
+      this.#parts.edit.focus();
+    };
+    const save = () => {
+      if (this.#actions.edit(this.#message, box.value)) close();
+    };
+    const keys = (event) => {
+      if (event.key === "Escape") close();
+      else if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !isAnswer) save();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    box.addEventListener("keydown", keys);
+    const editor = create(
+      "div",
+      { className: "editor" },
+      box,
+      create(
+        "div",
+        {},
+        button(isAnswer ? "Save" : "Save and send", save, { className: "primary" }),
+        button("Cancel", close),
+      ),
+    );
+    body.replaceWith(editor);
+    bar.hidden = true;
+    box.focus();
+  }
+
+  regenerate() {
+    this.#actions.regenerate(this.#message);
+  }
+
+  toggleTokens() {
+    this.#showTokens = !this.#showTokens;
+    this.#updateBody(false);
+    this.#parts.tokens.setAttribute("aria-pressed", String(this.#showTokens));
+  }
+
+  #updateReasoning() {
+    const { reasoning: text, content, toolCalls, state } = this.#message;
+    const { reasoning, reasoningTitle, reasoningText } = this.#parts;
+    reasoning.hidden = !text;
+    if (!text) return;
+
+    const isOver = state !== "streaming" || content || toolCalls.length > 0;
+    setText(reasoningTitle, isOver ? this.#reasoningTime() : "Reasoning…");
+    renderText(reasoningText, text);
+  }
+
+  #reasoningTime() {
+    const { reasoningSeconds } = this.#message;
+    return reasoningSeconds ? `Reasoned for ${formatSeconds(reasoningSeconds)}` : "Reasoning";
+  }
+
+  #updateBody(isLast) {
+    const { content, tokens, toolCalls, state } = this.#message;
+    const { body, text } = this.#parts;
+    const withTokens = tokens.length > 0 && this.#showTokens;
+    if (tokens.length > 0) {
+      this.#tokens ??= addTo(body, new TokenView());
+      this.#tokens.update(tokens);
+      this.#tokens.element.hidden = !withTokens;
+    }
+    text.hidden = withTokens;
+    if (!withTokens) renderText(text, content);
+    // An empty paragraph carries the cursor until the first text arrives.
+    if (state === "streaming" && !text.lastElementChild) text.append(create("p", { data: { kind: "text" } }));
+    if (toolCalls.length > 0) {
+      this.#calls ??= addTo(body, new ToolCallsView((results) => this.#actions.sendResults(this.#message, results)));
+      this.#calls.update(toolCalls, isLast && state === "done");
+    }
+  }
+
+  #updateBar(isLast) {
+    const { role, content, tokens } = this.#message;
+    const { edit, copy, regenerate, tokens: toggle, figures: line } = this.#parts;
+    const isAnswer = role === "assistant";
+    edit.hidden = role === "tool" || (isAnswer && !content);
+    copy.hidden = !navigator.clipboard || !content;
+    regenerate.hidden = !isAnswer || !isLast;
+    toggle.hidden = tokens.length === 0;
+    setText(line, isAnswer ? statusLine(this.#message) : "");
+  }
+}
+
+function addTo(parent, view) {
+  parent.append(view.element);
+  return view;
+}
+
+function statusLine(message) {
+  const ends = { length: "Cut off at the limit of tokens", error: "Ended by an error" };
+  const end = message.state === "stopped" ? "Stopped" : ends[message.finishReason];
+  return [end, figures(message)].filter(Boolean).join(" · ");
+}
+
+function createParts(view) {
+  const { role, toolName } = view.message;
+  const reasoningTitle = create("summary");
+  const reasoningText = create("div", { className: "text" });
+  const text = create("div", { className: "text" });
+  const edit = button("Edit", () => view.edit(), { className: "quiet" });
+  const copy = copyButton(() => view.message.content);
+  const regenerate = button("Regenerate", () => view.regenerate(), { className: "quiet" });
+  const tokens = button("Tokens", () => view.toggleTokens(), {
+    className: "quiet",
+    attributes: { "aria-pressed": "true" },
+  });
+  const line = create("span", { className: "figures" });
+  return {
+    title: create("h3", { textContent: toolName ? `Result of ${toolName}` : NAMES[role] }),
+    reasoningTitle,
+    reasoningText,
+    reasoning: create("details", { className: "reasoning" }, reasoningTitle, reasoningText),
+    text,
+    body: create("div", { className: "body" }, text),
+    problem: create("p", { className: "problem" }),
+    edit,
+    copy,
+    regenerate,
+    tokens,
+    figures: line,
+    bar: create("div", { className: "actions" }, edit, copy, regenerate, tokens, line),
+  };
+}
