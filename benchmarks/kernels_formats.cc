@@ -40,7 +40,8 @@ struct Matrices {
 
   explicit Matrices(const MatrixFormat& format) : format(format) {
     std::vector<uint8_t> packed(aiomlc::PackedMatrixBytes(format, kOutputs, kInputs));
-    if (format.family == aiomlc::WeightFormat::kGrouped) {
+    if (format.family == aiomlc::WeightFormat::kGrouped ||
+        format.family == aiomlc::WeightFormat::kChannel) {
       PackCodes(packed.data());
     } else {
       std::mt19937 random(1);
@@ -58,8 +59,10 @@ struct Matrices {
   void PackCodes(uint8_t* packed) const {
     std::mt19937 random(1);
     std::vector<uint8_t> codes(kOutputs * kInputs);
-    for (uint8_t& code : codes) code = static_cast<uint8_t>(random() % (1u << format.bits));
-    const size_t numbers = kOutputs * kInputs / format.group;
+    const bool is_channel = format.family == aiomlc::WeightFormat::kChannel;
+    const unsigned levels = is_channel ? 256 : 1u << format.bits;
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(random() % levels);
+    const size_t numbers = is_channel ? kOutputs : kOutputs * kInputs / format.group;
     const std::vector<float> floats(numbers, 0.01f);
     const std::vector<uint16_t> halves(numbers, aiomlc::FloatToHalf(0.01f));
     const std::vector<uint16_t> bfloats(numbers, aiomlc::FloatToBFloat16(0.01f));
@@ -68,6 +71,10 @@ struct Matrices {
     rows.rows = kOutputs;
     rows.cols = kInputs;
     rows.codes = codes.data();
+    if (is_channel) {
+      rows.scales = floats.data();
+      return aiomlc::PackChannel(rows, packed);
+    }
     rows.scales = format.scale == ScaleType::kF16    ? static_cast<const void*>(halves.data())
                   : format.scale == ScaleType::kBF16 ? static_cast<const void*>(bfloats.data())
                   : format.scale == ScaleType::kF32  ? static_cast<const void*>(floats.data())
@@ -122,7 +129,7 @@ int main(int argc, char** argv) {
   if (names.empty()) {
     names = {"q4",         "u4g32f16z8",  "u4g128f16zp",  "u4g32k8m",
              "u5g32k8m",   "u6g16k8sz32", "u8g32f16z128", "u2g16k8m",
-             "u3g16k8sz4", "iq4nlg32f16", "e2m1g32bf16"};
+             "u3g16k8sz4", "iq4nlg32f16", "e2m1g32bf16",  "i8channel"};
   }
   std::vector<Matrices> formats;
   for (const std::string& name : names) formats.emplace_back(MatrixFormat::Parse(name));

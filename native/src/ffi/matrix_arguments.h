@@ -45,8 +45,9 @@ class LayoutArgument {
 
   /*! \brief Require that the fused kernels support the layout. */
   void RequireQuantized() const {
-    args_.Require(HasOneRowForm(segments_) && RowLayout(segments_, kTileRows).is_quantized(), name_,
-                  " must have only q4 segments, or only segments in grouped formats");
+    args_.Require(
+        HasOneRowForm(segments_) && RowLayout(segments_, kTileRows).is_quantized(), name_,
+        " must have only q4 segments, only int8 segments, or only segments in grouped formats");
   }
 
   /*! \brief Require that all segments consist of whole tiles. */
@@ -60,6 +61,11 @@ class LayoutArgument {
   /*! \return The bytes of `count` matrices of `cols` inputs, one after the other. */
   const void* Packed(const tvm::ffi::TensorView& packed, const char* name, int64_t cols,
                      int64_t count = 1) const {
+    for (const MatrixSegment& segment : segments_) {
+      args_.Require(segment.format.family != WeightFormat::kChannel || cols <= kMaxChannelInputs,
+                    name_, " has a segment in the format i8channel and ", cols,
+                    " inputs, expected at most ", kMaxChannelInputs);
+    }
     args_.RequireShape(packed, name,
                        {count * static_cast<int64_t>(PackedMatrixBytes(segments_, cols))});
     return args_.Data<uint8_t>(packed, name);

@@ -124,6 +124,9 @@ class Worker {
     if (format.family == WeightFormat::kGrouped) {
       if (!reader_.DecodeGroups(param, format, begin, end)) return Fail(reader_.error());
       PackGrouped(format, reader_.groups().View(), packed_.data());
+    } else if (format.family == WeightFormat::kChannel) {
+      if (!reader_.DecodeGroups(param, format, begin, end)) return Fail(reader_.error());
+      PackChannel(reader_.groups().View(), packed_.data());
     } else if (format.family == WeightFormat::kQ4 && !IsFloat(MatrixOf(param, begin).type)) {
       if (!reader_.DecodeGroups(param, MlcQ4(), begin, end)) return Fail(reader_.error());
       PackQ4(reader_.groups().View());

@@ -9,6 +9,8 @@ namespace aiomlc {
 
 namespace {
 
+constexpr uint8_t kChannelZero = 128;
+
 int64_t CeilDivide(int64_t value, int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 bool IsSuper(ScaleType type) { return type == ScaleType::kK8 || type == ScaleType::kK8S; }
@@ -40,14 +42,18 @@ bool AreFinite(const std::vector<uint16_t>& halves, int64_t first, int64_t count
 }  // namespace
 
 void GroupBuffers::Resize(MatrixFormat format, int64_t rows, int64_t cols) {
-  const bool is_super = IsSuper(format.scale);
+  const bool is_channel = format.family == WeightFormat::kChannel;
   const bool has_minima = format.zero == ZeroType::kMinima;
   format_ = format;
+  scale_ = is_channel ? ScaleType::kF32 : format.scale;
+  group_ = is_channel ? cols : format.group;
+  const bool is_super = IsSuper(scale_);
+  if (is_channel) format_.constant = kChannelZero;
   rows_ = rows;
   cols_ = cols;
-  groups_ = CeilDivide(cols, format.group);
+  groups_ = CeilDivide(cols, group_);
   supers_ = is_super ? CeilDivide(cols, kSuperGroupSize) : 0;
-  scale_bytes_ = is_super ? 1 : format.scale == ScaleType::kF32 ? 4 : 2;
+  scale_bytes_ = is_super ? 1 : scale_ == ScaleType::kF32 ? 4 : 2;
   zero_bytes_ = has_minima ? scale_bytes_ : format.zero == ZeroType::kPoints ? 1 : 0;
   codes_.resize(static_cast<size_t>(rows * cols));
   scales_.resize(static_cast<size_t>(rows * groups_ * scale_bytes_));
@@ -74,10 +80,10 @@ GroupedRows GroupBuffers::View() const {
 }
 
 bool GroupBuffers::AllFinite(int64_t first, int64_t rows) const {
-  if (!AreFinite(format_.scale, scales_.data(), first * groups_, rows * groups_)) return false;
+  if (!AreFinite(scale_, scales_.data(), first * groups_, rows * groups_)) return false;
   if (format_.zero != ZeroType::kMinima)
     return AreFinite(super_scales_, first * supers_, rows * supers_);
-  return AreFinite(format_.scale, zeros_.data(), first * groups_, rows * groups_) &&
+  return AreFinite(scale_, zeros_.data(), first * groups_, rows * groups_) &&
          AreFinite(super_scales_, first * supers_, rows * supers_) &&
          AreFinite(super_minima_, first * supers_, rows * supers_);
 }
@@ -88,12 +94,12 @@ void GroupBuffers::Dequantize(float* out) const {
 
 void GroupBuffers::DequantizeRow(int64_t row, float* out) const {
   const uint8_t* codes = codes_.data() + row * cols_;
-  const ScaleType minimum_type = format_.scale == ScaleType::kK8S ? ScaleType::kK8 : format_.scale;
+  const ScaleType minimum_type = scale_ == ScaleType::kK8S ? ScaleType::kK8 : scale_;
   for (int64_t g = 0; g < groups_; ++g) {
     const int64_t index = row * groups_ + g;
-    const int64_t super = row * supers_ + g * format_.group / kSuperGroupSize;
+    const int64_t super = row * supers_ + g * group_ / kSuperGroupSize;
     const bool is_super = supers_ != 0;
-    float scale = ScaleNumber(format_.scale, scales_.data(), index);
+    float scale = ScaleNumber(scale_, scales_.data(), index);
     if (is_super) scale = HalfToFloat(super_scales_[static_cast<size_t>(super)]) * scale;
     float zero = 0.0f;
     float minimum = 0.0f;
@@ -103,8 +109,8 @@ void GroupBuffers::DequantizeRow(int64_t row, float* out) const {
       minimum = ScaleNumber(minimum_type, zeros_.data(), index);
       if (is_super) minimum *= HalfToFloat(super_minima_[static_cast<size_t>(super)]);
     }
-    const int64_t end = std::min<int64_t>(cols_, (g + 1) * format_.group);
-    for (int64_t k = g * format_.group; k < end; ++k) {
+    const int64_t end = std::min<int64_t>(cols_, (g + 1) * group_);
+    for (int64_t k = g * group_; k < end; ++k) {
       out[k] = scale * (CodeValue(format_.code, codes[k]) - zero) - minimum;
     }
   }

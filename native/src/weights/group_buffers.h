@@ -1,6 +1,6 @@
 /*!
  * \file weights/group_buffers.h
- * \brief The numbers of rows in a grouped format, before they are packed.
+ * \brief The numbers of rows in a grouped format, or in int8 per channel, before they are packed.
  */
 #ifndef AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
 #define AIOMLC_WEIGHTS_GROUP_BUFFERS_H_
@@ -21,13 +21,18 @@ struct GroupedRow {
   uint16_t* super_minima;
 };
 
-/*! \brief The buffers of `GroupedRows`, which are reused for the next rows. */
+/*!
+ * \brief The buffers of `GroupedRows`, which are reused for the next rows.
+ *
+ * Rows of int8 per channel are one group, with a float32 scale and the zero point 128.
+ */
 class GroupBuffers {
  public:
   void Resize(MatrixFormat format, int64_t rows, int64_t cols);
 
   MatrixFormat format() const { return format_; }
   int64_t cols() const { return cols_; }
+  int64_t group() const { return group_; }   /*!< Inputs of a group. */
   int64_t groups() const { return groups_; } /*!< Groups of a row. */
   int64_t supers() const { return supers_; } /*!< Super groups of a row. */
   int64_t scale_bytes() const { return scale_bytes_; }
@@ -48,6 +53,8 @@ class GroupBuffers {
   void DequantizeRow(int64_t row, float* out) const;
 
   MatrixFormat format_;
+  ScaleType scale_ = ScaleType::kF16;
+  int64_t group_ = 1;
   int64_t rows_ = 0, cols_ = 0, groups_ = 0, supers_ = 0;
   int64_t scale_bytes_ = 0, zero_bytes_ = 0;
   std::vector<uint8_t> codes_, scales_, zeros_;

@@ -95,7 +95,7 @@ struct SourceMatrix {
   int zero_point_offset = 0;                /*!< Added to the stored zero points. */
   /*! \brief int32[cols]: the group of each input, if groups do not consist of neighbors. */
   std::optional<SourceTensor> groups;
-  MatrixFormat format; /*!< The grouped format of the same numbers; unused for floats. */
+  MatrixFormat format; /*!< The format of the same numbers; unused for floats. */
 
   /*! \return Whether rows are not adjacent in the file, so that many should be read at once. */
   bool is_transposed() const { return type == SourceType::kIntegers && integers.is_transposed; }

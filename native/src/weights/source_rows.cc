@@ -290,11 +290,16 @@ bool SourceReader::DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& 
     }
     const int64_t output = (from + row) / scales.block_outputs;
     for (int64_t g = 0; g < out->groups(); ++g) {
-      const int64_t block = g * out->format().group / scales.block_inputs;
-      std::memcpy(
-          target.scales + static_cast<size_t>(g) * bytes,
-          scales.is_transposed ? loaded.scales.At(block, output) : loaded.scales.At(output, block),
-          bytes);
+      const int64_t block = g * out->group() / scales.block_inputs;
+      const auto* scale =
+          scales.is_transposed ? loaded.scales.At(block, output) : loaded.scales.At(output, block);
+      if (out->format().family == WeightFormat::kChannel) {
+        float wide;
+        WidenFloats(scales.type, scale, 1, &wide);
+        std::memcpy(target.scales, &wide, sizeof(wide));
+      } else {
+        std::memcpy(target.scales + static_cast<size_t>(g) * bytes, scale, bytes);
+      }
     }
   }
   if (!out->AllFinite(at, rows)) return Check(scales.tensor, "a scale is not finite");
@@ -310,7 +315,7 @@ bool SourceReader::DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows
                  zero_points_.data());
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t g = 0; g < out->groups(); ++g) {
-      const int64_t group = g * out->format().group / inputs;
+      const int64_t group = g * out->group() / inputs;
       const int zero =
           zero_points_[static_cast<size_t>(row * groups + group)] + matrix.zero_point_offset;
       if (zero > 255) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/linear/linear.h"
+#include "tests/doubles/channel_matrix.h"
 #include "tests/doubles/grouped_matrix.h"
 #include "tests/doubles/kernel_testing.h"
 
@@ -36,6 +37,7 @@ struct RandomMatrix {
     if (format.family == WeightFormat::kGrouped) {
       return GroupedMatrix(format, rows, cols, seed).Pack();
     }
+    if (format.family == WeightFormat::kChannel) return ChannelMatrix(rows, cols, seed).Pack();
     const std::vector<float> weights = RandomFloats(rows * cols, seed, 0.05f);
     std::vector<uint8_t> bytes(PackedMatrixBytes(format, rows, cols));
     PackMatrixF32(format.family, weights.data(), rows, cols, 0, rows, bytes.data());

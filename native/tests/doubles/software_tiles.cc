@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 
+#include "kernels/linear/channel_amx.h"
 #include "kernels/linear/grouped_amx.h"
 #include "kernels/linear/linear_amx.h"
 #include "kernels/linear/linear_amx_bf16.h"
@@ -191,6 +192,8 @@ class SequentialTiles : public SoftwareTiles {
 void Q4OnSoftwareTiles(const LinearBlock& block) { Q4OnTiles<SoftwareTiles>(block); }
 
 void GroupedOnSoftwareTiles(const LinearBlock& block) { GroupedOnTiles<SoftwareTiles>(block); }
+
+void ChannelOnSoftwareTiles(const LinearBlock& block) { ChannelOnTiles<SoftwareTiles>(block); }
 
 void BF16OnSoftwareTiles(const LinearBlock& block) { BF16OnTiles<SoftwareTiles>(block); }
 

@@ -14,6 +14,7 @@ namespace aiomlc {
 #if defined(__x86_64__)
 void Q4OnSoftwareTiles(const LinearBlock& block);
 void GroupedOnSoftwareTiles(const LinearBlock& block);
+void ChannelOnSoftwareTiles(const LinearBlock& block);
 
 /*! \brief Adds products in the order that Intel's instruction set reference specifies. */
 void BF16OnSoftwareTiles(const LinearBlock& block);

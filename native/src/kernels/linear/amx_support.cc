@@ -5,6 +5,9 @@
 #include <random>
 #include <vector>
 
+#include "kernels/linear/channel_kernels.h"
+#include "kernels/linear/panel.h"
+
 namespace aiomlc {
 
 #if defined(__x86_64__)
@@ -96,6 +99,50 @@ struct SmallGroupedLayer {
     block.tile_end = 2;
     block.row_end = kRowCount;
     block.biased = activations.data();
+    block.out = out.data();
+    block.out_type = FloatType::kF32;
+    kernel(block);
+    return out;
+  }
+};
+
+/*! \brief A layer of int8 per channel: two panels and one of 9 rows, and three tiles. */
+struct SmallChannelLayer {
+  static constexpr int64_t kOutputs = 46, kInputs = 136, kRowCount = 41;
+
+  std::vector<uint8_t> packed =
+      std::vector<uint8_t>(PackedMatrixBytes(WeightFormat::kChannel, kOutputs, kInputs));
+  std::vector<uint8_t> activations = std::vector<uint8_t>(kRowCount * ChannelRowBytes(kInputs));
+
+  SmallChannelLayer() {
+    std::minstd_rand random(1);
+    std::vector<uint8_t> codes(kOutputs * kInputs);
+    std::vector<float> scales(kOutputs);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(random() >> 8);
+    for (float& scale : scales) scale = static_cast<float>(random() % 1000) / 7000.0f;
+    for (uint8_t& byte : activations) byte = static_cast<uint8_t>(random() >> 8);
+    for (int64_t row = 0; row < kRowCount; ++row) {
+      const PanelCursor at = PanelOf(row, kRowCount);
+      const auto scale = static_cast<float>(1 + random() % 1000);
+      std::memcpy(&activations[at.panel * ChannelRowBytes(kInputs) +
+                               at.height * ChannelGroupsOf(kInputs) * kChannelGroup +
+                               at.row * sizeof(float)],
+                  &scale, sizeof(scale));
+    }
+    PackChannel({.rows = kOutputs, .cols = kInputs, .codes = codes.data(), .scales = scales.data()},
+                packed.data());
+  }
+
+  std::vector<float> Multiply(void (*kernel)(const LinearBlock&)) const {
+    std::vector<float> out(kRowCount * kOutputs);
+    LinearBlock block = {};
+    block.packed = packed.data();
+    block.num_outputs = kOutputs;
+    block.out_stride = kOutputs;
+    block.num_inputs = kInputs;
+    block.tile_end = 3;
+    block.row_end = kRowCount;
+    block.int8_rows = activations.data();
     block.out = out.data();
     block.out_type = FloatType::kF32;
     kernel(block);
@@ -208,21 +255,33 @@ bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&)) {
   return true;
 }
 
-AmxTrial TryKernels(AmxFeatures supported, void (*q4)(const LinearBlock&),
-                    void (*grouped)(const LinearBlock&), void (*bf16)(const LinearBlock&)) {
+bool ChannelEqualsAvx512(void (*kernel)(const LinearBlock&)) {
+  const SmallChannelLayer layer;
+  const std::vector<float> expected = layer.Multiply(kChannelAvx512.multiply);
+  const std::vector<float> actual = layer.Multiply(kernel);
+  return std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)) == 0;
+}
+
+AmxTrial TryKernels(AmxFeatures supported, const AmxKernels& kernels) {
   AmxTrial trial;
-  trial.q4 = supported.int8 && EqualsAvx512(q4);
-  trial.grouped = supported.int8 && GroupedEqualsAvx512(grouped);
-  trial.bf16 = supported.bf16 && NearAvx512(bf16);
-  if (supported.int8 && !trial.q4) trial.rejected.push_back("4-bit");
-  if (supported.int8 && !trial.grouped) trial.rejected.push_back("grouped");
-  if (supported.bf16 && !trial.bf16) trial.rejected.push_back("bf16");
+  const auto check = [&trial](bool is_supported, bool (*is_correct)(void (*)(const LinearBlock&)),
+                              void (*kernel)(const LinearBlock&), const char* format) {
+    if (!is_supported) return false;
+    const bool result = is_correct(kernel);
+    if (!result) trial.rejected.emplace_back(format);
+    return result;
+  };
+  trial.q4 = check(supported.int8, EqualsAvx512, kernels.q4, "4-bit");
+  trial.grouped = check(supported.int8, GroupedEqualsAvx512, kernels.grouped, "grouped");
+  trial.channel = check(supported.int8, ChannelEqualsAvx512, kernels.channel, "int8");
+  trial.bf16 = check(supported.bf16, NearAvx512, kernels.bf16, "bf16");
   return trial;
 }
 
 const AmxTrial& AmxTrialResult() {
   static const AmxTrial trial =
-      kQ4Amx == nullptr ? AmxTrial() : TryKernels(DetectedAmx(), kQ4Amx, kGroupedAmx, kBF16Amx);
+      kQ4Amx == nullptr ? AmxTrial()
+                        : TryKernels(DetectedAmx(), {kQ4Amx, kGroupedAmx, kChannelAmx, kBF16Amx});
   return trial;
 }
 

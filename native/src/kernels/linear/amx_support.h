@@ -16,6 +16,7 @@ namespace aiomlc {
 /*! \brief The kernels of the AMX tier; null if the library was compiled without AMX. */
 extern void (*const kQ4Amx)(const LinearBlock&);
 extern void (*const kGroupedAmx)(const LinearBlock&);
+extern void (*const kChannelAmx)(const LinearBlock&);
 extern void (*const kBF16Amx)(const LinearBlock&);  //!< Reads the parts of `SplitRowsAvx512`.
 
 /*!
@@ -28,6 +29,9 @@ bool EqualsAvx512(void (*kernel)(const LinearBlock&));
 /*! \return The same of a kernel of grouped formats, for a few of them. */
 bool GroupedEqualsAvx512(void (*kernel)(const LinearBlock&));
 
+/*! \return The same of a kernel of int8 per channel. */
+bool ChannelEqualsAvx512(void (*kernel)(const LinearBlock&));
+
 /*!
  * \return Whether a bf16 kernel that reads parts is correct for a small matrix.
  *
@@ -38,14 +42,22 @@ bool NearAvx512(void (*kernel)(const LinearBlock&));
 
 /*! \brief The result of testing the AMX kernels. */
 struct AmxTrial {
-  bool q4 = false, grouped = false, bf16 = false;  //!< Whether the kernel is available and correct.
+  /*! \brief Whether each kernel is available and correct. */
+  bool q4 = false, grouped = false, channel = false, bf16 = false;
   /*! \brief The weight formats whose AMX kernels gave wrong results; AVX-512 is used for them. */
   std::vector<std::string> rejected;
 };
 
+/*! \brief The kernels of the AMX tier. */
+struct AmxKernels {
+  void (*q4)(const LinearBlock&);
+  void (*grouped)(const LinearBlock&);
+  void (*channel)(const LinearBlock&);
+  void (*bf16)(const LinearBlock&);
+};
+
 /*! \brief Test the kernels that the processor supports. The processor must have AVX-512. */
-AmxTrial TryKernels(AmxFeatures supported, void (*q4)(const LinearBlock&),
-                    void (*grouped)(const LinearBlock&), void (*bf16)(const LinearBlock&));
+AmxTrial TryKernels(AmxFeatures supported, const AmxKernels& kernels);
 
 /*!
  * \brief Return the result for this process; the first call tests the kernels.

@@ -16,7 +16,7 @@ namespace aiomlc {
 namespace {
 
 // Used by the calling thread.
-thread_local AlignedBuffer normed_groups, inner_groups;
+thread_local AlignedBuffer normed_groups, inner_columns, inner_groups;
 // Used by every thread that runs tasks.
 thread_local AlignedBuffer task_floats;
 
@@ -64,16 +64,22 @@ void Multiply(ThreadPool& pool, const RowLayout& layout, const std::byte* panels
 const std::byte* QuantizeGated(ThreadPool& pool, const RowLayout& layout, const std::byte* panels,
                                int64_t rows, const QuantizedMatrix& gate_up, Activation activation,
                                const RowLayout& inner) {
-  std::byte* result = inner_groups.Reserve(rows * inner.row_bytes());
+  const RowLayout columns = inner.Columns();
+  std::byte* gated = inner_columns.Reserve(rows * columns.row_bytes());
   LinearBlock gate = {};
   layout.SetActivations(panels, gate);
   gate.packed = gate_up.packed;
   gate.num_outputs = RowsOf(gate_up.layout) / 2;
   gate.tile_end = gate.num_outputs / kTileRows;
   const auto gate_block = [&](const LinearBlock& block) {
-    GateBlock(gate_up.layout, activation, block, inner, result);
+    GateBlock(gate_up.layout, activation, block, columns, gated);
   };
   RunBlocks(pool, gate_block, gate, rows, layout.row_bytes());
+  if (!inner.has_row_scales()) return gated;
+  std::byte* result = inner_groups.Reserve(rows * inner.row_bytes());
+  ForRanges(pool, rows, gate.num_outputs, [&](int64_t begin, int64_t end) {
+    inner.Quantize(gated, FloatType::kF32, rows, begin, end, result);
+  });
   return result;
 }
 

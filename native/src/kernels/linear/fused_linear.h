@@ -3,7 +3,8 @@
  * \brief Linear layers with quantized weights, fused with the preceding norm and the activation.
  *
  * Each fused kernel computes the same bits as the separate kernels. Intermediate results are
- * quantized for the next matrix while they are in the cache; they are never stored as floats.
+ * quantized for the next matrix while they are in the cache. They are stored as floats only if the
+ * next matrix is int8 per channel, whose scales of activations need whole rows.
  */
 #ifndef AIOMLC_KERNELS_LINEAR_FUSED_LINEAR_H_
 #define AIOMLC_KERNELS_LINEAR_FUSED_LINEAR_H_
@@ -28,7 +29,8 @@ struct AddNormCall {
   float* out_residual = nullptr;  //!< The result x + residual; may be an input.
 };
 
-/*! \brief A packed matrix whose segments are all q4, or all in grouped formats. */
+/*! \brief A packed matrix whose segments are all q4, all int8 per channel, or all in grouped
+ * formats. */
 struct QuantizedMatrix {
   MatrixLayout layout;
   const void* packed;

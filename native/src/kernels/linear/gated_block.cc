@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "kernels/elementwise/elementwise_rows.h"
+#include "kernels/linear/channel_kernels.h"
 #include "kernels/linear/linear_tasks.h"
 #include "kernels/linear/panel.h"
 #include "kernels/linear/row_layout.h"
@@ -33,6 +34,9 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
   part.row_end = block.row_end - block.row_begin;
   if (block.activations != nullptr) part.activations = block.activations + block.row_begin * groups;
   if (block.biased != nullptr) part.biased = block.biased + block.row_begin * groups;
+  if (block.int8_rows != nullptr) {
+    part.int8_rows = block.int8_rows + block.row_begin * ChannelRowBytes(block.num_inputs);
+  }
   if (block.x != nullptr) part.x = block.x + block.row_begin * block.num_inputs;
   if (block.parts != nullptr) {
     part.parts = block.parts + block.row_begin * groups * kParts * kGroupSize;

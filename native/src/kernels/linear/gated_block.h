@@ -30,7 +30,7 @@ void MultiplyTiles(MatrixLayout layout, const LinearBlock& block, int64_t tile, 
  * \brief Compute activation(gate) * up for a block of gate tiles, as inputs of the next matrix.
  * \param gate_up The matrix: as many rows of gate as of up, gate first.
  * \param block The first tile must be even: its outputs must begin a group of the next inputs.
- * \param inner The rows of the next matrix's activations.
+ * \param inner The rows of the next matrix's activations, as `RowLayout::Columns`.
  * \param result The panels of all rows, in the layout `inner`.
  */
 void GateBlock(MatrixLayout gate_up, Activation activation, const LinearBlock& block,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/linear/amx_support.h"
+#include "kernels/linear/channel_kernels.h"
 #include "kernels/linear/linear_kernels.h"
 #include "kernels/linear/linear_tasks.h"
 #include "kernels/linear/panel.h"
@@ -42,7 +43,7 @@ LinearKernels With(LinearKernels kernels, void (*q4)(const LinearBlock&),
 #endif
 
 #if defined(__x86_64__)
-LinearKernels AmxKernels() {
+LinearKernels KernelsOfAmx() {
   LinearKernels kernels = kLinearAvx512;
   const AmxTrial& trial = AmxTrialResult();
   if (trial.q4) kernels.q4 = kQ4Amx;
@@ -115,10 +116,12 @@ const std::byte* Panels(ThreadPool& pool, const RowLayout& layout, const void* x
   switch (layout.form()) {
     case RowForm::kGroups:
     case RowForm::kBiased:
+    case RowForm::kInt8:
       return Quantize(pool, layout, x, x_type, rows, cols);
     case RowForm::kParts:
       return Split(pool, layout, x, x_type, rows, cols);
     case RowForm::kFloats:
+    case RowForm::kFloatRows:
       break;
   }
   return FloatPanels(pool, x, x_type, rows, cols);
@@ -136,6 +139,8 @@ void (*KernelOf(MatrixFormat format))(const LinearBlock&) {
       return kernels.bf16;
     case WeightFormat::kQ4:
       return kernels.q4;
+    case WeightFormat::kChannel:
+      return ActiveChannelKernels().multiply;
     case WeightFormat::kGrouped:
       break;
   }
@@ -165,7 +170,7 @@ const LinearKernels& ActiveLinearKernels() {
 #if defined(__x86_64__)
   switch (ActiveIsa()) {
     case Isa::kAmx: {
-      static const LinearKernels amx = AmxKernels();
+      static const LinearKernels amx = KernelsOfAmx();
       return amx;
     }
     case Isa::kAvx512:
@@ -189,6 +194,30 @@ const LinearKernels& ActiveLinearKernels() {
   if (ActiveIsa() == Isa::kNeon) return *kLinearNeon;
 #endif
   return kLinearPortable;
+}
+
+ChannelKernels ActiveChannelKernels() {
+#if defined(__x86_64__)
+  switch (ActiveIsa()) {
+    case Isa::kAmx:
+      if (AmxTrialResult().channel) return {kChannelAvx512.quantize, kChannelAmx};
+      return kChannelAvx512;
+    case Isa::kAvx512:
+      return kChannelAvx512;
+    case Isa::kAvxVnni:
+      return kChannelAvxVnni;
+    case Isa::kAvx2:
+      return kChannelAvx2;
+    case Isa::kI8mm:
+    case Isa::kNeon:
+    case Isa::kPortable:
+      break;
+  }
+#elif defined(__aarch64__)
+  if (ActiveIsa() == Isa::kI8mm) return kChannelI8mm;
+  if (ActiveIsa() == Isa::kNeon) return kChannelNeon;
+#endif
+  return kChannelPortable;
 }
 
 void ForRanges(ThreadPool& pool, int64_t count, int64_t item_cost,

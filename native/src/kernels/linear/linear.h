@@ -23,7 +23,7 @@ namespace aiomlc {
 /*!
  * \brief Pack rows [row_begin, row_end) of a row-major float32 matrix; kQ4 quantizes them.
  *
- * Grouped formats are packed by `PackGrouped`.
+ * Grouped formats are packed by `PackGrouped`, and int8 per channel by `PackChannel`.
  * Ranges can be packed in parallel if their bounds are multiples of 16 or `rows`.
  * \param weights The whole matrix, float32[rows, cols].
  * \param packed The whole result, `PackedMatrixBytes` bytes.
@@ -44,7 +44,8 @@ void PackMatrixQ4(const uint32_t* q_weight, const uint16_t* q_scale, int64_t row
  * \brief Compute out[i, n] = bias[n] + sum over k of x[i, k] * weight[n, k].
  *
  * With q4 and grouped formats, the activations are quantized to int8 per row and group of 32
- * inputs. With the other formats, they are not rounded. Sums are float32.
+ * inputs; with int8 per channel, per row. With the other formats, they are not rounded. Sums are
+ * float32, and int32 with int8 per channel.
  * \param layout The matrix; its rows are the outputs.
  * \param num_inputs The number of inputs.
  * \param num_rows The number of rows of x and out.

@@ -2,6 +2,7 @@
 
 #if defined(AIOMLC_AMX)
 
+#include "kernels/linear/channel_amx.h"
 #include "kernels/linear/grouped_amx.h"
 #include "kernels/linear/linear_amx.h"
 #include "kernels/linear/linear_amx_bf16.h"
@@ -61,6 +62,7 @@ class AmxTiles {
 
 void (*const kQ4Amx)(const LinearBlock&) = Q4OnTiles<AmxTiles>;
 void (*const kGroupedAmx)(const LinearBlock&) = GroupedOnTiles<AmxTiles>;
+void (*const kChannelAmx)(const LinearBlock&) = ChannelOnTiles<AmxTiles>;
 void (*const kBF16Amx)(const LinearBlock&) = BF16OnTiles<AmxTiles>;
 
 }  // namespace aiomlc
@@ -71,6 +73,7 @@ namespace aiomlc {
 
 void (*const kQ4Amx)(const LinearBlock&) = nullptr;
 void (*const kGroupedAmx)(const LinearBlock&) = nullptr;
+void (*const kChannelAmx)(const LinearBlock&) = nullptr;
 void (*const kBF16Amx)(const LinearBlock&) = nullptr;
 
 }  // namespace aiomlc

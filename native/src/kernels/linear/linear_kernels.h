@@ -95,6 +95,7 @@ struct LinearBlock {
   void* out;                           //!< [rows, num_outputs] of `out_type`.
   int64_t out_stride;                  //!< The elements from a row of `out` to the next.
   FloatType out_type;
+  const uint8_t* int8_rows;  //!< The panels of all rows (channel_kernels.h).
 };
 
 /*! \brief The kernels of one tier. */

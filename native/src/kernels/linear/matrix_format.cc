@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/linear/channel_kernels.h"
 #include "kernels/linear/grouped_tile.h"
 #include "kernels/linear/layout.h"
 #include "platform/float_types.h"
@@ -16,10 +17,12 @@ namespace aiomlc {
 
 namespace {
 
-constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {{"f32", WeightFormat::kF32},
-                                                                   {"f16", WeightFormat::kF16},
-                                                                   {"bf16", WeightFormat::kBF16},
-                                                                   {"q4", WeightFormat::kQ4}};
+constexpr std::pair<std::string_view, WeightFormat> kFamilies[] = {
+    {"f32", WeightFormat::kF32},
+    {"f16", WeightFormat::kF16},
+    {"bf16", WeightFormat::kBF16},
+    {"q4", WeightFormat::kQ4},
+    {"i8channel", WeightFormat::kChannel}};
 // Longer names first, because a name may begin with another.
 constexpr std::pair<std::string_view, ScaleType> kScales[] = {{"f16", ScaleType::kF16},
                                                               {"bf16", ScaleType::kBF16},
@@ -136,8 +139,9 @@ MatrixFormat MatrixFormat::Parse(std::string_view name) {
   NameReader reader(name);
   if (!ReadCode(reader, format) || !ReadScale(reader, format) || !ReadZero(reader, format) ||
       !reader.empty() || !IsGroupedValid(format)) {
-    throw std::invalid_argument("unknown matrix format \"" + std::string(name) +
-                                "\"; expected f32, f16, bf16, q4 or a name like u4g32f16z8");
+    throw std::invalid_argument(
+        "unknown matrix format \"" + std::string(name) +
+        "\"; expected f32, f16, bf16, q4, i8channel or a name like u4g32f16z8");
   }
   return format;
 }
@@ -157,7 +161,7 @@ MatrixFormat MatrixFormat::FromPacked(int64_t packed) {
                                   format.code <= CodeType::kIQ4NL &&
                                   format.zero <= ZeroType::kMinima
                             : format == MatrixFormat(format.family);
-  if (!is_valid || format.family > WeightFormat::kF16 || format.Packed() != packed) {
+  if (!is_valid || format.family > WeightFormat::kChannel || format.Packed() != packed) {
     throw std::invalid_argument("unknown code of a matrix format: " + std::to_string(packed));
   }
   return format;
@@ -243,6 +247,8 @@ size_t PackedMatrixBytes(MatrixFormat format, int64_t rows, int64_t cols) {
       const GroupedTile tile = GroupedTileOf(format);
       return tiles * BlocksOf(tile, cols) * tile.block_bytes;
     }
+    case WeightFormat::kChannel:
+      return tiles * ChannelTileBytes(cols);
   }
   return 0;
 }

@@ -22,7 +22,8 @@ enum class WeightFormat : uint8_t {
   kBF16,
   kQ4,       //!< 4 bits, with one float16 scale per 32 inputs (MLC LLM's `q4f16_1`).
   kGrouped,  //!< Few bits, with a scale and a zero point or minimum per group of inputs.
-  kF16
+  kF16,
+  kChannel  //!< int8 with a float32 scale per output; activations have one scale per row.
 };
 
 /*! \brief The meaning of the stored codes of a grouped format. */
@@ -60,7 +61,7 @@ constexpr int8_t kIQ4NLValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
  *
  * The name of a grouped format is `u{bits}g{group}{scale}{zero}`, with the scale f16, bf16, f32, k8
  * or k8s, and the zero `z{constant}`, `zp` or `m`. `e2m1` and `iq4nl` in place of `u{bits}` have no
- * zero. The other names are `f32`, `f16`, `bf16` and `q4`.
+ * zero. The other names are `f32`, `f16`, `bf16`, `q4` and `i8channel`.
  */
 struct MatrixFormat {
   WeightFormat family = WeightFormat::kF32;
@@ -134,6 +135,16 @@ struct GroupedRows {
  * \param packed The first tile of these rows, PackedMatrixBytes(format, rows.rows, rows.cols).
  */
 void PackGrouped(MatrixFormat format, const GroupedRows& rows, void* packed);
+
+/*! \brief The maximum inputs of `WeightFormat::kChannel`: the sums of all tiers are int32. */
+inline constexpr int64_t kMaxChannelInputs = int64_t{1} << 16;
+
+/*!
+ * \brief `PackGrouped` for `WeightFormat::kChannel`.
+ *
+ * \param rows Codes of 8 bits, which are the weights plus 128, and float32 scales[rows].
+ */
+void PackChannel(const GroupedRows& rows, void* packed);
 
 /*! \return Element `index` of scales or minima, without the float16 of its super group. */
 float ScaleNumber(ScaleType type, const uint8_t* numbers, int64_t index);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "kernels/linear/channel_kernels.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_kernels.h"
 
@@ -143,6 +144,7 @@ void PackMatrixF32(WeightFormat format, const float* weights, int64_t /*rows*/, 
       });
       break;
     case WeightFormat::kGrouped:
+    case WeightFormat::kChannel:
       throw std::invalid_argument("grouped formats are packed from their own numbers");
   }
 }
@@ -171,6 +173,8 @@ void EmbedRow(MatrixFormat format, const void* packed, int64_t hidden, int64_t r
       return EmbedQ4Row(static_cast<const uint8_t*>(packed), hidden, row, out);
     case WeightFormat::kGrouped:
       return EmbedGroupedRow(format, packed, hidden, row, out);
+    case WeightFormat::kChannel:
+      return EmbedChannelRow(packed, hidden, row, out);
     case WeightFormat::kF32:
       for (int64_t k = 0; k < hidden; ++k) {
         out[k] = static_cast<const float*>(packed)[first + k * kTileRows];

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/linear/channel_kernels.h"
 #include "kernels/linear/linear_tasks.h"
-#include "kernels/linear/panel.h"
 
 namespace aiomlc {
 
@@ -14,6 +14,7 @@ constexpr int64_t kPartsGroup = kParts * kGroupSize;  // The parts of 32 inputs.
 int64_t RowBytes(RowForm form, int64_t cols) {
   switch (form) {
     case RowForm::kFloats:
+    case RowForm::kFloatRows:
       return cols * static_cast<int64_t>(sizeof(float));
     case RowForm::kParts:
       return GroupsOf(cols) * kPartsGroup * static_cast<int64_t>(sizeof(uint16_t));
@@ -21,6 +22,8 @@ int64_t RowBytes(RowForm form, int64_t cols) {
       return GroupsOf(cols) * static_cast<int64_t>(sizeof(ActivationGroup));
     case RowForm::kBiased:
       return GroupsOf(cols) * static_cast<int64_t>(sizeof(BiasedGroup));
+    case RowForm::kInt8:
+      return ChannelRowBytes(cols);
   }
   return 0;
 }
@@ -39,6 +42,8 @@ RowForm RowFormOf(MatrixFormat format) {
       return RowForm::kGroups;
     case WeightFormat::kGrouped:
       return RowForm::kBiased;
+    case WeightFormat::kChannel:
+      return RowForm::kInt8;
     case WeightFormat::kBF16:
       return ActiveLinearKernels().split == nullptr ? RowForm::kFloats : RowForm::kParts;
     case WeightFormat::kF32:
@@ -57,11 +62,18 @@ bool HasOneRowForm(MatrixLayout layout) {
 RowLayout::RowLayout(RowForm form, int64_t cols)
     : form_(form), cols_(cols), row_bytes_(RowBytes(form, cols)) {}
 
-int64_t RowLayout::group_bytes() const { return RowBytes(form_, kGroupSize); }
+int64_t RowLayout::group_bytes() const {
+  return form_ == RowForm::kInt8 ? kChannelGroup : RowBytes(form_, kGroupSize);
+}
 
 void RowLayout::SetActivations(const std::byte* panels, LinearBlock& block) const {
   block.num_inputs = cols_;
   switch (form_) {
+    case RowForm::kFloatRows:  // Not read.
+      return;
+    case RowForm::kInt8:
+      block.int8_rows = reinterpret_cast<const uint8_t*>(panels);
+      return;
     case RowForm::kFloats:
       block.x = reinterpret_cast<const float*>(panels);
       return;
@@ -83,20 +95,58 @@ void (*RowLayout::quantize() const)(const QuantizeBlock&) {
 
 void RowLayout::Quantize(const void* x, FloatType type, int64_t rows, int64_t begin, int64_t end,
                          std::byte* panels) const {
+  if (form_ == RowForm::kInt8) {
+    for (int64_t row = begin; row < end; ++row) {
+      QuantizeInt8(x, type, row * cols_, PanelOf(row, rows), panels);
+    }
+    return;
+  }
   quantize()({x, type, rows, cols_, GroupsOf(cols_), begin, end, panels});
 }
 
 void RowLayout::QuantizeRow(const float* x, int64_t row, int64_t rows, std::byte* panels) const {
   const PanelCursor at = PanelOf(row, rows);
+  if (form_ == RowForm::kInt8) return QuantizeInt8(x, FloatType::kF32, 0, at, panels);
   // As the first row of a panel of its height.
   quantize()({x, FloatType::kF32, at.height, cols_, GroupsOf(cols_), 0, 1,
               panels + at.panel * row_bytes_ + at.row * group_bytes()});
 }
 
+void RowLayout::QuantizeInt8(const void* x, FloatType type, int64_t first, const PanelCursor& at,
+                             std::byte* panels) const {
+  std::byte* panel = panels + at.panel * row_bytes_;
+  auto* bytes = reinterpret_cast<uint8_t*>(panel);
+  std::byte* scales = panel + at.height * (row_bytes_ - static_cast<int64_t>(sizeof(float)));
+  ActiveChannelKernels().quantize({x, type, first, cols_, bytes + at.row * kChannelGroup,
+                                   at.height * kChannelGroup,
+                                   scales + at.row * static_cast<int64_t>(sizeof(float))});
+}
+
+void RowLayout::CopyRow(const std::byte* source, int64_t row, int64_t height,
+                        std::byte* panel) const {
+  const int64_t bytes = group_bytes();
+  const int64_t groups = row_bytes_ / bytes;
+  for (int64_t g = 0; g < groups; ++g) {
+    std::copy_n(source + g * bytes, bytes, panel + (g * height + row) * bytes);
+  }
+  const int64_t scale_bytes = row_bytes_ - groups * bytes;
+  std::copy_n(source + groups * bytes, scale_bytes,
+              panel + height * groups * bytes + row * scale_bytes);
+}
+
 void RowLayout::WriteColumns(const float* x, int64_t height, int64_t first, int64_t count,
                              std::byte* panel) const {
   const int64_t first_group = first / kGroupSize * height;  // All but floats are in groups.
-  if (is_quantized()) {
+  if (form_ == RowForm::kInt8) {
+    for (int64_t row = 0; row < height; ++row) {
+      QuantizeInt8(x, FloatType::kF32, row * count, {0, height, row}, panel);
+    }
+  } else if (form_ == RowForm::kFloatRows) {
+    auto* rows = reinterpret_cast<float*>(panel);
+    for (int64_t row = 0; row < height; ++row) {
+      std::copy_n(x + row * count, count, rows + row * cols_ + first);
+    }
+  } else if (is_quantized()) {
     quantize()({x, FloatType::kF32, height, count, GroupsOf(count), 0, height,
                 panel + first_group * group_bytes()});
   } else if (form_ == RowForm::kParts) {

@@ -10,15 +10,18 @@
 
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_kernels.h"
+#include "kernels/linear/panel.h"
 
 namespace aiomlc {
 
 /*! \brief What a kernel reads. */
 enum class RowForm {
   kFloats,
-  kParts,   //!< bf16 parts.
-  kGroups,  //!< `ActivationGroup`.
-  kBiased   //!< `BiasedGroup`.
+  kParts,     //!< bf16 parts.
+  kGroups,    //!< `ActivationGroup`.
+  kBiased,    //!< `BiasedGroup`.
+  kInt8,      //!< The panels of channel_kernels.h.
+  kFloatRows  //!< Row-major floats, which no kernel reads: see `RowLayout::Columns`.
 };
 
 /*! \return What the active kernel of a format reads. */
@@ -36,10 +39,19 @@ class RowLayout {
   RowLayout(MatrixLayout matrix, int64_t cols) : RowLayout(RowFormOf(matrix[0].format), cols) {}
 
   RowForm form() const { return form_; }
-  /*! \return Whether rows are quantized to groups. */
-  bool is_quantized() const { return form_ == RowForm::kGroups || form_ == RowForm::kBiased; }
-  /*! \return The bytes of 32 inputs of a quantized row, which are adjacent. */
-  int64_t group_bytes() const;
+  /*! \return Whether rows are quantized. */
+  bool is_quantized() const {
+    return form_ == RowForm::kGroups || form_ == RowForm::kBiased || form_ == RowForm::kInt8;
+  }
+  /*! \return Whether a row has one scale, so that its columns cannot be quantized separately. */
+  bool has_row_scales() const { return form_ == RowForm::kInt8; }
+  /*!
+   * \return The layout to which columns are written: this one, or if `has_row_scales` rows of
+   * floats, which are then quantized.
+   */
+  RowLayout Columns() const {
+    return has_row_scales() ? RowLayout(RowForm::kFloatRows, cols_) : *this;
+  }
   /*! \return The bytes of one row; a panel with first row r begins at byte r * row_bytes. */
   int64_t row_bytes() const { return row_bytes_; }
 
@@ -54,16 +66,30 @@ class RowLayout {
   void QuantizeRow(const float* x, int64_t row, int64_t rows, std::byte* panels) const;
 
   /*!
+   * \brief Copy a quantized row to a panel.
+   * \param source The row as a panel of height 1.
+   * \param row The index in the panel of `height` rows.
+   */
+  void CopyRow(const std::byte* source, int64_t row, int64_t height, std::byte* panel) const;
+
+  /*!
    * \brief Write columns [first, first + count) of one panel.
    * \param x float32[height, count], dense.
-   * \param first A multiple of 32.
+   * \param first A multiple of 32. If the layout `has_row_scales`, all columns must be written.
    */
   void WriteColumns(const float* x, int64_t height, int64_t first, int64_t count,
                     std::byte* panel) const;
 
  private:
+  /*! \return The bytes of the adjacent inputs of a row, without scales of whole rows. */
+  int64_t group_bytes() const;
+
   /*! \return The kernel that quantizes rows to this form. */
   void (*quantize() const)(const QuantizeBlock&);
+
+  /*! \brief Quantize a row to `RowForm::kInt8`. \param first Its first element in `x`. */
+  void QuantizeInt8(const void* x, FloatType type, int64_t first, const PanelCursor& at,
+                    std::byte* panels) const;
 
   RowForm form_;
   int64_t cols_;

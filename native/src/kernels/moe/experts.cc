@@ -25,7 +25,7 @@ constexpr int64_t kGateTiles = kGroupSize / kTileRows;
 
 // Used by the calling thread.
 thread_local ExpertRows expert_rows;
-thread_local AlignedBuffer row_groups, row_panels, inner_panels;
+thread_local AlignedBuffer row_groups, row_panels, inner_panels, quantized_panels;
 // Used by every thread that runs tasks.
 thread_local AlignedBuffer task_floats;
 
@@ -44,19 +44,21 @@ class Mixture {
         call_(call),
         outer_(call.gate_up_layout, call.size),
         inner_(call.down_layout, call.inner),
+        columns_(inner_.Columns()),
         rows_(expert_rows) {}
 
   void Run() {
     rows_.Assign(pool_, call_);
     x_ = row_panels.Reserve(static_cast<size_t>(rows_.num_assignments() * outer_.row_bytes()));
     gated_ =
-        inner_panels.Reserve(static_cast<size_t>(rows_.num_assignments() * inner_.row_bytes()));
+        inner_panels.Reserve(static_cast<size_t>(rows_.num_assignments() * columns_.row_bytes()));
     if (outer_.is_quantized()) {
-      GatherGroups();
+      GatherQuantized();
     } else {
       GatherRows();
     }
     Gate();
+    if (inner_.has_row_scales()) QuantizeGated();
     Down();
   }
 
@@ -67,9 +69,8 @@ class Mixture {
   }
 
   /*! \brief Quantize each row once, and copy it to the panels of all its experts. */
-  void GatherGroups() {
+  void GatherQuantized() {
     const int64_t row_bytes = outer_.row_bytes();
-    const int64_t group_bytes = outer_.group_bytes();
     std::byte* quantized = row_groups.Reserve(static_cast<size_t>(call_.rows * row_bytes));
     ForRanges(pool_, call_.rows, call_.size, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
@@ -80,11 +81,7 @@ class Mixture {
     ForPanels([&](const ExpertPanel& panel) {
       std::byte* target = x_ + panel.begin * row_bytes;
       for (int64_t r = 0; r < panel.height; ++r) {
-        const std::byte* source = quantized + rows_.row(panel.begin + r) * row_bytes;
-        for (int64_t g = 0; g < GroupsOf(call_.size); ++g) {
-          std::copy_n(source + g * group_bytes, group_bytes,
-                      target + (g * panel.height + r) * group_bytes);
-        }
+        outer_.CopyRow(quantized + rows_.row(panel.begin + r) * row_bytes, r, panel.height, target);
       }
     });
   }
@@ -151,11 +148,22 @@ class Mixture {
       expert_block.num_outputs = call_.inner;
       expert_block.tile_begin = task % parts * task_tiles;
       expert_block.tile_end = std::min(tiles, expert_block.tile_begin + task_tiles);
-      std::byte* result = gated_ + rows_.begin(expert) * inner_.row_bytes();
+      std::byte* result = gated_ + rows_.begin(expert) * columns_.row_bytes();
       ForRowBlocks(expert_block, outer_, [&](const LinearBlock& block) {
-        GateBlock(call_.gate_up_layout, Activation::kSilu, block, inner_, result);
+        GateBlock(call_.gate_up_layout, Activation::kSilu, block, columns_, result);
       });
     });
+  }
+
+  /*! \brief Quantize the gated rows of all assignments, once they are complete. */
+  void QuantizeGated() {
+    std::byte* quantized =
+        quantized_panels.Reserve(static_cast<size_t>(rows_.num_assignments() * inner_.row_bytes()));
+    ForPanels([&](const ExpertPanel& panel) {
+      inner_.Quantize(gated_ + panel.begin * columns_.row_bytes(), FloatType::kF32, panel.height, 0,
+                      panel.height, quantized + panel.begin * inner_.row_bytes());
+    });
+    gated_ = quantized;
   }
 
   /*!
@@ -215,6 +223,7 @@ class Mixture {
   ThreadPool& pool_;
   const ExpertsCall& call_;
   RowLayout outer_, inner_;
+  RowLayout columns_;  // Of what `Gate` writes.
   ExpertRows& rows_;
   std::byte* x_ = nullptr;      // Panels of the inputs of all assignments.
   std::byte* gated_ = nullptr;  // Panels of silu(gate(x)) * up(x) of all assignments.

@@ -115,8 +115,8 @@ TEST(GroupedAmxTrial, DetectsOneWrongBit) {
   if (SupportedIsa() < Isa::kAvx512) GTEST_SKIP() << "needs AVX-512";
   EXPECT_TRUE(GroupedEqualsAvx512(GroupedOnSoftwareTiles));
   EXPECT_FALSE(GroupedEqualsAvx512(WrongInOneBit));
-  const AmxTrial trial =
-      TryKernels({true, true}, Q4OnSoftwareTiles, WrongInOneBit, BF16OnSoftwareTiles);
+  const AmxTrial trial = TryKernels({true, true}, {Q4OnSoftwareTiles, WrongInOneBit,
+                                                   ChannelOnSoftwareTiles, BF16OnSoftwareTiles});
   EXPECT_EQ(trial.rejected, std::vector<std::string>{"grouped"});
 }
 

@@ -187,6 +187,7 @@ TEST_F(SegmentsTest, AreComputedLikeSeparateMatrices) {
   const std::vector<MatrixSegment> layout = {{MatrixFormat::Parse("u4g32k8m"), 64},
                                              {MatrixFormat::Parse("u6g16k8sz32"), 17},
                                              {WeightFormat::kQ4, 40},
+                                             {WeightFormat::kChannel, 25},
                                              {WeightFormat::kBF16, 3},
                                              {WeightFormat::kF32, 16},
                                              {MatrixFormat::Parse("u4g32f16z7"), 1}};

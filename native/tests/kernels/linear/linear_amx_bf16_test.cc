@@ -356,18 +356,19 @@ TEST_F(LinearAmxBF16Test, TheTrialDetectsWrongKernels) {
 
 TEST_F(LinearAmxBF16Test, AKernelIsUsedIfItIsSupportedAndCorrect) {
   const Kernel q4 = Q4OnSoftwareTiles, grouped = GroupedOnSoftwareTiles;
-  const Kernel bf16 = BF16OnSoftwareTiles;
+  const Kernel channel = ChannelOnSoftwareTiles, bf16 = BF16OnSoftwareTiles;
   for (const bool supports_q4 : {false, true}) {
     for (const bool supports_bf16 : {false, true}) {
-      const AmxTrial trial = TryKernels({supports_q4, supports_bf16}, q4, grouped, bf16);
+      const AmxTrial trial = TryKernels({supports_q4, supports_bf16}, {q4, grouped, channel, bf16});
       EXPECT_EQ(trial.q4, supports_q4);
       EXPECT_EQ(trial.grouped, supports_q4);
+      EXPECT_EQ(trial.channel, supports_q4);
       EXPECT_EQ(trial.bf16, supports_bf16);
       EXPECT_TRUE(trial.rejected.empty());
     }
   }
 
-  const AmxTrial trial = TryKernels({true, true}, q4, grouped, WithoutLowParts);
+  const AmxTrial trial = TryKernels({true, true}, {q4, grouped, channel, WithoutLowParts});
 
   EXPECT_TRUE(trial.q4);
   EXPECT_FALSE(trial.bf16);

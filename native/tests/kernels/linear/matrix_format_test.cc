@@ -20,13 +20,13 @@ TEST(MatrixFormat, NamesAndCodesAreReadBack) {
     EXPECT_EQ(MatrixFormat::FromPacked(format.Packed()), format);
     codes.insert(format.Packed());
   }
-  for (const char* name : {"f32", "f16", "bf16", "q4"}) {
+  for (const char* name : {"f32", "f16", "bf16", "q4", "i8channel"}) {
     const MatrixFormat format = MatrixFormat::Parse(name);
     EXPECT_EQ(format.Name(), name);
     EXPECT_EQ(MatrixFormat::FromPacked(format.Packed()), format);
     codes.insert(format.Packed());
   }
-  EXPECT_EQ(codes.size(), std::size(kGroupedFormats) + 4);
+  EXPECT_EQ(codes.size(), std::size(kGroupedFormats) + 5);
 }
 
 TEST(MatrixFormat, OtherNamesAreErrors) {
@@ -47,6 +47,8 @@ TEST(MatrixFormat, OtherNamesAreErrors) {
                            "e2m1g32bf16z0",
                            "iq4nlg32f16m",
                            "q5",
+                           "i8channel ",
+                           "i8",
                            "u4g99999999999f16z8",
                            "u04g32f16z8",
                            "u4g32k8"}) {
@@ -55,7 +57,7 @@ TEST(MatrixFormat, OtherNamesAreErrors) {
 }
 
 TEST(MatrixFormat, OtherCodesAreErrors) {
-  for (const int64_t code : {int64_t{5}, int64_t{15}, int64_t{3}, int64_t{-1}, int64_t{1} << 40}) {
+  for (const int64_t code : {int64_t{6}, int64_t{15}, int64_t{3}, int64_t{-1}, int64_t{1} << 40}) {
     EXPECT_THROW(MatrixFormat::FromPacked(code), std::invalid_argument) << code;
   }
 }

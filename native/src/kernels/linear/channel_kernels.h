@@ -1,0 +1,99 @@
+/*!
+ * \file kernels/linear/channel_kernels.h
+ * \brief The layout and the kernels of int8 matrices with one scale per output.
+ *
+ * An output is one sum of products of int8, an int32, times the scale of the output and the scale
+ * of the row of activations:
+ *
+ *   out[i, n] = float(sum over k of q[i, k] * w[n, k]) * (scale[n] * x_scale[i]) + bias[n]
+ *
+ * The integers are exact and the float operations have one order, so the bits are the same on every
+ * tier.
+ *
+ * A tile of 16 outputs is a `ChannelTile`, followed by groups of 64 inputs, the last one padded
+ * with zeros. A group has the int8 weights as [input / 4][output][input % 4].
+ *
+ * A panel of h rows of activations is [group of 64 inputs][row of h][input of 64], followed by
+ * float32 scales [h]. A panel with first row r begins at r * ChannelRowBytes(cols).
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_CHANNEL_KERNELS_H_
+#define AIOMLC_KERNELS_LINEAR_CHANNEL_KERNELS_H_
+
+#include <cstdint>
+
+#include "kernels/linear/linear_kernels.h"
+
+namespace aiomlc {
+
+/*! \brief The inputs of a group: those of a row of an AMX tile register. */
+inline constexpr int64_t kChannelGroup = 64;
+/*! \brief The bytes of a group of a tile. */
+inline constexpr int64_t kChannelGroupBytes = kChannelGroup * kTileRows;
+
+/*! \brief The beginning of a tile. */
+struct ChannelTile {
+  float scales[kTileRows];
+  int32_t sums[kTileRows];  //!< Of the weights of each output.
+};
+
+namespace {
+
+inline int64_t ChannelGroupsOf(int64_t cols) { return (cols + kChannelGroup - 1) / kChannelGroup; }
+
+inline int64_t ChannelTileBytes(int64_t cols) {
+  return static_cast<int64_t>(sizeof(ChannelTile)) + ChannelGroupsOf(cols) * kChannelGroupBytes;
+}
+
+/*! \return The bytes of a row of activations, with its scale. */
+inline int64_t ChannelRowBytes(int64_t cols) {
+  return ChannelGroupsOf(cols) * kChannelGroup + static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+/*!
+ * \brief The arguments of the quantization of a row of activations.
+ *
+ * scale = max|x| / 127; value = x / scale, rounded to nearest, ties to even. The scale of a row of
+ * zeros (or of numbers for which the scale underflows) is 0. A row with a non-finite activation has
+ * values 0 and a non-finite scale, so that its outputs become NaN.
+ */
+struct ChannelRow {
+  const void* x;
+  FloatType x_type;
+  int64_t first;  //!< The first element of the row in `x`.
+  int64_t cols;
+  uint8_t* bytes;  //!< The row in the first group of its panel.
+  int64_t stride;  //!< The bytes from a group of the panel to the next.
+  void* scale;     //!< Receives the scale, a float.
+};
+
+/*!
+ * \brief The kernels of a tier. Both are null if they were not compiled.
+ *
+ * The bytes of an activation are int8, or have 128 added: that is between these two functions.
+ */
+struct ChannelKernels {
+  void (*quantize)(const ChannelRow&);
+  void (*multiply)(const LinearBlock&);
+};
+
+/*! \brief `EmbedRow` for int8 with one scale per output. */
+void EmbedChannelRow(const void* packed, int64_t hidden, int64_t row, float* out);
+
+/*! \return The kernels of the active tier. */
+ChannelKernels ActiveChannelKernels();
+
+extern const ChannelKernels kChannelPortable;
+#if defined(__x86_64__)
+extern const ChannelKernels kChannelAvx2;
+extern const ChannelKernels kChannelAvxVnni;
+extern const ChannelKernels kChannelAvx512;
+#elif defined(__aarch64__)
+extern const ChannelKernels kChannelNeon;
+extern const ChannelKernels kChannelI8mm;
+#endif
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_CHANNEL_KERNELS_H_
