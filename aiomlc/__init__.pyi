@@ -30,6 +30,8 @@ from .api.step.data import TextData as TextData
 from .api.step.data import TokenData as TokenData
 from .runtime.engine.pinned_prefix import PinnedPrefix as PinnedPrefix
 from .runtime.templates.conversation import Conversation as Conversation
+from .runtime.templates.placeholders import MessagePlaceholders as MessagePlaceholders
+from .runtime.templates.registry import ConvTemplateRegistry as ConvTemplateRegistry
 from .runtime.templates.registry import (
     register_conversation_template as register_conversation_template,
 )

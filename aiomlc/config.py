@@ -182,14 +182,14 @@ class EngineConfig:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, json_str: str) -> Self:
         """Read a JSON object with the fields of a configuration.
 
         Raises:
             BadRequestError: If it is not a JSON object, or has an unknown or invalid field.
         """
         try:
-            values = json.loads(text)
+            values = json.loads(json_str)
         except (ValueError, TypeError, RecursionError) as error:
             raise BadRequestError(f"engine_config is not JSON: {error}") from None
 

@@ -70,7 +70,7 @@ def held_out_prompts(num_dialogues: int) -> list[list[int]]:
     """Return the tokens of held-out dialogues, each ending with an accepted answer."""
     template = ChatTemplate.load(BUNDLED)
     assert template is not None, "the bundled model has a chat template"
-    tokenizer = Tokenizer.from_file(BUNDLED / "tokenizer.json")
+    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
     lines = gzip.decompress(_HELD_OUT.read_bytes()).decode("utf-8").splitlines()
     cases = [case for case in map(json.loads, lines) if case.get("accept")]
     dialogues = (

@@ -18,7 +18,7 @@ from tests.unit.runtime.tokenization import test_tokenizer
 
 
 def bundled_tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(Path(BUNDLED) / "tokenizer.json")
+    return Tokenizer(Path(BUNDLED) / "tokenizer.json")
 
 
 def test_forced_json_has_the_tokens_of_the_tokenizer() -> None:

@@ -47,7 +47,7 @@ def do_nothing(token_ids: Sequence[int], logits: Row) -> None:
 
 @pytest.fixture
 def tokenizer(bundled_model: Path) -> Tokenizer:
-    return Tokenizer.from_file(bundled_model / "tokenizer.json")
+    return Tokenizer(bundled_model / "tokenizer.json")
 
 
 def ban(tokenizer: Tokenizer, letter: str) -> Callable[[Sequence[int], Row], None]:

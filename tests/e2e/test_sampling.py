@@ -18,7 +18,7 @@ STORY = "Tell me a story about a fox called Rosa."
 
 @pytest.fixture
 def tokenizer(bundled_model: Path) -> Tokenizer:
-    return Tokenizer.from_file(bundled_model / "tokenizer.json")
+    return Tokenizer(bundled_model / "tokenizer.json")
 
 
 def request_for(prompt: str = STORY, **options: object) -> dict[str, Any]:

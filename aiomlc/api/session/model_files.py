@@ -65,7 +65,7 @@ class ModelFiles:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer."""
         self._check_decoder()
-        return Tokenizer.from_model(self._directory.path)
+        return Tokenizer(self._directory.path)
 
     @cached_property
     def chat_template(self) -> PromptTemplate | None:

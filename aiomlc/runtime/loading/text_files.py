@@ -74,7 +74,7 @@ def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
     Raises:
         ModelLoadError: If the file is missing or invalid.
     """
-    return Tokenizer.from_model(directory.path)
+    return Tokenizer(directory.path)
 
 
 def _stop_ids(directory: ModelDirectory, tokenizer: Tokenizer, vocab_size: int) -> tuple[int, ...]:

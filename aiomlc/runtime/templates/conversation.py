@@ -24,15 +24,16 @@ from pydantic import (
 from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.output_formats.tool_format import find_tool_format
 from aiomlc.runtime.output_formats.tool_history import render_tool_calls
+from aiomlc.runtime.templates.placeholders import MessagePlaceholders
 from aiomlc.runtime.templates.tool_prompt import FUNCTIONS, ToolPromptFormat
 
-_SYSTEM = "{system_message}"
+_SYSTEM = MessagePlaceholders.SYSTEM.value
 _END_OF_REASONING = "</think>"
 _logger = logging.getLogger("aiomlc")
 _ROLE_TEMPLATES = {
-    "user": "{user_message}",
-    "assistant": "{assistant_message}",
-    "tool": "{tool_message}",
+    "user": MessagePlaceholders.USER.value,
+    "assistant": MessagePlaceholders.ASSISTANT.value,
+    "tool": MessagePlaceholders.TOOL.value,
 }
 
 _TokenId = Annotated[int, Field(strict=True, ge=0)]
@@ -144,7 +145,7 @@ class Conversation(BaseModel):
     @classmethod
     def from_json_dict(
         cls,
-        fields: Mapping[str, Any],
+        json_dict: Mapping[str, Any],
         *,
         path: str | PathLike[str] | None = None,
         field: str = "conv_template",
@@ -154,21 +155,21 @@ class Conversation(BaseModel):
         Unknown fields are ignored, as in MLC LLM, but logged.
 
         Args:
-            fields: The JSON object.
+            json_dict: The JSON object.
             path: The file that contains the object, for errors and the log.
             field: The field that contains the object, for errors and the log.
 
         Raises:
             ModelLoadError: If a field is missing or invalid; the error names it.
         """
-        unknown = [name for name in fields if name not in cls.model_fields]
+        unknown = [name for name in json_dict if name not in cls.model_fields]
         if unknown:
             where = field if path is None else f"{path}: {field}"
             _logger.warning("%s: ignoring unknown fields: %s", where, ", ".join(unknown))
 
         try:
             return cls.model_validate(
-                {name: value for name, value in fields.items() if name not in unknown}
+                {name: value for name, value in json_dict.items() if name not in unknown}
             )
         except ValidationError as error:
             first = error.errors(include_url=False)[0]

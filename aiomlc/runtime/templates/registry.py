@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "ConvTemplateRegistry",
     "builtin_conversations",
     "get_conversation_template",
     "is_customized",
@@ -16,6 +17,7 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from os import PathLike
+from typing import final
 
 from aiomlc.errors import ModelLoadError
 from aiomlc.runtime.templates.conversation import Conversation
@@ -85,6 +87,27 @@ def get_conversation_template(
         path=path,
         field=field,
     )
+
+
+@final
+class ConvTemplateRegistry:
+    """The conversation templates by name, with MLC LLM's interface."""
+
+    @staticmethod
+    def register_conv_template(conv_template: Conversation, override: bool = False) -> None:
+        """Register a template, as `register_conversation_template` does.
+
+        Raises:
+            BadRequestError: If `conv_template` is not a Conversation.
+            ValueError: If it has no name, or the name is already registered and `override` is
+                False.
+        """
+        register_conversation_template(conv_template, override=override)
+
+    @staticmethod
+    def get_conv_template(name: str) -> Conversation | None:
+        """Return the template of that name; None if there is none."""
+        return _find(name)
 
 
 def is_customized(conversation: Conversation) -> bool:

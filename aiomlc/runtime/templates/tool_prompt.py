@@ -10,7 +10,9 @@ from typing import Annotated, Any, ClassVar, final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, field_validator
 
-FUNCTIONS = "{function_string}"
+from aiomlc.runtime.templates.placeholders import MessagePlaceholders
+
+FUNCTIONS = MessagePlaceholders.FUNCTION.value
 
 
 @final

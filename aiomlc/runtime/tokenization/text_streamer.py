@@ -35,7 +35,7 @@ class TextStreamer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._is_finished = False
 
-    def put(self, token_ids: Sequence[int]) -> str:
+    def put(self, delta_tokens: Sequence[int]) -> str:
         """Append tokens and return the text that they complete.
 
         Raises:
@@ -44,8 +44,8 @@ class TextStreamer:
         if self._is_finished:
             raise BadRequestError("`put` is not expected to be invoked after finish.")
 
-        check_token_ids("token_ids", token_ids)
-        text = self._decoder.decode(b"".join(map(self._token_bytes, token_ids)))
+        check_token_ids("delta_tokens", delta_tokens)
+        text = self._decoder.decode(b"".join(map(self._token_bytes, delta_tokens)))
         if text and self._strips_space:
             self._strips_space = False
             return text.removeprefix(" ")
@@ -60,9 +60,9 @@ class TextStreamer:
     def _token_bytes(self, token_id: int) -> bytes:
         if not 0 <= token_id < len(self._vocab_bytes):
             raise BadRequestError(
-                f"token_ids: token id {short_repr(token_id)} is not in "
+                f"delta_tokens: token id {short_repr(token_id)} is not in "
                 f"[0, {len(self._vocab_bytes)})",
-                param="token_ids",
+                param="delta_tokens",
             )
 
         return self._vocab_bytes[token_id]

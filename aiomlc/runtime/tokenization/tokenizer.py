@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Self, final
+from typing import Self, cast, final
 
 import tokenizers
 
@@ -32,7 +32,13 @@ from aiomlc.runtime.tokenization.token_decoder import (
     token_decoder,
 )
 from aiomlc.runtime.tokenization.trial import try_tokenizer
-from aiomlc.validation.arguments import check_str, check_token_ids, plain_list
+from aiomlc.validation.arguments import (
+    check_path,
+    check_str,
+    check_token_ids,
+    plain_list,
+    wrong_type,
+)
 from aiomlc.validation.model_files import load_errors
 
 # `encode` of the package keeps the GIL, for about 1 ms per 1,000 characters; batches do not.
@@ -44,13 +50,26 @@ class Tokenizer:
     """The tokenizer of a `tokenizer.json` (Hugging Face). Thread-safe.
 
     Args:
-        backend: The tokenizer of the `tokenizers` package; truncation and padding are disabled.
+        tokenizer_path: A `tokenizer.json`, a directory that contains it, a GGUF file, or a
+            tokenizer of the `tokenizers` package, whose truncation and padding are disabled. A file
+            is first tried out in a process with limits, unless it was before.
 
     Raises:
-        ModelLoadError: If the decoder cannot decode token by token.
+        ModelNotFoundError: If the file does not exist.
+        ModelLoadError: If the file is not a tokenizer, its decoder cannot decode token by token, or
+            it was refused because it crashes or needs too much memory or time.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    def __init__(self, tokenizer_path: str | PathLike[str] | tokenizers.Tokenizer) -> None:
+        if isinstance(tokenizer_path, tokenizers.Tokenizer):
+            self._set_backend(tokenizer_path)
+            return
+
+        path, text = _read(tokenizer_path)
+        with load_errors(path):
+            self._set_backend(parse_backend(text))
+
+    def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -63,37 +82,6 @@ class Tokenizer:
         self._special_tokens = {
             token_id: token.content for token_id, token in added.items() if token.special
         }
-
-    @classmethod
-    def from_file(cls, path: str | PathLike[str]) -> Self:
-        """Read a `tokenizer.json`; a new one is first tried out in a process with limits.
-
-        Raises:
-            ModelNotFoundError: If the file does not exist.
-            ModelLoadError: If the file is not a tokenizer that can decode token by token, or was
-                refused because it crashes or needs too much memory or time.
-        """
-        path = Path(path)
-        text = read_tokenizer_file(path)
-        with load_errors(path):
-            return cls.from_json(text)
-
-    @classmethod
-    def from_model(cls, model: str | PathLike[str]) -> Self:
-        """Read the tokenizer of a model: of a directory as `from_file`, or of a GGUF file.
-
-        Raises:
-            ModelNotFoundError: If the file does not exist.
-            ModelLoadError: As `from_file`, or if the metadata of the GGUF file is invalid.
-        """
-        path = Path(model)
-        if not is_gguf(path):
-            return cls.from_file(path / "tokenizer.json")
-
-        with load_errors(path):
-            text = read_tokenizer_json(read_gguf(path))
-            try_tokenizer(path, text.encode())
-            return cls.from_json(text)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -242,3 +230,20 @@ class Tokenizer:
 
         text = self._to_bytes(token)
         return text.decode(errors="replace"), text
+
+
+def _read(source: object) -> tuple[Path, str]:
+    """Return the file of a tokenizer, and its contents as those of a `tokenizer.json`."""
+    if source is None:
+        raise wrong_type("tokenizer_path", source, "a path")
+
+    check_path("tokenizer_path", source)
+    path = Path(cast("str", source))
+    if is_gguf(path):
+        with load_errors(path):
+            text = read_tokenizer_json(read_gguf(path))
+            try_tokenizer(path, text.encode())
+            return path, text
+
+    path = path / "tokenizer.json" if path.is_dir() else path
+    return path, read_tokenizer_file(path)

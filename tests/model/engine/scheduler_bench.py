@@ -102,7 +102,7 @@ def open_bench(directory: Path) -> Iterator[ModelBench]:
 
     opened = open_model()
     assert opened.native.free_pages() == TOTAL_PAGES
-    vocabulary = Tokenizer.from_file(directory / "tokenizer.json").token_bytes(opened.vocab_size)
+    vocabulary = Tokenizer(directory / "tokenizer.json").token_bytes(opened.vocab_size)
     limits = CoreLimits(TOTAL_PAGES, MAX_ROWS, CHUNK_SIZE, 0, 0, False)
     core = _open_core(open_model().native, vocabulary, limits)
     try:

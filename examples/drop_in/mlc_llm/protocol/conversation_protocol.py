@@ -1,1 +1,2 @@
 from aiomlc import Conversation as Conversation
+from aiomlc import MessagePlaceholders as MessagePlaceholders

@@ -54,7 +54,7 @@ def load_a_url(context: Context) -> None:
 
 
 def read_a_missing_tokenizer(context: Context) -> None:
-    Tokenizer.from_file(context.directory / "tokenizer.json")
+    Tokenizer(context.directory / "tokenizer.json")
 
 
 def fail_to_compile(context: Context) -> None:

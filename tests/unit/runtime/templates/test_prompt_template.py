@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiomlc import ModelLoadError
+from aiomlc import ConvTemplateRegistry, MessagePlaceholders, ModelLoadError
 from aiomlc.runtime.loading.model_directory import BUNDLED
 from aiomlc.runtime.templates.conversation import Conversation
 from aiomlc.runtime.templates.jinja_template import ChatTemplate
@@ -157,8 +157,38 @@ def test_a_name_is_registered_once_unless_overridden(
         register_conversation_template(make_conversation())
 
 
+def test_the_registry_has_the_interface_of_mlc_llm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiomlc.runtime.templates.registry._registered", {})
+    first = make_conversation(name="of a registry")
+    second = make_conversation(name="of a registry", system_message="Hi")
+
+    ConvTemplateRegistry.register_conv_template(first)
+    with pytest.raises(ValueError, match="already registered"):
+        ConvTemplateRegistry.register_conv_template(second)
+
+    assert ConvTemplateRegistry.get_conv_template("of a registry") is first
+    ConvTemplateRegistry.register_conv_template(second, override=True)
+    assert ConvTemplateRegistry.get_conv_template("of a registry") is second
+    assert ConvTemplateRegistry.get_conv_template("chatml") is not None
+    assert ConvTemplateRegistry.get_conv_template("unknown") is None
+
+
+def test_the_placeholders_are_those_of_the_default_templates() -> None:
+    conversation = Conversation(roles={"user": "u", "assistant": "a"}, seps=("",))
+
+    assert conversation.system_template == MessagePlaceholders.SYSTEM.value
+    assert conversation.role_templates == {
+        role.name.lower(): role.value
+        for role in (
+            MessagePlaceholders.USER,
+            MessagePlaceholders.ASSISTANT,
+            MessagePlaceholders.TOOL,
+        )
+    }
+
+
 def test_stop_strings_that_are_special_tokens_are_stop_tokens() -> None:
-    tokenizer = Tokenizer.from_file(BUNDLED / "tokenizer.json")
+    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
     # "\u0120" is a token (a space in byte-level form), but not a special token.
     template = make_conversation(stop_str=["<|im_end|>", "\u0120", "User:"], stop_token_ids=[7])
 

@@ -268,13 +268,24 @@ def test_a_prompt_is_neither_truncated_nor_padded() -> None:
     assert tokenizer.decode(tokenizer.encode("abcdefg")) == "abcdefg"
 
 
-def test_a_tokenizer_is_loaded_from_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(BYTE_LEVEL.to_str(), encoding="utf-8")
+@pytest.mark.parametrize("name", ["", "tokenizer.json"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_tokenizer_is_loaded_from_a_directory_or_its_file(
+    tmp_path: Path, name: str, kind: type[str | Path]
+) -> None:
+    (tmp_path / "tokenizer.json").write_text(BYTE_LEVEL.to_str(), encoding="utf-8")
 
-    tokenizer = Tokenizer.from_file(path)
+    tokenizer = Tokenizer(tokenizer_path=kind(tmp_path / name))
 
     assert tokenizer.token_bytes() == Tokenizer(BYTE_LEVEL).token_bytes()
+    assert tokenizer.encode_batch(["the fox", ""]) == [tokenizer.encode("the fox"), []]
+    assert tokenizer.decode(tokenizer.encode("the fox")) == "the fox"
+
+
+@pytest.mark.parametrize("path", [None, 3, b"tokenizer.json"])
+def test_the_path_of_a_tokenizer_must_be_a_path(path: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadRequestError, match="tokenizer_path must be a path, got"):
+        Tokenizer(path)
 
 
 @pytest.mark.parametrize("content", [None, b"{}", b"not json", b"\xff\xfe"])
@@ -286,6 +297,6 @@ def test_an_invalid_tokenizer_file_is_reported_by_path(
         path.write_bytes(content)
 
     with pytest.raises(ModelLoadError) as caught:
-        Tokenizer.from_file(path)
+        Tokenizer(path)
 
     assert caught.value.path == path

@@ -61,7 +61,7 @@ def test_a_normalizer_that_crashes_or_grows_is_refused(
     path = write_tokenizer(tmp_path, normalizer=normalizer)
 
     with pytest.raises(ModelLoadError, match=f"tokenizer.json: .* {problem}") as caught:
-        Tokenizer.from_file(path)
+        Tokenizer(path)
 
     assert caught.value.path == path
     with pytest.raises(ModelLoadError, match=problem):
@@ -78,7 +78,7 @@ def test_a_normalizer_that_crashes_or_grows_is_refused(
     ],
 )
 def test_an_ordinary_tokenizer_passes(tmp_path: Path, sections: dict[str, Any]) -> None:
-    assert Tokenizer.from_file(write_tokenizer(tmp_path, **sections)).encode("abc")
+    assert Tokenizer(write_tokenizer(tmp_path, **sections)).encode("abc")
 
 
 def test_a_decoder_that_multiplies_the_vocabulary_is_refused(tmp_path: Path) -> None:
@@ -86,25 +86,25 @@ def test_a_decoder_that_multiplies_the_vocabulary_is_refused(tmp_path: Path) -> 
     path = write_tokenizer(tmp_path, decoder={"type": "Sequence", "decoders": steps})
 
     with pytest.raises(ModelLoadError, match="its decoder makes 1000 bytes of the token 'a'"):
-        Tokenizer.from_file(path)
+        Tokenizer(path)
 
 
 def test_a_token_id_beyond_every_vocabulary_is_refused(tmp_path: Path) -> None:
     path = write_tokenizer(tmp_path, model={"type": "BPE", "vocab": {"a": 2**31}, "merges": []})
 
     with pytest.raises(ModelLoadError, match="token ids must be < 16777216, got 2147483648"):
-        Tokenizer.from_file(path)
+        Tokenizer(path)
 
 
 def test_a_tokenizer_that_passed_is_not_tried_again(
     tmp_path: Path, cache_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_tokenizer(tmp_path)
-    Tokenizer.from_file(path)
+    Tokenizer(path)
     monkeypatch.setattr(subprocess, "run", None)
 
-    Tokenizer.from_file(path)
-    Tokenizer.from_file(BUNDLED / "tokenizer.json")
+    Tokenizer(path)
+    Tokenizer(BUNDLED / "tokenizer.json")
 
     assert len(list((cache_home / "tokenizers").iterdir())) == 1
 
@@ -113,7 +113,7 @@ def test_a_refused_tokenizer_is_tried_again(tmp_path: Path, cache_home: Path) ->
     path = write_tokenizer(tmp_path, normalizer=HOSTILE["growth"][0])
     for _ in range(2):
         with pytest.raises(ModelLoadError, match="its normalizer makes"):
-            Tokenizer.from_file(path)
+            Tokenizer(path)
 
     assert not (cache_home / "tokenizers").exists()
 
@@ -129,7 +129,7 @@ def test_without_a_process_the_tokenizer_is_used_and_a_warning_logged(
     path = write_tokenizer(tmp_path)
 
     with caplog.at_level(logging.WARNING):
-        assert Tokenizer.from_file(path).encode("a")
+        assert Tokenizer(path).encode("a")
 
     assert "used without a trial, since no process can be started" in caplog.text
 
@@ -141,7 +141,7 @@ def test_a_trial_that_takes_too_long_ends(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(subprocess, "run", run)
 
     with pytest.raises(ModelLoadError, match="it needed more than 60 s"):
-        Tokenizer.from_file(write_tokenizer(tmp_path))
+        Tokenizer(write_tokenizer(tmp_path))
 
 
 def test_a_cache_that_cannot_be_written_costs_the_memory_of_the_trial_only(
@@ -151,7 +151,7 @@ def test_a_cache_that_cannot_be_written_costs_the_memory_of_the_trial_only(
     blocked.touch()
     monkeypatch.setenv("AIOMLC_HOME", str(blocked / "home"))
 
-    assert Tokenizer.from_file(write_tokenizer(tmp_path)).encode("a")
+    assert Tokenizer(write_tokenizer(tmp_path)).encode("a")
 
 
 def test_a_panic_at_a_request_is_a_typed_error(tmp_path: Path) -> None:

@@ -1,0 +1,17 @@
+"""The placeholders of conversation templates."""
+
+from __future__ import annotations
+
+__all__ = ("MessagePlaceholders",)
+
+from enum import Enum
+
+
+class MessagePlaceholders(Enum):
+    """What a conversation template has in place of contents, with MLC LLM's names."""
+
+    SYSTEM = "{system_message}"
+    USER = "{user_message}"
+    ASSISTANT = "{assistant_message}"
+    TOOL = "{tool_message}"
+    FUNCTION = "{function_string}"
