@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("ServeSettings", "run_server")
+__all__ = ("ServeSettings", "make_engines", "run_server")
 
 import sys
 from collections.abc import Callable
@@ -101,16 +101,21 @@ async def _run(
 async def _open(
     settings: ServeSettings, options: ServerOptions, on_progress: Callable[[LoadProgress], None]
 ) -> Application:
-    app = create_app(_make_engines(settings.model, settings.engines, on_progress), options)
+    app = create_app(make_engines(settings.model, settings.engines, on_progress), options)
     if options.load == "start":
         await app.open()
 
     return app
 
 
-def _make_engines(
+def make_engines(
     model: str | None, options: EngineOptions, on_progress: Callable[[LoadProgress], None]
 ) -> dict[str, AsyncMLCEngine]:
+    """Return the engines by the names of their models; nothing is opened.
+
+    Raises:
+        AiomlcError: If an option is invalid, or two models have the same name.
+    """
     config = options.engine_config()
     make = partial(
         AsyncMLCEngine, device=options.device, mode=options.mode, on_progress=on_progress

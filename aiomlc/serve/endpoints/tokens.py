@@ -21,6 +21,7 @@ from aiomlc.serve.fields import prepare_fields
 from aiomlc.serve.json_text import to_json
 from aiomlc.serve.models import ServedModel
 from aiomlc.serve.request_body import read_fields
+from aiomlc.validation.arguments import check_token_ids
 
 # The fields of a chat that change its prompt.
 _CHAT_FIELDS = (
@@ -47,7 +48,7 @@ class DetokenizeRequest(WireModel):
     """Token ids to turn into text."""
 
     model: StrictStr | None = None
-    tokens: Annotated[tuple[Annotated[StrictInt, Field(ge=0)], ...], Field()]
+    tokens: tuple[Annotated[StrictInt, Field(ge=0)], ...]
 
 
 @final
@@ -85,8 +86,10 @@ class TokenEndpoints:
         """Return the text of token ids, without special tokens."""
         fields, model = await self._read(request)
         tokens = parse(DetokenizeRequest, fields).tokens
-        await model.engine.metrics()
-        return _json({"prompt": model.engine.tokenizer.decode(tokens)})
+        await model.engine.metrics()  # Opens the model.
+        tokenizer = model.engine.tokenizer
+        check_token_ids("tokens", tokens, tokenizer.vocab_size)
+        return _json({"prompt": tokenizer.decode(tokens)})
 
     async def _read(self, request: Request) -> tuple[dict[str, Any], ServedModel]:
         options = self._context.options

@@ -1,0 +1,118 @@
+"""The options of `aiomlc serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+from typer.testing import CliRunner
+
+from aiomlc import BadRequestError
+from aiomlc.cli import serve_process
+from aiomlc.cli.app import app
+from aiomlc.cli.serve_options import EngineOptions
+from aiomlc.cli.serve_process import ServeSettings
+
+SettingsOf: TypeAlias = Callable[..., ServeSettings]
+
+
+@pytest.fixture
+def settings_of(monkeypatch: pytest.MonkeyPatch) -> SettingsOf:
+    """Return a function that runs the command, and returns what it would serve."""
+
+    def run(*arguments: str) -> ServeSettings:
+        found: list[ServeSettings] = []
+        monkeypatch.setattr(serve_process, "run_server", found.append)
+        result = CliRunner().invoke(app, ["serve", *arguments])
+        assert result.exit_code == 0, result.output
+        return found[0]
+
+    return run
+
+
+def test_upstreams_options_reach_the_engine_and_the_server(settings_of: SettingsOf) -> None:
+    arguments = (
+        "mock://echo --device cpu --mode server --speculative-mode small_draft "
+        "--additional-models draft --prefix-cache-mode disable --prefill-mode chunked "
+        "--overrides max_num_sequence=8;context_window_size=128;gpu_memory_utilization=0.5 "
+        "--host 0.0.0.0 --port 9000 --api-key secret --enable-debug --enable-tracing "
+        '--allow-credentials --allow-origins ["https://a","https://b"] --allow-methods GET,POST'
+    )
+    settings = settings_of(*arguments.split())
+    config = settings.engines.engine_config()
+    options, server = settings.server_options(), settings.server_settings()
+    assert settings.model == "mock://echo"
+    assert (settings.engines.device, settings.engines.mode) == ("cpu", "server")
+    assert config.additional_models == ("draft",)
+    assert config.max_num_sequence == 8
+    assert config.max_single_sequence_length == 128
+    assert config.gpu_memory_utilization == 0.5
+    assert (config.prefix_cache_mode, config.prefill_mode) == ("disable", "chunked")
+    assert options.api_keys == ("secret",)
+    assert options.allow_origins == ("https://a", "https://b")
+    assert options.allow_methods == ("GET", "POST")
+    assert options.allow_credentials
+    assert options.enable_debug
+    assert options.allowed_hosts == ()
+    assert (server.host, server.port) == ("0.0.0.0", 9000)
+    assert settings.engines.enable_tracing
+
+
+def test_defaults_are_safe(settings_of: SettingsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIOMLC_API_KEY", raising=False)
+    settings = settings_of()
+    options, server = settings.server_options(), settings.server_settings()
+    assert server.host == "127.0.0.1"
+    assert options.allow_origins == ()
+    assert set(options.allowed_hosts) == {"127.0.0.1", "localhost", "[::1]"}
+    assert not options.enable_debug
+
+
+def test_key_of_the_environment(settings_of: SettingsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIOMLC_API_KEY", "secret")
+    assert settings_of().server_options().api_keys == ("secret",)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        EngineOptions(overrides="nothing=1"),
+        EngineOptions(overrides="max_num_sequence"),
+        EngineOptions(overrides="max_num_sequence=many"),
+        EngineOptions(speculative_mode="eagle"),
+    ],
+)
+def test_invalid_settings_of_the_engine_are_rejected(options: EngineOptions) -> None:
+    with pytest.raises(BadRequestError):
+        options.engine_config()
+
+
+@pytest.mark.parametrize("text", ["a", "=b", "a="])
+def test_added_models_need_a_name(text: str) -> None:
+    with pytest.raises(BadRequestError, match="NAME=MODEL"):
+        EngineOptions(add_model=[text]).named_models()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--backend", "trio"],
+        ["--server", "gunicorn"],
+        ["--port", "70000"],
+        ["--allow-origins", "[1]"],
+        ["--allow-origins", "["],
+        ["--api-key-file", "/nothing"],
+        ["--api-key", ""],
+        ["--max-choices", "0"],
+    ],
+)
+def test_invalid_options_end_the_command(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["serve", "mock://echo", *arguments])
+    assert result.exit_code == 2
+
+
+def test_two_models_of_one_name_are_rejected() -> None:
+    options = EngineOptions(add_model=["mock://echo=mock://echo"])
+    with pytest.raises(BadRequestError, match="two models"):
+        serve_process.make_engines("mock://echo", options, lambda _: None)
