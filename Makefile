@@ -18,7 +18,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 ifneq ($(shell command -v ccache),)
 export CMAKE_CXX_COMPILER_LAUNCHER := ccache
-# The core is compiled once for all build directories with the same options.
+# The core is compiled once for all build directories and clones with the same options.
+export CCACHE_BASEDIR := /
 export CCACHE_NOHASHDIR := 1
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 endif
