@@ -12,7 +12,7 @@ from pydantic import Field, GetPydanticSchema, StrictInt
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY
 from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
-from aiomlc.api.protocol.request import Bias, Int64, StopStrings
+from aiomlc.api.protocol.request import Bias, ChoiceCount, Int64, StopStrings
 from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
@@ -52,7 +52,7 @@ class GenerationConfig(SamplingParams):
         BadRequestError: If a field is invalid or not supported; `param` names it.
     """
 
-    n: Annotated[int, Integer(ge=1)] = 1  #: The number of choices.
+    n: Annotated[int, _validated_as(ChoiceCount)] = 1  #: The number of choices, at most 128.
     max_tokens: Annotated[int | None, Integer(ge=-1)] = -1  #: -1 means no limit.
     logprobs: Annotated[bool, Flag()] = False
     #: Alternatives to report per token; requires `logprobs`.

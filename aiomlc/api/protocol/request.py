@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = (
     "Bias",
+    "ChoiceCount",
     "GenerationRequest",
     "Int64",
     "LogitBias",
@@ -41,8 +42,9 @@ def _to_tuple(stop: object) -> object:
 
 #: An integer that fits the native core.
 Int64 = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+ChoiceCount = Annotated[StrictInt, Field(ge=1, le=128)]
 #: The number of choices; None means 1.
-NumChoices = Annotated[StrictInt, Field(ge=1, le=128)] | None
+NumChoices = ChoiceCount | None
 #: Alternatives to report per token; None means no log-probabilities.
 NumLogprobs = Annotated[int | None, Integer(ge=0, le=20)]
 Bias = Annotated[float, Number(ge=-100, le=100)]

@@ -54,6 +54,12 @@ ERRORS = [
         '"n" should be at least 1',
     ),
     rejected(
+        "many choices",
+        partial(construct_generation_config, n=129),
+        "n",
+        '"n" should be at most 128, got 129',
+    ),
+    rejected(
         "temperature",
         partial(construct_generation_config, temperature=-0.5),
         "temperature",
