@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ("AsyncEmbeddings", "EmbeddingInput", "EmbeddingOptions")
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack, final
 
 from anyio import to_thread
@@ -18,8 +19,10 @@ from aiomlc.api.protocol.embedding import (
     EmbeddingUsage,
     parse_embedding_request,
 )
+from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 from aiomlc.validation.parameter import Doc
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from aiomlc.runtime.embedding.embedder import Embedder
+
+# Texts with fewer characters are encoded without counting their tokens before.
+_LONG_TEXT = 20_000
 
 EmbeddingInput = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -81,7 +87,10 @@ class AsyncEmbeddings:
             EngineError: If the engine is closed.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        return await self.embed(parse_embedding_request({"input": input, **options}))
+        fields = {"input": input, **options}
+        return await self.embed(
+            await parse_off_loop(parse_embedding_request, fields, check_input_size)
+        )
 
     async def embedder(self) -> Embedder:
         """Return the embedder of the model, which has its default options.
@@ -103,7 +112,7 @@ class AsyncEmbeddings:
         _check_dimensions(request, embedder)
         # Tokenization and serialization run in a worker thread: each takes tens of milliseconds for
         # a thousand inputs.
-        token_ids = await to_thread.run_sync(_tokenize, request, embedder)
+        token_ids = await run_in_worker(partial(_tokenize, request, embedder))
         vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
         return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)
 
@@ -135,11 +144,18 @@ def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
         )
 
 
-def _tokenize(request: EmbeddingRequest, embedder: Embedder) -> list[list[int]]:
+def _tokenize(
+    request: EmbeddingRequest, embedder: Embedder, is_cancelled: Callable[[], bool]
+) -> list[list[int]]:
     truncate = bool(request.truncate)
-    inputs = []
+    inputs: list[list[int]] = []
     for index, item in enumerate(request.input):
+        if is_cancelled():
+            break
+
         if isinstance(item, str):
+            if not truncate:
+                _check_text(item, index, embedder, is_cancelled)
             ids = embedder.tokenizer.encode(item, truncate=truncate)
         else:
             ids = list(item[: embedder.max_tokens] if truncate else item)
@@ -158,6 +174,20 @@ def _tokenize(request: EmbeddingRequest, embedder: Embedder) -> list[list[int]]:
         inputs.append(ids)
 
     return inputs
+
+
+def _check_text(
+    text: str, index: int, embedder: Embedder, is_cancelled: Callable[[], bool]
+) -> None:
+    """Refuse a text that is too long by far, without encoding all of it."""
+    if len(text) <= _LONG_TEXT:
+        return
+
+    number = embedder.tokenizer.count_at_least(text, is_cancelled)
+    if number > embedder.max_tokens:
+        raise InputTooLongError(
+            index=index, num_tokens=number, max_tokens=embedder.max_tokens, is_lower_bound=True
+        )
 
 
 def _check_ids(ids: Sequence[int], index: int, vocab_size: int) -> None:

@@ -17,21 +17,27 @@ from pydantic import BeforeValidator, StrictBool, StrictStr
 
 from aiomlc.api.protocol.base import WireModel, parse
 from aiomlc.api.protocol.request import are_token_ids, with_extra_body
+from aiomlc.runtime.tokenization.prompt_encoder import MAX_PROMPT_CHARACTERS
 from aiomlc.validation.parameter import Integer
 
 
 def _to_inputs(value: object) -> tuple[object, ...]:
     """Return a list of inputs as a tuple; a single input becomes a tuple of one."""
-    if isinstance(value, str) or are_token_ids(value):
-        return (value,)
-
-    inputs = tuple(value) if isinstance(value, (list, tuple)) else ()
+    is_single = isinstance(value, str) or are_token_ids(value)
+    values = [value] if is_single else value
+    inputs = tuple(values) if isinstance(values, (list, tuple)) else ()
     if not inputs:
         raise ValueError("must be a string, a list of token ids or a non-empty list of either")
 
     for index, item in enumerate(inputs):
         if not isinstance(item, str) and not are_token_ids(item):
             raise ValueError(f"item {index} must be a string or a non-empty list of token ids")
+
+        if isinstance(item, str) and len(item) > MAX_PROMPT_CHARACTERS:
+            raise ValueError(
+                f"item {index} must have at most {MAX_PROMPT_CHARACTERS} characters, "
+                f"got {len(item)}"
+            )
 
     return inputs
 

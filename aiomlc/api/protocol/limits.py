@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("check_sizes", "parse_off_loop")
+__all__ = ("check_input_size", "check_sizes", "parse_off_loop")
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -23,6 +23,7 @@ _MAX_STOP_LENGTH = 4096
 _MAX_PROMPTS = 1024
 _MAX_PROMPT_TOKENS = 1_000_000
 _MAX_CHOICES = 1024
+_MAX_INPUTS = 65_536
 _MAX_JSON_VALUES = 50_000
 _MAX_BIASES_OF_CHOICES = 131_072
 _LISTS = (list, tuple)
@@ -62,10 +63,19 @@ _MAX_INLINE_VALUES = 300
 _MAX_INLINE_CHARACTERS = 100_000
 
 
-async def parse_off_loop(parse: Callable[[Mapping[str, Any]], T], fields: Mapping[str, Any]) -> T:
+async def parse_off_loop(
+    parse: Callable[[Mapping[str, Any]], T],
+    fields: Mapping[str, Any],
+    check: Callable[[Mapping[str, Any]], None] | None = None,
+) -> T:
     """Validate the fields of a request, in a worker thread if they are many.
 
     Iterators are read in the thread of the event loop.
+
+    Args:
+        parse: Validates the fields.
+        fields: The fields.
+        check: Checks the sizes of many fields before they are copied; by default `check_sizes`.
 
     Raises:
         BadRequestError: If a field is invalid; `param` names it.
@@ -77,16 +87,29 @@ async def parse_off_loop(parse: Callable[[Mapping[str, Any]], T], fields: Mappin
     if _is_small(fields):
         return parse(fields)
 
-    return await run_in_worker(partial(_parse_large, parse, fields))
+    return await run_in_worker(partial(_parse_large, parse, check or check_sizes, fields))
 
 
 def _parse_large(
     parse: Callable[[Mapping[str, Any]], T],
+    check: Callable[[Mapping[str, Any]], None],
     fields: Mapping[str, Any],
     _is_cancelled: Callable[[], bool],
 ) -> T:
-    check_sizes(fields)  # Before the fields are copied.
+    check(fields)
     return parse(fields)
+
+
+def check_input_size(fields: Mapping[str, Any]) -> None:
+    """Require that a request for embeddings has not too many inputs, or an input too many tokens.
+
+    Raises:
+        BadRequestError: If it has; `param` names the field.
+    """
+    values: Any = fields.get("input")
+    _check_count("input", values, _MAX_INPUTS, "items")
+    for index, value in enumerate(values if type(values) in _LISTS else ()):
+        _check_count(f"input[{index}]", value, _MAX_INPUTS, "token ids")
 
 
 def check_sizes(fields: Mapping[str, Any]) -> None:

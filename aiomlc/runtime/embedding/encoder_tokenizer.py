@@ -5,17 +5,21 @@ from __future__ import annotations
 __all__ = ("EncoderTokenizer",)
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self, final
 
 import tokenizers
 
 from aiomlc.runtime.tokenization.backend import (
+    encode_text,
     parse_backend,
     read_tokenizer_file,
     tokenizer_failures,
 )
 from aiomlc.validation.model_files import load_errors
+
+_PART = 20_000  # Characters that are encoded at a time to count the tokens of a long text.
 
 
 @final
@@ -62,7 +66,29 @@ class EncoderTokenizer:
         """
         backend = self._truncating_backend if truncate else self._backend
         with tokenizer_failures():
-            return backend.encode(text).ids
+            return encode_text(backend, text, add_special_tokens=True)
+
+    def count_at_least(self, text: str, is_cancelled: Callable[[], bool]) -> int:
+        """Return about half of the number of a long text's tokens, or more than `max_tokens`.
+
+        The text is encoded in parts, and a token at the boundary of two parts may be split.
+
+        Args:
+            text: The text.
+            is_cancelled: Whether the result is not needed any more.
+
+        Raises:
+            RequestFailedError: If the tokenizer fails on this text.
+        """
+        number = 0
+        for start in range(0, len(text), _PART):
+            if is_cancelled() or number // 2 > self.max_tokens:
+                break
+
+            with tokenizer_failures():
+                number += len(encode_text(self._backend, text[start : start + _PART]))
+
+        return number // 2
 
     @functools.cached_property
     def _truncating_backend(self) -> tokenizers.Tokenizer:

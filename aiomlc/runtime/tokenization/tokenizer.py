@@ -18,6 +18,7 @@ from aiomlc.gguf.model import read_gguf
 from aiomlc.gguf.shards import is_gguf
 from aiomlc.gguf.text_files import read_tokenizer_json
 from aiomlc.runtime.tokenization.backend import (
+    encode_text,
     parse_backend,
     read_tokenizer_file,
     tokenizer_failures,
@@ -40,9 +41,6 @@ from aiomlc.validation.arguments import (
     wrong_type,
 )
 from aiomlc.validation.model_files import load_errors
-
-# `encode` of the package keeps the GIL, for about 1 ms per 1,000 characters; batches do not.
-_MAX_CHARACTERS_WITH_GIL = 20_000
 
 
 @final
@@ -118,10 +116,7 @@ class Tokenizer:
         """
         try:
             with tokenizer_failures():
-                if isinstance(text, str) and len(text) > _MAX_CHARACTERS_WITH_GIL:
-                    return self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
-
-                return self._backend.encode(text, add_special_tokens=False).ids
+                return encode_text(self._backend, text)
         except TypeError:
             check_str("prompt", text)
             raise

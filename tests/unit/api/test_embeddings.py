@@ -132,6 +132,31 @@ async def test_an_input_that_is_too_long_is_rejected_or_truncated() -> None:
     assert truncated.usage.prompt_tokens == 32
 
 
+async def test_a_text_that_is_too_long_by_far_is_not_encoded_as_a_whole() -> None:
+    with pytest.raises(InputTooLongError, match="got at least 10000; pass truncate=True") as caught:
+        await embed(["a", "b" * 1_000_000])
+
+    assert (caught.value.index, caught.value.max_tokens) == (1, 16)
+    truncated = await embed("b" * 1_000_000, truncate=True)
+    assert truncated.usage.prompt_tokens == 16
+
+
+@pytest.mark.parametrize(
+    ("input_", "message"),
+    [
+        ("b" * 2_000_001, "input: item 0 must have at most 2000000 characters, got 2000001"),
+        (["b"] * 65_537, "input: must have at most 65536 items, got 65537"),
+        ([1] * 65_537, "input: must have at most 65536 items, got 65537"),
+        ([[1], [1] * 65_537], "input[1]: must have at most 65536 token ids, got 65537"),
+    ],
+)
+async def test_the_size_of_a_request_is_limited(input_: object, message: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        await embed(input_, truncate=True)
+
+    assert str(caught.value) == message
+
+
 async def test_waiting_requests_share_a_forward_pass() -> None:
     encoder = FakeEncoder(hand_stepped=True)
     embeddings: dict[int, object] = {}
