@@ -49,6 +49,7 @@ class Quantization:
 QUANTIZATIONS: Mapping[str, Quantization] = MappingProxyType(
     {
         "q0f32": Quantization("q0f32", "f32", "float32"),
+        "q0f16": Quantization("q0f16", "f16", "float16"),
         "q0bf16": Quantization("q0bf16", "bf16", "float16"),
         "q4f16_1": Quantization("q4f16_1", "q4", "float16"),
     }

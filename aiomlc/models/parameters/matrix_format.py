@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-__all__ = ("BF16", "F32", "Q4", "MatrixFormat")
+__all__ = ("MatrixFormat",)
 
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Literal
+from typing import Literal
 
 _TILE_ROWS = 16
 _CHUNK = 32  # Inputs whose codes are stored together.
@@ -18,7 +18,7 @@ _SUPER_GROUP = 256  # Inputs with one pair of float16 in the k8 scale types.
 _BYTE_BITS = 8
 _BYTE_ZERO = 128  # The only constant zero point of 8 bits.
 
-_FAMILIES = ("f32", "bf16", "q4", "grouped")
+_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16")
 _CODES = ("u", "e2m1", "iq4nl")
 _SCALES = ("f16", "bf16", "f32", "k8", "k8s")
 _ZEROS = ("z", "zp", "m")
@@ -46,7 +46,7 @@ class MatrixFormat:
     and `iq4nl` in place of `u{bits}` look the code up in a table, and have no zero.
     """
 
-    family: Literal["f32", "bf16", "q4", "grouped"]
+    family: Literal["f32", "f16", "bf16", "q4", "grouped"]
     bits: int = 0
     group: int = 0  #: Consecutive inputs with the same scale.
     scale: Literal["f16", "bf16", "f32", "k8", "k8s"] = "f16"
@@ -100,7 +100,7 @@ class MatrixFormat:
         match self.family:
             case "f32":
                 return tiles * _TILE_ROWS * columns * 4
-            case "bf16":
+            case "f16" | "bf16":
                 return tiles * _TILE_ROWS * columns * 2
             case "q4":
                 return tiles * -(-columns // _CHUNK) * _Q4_GROUP_BYTES
@@ -120,7 +120,7 @@ class MatrixFormat:
 
 @cache
 def _parse(name: str) -> MatrixFormat:
-    for family in ("f32", "bf16", "q4"):
+    for family in ("f32", "f16", "bf16", "q4"):
         if name == family:
             return MatrixFormat(family)
 
@@ -128,7 +128,7 @@ def _parse(name: str) -> MatrixFormat:
     parsed = None if match is None else _grouped(match)
     if parsed is None:
         raise ValueError(
-            f"unknown matrix format {name!r}; expected f32, bf16, q4 or a name like u4g32f16z8"
+            f"unknown matrix format {name!r}; expected f32, f16, bf16, q4 or a name like u4g32f16z8"
         )
 
     return parsed
@@ -154,8 +154,3 @@ def _grouped(match: re.Match[str]) -> MatrixFormat | None:
         return None
 
     return MatrixFormat("grouped", bits, group, fields["scale"], codes, zero, constant)  # type: ignore[arg-type]
-
-
-F32: Final = MatrixFormat("f32")
-BF16: Final = MatrixFormat("bf16")
-Q4: Final = MatrixFormat("q4")

@@ -15,15 +15,13 @@ __all__ = (
     "TILE_ROWS",
     "VECTOR_ALIGNMENT",
     "Layout",
-    "MatrixFormat",
     "packed_bytes",
 )
 
-from typing import Final, Literal
+from typing import Final
 
-from aiomlc.models.parameters import matrix_format
+from aiomlc.models.parameters.matrix_format import MatrixFormat
 
-MatrixFormat = Literal["q4", "bf16", "f32"]
 Layout = tuple[tuple[str, int], ...]
 """The segments of a matrix: the format of consecutive rows, and their number."""
 
@@ -37,4 +35,4 @@ VECTOR_ALIGNMENT: Final = 64  # TVM requires it of every tensor.
 
 def packed_bytes(format_name: str, rows: int, columns: int) -> int:
     """Return the size in bytes of a packed matrix `[rows, columns]`, padding included."""
-    return matrix_format.MatrixFormat.parse(format_name).packed_bytes(rows, columns)
+    return MatrixFormat.parse(format_name).packed_bytes(rows, columns)

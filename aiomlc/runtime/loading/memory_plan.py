@@ -309,7 +309,7 @@ def _feed_forward_bytes(config: DecoderConfig, quantization: Quantization) -> in
 def _element_bytes(matrix_format: str) -> int:
     """Return an upper bound of the bytes of an activation, as the matrix's kernel reads it."""
     match MatrixFormat.parse(matrix_format).family:
-        case "f32":
+        case "f32" | "f16":
             return 4
         case "bf16":
             return 6  # Three parts.

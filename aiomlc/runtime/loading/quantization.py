@@ -27,7 +27,8 @@ from aiomlc.weights.storage.layouts import SourceLayouts, source_layouts
 
 _DEFAULT = "q4f16_1"
 _ENCODER_DEFAULT = "q0f32"  # Encoders are small, and embeddings are compared numerically.
-_UNIFORM = {"f32": "q0f32", "bf16": "q0bf16"}  # What a GGUF file with one dense format is.
+# What a GGUF file with one dense format is.
+_UNIFORM = {"f32": "q0f32", "f16": "q0f16", "bf16": "q0bf16"}
 
 
 def find_quantization(

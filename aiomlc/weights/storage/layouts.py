@@ -16,13 +16,12 @@ from aiomlc.weights.storage.find import find_matrices
 from aiomlc.weights.storage.stored_matrix import StoredMatrix
 from aiomlc.weights.storage.tensors import TensorLookup, tensor_error
 
-_FLOAT_FORMATS: Final = ("f32", "bf16", "q4")  # What floats can be converted to.
-_DENSE_FORMATS: Final = ("f32", "bf16")
+_FLOAT_FORMATS: Final = ("f32", "f16", "bf16", "q4")  # What floats can be converted to.
+_DENSE_FORMATS: Final = ("f32", "f16", "bf16")
 #: The grouped format with the numbers of `q4`, which has kernels of its own.
 _Q4_GROUPS: Final = "u4g32f16z7"
-#: The dense format of floats that are not to be quantized. FP8 numbers times a float32 scale are
-#: rounded once, to the precision in which such models were trained.
-_KEPT_FORMATS: Final = {"f32": "f32", "f16": "f32", "bf16": "bf16"}
+#: FP8 numbers times a float32 scale are rounded once, to the precision in which such models were
+#: trained.
 _FP8_FORMAT: Final = "bf16"
 
 
@@ -111,7 +110,7 @@ def _format(parameter: Parameter, matrix: StoredMatrix, float_format: str | None
         return "f32"
 
     if matrix.format is None:
-        return float_format or _KEPT_FORMATS.get(matrix.type, _FP8_FORMAT)
+        return float_format or (matrix.type if matrix.type in _DENSE_FORMATS else _FP8_FORMAT)
 
     return _native_format(matrix.format)
 

@@ -150,6 +150,7 @@ def test_a_function_unpacks_only_the_parameters_that_it_reads() -> None:
         ("q4", 16, 32, 288),
         ("q4", 17, 33, 2 * 2 * 288),
         ("bf16", 17, 3, 2 * 16 * 3 * 2),
+        ("f16", 17, 3, 2 * 16 * 3 * 2),
         ("f32", 1, 5, 16 * 5 * 4),
     ],
 )

@@ -59,7 +59,9 @@ def test_float32_states_equal_transformers(open_encoder: OpenEncoder) -> None:
     assert np.abs(actual - stored()).max() <= 2e-5
 
 
-@pytest.mark.parametrize(("quantization", "limit"), [("q0bf16", 0.02), ("q4f16_1", 0.35)])
+@pytest.mark.parametrize(
+    ("quantization", "limit"), [("q0f16", 0.003), ("q0bf16", 0.02), ("q4f16_1", 0.35)]
+)
 def test_smaller_weights_stay_close(
     open_encoder: OpenEncoder, quantization: str, limit: float
 ) -> None:

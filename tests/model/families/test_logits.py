@@ -90,7 +90,7 @@ def test_quantized_logits_equal_transformers_on_the_dequantized_weights(
 
 
 @architectures
-@pytest.mark.parametrize("quantization", ["q0f32", "q0bf16", "q4f16_1"])
+@pytest.mark.parametrize("quantization", ["q0f32", "q0f16", "q0bf16", "q4f16_1"])
 def test_chunked_prefill_does_not_change_a_bit(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
@@ -131,12 +131,15 @@ def test_other_sequences_in_the_batch_do_not_change_a_bit(
 
 
 @architectures
-def test_bfloat16_weights_stay_close(open_tiny: OpenTiny, architecture: str) -> None:
+@pytest.mark.parametrize(("quantization", "limit"), [("q0f16", 3e-3), ("q0bf16", 2e-2)])
+def test_weights_of_16_bits_stay_close(
+    open_tiny: OpenTiny, architecture: str, quantization: str, limit: float
+) -> None:
     tokens, expected = reference(architecture, "q0f32")
 
-    actual = logits_of(open_tiny(architecture, "q0bf16"), tokens, [len(PROMPT)])
+    actual = logits_of(open_tiny(architecture, quantization), tokens, [len(PROMPT)])
 
-    assert np.abs(actual - expected).max() <= 2e-2 * (expected.max() - expected.min())
+    assert np.abs(actual - expected).max() <= limit * (expected.max() - expected.min())
 
 
 @architectures

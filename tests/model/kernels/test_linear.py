@@ -68,6 +68,11 @@ def pack_bf16(weights: Array) -> tuple[Array, Array]:
     return as_bytes(tiles(high)), stored.astype(np.float64)
 
 
+def pack_f16(weights: Array) -> tuple[Array, Array]:
+    halves = weights.astype(np.float16)
+    return as_bytes(tiles(halves)), halves.astype(np.float64)
+
+
 def pack_q4(weights: Array) -> tuple[Array, Array]:
     rows, cols = weights.shape
     grouped = padded(weights, TILE, GROUP)
@@ -103,8 +108,13 @@ def unrounded(x: Array) -> Array:
 
 FORMATS = pytest.mark.parametrize(
     ("name", "pack", "round_input"),
-    [("f32", pack_f32, unrounded), ("bf16", pack_bf16, unrounded), ("q4", pack_q4, rounded)],
-    ids=["f32", "bf16", "q4"],
+    [
+        ("f32", pack_f32, unrounded),
+        ("f16", pack_f16, unrounded),
+        ("bf16", pack_bf16, unrounded),
+        ("q4", pack_q4, rounded),
+    ],
+    ids=["f32", "f16", "bf16", "q4"],
 )
 
 

@@ -63,7 +63,7 @@ for tokens in map(int, sys.argv[4:]):
 
 
 @pytest.mark.parametrize("architecture", TINY_CONFIGS)
-@pytest.mark.parametrize("quantization", ["q4f16_1", "q0bf16", "q0f32"])
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q0f16", "q0bf16", "q0f32"])
 def test_weights_have_the_planned_size(
     tiny_directory: Directory, architecture: str, quantization: str
 ) -> None:

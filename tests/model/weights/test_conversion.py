@@ -47,7 +47,7 @@ from tests.model.weights.params import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("weight_format", ["q4", "bf16", "f32"])
+@pytest.mark.parametrize("weight_format", ["q4", "bf16", "f16", "f32"])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 async def test_packed_parameters_equal_the_reference(
     model: Path, dtype: str, weight_format: str

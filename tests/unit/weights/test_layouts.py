@@ -66,7 +66,7 @@ def layout(
         (INT8, COMPRESSED, "u8g256f32z128"),
         (BLOCKS, FP8, "bf16"),
         ({"x.weight": ("bf16", (64, 256))}, AWQ, "bf16"),
-        ({"x.weight": ("f16", (64, 256))}, AWQ, "f32"),
+        ({"x.weight": ("f16", (64, 256))}, AWQ, "f16"),
         ({"x.weight": ("Q6_K", (64, 256))}, None, "u6g16k8sz32"),
     ],
 )

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiomlc.errors import ModelLoadError
-from aiomlc.models.parameters.packed_layout import MatrixFormat
 from aiomlc.models.parameters.packed_parameter import PackedParameter
 from aiomlc.weights.formats.source import Source, SourceTensor
 from aiomlc.weights.plan import make_plan
@@ -67,6 +66,7 @@ def test_a_parameter_survives_the_json_round_trip() -> None:
     [
         (PackedParameter("x", "matrix", (("q4", 17),), (17, 33), ()), 2 * 2 * 288),
         (PackedParameter("x", "matrix", (("bf16", 17),), (17, 33), ()), 32 * 33 * 2),
+        (PackedParameter("x", "matrix", (("f16", 17),), (17, 33), ()), 32 * 33 * 2),
         (PackedParameter("x", "matrix", (("f32", 16),), (16, 33), ()), 16 * 33 * 4),
         (
             PackedParameter("x", "matrix", (("q4", 17), ("f32", 3)), (20, 33), ()),
@@ -204,8 +204,8 @@ def test_invalid_quantized_tensors_are_rejected(
     assert caught.value.tensor == tensor
 
 
-@pytest.mark.parametrize("matrix_format", ["f32", "bf16"])
-def test_quantized_weights_may_be_converted_to_floats(matrix_format: MatrixFormat) -> None:
+@pytest.mark.parametrize("matrix_format", ["f32", "f16", "bf16"])
+def test_quantized_weights_may_be_converted_to_floats(matrix_format: str) -> None:
     source = make_source({"x.q_weight": ("u32", (4, 8)), "x.q_scale": ("f16", (4, 2))}, is_mlc=True)
 
     (planned,) = make_plan(

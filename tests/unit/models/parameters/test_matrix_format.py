@@ -11,6 +11,7 @@ from aiomlc.runtime.native.library import native_function
 
 _NAMES = [
     "f32",
+    "f16",
     "bf16",
     "q4",
     "iq4nlg32f16",
