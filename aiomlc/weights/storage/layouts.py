@@ -56,17 +56,35 @@ def source_layouts(
             matrices = find_matrices(source, tensors, packed)
             segments = ((_format(parameter, m, float_format), m.rows) for m in matrices)
             formats[parameter.name] = tuple(_merged(segments))
+            if parameter.fused_source and not parameter.keep_float32:
+                _check_experts(parameter, matrices, float_format)
             if any(matrix.groups is not None for matrix in matrices):
-                _refuse_experts(parameter, matrices)
                 ordered.add(parameter.name)
     return SourceLayouts(formats, frozenset(ordered))
 
 
-def _refuse_experts(parameter: Parameter, matrices: Sequence[StoredMatrix]) -> None:
-    """Raise if the inputs of experts are ordered: each expert may have another order."""
-    if parameter.fused_source and not parameter.keep_float32:
+def _check_experts(
+    parameter: Parameter, matrices: Sequence[StoredMatrix], float_format: str | None
+) -> None:
+    """Raise if experts differ in their formats, or may differ in the order of their inputs."""
+    if any(matrix.groups is not None for matrix in matrices):
         problem = "groups of inputs that are not neighbors (desc_act) are not supported in experts"
         raise tensor_error(matrices[0].tensor, problem)
+
+    if len(matrices) != len(parameter.sources):  # One tensor has all experts.
+        return
+
+    first = parameter.sources[0]
+    part = first[first.rindex(".experts.0.") + len(".experts.0") :]
+    parts = len(matrices) // sum(source.endswith(part) for source in parameter.sources)
+    formats = [_format(parameter, matrix, float_format) for matrix in matrices]
+    for index, matrix in enumerate(matrices):
+        if formats[index] != (expected := formats[index % parts]):
+            raise tensor_error(
+                matrix.tensor,
+                "the experts of a layer must have the same format: "
+                f"expected {expected}, got {formats[index]}",
+            )
 
 
 def check_layout(parameter: PackedParameter, matrices: Sequence[StoredMatrix]) -> None:
