@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from aiomlc.errors import BadRequestError
+from aiomlc.gguf.shards import is_gguf
 from aiomlc.models import (
     MODEL_TYPES,
     EncoderConfig,
@@ -47,14 +48,21 @@ async def fetch_source(
     """Return the directory of a model, which is downloaded if it is a repository of the hub.
 
     Raises:
-        BadRequestError: If the name is malformed.
+        BadRequestError: If the name is malformed, or the model is a GGUF file.
         ModelLoadError: If there is no such model.
     """
     check_path("config", model)
     path = Path(model)
-    return (
-        await fetch_model(path.parent if path.name == "config.json" else model, on_progress)
-    ).path
+    name = path.parent if path.name == "config.json" else model
+    directory = (await fetch_model(name, on_progress)).path
+    if is_gguf(directory):
+        raise BadRequestError(
+            f"{directory} is a GGUF file, which opens as it is and cannot be converted; pass the "
+            "Hugging Face directory that it was made from",
+            param="config",
+        )
+
+    return directory
 
 
 def read_source_model(directory: Path, checkpoint: Path | None, model_type: str) -> SourceModel:
