@@ -33,7 +33,8 @@ def dequantized(words: NDArray[np.uint32], scales: Array, mlc_format: MLCFormat)
 def relative_error(weights: Array, name: str, *, search: bool) -> float:
     """Return the root mean square error, relative to that of the weights."""
     mlc_format = MLC_FORMATS[name]
-    words, scales = quantize_rows(weights, mlc_format, search=search)
+    importance = np.ones(weights.shape[1], np.float32) if search else None
+    words, scales = quantize_rows(weights, mlc_format, importance)
     floats = scales.view(np.float16).astype(np.float32)
     restored = dequantized(words.view(np.uint32), floats, mlc_format)[:, : weights.shape[1]]
     error = (restored - weights).astype(np.float64)

@@ -33,6 +33,9 @@ def convert(  # noqa: PLR0913 - one parameter per option.
     search: Annotated[
         bool, typer.Option("--search", help="Search for the scales of least squared error.")
     ] = False,
+    calibration: Annotated[
+        Path | None, typer.Option(help="A text whose activations weigh the errors of --search.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace weights in the output.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -52,6 +55,7 @@ def convert(  # noqa: PLR0913 - one parameter per option.
                 source_format=source_format,
                 lora_adapter=lora_adapter,
                 search=search,
+                calibration=calibration,
                 force=force,
                 on_progress=show,
             )

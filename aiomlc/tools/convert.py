@@ -24,6 +24,7 @@ from aiomlc.errors import BadRequestError, ModelLoadError
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.native.library import load_native
 from aiomlc.runtime.native.platform import physical_cores
+from aiomlc.tools.activations import Importance, check_calibration, measure_importance
 from aiomlc.tools.lora import LoraAdapter, read_lora
 from aiomlc.tools.mlc_format import MLCFormat, format_named
 from aiomlc.tools.output_files import StagedOutput, check_conflicts, staged_output, write_error
@@ -73,6 +74,7 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
     source_format: str = "auto",
     lora_adapter: str | PathLike[str] | None = None,
     search: bool = False,
+    calibration: str | PathLike[str] | None = None,
     force: bool = False,
     num_threads: int | None = None,
     on_progress: OnProgress | None = None,
@@ -94,6 +96,9 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
         lora_adapter: The directory of a LoRA adapter in PEFT's format, which is merged.
         search: Whether to search for the scales of least squared error. The format stays the same,
             but the bits differ from those of MLC LLM.
+        calibration: A text, UTF-8 with one passage per line, on which the model is run first. The
+            search then weighs errors by the mean squared activations. A LoRA adapter is not applied
+            for it.
         force: Whether to replace weights that are in `output`.
         num_threads: Threads of the conversion; by default one per physical core.
         on_progress: Called about 20 times a second, in the event loop.
@@ -104,6 +109,8 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
             cannot be written.
     """
     mlc_format = _check_arguments(quantization, device, source_format, search=search, force=force)
+    if calibration is not None:
+        check_calibration(calibration, source, model_type, search=search)
     check_path("output", output)
     destination = await to_thread.run_sync(_check_output, output, force)
     report = on_progress or _ignore
@@ -112,10 +119,14 @@ async def convert_weights(  # noqa: PLR0913 - as MLC LLM's `convert_weight`.
     await to_thread.run_sync(load_native)
     model = await to_thread.run_sync(read_source_model, directory, checkpoint, model_type)
     adapter = None if lora_adapter is None else Path(lora_adapter)
-    plan = await to_thread.run_sync(_plan, model, mlc_format, adapter)
+    importance: Importance | None = {} if search else None
+    if calibration is not None:
+        report(LoadProgress("convert", None, "measuring the activations"))
+        importance = await measure_importance(Path(calibration), directory, model)
+    plan = await to_thread.run_sync(_plan, model, mlc_format, adapter, importance)
     async with staged_output(destination) as staged:
         threads = num_threads or physical_cores()
-        await _write_shards(plan, staged.path, threads, search=search, report=report)
+        await _write_shards(plan, staged.path, threads, report)
         bits = await to_thread.run_sync(_publish, plan, staged)
 
     nbytes = sum(shard.nbytes for shard in plan.shards)
@@ -138,6 +149,8 @@ class _Plan:
     tensors: Sequence[OutputTensor]
     records: Sequence[Sequence[Record]]  #: Of each tensor.
     shards: Sequence[Shard]
+    #: Factors of the squared errors of the search, 1 for other tensors; None without a search.
+    importance: Importance | None
 
     @property
     def num_parameters(self) -> int:
@@ -183,7 +196,12 @@ def _check_arguments(
     return mlc_format
 
 
-def _plan(model: SourceModel, mlc_format: MLCFormat, adapter_path: Path | None) -> _Plan:
+def _plan(
+    model: SourceModel,
+    mlc_format: MLCFormat,
+    adapter_path: Path | None,
+    importance: Importance | None,
+) -> _Plan:
     # Checks the names, shapes and dtypes of all tensors.
     make_plan(pack_parameters(model.parameters, quantization_named("q0f32")), model.source)
     tensors = output_tensors(model.parameters, model.config, model.source, mlc_format)
@@ -193,7 +211,7 @@ def _plan(model: SourceModel, mlc_format: MLCFormat, adapter_path: Path | None) 
         adapter.require_used(used)
     records = [records_of(tensor, mlc_format) for tensor in tensors]
     shards = lay_out(record for group in records for record in group)
-    return _Plan(mlc_format, model.source, adapter, tensors, records, shards)
+    return _Plan(mlc_format, model.source, adapter, tensors, records, shards, importance)
 
 
 def _blocks(plan: _Plan) -> Iterator[_Block]:
@@ -205,11 +223,9 @@ def _blocks(plan: _Plan) -> Iterator[_Block]:
             yield _Block(tensor, records, begin, min(tensor.num_rows, begin + step))
 
 
-async def _write_shards(
-    plan: _Plan, directory: Path, num_threads: int, *, search: bool, report: OnProgress
-) -> None:
+async def _write_shards(plan: _Plan, directory: Path, num_threads: int, report: OnProgress) -> None:
     """Write all shards and set their checksums."""
-    writer = _ShardWriter(plan, directory, search)
+    writer = _ShardWriter(plan, directory)
     limiter = CapacityLimiter(num_threads)
     progress = _Progress(report, plan.num_elements)
     try:
@@ -273,10 +289,9 @@ class _Progress:
 class _ShardWriter:
     """Converts blocks and writes them to their places. Its methods run in worker threads."""
 
-    def __init__(self, plan: _Plan, directory: Path, search: bool) -> None:
+    def __init__(self, plan: _Plan, directory: Path) -> None:
         self._plan = plan
         self._directory = directory
-        self._search = search
         self._reader = RowReader(plan.adapter)
         self._files = ExitStack()
         self._descriptors: list[int] = []
@@ -322,7 +337,10 @@ class _ShardWriter:
     ) -> Sequence[NDArray[np.uint8]]:
         """Return the bytes of rows for each record of the tensor."""
         if tensor.is_quantized:
-            return quantize_rows(values, self._plan.mlc_format, search=self._search)
+            factors = self._plan.importance
+            equal = np.ones(tensor.columns, np.float32)
+            importance = None if factors is None else factors.get(tensor.name, equal)
+            return quantize_rows(values, self._plan.mlc_format, importance)
 
         return [store_floats(values, tensor.dtype)]
 

@@ -20,14 +20,15 @@ class RangeError(ValueError):
 
 
 def quantize_rows(
-    rows: NDArray[np.float32], mlc_format: MLCFormat, *, search: bool
+    rows: NDArray[np.float32], mlc_format: MLCFormat, importance: NDArray[np.float32] | None = None
 ) -> tuple[Bytes, Bytes]:
     """Quantize rows.
 
     Args:
         rows: `[rows, columns]`
         mlc_format: A format with quantized matrices.
-        search: Whether to search for the scales of least squared error.
+        importance: Factors of the squared errors of each column, `[columns]`. With them, the scales
+            of least squared error are searched for.
 
     Returns:
         The bytes of the words, `uint8[rows, bytes]`, and those of the scales.
@@ -39,7 +40,12 @@ def quantize_rows(
     words = np.empty((count, 4 * mlc_format.words(columns)), np.uint8)
     scales = np.empty((count, mlc_format.dtype_bytes * mlc_format.groups(columns)), np.uint8)
     is_in_range = native_function("aiomlc.weights.quantize_groups")(
-        _tensor(rows), mlc_format.bits, mlc_format.dtype, search, _tensor(words), _tensor(scales)
+        _tensor(rows),
+        mlc_format.bits,
+        mlc_format.dtype,
+        None if importance is None else _tensor(importance),
+        _tensor(words),
+        _tensor(scales),
     )
     if not is_in_range:
         raise _range_error(mlc_format.dtype)

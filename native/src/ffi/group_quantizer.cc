@@ -24,9 +24,13 @@ ModelDtype ParseDtype(const TensorArguments& args, const ffi::String& name) {
   return ModelDtype::kF32;
 }
 
-/*! \brief Quantize float32[rows, cols]; words and scales are their bytes, uint8[rows, *]. */
-bool Quantize(TensorView weights, int bits, const ffi::String& dtype, bool search, TensorView words,
-              TensorView scales) {
+/*!
+ * \brief Quantize float32[rows, cols]; words and scales are their bytes, uint8[rows, *].
+ *
+ * Importances, float32[cols], make it search for the scales of least error.
+ */
+bool Quantize(TensorView weights, int bits, const ffi::String& dtype,
+              const ffi::Optional<TensorView>& importance, TensorView words, TensorView scales) {
   const TensorArguments args("quantize_groups");
   args.Require(bits == 3 || bits == 4, "bits must be 3 or 4, got ", bits);
   const GroupFormat format{bits, bits == 4 ? 32 : 40, ParseDtype(args, dtype)};
@@ -38,10 +42,15 @@ bool Quantize(TensorView weights, int bits, const ffi::String& dtype, bool searc
   args.RequireShape(scales, "scales", {rows, scale_bytes * format.groups(cols)});
   const float* values = args.Data<float>(weights, "weights");
   if (!FitsDtype(format.dtype, values, rows * cols)) return false;
-  const auto quantize = search ? SearchGroups : QuantizeGroups;
-  quantize(format, values, rows, cols,
-           reinterpret_cast<uint32_t*>(args.Data<uint8_t>(words, "words")),
-           args.Data<uint8_t>(scales, "scales"));
+  auto* packed = reinterpret_cast<uint32_t*>(args.Data<uint8_t>(words, "words"));
+  auto* stored = args.Data<uint8_t>(scales, "scales");
+  if (!importance) {
+    QuantizeGroups(format, values, rows, cols, packed, stored);
+    return true;
+  }
+  args.RequireShape(*importance, "importance", {cols});
+  SearchGroups(format, values, rows, cols, args.Data<float>(*importance, "importance"), packed,
+               stored);
   return true;
 }
 

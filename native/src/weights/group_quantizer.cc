@@ -62,7 +62,8 @@ struct Quantizer {
   static constexpr int kRefinements = 4;
 
   /*! \brief Quantize a group whose weights are rounded to the dtype. */
-  static void Quantize(const float (&weights)[kSize], Group<kSize>* group) {
+  static void Quantize(const float (&weights)[kSize], const float (& /*importance*/)[kSize],
+                       Group<kSize>* group) {
     // Without the sign bit, floats have the same order as their bits.
     int32_t largest = 0;
     for (int64_t k = 0; k < kSize; ++k) {
@@ -101,57 +102,67 @@ struct Quantizer {
     return std::accumulate(sums, sums + kLanes, 0.0f);
   }
 
+  /*! \brief The weights of a group, and the factors of their squared errors. */
+  struct Target {
+    const float (&weights)[kSize];
+    const float (&importance)[kSize];
+  };
+
   /*! \brief A scale, the levels of a group, and their squared error. */
   struct Candidate {
     float scale;
     float levels[kSize];
     float error;
 
-    void Evaluate(const float (&weights)[kSize]) {
+    void Evaluate(const Target& target) {
       error = Sum([&](int64_t k) {
-        const float difference = weights[k] - levels[k] * scale;
-        return difference * difference;
+        const float difference = target.weights[k] - levels[k] * scale;
+        return target.importance[k] * difference * difference;
       });
     }
 
     /*! \brief Become the candidate of `new_scale` if it is better. \return Whether it is. */
-    bool Improve(const float (&weights)[kSize], float new_scale) {
+    bool Improve(const Target& target, float new_scale) {
       Candidate other;
       other.scale = Arithmetic::Round(new_scale);
       if (!std::isnormal(other.scale)) return false;
-      Levels(weights, other.scale, other.levels);
-      other.Evaluate(weights);
+      Levels(target.weights, other.scale, other.levels);
+      other.Evaluate(target);
       if (!(other.error < error)) return false;
       *this = other;
       return true;
     }
 
     /*! \return The scale of least squared error for these levels; 0 if all are 0. */
-    float LeastSquares(const float (&weights)[kSize]) const {
-      const float squares = Sum([&](int64_t k) { return levels[k] * levels[k]; });
-      return squares > 0.0f ? Sum([&](int64_t k) { return weights[k] * levels[k]; }) / squares
-                            : 0.0f;
+    float LeastSquares(const Target& target) const {
+      const float squares =
+          Sum([&](int64_t k) { return target.importance[k] * levels[k] * levels[k]; });
+      const float products =
+          Sum([&](int64_t k) { return target.importance[k] * target.weights[k] * levels[k]; });
+      return squares > 0.0f ? products / squares : 0.0f;
     }
   };
 
-  static void Search(const float (&weights)[kSize], Group<kSize>* group) {
-    Quantize(weights, group);
+  static void Search(const float (&weights)[kSize], const float (&importance)[kSize],
+                     Group<kSize>* group) {
+    const Target target{weights, importance};
+    Quantize(weights, importance, group);
     Candidate best;
     best.scale = group->scale;
     for (int64_t k = 0; k < kSize; ++k) {
       best.levels[k] = static_cast<float>(group->values[k] - kZero);
     }
-    best.Evaluate(weights);
+    best.Evaluate(target);
     // There is a level more on one side of zero, which the largest weight gets.
     const auto [low, high] = std::minmax_element(weights, weights + kSize);
     const float largest = *high < -*low ? *low : *high;
     for (int step = 0; step < kSteps; ++step) {
       // The number of levels that the largest magnitude becomes: 8.2 to 5.8 of 4 bits.
       const float levels = kZero + 1.2f - 0.2f * static_cast<float>(step);
-      best.Improve(weights, largest / levels);
+      best.Improve(target, largest / levels);
     }
     for (int i = 0; i < kRefinements; ++i) {
-      if (!best.Improve(weights, best.LeastSquares(weights))) break;
+      if (!best.Improve(target, best.LeastSquares(target))) break;
     }
     for (int64_t k = 0; k < kSize; ++k) {
       group->values[k] = static_cast<uint8_t>(static_cast<int>(best.levels[k]) + kZero);
@@ -169,9 +180,9 @@ struct Quantizer {
     }
   }
 
-  template <void (*kQuantize)(const float (&)[kSize], Group<kSize>*)>
-  static void QuantizeRows(const float* weights, int64_t rows, int64_t cols, uint32_t* words,
-                           void* scales) {
+  template <void (*kQuantize)(const float (&)[kSize], const float (&)[kSize], Group<kSize>*)>
+  static void QuantizeRows(const float* weights, int64_t rows, int64_t cols,
+                           const float* importance, uint32_t* words, void* scales) {
     auto* stored = static_cast<typename Arithmetic::Stored*>(scales);
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t begin = 0; begin < cols; begin += kSize, words += kSize / kPerWord) {
@@ -180,8 +191,10 @@ struct Quantizer {
         std::memcpy(rounded, weights + row * cols + begin,
                     static_cast<size_t>(count) * sizeof(float));
         for (int64_t k = 0; k < kSize; ++k) rounded[k] = Arithmetic::Round(rounded[k]);
+        float factors[kSize] = {};
+        if (importance != nullptr) std::copy_n(importance + begin, count, factors);
         Group<kSize> group;
-        kQuantize(rounded, &group);
+        kQuantize(rounded, factors, &group);
         std::fill(group.values + count, group.values + kSize, uint8_t{0});
         WriteWords(group, words);
         *stored++ = Arithmetic::Store(group.scale);
@@ -211,14 +224,14 @@ void WithQuantizer(const GroupFormat& format, Visit visit) {
 void QuantizeGroups(const GroupFormat& format, const float* weights, int64_t rows, int64_t cols,
                     uint32_t* words, void* scales) {
   WithQuantizer(format, [&]<typename Q>(Q) {
-    Q::template QuantizeRows<Q::Quantize>(weights, rows, cols, words, scales);
+    Q::template QuantizeRows<Q::Quantize>(weights, rows, cols, nullptr, words, scales);
   });
 }
 
 void SearchGroups(const GroupFormat& format, const float* weights, int64_t rows, int64_t cols,
-                  uint32_t* words, void* scales) {
+                  const float* importance, uint32_t* words, void* scales) {
   WithQuantizer(format, [&]<typename Q>(Q) {
-    Q::template QuantizeRows<Q::Search>(weights, rows, cols, words, scales);
+    Q::template QuantizeRows<Q::Search>(weights, rows, cols, importance, words, scales);
   });
 }
 

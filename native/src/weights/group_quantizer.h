@@ -49,9 +49,11 @@ void QuantizeGroups(const GroupFormat& format, const float* weights, int64_t row
  *
  * The error of a group is never larger than with `QuantizeGroups`. It is usually smaller, because
  * all `2^bits` values are used (a scale may be negative) and large weights may be clipped.
+ *
+ * \param importance [cols], factors >= 0 of the squared errors of each column.
  */
 void SearchGroups(const GroupFormat& format, const float* weights, int64_t rows, int64_t cols,
-                  uint32_t* words, void* scales);
+                  const float* importance, uint32_t* words, void* scales);
 
 /*! \return Whether all values are finite, also after they are rounded to `dtype`. */
 bool FitsDtype(ModelDtype dtype, const float* values, int64_t count);

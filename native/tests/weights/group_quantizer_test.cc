@@ -29,8 +29,13 @@ Quantized QuantizeAll(const GroupFormat& format, const std::vector<float>& weigh
   Quantized result;
   result.words.resize(static_cast<size_t>(rows * format.words(cols)));
   result.scales.resize(static_cast<size_t>(rows * format.groups(cols)) * scale_bytes);
-  (search ? SearchGroups : QuantizeGroups)(format, weights.data(), rows, cols, result.words.data(),
-                                           result.scales.data());
+  if (search) {
+    const std::vector<float> importance(static_cast<size_t>(cols), 1.0f);
+    SearchGroups(format, weights.data(), rows, cols, importance.data(), result.words.data(),
+                 result.scales.data());
+  } else {
+    QuantizeGroups(format, weights.data(), rows, cols, result.words.data(), result.scales.data());
+  }
   return result;
 }
 

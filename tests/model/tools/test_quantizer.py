@@ -22,7 +22,8 @@ def quantized(
     weights: NDArray[np.float32], name: str, *, search: bool = False
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Return the words and the scales as float32; those of q4f32_1 are stored as bfloat16."""
-    words, scales = quantize_rows(weights, MLC_FORMATS[name], search=search)
+    importance = np.ones(weights.shape[1], np.float32) if search else None
+    words, scales = quantize_rows(weights, MLC_FORMATS[name], importance)
     is_half = FORMATS[name].dtype == "float16"
     stored = scales.view(np.float16 if is_half else np.uint16)
     floats = stored.astype(np.float32) if is_half else from_bf16(stored)
@@ -86,6 +87,23 @@ def test_the_search_gives_a_smaller_error(name: str, distribution: str) -> None:
         assert np.all(found <= default * (1 + 1e-5))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_search_prefers_important_columns(name: str) -> None:
+    random = np.random.default_rng(2)
+    weights = random.normal(0, 0.02, (64, 480)).astype(np.float32)
+    importance = np.exp2(random.uniform(-6, 6, 480)).astype(np.float32)
+    form = FORMATS[name]
+
+    def weighted_error(factors: NDArray[np.float32]) -> float:
+        words, scales = quantize_rows(weights, MLC_FORMATS[name], factors)
+        is_half = form.dtype == "float16"
+        stored = scales.view(np.float16) if is_half else from_bf16(scales.view(np.uint16))
+        restored = unpack(words.view(np.uint32), stored, 480, form)
+        return float((np.square(form.round(weights) - restored) * importance).sum())
+
+    assert weighted_error(importance) < 0.85 * weighted_error(np.ones(480, np.float32))
+
+
 def test_the_search_keeps_groups_that_are_exact() -> None:
     weights = ((np.arange(64).reshape(2, 32) % 15 - 7) / 8).astype(np.float32)
     weights[1] = 0
@@ -103,7 +121,7 @@ def test_a_value_outside_of_the_range_is_an_error(value: float) -> None:
     with pytest.raises(RangeError, match="not finite, or outside of the range of float16"):
         store_floats(weights, "float16")
     with pytest.raises(RangeError, match="not finite, or outside of the range of float16"):
-        quantize_rows(weights, MLC_FORMATS["q4f16_1"], search=False)
+        quantize_rows(weights, MLC_FORMATS["q4f16_1"])
 
 
 def test_every_float_is_rounded_to_even() -> None:
