@@ -21,6 +21,7 @@ from aiomlc.api.protocol.embedding import (
 )
 from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
 from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError, InputTooLongError
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.arguments import outside_vocabulary
@@ -59,6 +60,7 @@ class EmbeddingOptions(TypedDict, total=False):
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
+@hides("embed", "embedder")
 @final
 class AsyncEmbeddings:
     """`engine.embeddings`."""

@@ -30,12 +30,14 @@ from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.pending_stream import PendingStream
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.loaded_model import LoadedModel
 
 T = TypeVar("T")
 
 
+@hides("complete", "encode", "open")
 @final
 class AsyncCompletions:
     """`engine.chat.completions`."""

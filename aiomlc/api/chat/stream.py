@@ -18,6 +18,7 @@ from aiomlc.api.observability.metrics import usage_extra
 from aiomlc.api.protocol.base import construct_unchecked
 from aiomlc.api.protocol.chat import ChatCompletionChunk, ChoiceDelta, ChunkChoice
 from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.runtime.engine.core_protocol import TokenLogprob
 from aiomlc.runtime.engine.stream import Delta, DeltaStream
 
@@ -26,6 +27,7 @@ _TEXT_DELTA_FIELDS = {"content"}
 _TEXT_CHOICE_FIELDS = {"index", "delta", "finish_reason"}
 
 
+@hides("put_usage", "receive_batch")
 @final
 class ChatCompletionStream(ChunkStream[Delta, ChatCompletionChunk]):
     """The stream of one chat completion's chunks, as an async iterator for one task.

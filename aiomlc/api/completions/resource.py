@@ -26,6 +26,7 @@ from aiomlc.api.protocol.completion import (
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.session.session import ModelSession, SessionProvider
 from aiomlc.api.streams.pending_stream import PendingStream
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.tokenization.fim import find_fim_tokens
@@ -36,6 +37,7 @@ _PROMPTS_PER_CHECKPOINT = 64
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
 
+@hides("complete", "open")
 @final
 class AsyncTextCompletions:
     """`engine.completions`."""

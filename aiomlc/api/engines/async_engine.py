@@ -30,6 +30,7 @@ from aiomlc.api.session.loader import Loader, ModelPath, complete_config, model_
 from aiomlc.api.streams.chunk_stream import AlreadyDone
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.portal import STEPPING_MESSAGE, open_portal
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
@@ -46,6 +47,7 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_path, check_seconds, plain_str
 
 
+@hides("is_stepping_here")
 @final
 class AsyncMLCEngine(UninterruptibleScope):
     """An engine that serves one model to concurrent requests, on asyncio or trio.

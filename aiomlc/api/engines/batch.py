@@ -84,7 +84,7 @@ def complete_many(
 class _BatchScope(AsyncScopeFirst, AbstractAsyncContextManager[AsyncIterable[BatchResult]]):
     """The scope of a batch."""
 
-    scope_example = "async with engine.generate_many(...) as results:"
+    _scope_example = "async with engine.generate_many(...) as results:"
 
     def __init__(self, scope: AbstractAsyncContextManager[AsyncIterable[BatchResult]]) -> None:
         self._scope = scope

@@ -39,6 +39,7 @@ from aiomlc.api.protocol.model import Model, ModelList
 from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
+from aiomlc.api.streams.visible_names import hides
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
@@ -57,6 +58,7 @@ class Chat:
         self.completions: Completions = Completions(engine, portal)
 
 
+@hides("open")
 @final
 class Completions:
     """`engine.chat.completions`."""
@@ -222,6 +224,7 @@ class Models:
         return self._portal.call(self._engine.models.retrieve, model)
 
 
+@hides("embedder")
 @final
 class Embeddings:
     """`engine.embeddings`."""

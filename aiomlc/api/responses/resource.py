@@ -25,6 +25,7 @@ from aiomlc.api.responses.writer import ResponseWriter
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.api.streams.pending_stream import PendingStream
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError, RequestFailedError
 from aiomlc.validation.parameter import Doc
 
@@ -64,6 +65,7 @@ class ResponseOptions(TypedDict, total=False):
     extra_body: Annotated[Mapping[str, Any] | None, Doc("Further fields, merged with the others.")]
 
 
+@hides("complete", "open")
 @final
 class AsyncResponses:
     """`engine.responses`."""

@@ -16,12 +16,14 @@ from typing import Any, Generic, TypeVar, final
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 _Delta = TypeVar("_Delta")
 _Chunk = TypeVar("_Chunk")
 
 
+@hides("receive_batch")
 class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
     """The chunks of one request: async iterator, async context manager and anyio's receive stream.
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Self, TypeVar, final
 from anyio.from_thread import BlockingPortal
 
 from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError, EngineError
 from aiomlc.runtime.concurrency.loop_thread import Call, LoopThread
 from aiomlc.runtime.concurrency.misuse import IterationOnly
@@ -29,6 +30,7 @@ _OWN_THREAD_MESSAGE: Final = "the engine's thread cannot wait for the engine"
 _T = TypeVar("_T")
 
 
+@hides("receive_batch")
 @final
 class BlockingStream(IterationOnly, Generic[_T]):
     """The chunks of one request for blocking code, as an iterator and a context manager.

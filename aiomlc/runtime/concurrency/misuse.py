@@ -40,18 +40,18 @@ class AsyncScopeOnly:
 class AsyncScopeFirst(AsyncScopeOnly):
     """An object whose `async with` gives an iterator, and which is none itself."""
 
-    scope_example: ClassVar[str]  #: The statement to write: `async with ... as results:`.
+    _scope_example: ClassVar[str]  #: The statement to write: `async with ... as results:`.
 
     if not TYPE_CHECKING:
 
         def __aiter__(self):  # noqa: ANN204
-            raise not_entered(self.scope_example)
+            raise not_entered(self._scope_example)
 
         def __await__(self):  # noqa: ANN204
-            raise not_entered(self.scope_example)
+            raise not_entered(self._scope_example)
 
         def __iter__(self):  # noqa: ANN204
-            raise not_entered(self.scope_example)
+            raise not_entered(self._scope_example)
 
 
 class AsyncIterationOnly(AsyncScopeOnly):
