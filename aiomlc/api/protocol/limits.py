@@ -20,6 +20,7 @@ _MAX_MESSAGES = 10_000
 _MAX_PARTS = 10_000
 _MAX_CALLS = 10_000
 _MAX_STOP_LENGTH = 4096
+_MAX_STOP_CHARACTERS = 65_536
 _MAX_PROMPTS = 1024
 _MAX_PROMPT_TOKENS = 1_000_000
 _MAX_CHOICES = 1024
@@ -157,6 +158,14 @@ def _check_stop(stop: Any) -> None:
                 f"{param}: must have at most {_MAX_STOP_LENGTH} characters, got {len(text)}",
                 param=param,
             )
+
+    number = sum(len(text) for text in stop if type(text) is str) if is_list else 0
+    if number > _MAX_STOP_CHARACTERS:
+        raise BadRequestError(
+            f"stop: all strings together must have at most {_MAX_STOP_CHARACTERS} characters, got "
+            f"{number}",
+            param="stop",
+        )
 
 
 def _check_messages(messages: Any) -> None:

@@ -34,6 +34,7 @@ TOO_MANY: dict[str, tuple[dict[str, Any], str]] = {
     "stop strings": ({"stop": ["a"] * 257}, "stop"),
     "a stop string": ({"stop": "a" * 4097}, "stop"),
     "one of the stop strings": ({"stop": ["a", "a" * 4097]}, "stop[1]"),
+    "characters of all stop strings": ({"stop": ["a" * 4096] * 17}, "stop"),
     "stop tokens": ({"stop_token_ids": [1] * 4097}, "stop_token_ids"),
     "biases": ({"logit_bias": dict.fromkeys(range(65_537), 1)}, "logit_bias"),
     "biases of all choices": (
