@@ -125,6 +125,7 @@ export class Chat {
     if (this.#indexOf(message) >= 0) {
       this.#update();
       this.#announce(spoken(message));
+      if (!isTouch()) this.#views.at(-1).focusResult();
     }
     this.#onStateChange();
   }
@@ -203,9 +204,11 @@ export class Chat {
   }
 }
 
+const isTouch = () => matchMedia("(hover: none)").matches;
+
 /** Goes to the message box, but not on a touch screen, where the keyboard would cover the answer. */
 export function focusPrompt() {
-  byId(matchMedia("(hover: none)").matches ? "scroller" : "prompt").focus();
+  byId(isTouch() ? "scroller" : "prompt").focus();
 }
 
 /** An answer that failed before its first text is not part of the conversation. */

@@ -78,16 +78,17 @@ export class JsonField {
       const value = JSON.parse(this.#box.value);
       return { value, problem: this.#check(value) };
     } catch (error) {
-      return { value: null, problem: describeSyntaxError(error.message) };
+      return { value: null, problem: describeSyntaxError(error.message, this.#box.value) };
     }
   }
 }
 
 /** Returns what is wrong with text that is not JSON; engines word it differently. */
-function describeSyntaxError(message) {
+function describeSyntaxError(message, text) {
   const place = /line (\d+),? column (\d+)/.exec(message);
   const where = place ? ` in line ${place[1]}, column ${place[2]}` : "";
-  if (/end of (JSON|the)? ?(input|data)|EOF/i.test(message)) {
+  const position = Number(/position (\d+)/.exec(message)?.[1]);
+  if (position >= text.trimEnd().length || /\bend of|EOF/i.test(message)) {
     return "Not valid JSON: it ends too early. Is a bracket or a quote missing?";
   }
   const reason = message.replace(/^JSON\.parse: /, "").replace(/ (in JSON )?at (position|line).*$/, "");

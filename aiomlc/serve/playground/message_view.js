@@ -91,6 +91,11 @@ export class MessageView {
     box.focus();
   }
 
+  /** Goes to the first box for the result of a tool call, if there is one. */
+  focusResult() {
+    this.#calls?.focus();
+  }
+
   regenerate() {
     this.#actions.regenerate(this.#message);
   }

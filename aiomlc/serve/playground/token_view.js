@@ -83,7 +83,7 @@ const quote = (text) => JSON.stringify(text);
 
 function percent(logprob) {
   const value = Math.exp(logprob) * 100;
-  return `${value >= 99.95 || value < 0.1 ? value.toPrecision(2) : value.toFixed(1)} %`;
+  return value < 0.05 ? "< 0.1 %" : `${value.toFixed(1)} %`;
 }
 
 function showDetails(span, token) {

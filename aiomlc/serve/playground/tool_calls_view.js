@@ -31,6 +31,10 @@ export class ToolCallsView {
     this.#buttons.hidden = !isWaiting;
   }
 
+  focus() {
+    this.#cards[0].result.focus();
+  }
+
   #add(index) {
     const name = create("code");
     const code = create("code");
