@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, final
 
-from anyio import CancelScope, Lock, sleep
+from anyio import CancelScope, Event, move_on_after, sleep
 from anyio.abc import TaskGroup
 from starlette.types import Send
 
@@ -71,35 +71,27 @@ async def send_events(  # noqa: PLR0913 - one response.
 
 @final
 class _EventResponse:
+    """A response whose parts come from two tasks: the one that writes, and the one that watches."""
+
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._lock = Lock(fast_acquire=True)  # Held by the one task that sends.
         self._has_started = False
         self._is_sending = False
         self._last_change = monotonic()  # Of `_is_sending`.
+        self._ping_sent: Event | None = None  # While a ping is being sent.
 
     async def has_started(self) -> bool:
         """Return whether the status was sent; no ping can send it after False was returned."""
-        async with self._lock:
-            if not self._has_started:
-                self._is_sending = True
-
-            return self._has_started
+        await self._wait_for_ping()
+        self._is_sending = True
+        return self._has_started
 
     async def write(self, data: bytes, *, has_more: bool = True) -> None:
         """Send a part of the body."""
-        async with self._lock:
-            self._is_sending = True
-            self._last_change = monotonic()
-            if not self._has_started:
-                self._has_started = True
-                await self._send(
-                    {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}
-                )
+        if self._ping_sent is not None:
+            await self._wait_for_ping()
 
-            await self._send({"type": "http.response.body", "body": data, "more_body": has_more})
-            self._is_sending = not has_more
-            self._last_change = monotonic()
+        await self._send_part(data, has_more)
 
     async def watch(self, options: ServerOptions, scope: CancelScope) -> None:
         """Send pings in silence; cancel `scope` when the client has not read for too long."""
@@ -107,7 +99,36 @@ class _EventResponse:
         while True:
             await sleep(interval)
             seconds = monotonic() - self._last_change
-            if not self._is_sending and seconds >= options.ping_interval:
-                await self.write(_PING)
-            elif self._is_sending and seconds >= options.write_timeout:
-                scope.cancel()
+            if self._is_sending:
+                if seconds >= options.write_timeout:
+                    scope.cancel()
+            elif seconds >= options.ping_interval:
+                await self._ping(options.write_timeout, scope)
+
+    async def _ping(self, write_timeout: float, scope: CancelScope) -> None:
+        self._ping_sent = Event()
+        with move_on_after(write_timeout) as limit:
+            await self._send_part(_PING, has_more=True)
+
+        if limit.cancelled_caught:
+            scope.cancel()
+
+        self._ping_sent.set()
+        self._ping_sent = None
+
+    async def _wait_for_ping(self) -> None:
+        while self._ping_sent is not None:
+            await self._ping_sent.wait()
+
+    async def _send_part(self, data: bytes, has_more: bool) -> None:
+        self._is_sending = True
+        self._last_change = monotonic()
+        if not self._has_started:
+            self._has_started = True
+            await self._send(
+                {"type": "http.response.start", "status": 200, "headers": list(_HEADERS)}
+            )
+
+        await self._send({"type": "http.response.body", "body": data, "more_body": has_more})
+        self._is_sending = not has_more
+        self._last_change = monotonic()

@@ -11,13 +11,13 @@ from typing import Any, cast
 from anyio import Event
 from anyio.lowlevel import current_token
 from hypercorn.config import Config
+from starlette.types import ASGIApp
 
-from aiomlc.serve.app import Application
 from aiomlc.serve.server import ServerSettings
 
 
 async def run_hypercorn(
-    app: Application, bound: socket.socket, settings: ServerSettings, stop: Event
+    app: ASGIApp, bound: socket.socket, settings: ServerSettings, stop: Event
 ) -> None:
     """Serve an application on a bound socket, on asyncio or trio, until `stop` is set."""
     config = Config()

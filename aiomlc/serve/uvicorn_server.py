@@ -11,10 +11,10 @@ from typing import Any, final
 
 import orjson
 from anyio import Event, create_task_group
+from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from aiomlc.serve.app import Application
 from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.server import ServerSettings
 
@@ -23,7 +23,7 @@ _CLOSE_SECONDS = 5
 
 
 async def run_uvicorn(
-    app: Application, bound: socket.socket, settings: ServerSettings, stop: Event
+    app: ASGIApp, bound: socket.socket, settings: ServerSettings, stop: Event
 ) -> None:
     """Serve an application on a bound socket, on asyncio, until `stop` is set."""
 
