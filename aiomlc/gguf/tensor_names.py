@@ -6,7 +6,7 @@ rows, which follow one another in the file.
 
 from __future__ import annotations
 
-__all__ = ("TensorPiece", "tensor_pieces")
+__all__ = ("TensorPiece", "expected_names", "tensor_pieces")
 
 import math
 import re
@@ -91,6 +91,38 @@ def tensor_pieces(model: GGUFModel) -> dict[str, TensorPiece]:
     return pieces
 
 
+def expected_names(
+    model: GGUFModel, layer: int | None, expert: int | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the graph's name and GGUF's name of the tensors of a layer, or outside of layers."""
+    for kind in ("weight", "bias"):
+        if layer is None:
+            yield from ((f"{name}.{kind}", f"{own}.{kind}") for own, name in _MODEL.items())
+            continue
+
+        block, prefix = f"blk.{layer}", f"model.layers.{layer}"
+        if expert is not None:
+            for own, name in _EXPERTS.items():
+                at = f"{prefix}.mlp.experts.{expert}"
+                yield f"{at}.{name}.{kind}", f"{block}.{own}_exps.{kind}"
+            continue
+
+        # Of the two names that a norm has, depending on the architecture, this is `ffn_norm`.
+        own_names = {name: own for own, name in _layer_names(find_architecture(model)).items()}
+        for name, own in own_names.items():
+            yield f"{prefix}.{name}.{kind}", f"{block}.{own}.{kind}"
+
+
+def _layer_names(architecture: Architecture) -> dict[str, str]:
+    """Return the graph's names of a layer's tensors by GGUF's."""
+    names = _LAYER | (_SANDWICH if architecture.is_sandwich else {})
+    if architecture.has_fused_gate_up:
+        names |= {"ffn_up": "mlp.gate_up_proj"}
+    if architecture.has_fused_qkv:
+        names |= {_QKV: "self_attn.qkv_proj"}
+    return names
+
+
 class _Splitter:
     """Splits the tensors of one model."""
 
@@ -99,11 +131,7 @@ class _Splitter:
         values = config_fields(model).values
         heads, kv_heads = values["num_attention_heads"], values["num_key_value_heads"]
         self._qkv_rows = [count * values["head_dim"] for count in (heads, kv_heads, kv_heads)]
-        self._names = _LAYER | (_SANDWICH if self._architecture.is_sandwich else {})
-        if self._architecture.has_fused_gate_up:
-            self._names |= {"ffn_up": "mlp.gate_up_proj"}
-        if self._architecture.has_fused_qkv:
-            self._names |= {_QKV: "self_attn.qkv_proj"}
+        self._names = _layer_names(self._architecture)
 
     def pieces(self, tensor: TensorInfo) -> Iterator[tuple[str, TensorPiece]]:
         name, _, kind = tensor.name.rpartition(".")

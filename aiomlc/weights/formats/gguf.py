@@ -4,14 +4,18 @@ from __future__ import annotations
 
 __all__ = ("read_gguf_source",)
 
+import re
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from aiomlc.gguf.config import config_fields
-from aiomlc.gguf.model import read_gguf
-from aiomlc.gguf.tensor_names import TensorPiece, tensor_pieces
+from aiomlc.gguf.model import GGUFModel, read_gguf
+from aiomlc.gguf.tensor_names import TensorPiece, expected_names, tensor_pieces
 from aiomlc.models.parameters.tensor_names import hf_name
 from aiomlc.weights.formats.source import Source, SourceTensor
 
+_NUMBER: Final = re.compile(r"\.(\d+)\.")  # Of the layer, then of the expert.
 _FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
@@ -26,7 +30,21 @@ def read_gguf_source(path: Path) -> Source:
     tensors = {}
     for name, piece in tensor_pieces(model).items():
         tensors[hf_name(model_type, name)] = _source_tensor(piece)
-    return Source(model.path, model.path, tensors, model.files, is_mlc=False)
+    return Source(
+        model.path,
+        model.path,
+        tensors,
+        model.files,
+        is_mlc=False,
+        name_in_file=partial(_name_in_file, model, model_type),
+    )
+
+
+def _name_in_file(model: GGUFModel, model_type: str, name: str) -> str:
+    """Return the name that GGUF has for a tensor of the Hugging Face model."""
+    layer, expert, *_ = (*map(int, _NUMBER.findall(name)), None, None)
+    names = expected_names(model, layer, expert)
+    return next((own for graph, own in names if hf_name(model_type, graph) == name), name)
 
 
 def _source_tensor(piece: TensorPiece) -> SourceTensor:

@@ -16,7 +16,7 @@ __all__ = (
 )
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -68,6 +68,8 @@ class Source:
     files: tuple[Path, ...]  #: The files with tensor data.
     is_mlc: bool  #: Whether the directory has MLC's format rather than Hugging Face's.
     quantization: StoredQuantization | None = None  #: None if matrices consist of floats.
+    #: Returns the name that the files have for a tensor.
+    name_in_file: Callable[[str], str] = str
 
 
 def is_size(value: object) -> TypeGuard[int]:

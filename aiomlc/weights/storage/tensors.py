@@ -43,7 +43,8 @@ class TensorLookup:
         """
         tensor = self._source.tensors.get(name)
         if tensor is None:
-            raise load_error("tensor is missing", path=self._source.index, tensor=name)
+            missing = self._source.name_in_file(name)
+            raise load_error("tensor is missing", path=self._source.index, tensor=missing)
 
         self.used.add(name)
         return tensor

@@ -62,6 +62,39 @@ def test_the_weights_are_those_of_the_original_model(tmp_path: Path, name: str) 
         np.testing.assert_array_equal(actual, _read_parameter(expected, original), parameter.name)
 
 
+@_names
+def test_tensors_have_the_names_of_the_file(tmp_path: Path, name: str) -> None:
+    source = read_gguf_source(_write_both(tmp_path, name)[1])
+
+    for graph_name, tensor in source.tensors.items():
+        if "attn_qkv" not in tensor.name or "qkv" in graph_name:  # Not rows of a fused tensor.
+            # Some architectures call the same norm otherwise.
+            expected = {tensor.name, tensor.name.replace("post_attention_norm", "ffn_norm")}
+            assert source.name_in_file(graph_name) in expected
+
+
+@pytest.mark.parametrize(
+    ("name", "dropped", "missing"),
+    [
+        ("qwen3", "model.layers.1.self_attn.o_proj.weight", "blk.1.attn_output.weight"),
+        ("mixtral", "model.norm.weight", "output_norm.weight"),
+    ],
+)
+def test_a_missing_tensor_has_the_name_of_the_file(
+    tmp_path: Path, name: str, dropped: str, missing: str
+) -> None:
+    config = TINY_CONFIGS[name] | _CHANGES.get(name, {})
+    weights = random_weights(config, seed=1)
+    del weights[dropped]
+    path = write_gguf(tmp_path / "a.gguf", config, weights, add_tiny_text)
+
+    with pytest.raises(ModelLoadError, match="tensor is missing") as error:
+        check_tensors(find_model(path), None)
+
+    assert error.value.tensor == missing
+    assert error.value.path == path
+
+
 def test_a_type_that_cannot_be_computed_is_refused_by_its_tensor(tmp_path: Path) -> None:
     config = TINY_CONFIGS["llama"] | {"intermediate_size": 256}
     weights = random_weights(config, seed=1)
