@@ -66,22 +66,26 @@ def mean_logprob_in_float32(prompts: list[list[int]], directory: Path) -> float:
     return total / count
 
 
-def held_out_prompts(num_dialogues: int) -> list[list[int]]:
-    """Return the tokens of held-out dialogues, each ending with an accepted answer."""
+def held_out_dialogues(num_dialogues: int) -> list[str]:
+    """Return held-out dialogues as the model reads them, each ending with an accepted answer."""
     template = ChatTemplate.load(BUNDLED)
     assert template is not None, "the bundled model has a chat template"
-    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
     lines = gzip.decompress(_HELD_OUT.read_bytes()).decode("utf-8").splitlines()
     cases = [case for case in map(json.loads, lines) if case.get("accept")]
-    dialogues = (
+    return [
         template.render(
             [*case["messages"], {"role": "assistant", "content": case["accept"][0]}],
             tools=case.get("tools"),
             add_generation_prompt=False,
         )
         for case in cases[:: max(1, len(cases) // num_dialogues)]
-    )
-    return [tokenizer.encode(dialogue) for dialogue in dialogues]
+    ]
+
+
+def held_out_prompts(num_dialogues: int) -> list[list[int]]:
+    """Return the tokens of `held_out_dialogues`."""
+    tokenizer = Tokenizer(BUNDLED / "tokenizer.json")
+    return [tokenizer.encode(dialogue) for dialogue in held_out_dialogues(num_dialogues)]
 
 
 def mean_logprob_in_subprocess(tokens: Path, tier: str, kv_cache_dtype: KVCacheType) -> float:
