@@ -19,7 +19,8 @@ async def main() -> None:
                 print(event.delta, end="", flush=True)
         completion = await events.get_final_completion()
     print()
-    print(completion.usage)
+    if completion.usage is not None:
+        print(f"{completion.usage.completion_tokens} tokens")
 
 
 if __name__ == "__main__":

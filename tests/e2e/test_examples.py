@@ -25,6 +25,7 @@ def test_example_prints_an_answer_and_no_warning(path: Path) -> None:
         ("tools", 'get_weather {"city": "Rome"}\nThe weather in Rome is sunny.'),
         ("completions", "12 + 30 = 42."),
         ("completions", "The capital of France is Paris."),
+        ("events", "I make mistakes.\n53 tokens\n"),
     ],
 )
 def test_the_answer_of_an_example_is_right(name: str, answer: str) -> None:
