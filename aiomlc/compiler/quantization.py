@@ -94,7 +94,11 @@ def quantization_of(
 def fuses_norm(layout: Layout) -> bool:
     """Return whether one kernel computes a norm and the product with a matrix."""
     families = {MatrixFormat.parse(name).family for name, _ in layout}
-    return families in ({"q4"}, {"grouped"})  # The kernel quantizes the activations only once.
+    return families in (
+        {"q4"},
+        {"grouped"},
+        {"i8channel"},
+    )  # The kernel quantizes the activations only once.
 
 
 def fuses_feed_forward(gate_up: Layout, down: Layout) -> bool:

@@ -31,6 +31,7 @@ MLC_QUANTIZATIONS: Final = (
 )
 _GROUP_SIZES: Final = (32, 64, 128, 256)
 _PER_CHANNEL: Final = -1
+_INT8_BITS: Final = 8
 _COMPRESSED_FORMATS: Final = (
     *("pack-quantized", "int-quantized", "naive-quantized", "float-quantized", "mixed-precision"),
 )
@@ -47,6 +48,8 @@ class StoredQuantization:
     zero_point_offset: int = 0  #: Added to the stored zero points.
     has_input_order: bool = False  #: Whether groups consist of inputs that are not neighbors.
     is_transposed: bool = False  #: Whether matrices are stored by inputs; MLC LLM's only.
+    #: Whether activations are rounded to 8 bits, with one scale per token; compressed-tensors only.
+    has_int8_activations: bool = False
     block: tuple[int, int] | None = None  #: Outputs and inputs that share a scale; FP8 only.
 
 
@@ -151,6 +154,9 @@ def _parse_compressed_tensors(config: Fields) -> StoredQuantization:
         "compressed-tensors",
         "compressed-tensors",
         has_input_order=any(group.string("actorder", "") == "group" for group in weights),
+        has_int8_activations=all(
+            _has_int8_activations(groups.nested(name)) for name in groups.names()
+        ),
         block=next(iter(blocks), None),
     )
 
@@ -167,6 +173,15 @@ def _parse_group(group: Fields) -> Fields:
         _group_size(weights)
     weights.choice("actorder", ("group", "weight", "static"), "weight")
     return weights
+
+
+def _has_int8_activations(group: Fields) -> bool:
+    if "input_activations" not in group:
+        return False
+
+    activations = group.nested("input_activations")
+    is_integer = activations.string("type", "int") == "int"
+    return is_integer and activations.integer("num_bits") == _INT8_BITS
 
 
 def _parse_fp8(config: Fields) -> StoredQuantization:

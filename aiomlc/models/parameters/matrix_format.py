@@ -18,7 +18,7 @@ _SUPER_GROUP = 256  # Inputs with one pair of float16 in the k8 scale types.
 _BYTE_BITS = 8
 _BYTE_ZERO = 128  # The only constant zero point of 8 bits.
 
-_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16")
+_FAMILIES = ("f32", "bf16", "q4", "grouped", "f16", "i8channel")
 _CODES = ("u", "e2m1", "iq4nl")
 _SCALES = ("f16", "bf16", "f32", "k8", "k8s")
 _ZEROS = ("z", "zp", "m")
@@ -26,6 +26,8 @@ _BITS = (2, 3, 4, 5, 6, 8)
 _GROUPS = (8, 16, 32, 64, 128, 256)
 _MIN_GROUP_WITH_MINIMA = 16  # Also with zero points of 8 bits, whose products are alike.
 _Q4_GROUP_BYTES = _TILE_ROWS * (_CHUNK // 2 + 2)
+_CHANNEL_GROUP = 64  # Inputs of `i8channel` that are padded together.
+_CHANNEL_ROW_BYTES = 8  # Of an output of `i8channel`: its scale, and the sum of its weights.
 
 _NAME = re.compile(
     r"(?:u(?P<bits>[1-9]\d*)|(?P<table>e2m1|iq4nl))"
@@ -44,9 +46,11 @@ class MatrixFormat:
     zero is `z{constant}`, `zp` (a zero point per group) or `m` (a minimum per group). The scales
     `k8` and `k8s` are a float16 per 256 inputs, times an unsigned or signed byte per group. `e2m1`
     and `iq4nl` in place of `u{bits}` look the code up in a table, and have no zero.
+
+    `i8channel` is int8 with a scale per row, for activations with one scale per token.
     """
 
-    family: Literal["f32", "f16", "bf16", "q4", "grouped"]
+    family: Literal["f32", "f16", "bf16", "q4", "grouped", "i8channel"]
     bits: int = 0
     group: int = 0  #: Consecutive inputs with the same scale.
     scale: Literal["f16", "bf16", "f32", "k8", "k8s"] = "f16"
@@ -92,7 +96,7 @@ class MatrixFormat:
     @property
     def has_integer_activations(self) -> bool:
         """Whether products round the activations to 8 bits."""
-        return self.family in ("q4", "grouped")
+        return self.family in ("q4", "grouped", "i8channel")
 
     def packed_bytes(self, rows: int, columns: int) -> int:
         """Return the size in bytes of a packed matrix `[rows, columns]`, padding included."""
@@ -104,6 +108,9 @@ class MatrixFormat:
                 return tiles * _TILE_ROWS * columns * 2
             case "q4":
                 return tiles * -(-columns // _CHUNK) * _Q4_GROUP_BYTES
+            case "i8channel":
+                groups = -(-columns // _CHANNEL_GROUP)
+                return tiles * _TILE_ROWS * (_CHANNEL_ROW_BYTES + groups * _CHANNEL_GROUP)
             case "grouped":
                 return tiles * self._grouped_tile_bytes(columns)
 
@@ -120,7 +127,7 @@ class MatrixFormat:
 
 @cache
 def _parse(name: str) -> MatrixFormat:
-    for family in ("f32", "f16", "bf16", "q4"):
+    for family in ("f32", "f16", "bf16", "q4", "i8channel"):
         if name == family:
             return MatrixFormat(family)
 
@@ -128,7 +135,8 @@ def _parse(name: str) -> MatrixFormat:
     parsed = None if match is None else _grouped(match)
     if parsed is None:
         raise ValueError(
-            f"unknown matrix format {name!r}; expected f32, f16, bf16, q4 or a name like u4g32f16z8"
+            f"unknown matrix format {name!r}; expected f32, f16, bf16, q4, i8channel or a name "
+            "like u4g32f16z8"
         )
 
     return parsed

@@ -313,6 +313,8 @@ def _element_bytes(matrix_format: str) -> int:
             return 4
         case "bf16":
             return 6  # Three parts.
+        case "i8channel":
+            return 6  # A row is complete in float32 before it is rounded.
         case "q4" | "grouped":
             return 2
 
@@ -322,15 +324,18 @@ def _inner_bytes(config: DecoderConfig, layouts: Mapping[str, Layout]) -> int:
     if not config.traits.gated:
         return 8 * inner
 
-    # The fused kernel stores only quantized activations.
     traits = config.traits
     plain = traits.norm_kind == "rms" and traits.norm_placement == "pre" and not traits.mlp_bias
     gate_ups = [name for name in layouts if name.endswith(".mlp.gate_up_proj")]
+    downs = [layouts[name.replace("gate_up_proj", "down_proj")] for name in gate_ups]
     fused = plain and all(
-        fuses_feed_forward(layouts[name], layouts[name.replace("gate_up_proj", "down_proj")])
-        for name in gate_ups
+        fuses_feed_forward(layouts[name], down) for name, down in zip(gate_ups, downs, strict=True)
     )
-    return 2 * inner if fused else 12 * inner
+    if not fused:
+        return 12 * inner
+
+    # The fused kernel stores only what the next matrix reads.
+    return inner * max((_element_bytes(name) for down in downs for name, _ in down), default=2)
 
 
 def _sizes_of(limits: ServingLimits) -> StepSizes:

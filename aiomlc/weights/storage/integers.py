@@ -13,7 +13,9 @@ from dataclasses import replace
 
 from aiomlc.weights.formats.source import SourceTensor
 from aiomlc.weights.storage.stored_matrix import (
+    CHANNEL_FORMAT,
     FLOAT_TYPES,
+    MAX_CHANNEL_INPUTS,
     IntegerTensor,
     ScaleTensor,
     StoredMatrix,
@@ -163,7 +165,12 @@ def find_compressed(tensors: TensorLookup, module: str, columns: int) -> StoredM
         order = tensors.get(f"{module}.weight_g_idx")
         require_dtype(order, "i32")
         require_shape(order, (columns,))
-    zero_point = None if zeros is not None else 2 ** (values.bits - 1)
+    if _is_channel(tensors, values, (rows, columns), groups) and zeros is None and order is None:
+        matrix_format = CHANNEL_FORMAT
+    else:
+        zero_point = None if zeros is not None else 2 ** (values.bits - 1)
+        size = _supported_group(scales, columns, group)
+        matrix_format = group_format(values.bits, size, scales.dtype, zero_point)
     return StoredMatrix(
         "integers",
         rows,
@@ -172,10 +179,16 @@ def find_compressed(tensors: TensorLookup, module: str, columns: int) -> StoredM
         ScaleTensor(scales, (1, group)),
         zeros,
         groups=order,
-        format=group_format(
-            values.bits, _supported_group(scales, columns, group), scales.dtype, zero_point
-        ),
+        format=matrix_format,
     )
+
+
+def _is_channel(
+    tensors: TensorLookup, values: IntegerTensor, shape: tuple[int, int], groups: int
+) -> bool:
+    """Return whether products are integers: 8 bits with one scale per row, as are activations."""
+    has_scale_per_row = groups == 1 and shape[1] <= MAX_CHANNEL_INPUTS
+    return tensors.quantization.has_int8_activations and values.bits == 8 and has_scale_per_row
 
 
 def _supported_group(scales: SourceTensor, columns: int, group: int) -> int:

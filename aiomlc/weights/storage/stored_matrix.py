@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 __all__ = (
+    "CHANNEL_FORMAT",
     "FLOAT_TYPES",
+    "MAX_CHANNEL_INPUTS",
     "IntegerTensor",
     "ScaleTensor",
     "StoredMatrix",
@@ -41,6 +43,9 @@ StoredType = Literal[
     "MXFP4",
 ]
 FLOAT_TYPES: Final = ("f32", "f16", "bf16")
+#: The packed format of int8 with a scale per row, and with activations that have one per token.
+CHANNEL_FORMAT: Final = "i8channel"
+MAX_CHANNEL_INPUTS: Final = 1 << 16  #: More inputs might overflow its sums, which have 32 bits.
 _CHANNEL_GROUPS: Final = (256, 128, 64, 32)
 
 

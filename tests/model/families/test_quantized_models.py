@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import open_native
 from aiomlc.runtime.native.model import NativeModel
+from tests.model.make_int8_reference import REFERENCE, int8_reference_logits
 from tests.model.make_reference import PROMPT
 from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_dequantized, write_quantized
@@ -57,6 +59,31 @@ def test_logits_are_those_of_the_dequantized_weights(tmp_path: Path, name: str) 
 
     limit = 2e-2 * (expected.max() - expected.min())  # Activations are rounded to 8 bits.
     assert np.abs(actual - expected).max() <= limit
+
+
+@pytest.mark.usefixtures("model_cache")
+def test_w8a8_logits_equal_transformers_with_rounded_activations(tmp_path: Path) -> None:
+    write_quantized(tmp_path / "model", QUANTIZERS["w8a8"])
+    with np.load(REFERENCE) as stored:
+        tokens, expected = stored["tokens"].tolist(), stored["logits"]
+
+    actual = logits(open_model(tmp_path / "model"), tokens)
+
+    # An activation near the middle of two integers may be rounded to the other one.
+    error = np.abs(actual - expected).max() / (expected.max() - expected.min())
+    assert error <= 1e-2
+
+
+def test_the_stored_w8a8_logits_match_transformers(tmp_path: Path) -> None:
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+    weights = write_quantized(tmp_path / "model", QUANTIZERS["w8a8"])
+
+    tokens, expected = int8_reference_logits(weights)
+
+    with np.load(REFERENCE) as stored:
+        assert tokens.tolist() == stored["tokens"].tolist()
+        np.testing.assert_allclose(expected, stored["logits"], atol=1e-2)
 
 
 @pytest.mark.usefixtures("model_cache")

@@ -9,6 +9,7 @@ import pytest
 import tvm_ffi
 from numpy.typing import DTypeLike, NDArray
 
+from aiomlc.models.parameters.matrix_format import MatrixFormat
 from aiomlc.runtime.native.library import load_native
 from tests.model.kernels.test_linear import empty, layout, pack_q4, random
 
@@ -93,13 +94,21 @@ def test_matrices_of_the_wrong_size_are_rejected() -> None:
         call(FEED_FORWARD, *norm, gate_up, layout(("q4", 80)), down, DOWN, out, total)
 
 
-@pytest.mark.parametrize("formats", [("f32",), ("q4", "u4g32f16z7")])
+@pytest.mark.parametrize("formats", [("f32",), ("q4", "u4g32f16z7"), ("q4", "i8channel")])
 def test_layouts_without_a_fused_kernel_are_rejected(formats: tuple[str, ...]) -> None:
     mixed = layout(*((name, 16) for name in formats))
     matrix, out, total = random(OUTPUTS, HIDDEN), empty(2, HIDDEN), empty(2, HIDDEN)
 
     with pytest.raises(ValueError, match="layout must have only q4 segments"):
         call("add_norm_linear", *inputs(2), EPS, matrix, mixed, out, total)
+
+
+def test_inputs_whose_sums_might_overflow_are_rejected() -> None:
+    x, out = random(1, 65537), empty(1, 16)
+    matrix = np.zeros(MatrixFormat.parse("i8channel").packed_bytes(16, 65537), np.uint8)
+
+    with pytest.raises(ValueError, match=r"i8channel and 65537 inputs, expected at most 65536"):
+        call("linear", x, matrix, layout(("i8channel", 16)), out)
 
 
 def test_a_residual_of_the_wrong_size_is_rejected() -> None:

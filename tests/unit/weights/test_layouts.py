@@ -20,6 +20,7 @@ FILE = Path("model/weights")
 AWQ = StoredQuantization("awq", "awq", 4, 128)
 GPTQ = StoredQuantization("gptq", "gptq", 4, 128, zero_point_offset=1)
 COMPRESSED = StoredQuantization("compressed-tensors", "compressed-tensors")
+W8A8 = StoredQuantization("compressed-tensors", "compressed-tensors", has_int8_activations=True)
 FP8 = StoredQuantization("fp8", "fp8", block=(128, 128))
 
 AWQ_TENSORS: Tensors = {
@@ -64,6 +65,11 @@ def layout(
         (GPTQ_TENSORS, GPTQ, "u4g128f16zp"),
         (PACKED, COMPRESSED, "u4g128bf16z8"),
         (INT8, COMPRESSED, "u8g256f32z128"),
+        (INT8, W8A8, "i8channel"),
+        (INT8 | {"x.weight_scale": ("bf16", (64,))}, W8A8, "i8channel"),
+        (INT8 | {"x.weight_scale": ("bf16", (64, 2))}, W8A8, "u8g128bf16z128"),
+        (INT8 | {"x.weight_zero_point": ("i8", (64, 1))}, W8A8, "u8g256f32zp"),
+        (PACKED, W8A8, "u4g128bf16z8"),
         (BLOCKS, FP8, "bf16"),
         ({"x.weight": ("bf16", (64, 256))}, AWQ, "bf16"),
         ({"x.weight": ("f16", (64, 256))}, AWQ, "f16"),
@@ -74,6 +80,17 @@ def test_the_layout_has_the_numbers_of_the_source(
     tensors: Tensors, quantization: StoredQuantization | None, expected: str
 ) -> None:
     assert layout(tensors, quantization) == ((expected, 64),)
+
+
+def test_sums_that_might_overflow_have_groups() -> None:
+    formats = []
+    for columns in (65536, 65792):
+        tensors: Tensors = {"x.weight": ("i8", (64, columns)), "x.weight_scale": ("f32", (64, 1))}
+        parameter = Parameter("x", "matrix", (64, columns), ("x.weight",))
+        layouts = source_layouts(make_source(tensors, W8A8), [parameter], None)
+        formats.append(layouts.formats["x"][0][0])
+
+    assert formats == ["i8channel", "u8g256f32z128"]
 
 
 def test_floats_of_8_bits_may_be_quantized() -> None:

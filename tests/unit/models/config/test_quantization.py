@@ -20,12 +20,20 @@ AWQ: dict[str, Any] = {"quant_method": "awq", "bits": 4, "group_size": 128}
 GPTQ: dict[str, Any] = {"quant_method": "gptq", "bits": 4, "group_size": 64}
 
 
-def compressed(weights: dict[str, Any], **options: object) -> dict[str, Any]:
+def compressed(
+    weights: dict[str, Any], *, input_activations: dict[str, Any] | None = None, **options: object
+) -> dict[str, Any]:
     settings = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, **weights}
     return {
         "quant_method": "compressed-tensors",
         "format": "pack-quantized",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": settings}},
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": settings,
+                "input_activations": input_activations,
+            }
+        },
         **options,
     }
 
@@ -61,6 +69,16 @@ def read_mlc(directory: Path, **config: object) -> StoredQuantization | None:
         (
             compressed({"actorder": "group"}),
             StoredQuantization("compressed-tensors", "compressed-tensors", has_input_order=True),
+        ),
+        (
+            compressed({}, input_activations={"num_bits": 8, "type": "int", "strategy": "token"}),
+            StoredQuantization(
+                "compressed-tensors", "compressed-tensors", has_int8_activations=True
+            ),
+        ),
+        (
+            compressed({}, input_activations={"num_bits": 8, "type": "float"}),
+            StoredQuantization("compressed-tensors", "compressed-tensors"),
         ),
         (
             compressed(FP8_WEIGHTS | {"block_structure": [128, 64]}, format="float-quantized"),

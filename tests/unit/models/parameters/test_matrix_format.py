@@ -14,6 +14,7 @@ _NAMES = [
     "f16",
     "bf16",
     "q4",
+    "i8channel",
     "iq4nlg32f16",
     *(
         f"u{bits}g{group}{scale}{zero}"
