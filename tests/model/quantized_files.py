@@ -261,7 +261,9 @@ def _compressed_config(kind: str, **weights: object) -> dict[str, Any]:
     }
 
 
-def _compressed(kind: str, bits: int, group: int, *, symmetric: bool = True) -> Quantizer:
+def _compressed(
+    kind: str, bits: int, group: int, *, symmetric: bool = True, int8_activations: bool = False
+) -> Quantizer:
     packed = kind == "pack-quantized"
     strategy = "channel" if group < 0 else "group"
     config = _compressed_config(
@@ -271,7 +273,13 @@ def _compressed(kind: str, bits: int, group: int, *, symmetric: bool = True) -> 
         strategy=strategy,
         symmetric=symmetric,
     )
+    if int8_activations:
+        activations = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}
+        config["config_groups"]["group_0"]["input_activations"] = activations
     apply = partial(compressed, bits=bits, group=group, symmetric=symmetric, packed=packed)
+    if int8_activations and symmetric:
+        return Quantizer(apply, config, "i8channel")
+
     zero = f"z{2 ** (bits - 1)}" if symmetric else "zp"
     return Quantizer(apply, config, f"u{bits}g{128 if group < 0 else group}bf16{zero}")
 
@@ -301,8 +309,9 @@ QUANTIZERS: Mapping[str, Quantizer] = {
     "w4a16_channel": _compressed("pack-quantized", 4, -1),
     "w4a16_asymmetric": _compressed("pack-quantized", 4, 32, symmetric=False),
     "w8a16_group": _compressed("pack-quantized", 8, 128),
-    "w8a8": _compressed("int-quantized", 8, -1),
-    "w8a8_asymmetric": _compressed("int-quantized", 8, -1, symmetric=False),
+    "w8a16_channel": _compressed("int-quantized", 8, -1),
+    "w8a8": _compressed("int-quantized", 8, -1, int8_activations=True),
+    "w8a8_asymmetric": _compressed("int-quantized", 8, -1, symmetric=False, int8_activations=True),
     "fp8_tensor": Quantizer(
         fp8,
         _compressed_config("float-quantized", num_bits=8, type="float", strategy="tensor"),
