@@ -136,7 +136,8 @@ def gptq(
     scale_dtype: str = "f16",
     by_activation: bool = False,
 ) -> Quantized:
-    """AutoGPTQ: words along the inputs, zero points along the outputs and minus `offset`.
+    """AutoGPTQ: words along the inputs, zero points along the outputs and minus `offset`, modulo
+    the number of codes.
 
     With `by_activation`, the groups consist of inputs in the order of their importance, which all
     matrices with the same inputs share.
@@ -146,14 +147,10 @@ def gptq(
     if by_activation:
         of_input = of_input[np.random.default_rng(inputs).permutation(inputs)]
     codes, zeros, scales, exact = _asymmetric(weights, bits, of_input, scale_dtype)
-    if offset:
-        # The programs that write this format cannot store a zero point of 0.
-        zeros = np.maximum(zeros, 1).astype(np.uint8)
-        points = zeros[:, of_input].astype(np.float32)
-        exact = scales.astype(np.float32)[:, of_input] * (codes.astype(np.float32) - points)
+    stored = (zeros - np.uint8(offset)) & np.uint8(2**bits - 1)
     tensors = {
         "qweight": np.ascontiguousarray(_pack(codes, bits).T).view(np.int32),
-        "qzeros": _pack((zeros - np.uint8(offset)).T, bits).view(np.int32),
+        "qzeros": _pack(stored.T, bits).view(np.int32),
         "scales": scales.T,
         "g_idx": of_input.astype(np.int32),
     }

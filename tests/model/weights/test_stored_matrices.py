@@ -84,6 +84,28 @@ async def test_weights_are_what_the_definition_says(model: Path, quantizer: str)
     np.testing.assert_array_equal(unpack_f32(array, sum(PART_ROWS), COLUMNS), expected)
 
 
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("version", ["gptq", "gptq_v2"])
+async def test_zero_points_of_0_are_stored_modulo_the_number_of_codes(
+    model: Path, version: str, bits: int
+) -> None:
+    """Zero points are stored minus 1 modulo the number of codes, except in `gptq_v2`."""
+    quantize = partial(gptq, bits=bits, group=64, offset=1 if version == "gptq" else 0)
+    parts = [
+        quantize(np.abs(random_matrix(rows, COLUMNS, rows)), np.random.default_rng(rows))
+        for rows in PART_ROWS
+    ]
+    expected_word = 0xFFFFFFFF if version == "gptq" else 0
+    assert parts[0].tensors["qzeros"].view(np.uint32).flat[0] == expected_word
+    config = {"quant_method": "gptq", "bits": bits, "group_size": 64, "checkpoint_format": version}
+    write_parts(model, parts, config)
+
+    (array,) = map_all(await prepare(model, [qkv_record([["f32", sum(PART_ROWS)]])]))
+
+    expected = np.concatenate([part.weights for part in parts])
+    np.testing.assert_array_equal(unpack_f32(array, sum(PART_ROWS), COLUMNS), expected)
+
+
 MLC = {
     "q4f16_1": partial(mlc_groups, bits=4, scale_dtype="f16"),
     "q4f16_0": partial(mlc_groups, bits=4, scale_dtype="f16", transposed=True),
