@@ -162,4 +162,4 @@ def test_prometheus_text_and_tokenizers_name_the_wrong_argument(engine: MLCEngin
     for odd in (5, None, "ab", ["a"], [1.5], [-1], [2**70], [10**5000], ODD):
         assert rejected(partial(tokenizer.decode, odd)).param == "token_ids"
         put = TextStreamer(tokenizer).put
-        assert rejected(partial(put, odd)).param == "token_ids"
+        assert rejected(partial(put, odd)).param == "delta_tokens"
