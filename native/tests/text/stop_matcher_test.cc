@@ -36,6 +36,22 @@ Outcome Feed(const std::vector<std::string>& stops, const std::vector<std::strin
   return {text, matcher.matched()};
 }
 
+TEST(StopMatcher, SharesTheAutomatonOfEqualStopStringsWhileOneExists) {
+  const std::vector<std::string> stops = {"ab", "bc"};
+  StopMatcher first(stops);
+  StopMatcher second(std::vector<std::string>{"ab", "bc"});
+  EXPECT_EQ(&first.automaton(), &second.automaton());
+  EXPECT_EQ(first.Put("xa"), "x");
+  EXPECT_EQ(second.Put("b"), "");
+  EXPECT_EQ(first.Put("b"), "");
+  EXPECT_TRUE(first.matched());
+  EXPECT_FALSE(second.matched());
+
+  StopMatcher other({"ab"});
+  EXPECT_NE(&first.automaton(), &other.automaton());
+  EXPECT_EQ(other.automaton().stop_strings(), std::vector<std::string>{"ab"});
+}
+
 TEST(StopMatcher, ReleasesAllTextWithoutStopStrings) {
   StopMatcher matcher({});
 
