@@ -27,6 +27,7 @@ _ROOT = Path(__file__).parent.parent
 _HELD_OUT_SEED = 2026
 _CASES_PER_SKILL = 100
 _MAX_MENDINGS = 6
+_MARGIN = 1.0
 _BUNDLED = _ROOT / "aiomlc" / "bundled"
 
 
@@ -57,17 +58,21 @@ def _plan(options: argparse.Namespace, steps: int) -> Plan:
 
 
 def _mend_stage(options: argparse.Namespace) -> None:
-    """Go on with the wrong facts about numbers among the dialogues until there are none."""
+    """Go on with the wrong and narrow answers about numbers until there are none.
+
+    A narrow one can be wrong in the engine, which rounds activations too.
+    """
     checkpoint = options.work / "checkpoint.pt"
     tokenizer = load_tokenizer(options.work / "tokenizer.json")
     facts = [fact for kind in NUMBER_KINDS for fact in number_facts(kind)]
     practised: list[Fact] = []
     for _ in range(_MAX_MENDINGS):
-        wrong = wrong_facts(read_weights(checkpoint), _shape(options), tokenizer, facts)
-        _LOG.info("%d of %d wrong", len(wrong), len(facts))
-        if not wrong:
+        weights = read_weights(checkpoint)
+        narrow = wrong_facts(weights, _shape(options), tokenizer, facts, _MARGIN)
+        _LOG.info("%d of %d wrong or narrow", len(narrow), len(facts))
+        if not narrow:
             return
-        practised += [fact for fact, _ in wrong]
+        practised += [fact for fact, _ in narrow]
         plan = _plan(options, read_step(checkpoint) + options.mend_steps)
         train(options.work, plan, _shape(options), draw_dialogue=practice(practised))
 
