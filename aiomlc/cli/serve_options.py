@@ -101,10 +101,13 @@ class EngineOptions:
         Raises:
             CommandError: If one is not `NAME=MODEL`.
         """
-        pairs = [text.partition("=")[::2] for text in self.add_model or ()]
-        for name, model in pairs:
+        pairs: list[tuple[str, str]] = []
+        for text in self.add_model or ():
+            name, _, model = text.partition("=")
             if not name or not model:
-                raise CommandError(f"--add-model must be NAME=MODEL, got {name or model!r}")
+                raise CommandError(f"--add-model must be NAME=MODEL, got {text!r}")
+
+            pairs.append((name, model))
 
         return pairs
 

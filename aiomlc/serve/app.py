@@ -88,6 +88,8 @@ class Application:
         admission.is_draining = True
         with move_on_after(timeout):
             await admission.wait_idle()
+
+        if admission.num_running == 0:
             return True
 
         await self._context.models.abort_requests()
@@ -164,6 +166,11 @@ async def _answer_library_error(_: Request, error: Exception) -> Response:
     return error_response(to_http_error(error))
 
 
-async def _answer_failure(_: Request, error: Exception) -> Response:
-    _LOG.error("a request failed: %r", error)
-    return error_response(HTTPError(500, "the server failed; its log has the reason"))
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    # The server logs the traceback; it gets the exception after this response.
+    request_id: str = request.scope["state"]["request_id"]
+    _LOG.error("request %s failed: %r", request_id, error)
+    headers = {"x-request-id": request_id}
+    return error_response(
+        HTTPError(500, "the server failed; its log has the reason", headers=headers)
+    )

@@ -45,6 +45,7 @@ class RequestIds:
         given = Headers(scope=scope).get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         header = (b"x-request-id", request_id.encode())
+        scope.setdefault("state", {})["request_id"] = request_id
         status = _CLIENT_CLOSED
 
         async def send_with_id(message: Message) -> None:
@@ -59,6 +60,9 @@ class RequestIds:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:
             pass
+        except Exception:
+            status = 500 if status == _CLIENT_CLOSED else status
+            raise
         finally:
             self._statuses[status] += 1
 

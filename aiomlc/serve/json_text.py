@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ("to_json",)
+__all__ = ("send_json", "to_json")
 
 import orjson
+from anyio import move_on_after
 from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 
 def to_json(value: object) -> bytes:
     """Return the JSON text of a wire model or of plain values, in UTF-8."""
     return orjson.dumps(value.model_dump() if isinstance(value, BaseModel) else value)
+
+
+async def send_json(
+    value: object, scope: Scope, receive: Receive, send: Send, *, seconds: float
+) -> None:
+    """Send a response; a client that has not read it after `seconds` is dropped."""
+    response = Response(to_json(value), media_type="application/json")
+    with move_on_after(seconds):
+        await response(scope, receive, send)

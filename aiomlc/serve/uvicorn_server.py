@@ -7,13 +7,13 @@ __all__ = ("run_uvicorn",)
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, cast, final
 
 import orjson
 from anyio import Event, create_task_group
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.server import ServerSettings
@@ -79,7 +79,7 @@ class _TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Start or stop the timer: headers may come in parts, and several requests at once."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_answering():
             self._stop_timer()
         else:
             self._start_timer()
@@ -93,6 +93,11 @@ class _TimedProtocol(H11Protocol):
         """Answer what is not HTTP."""
         self._refuse(b"400 Bad Request", HTTPError(400, msg, code="invalid_http"))
 
+    def _is_answering(self) -> bool:
+        # None before the first request, unlike its annotation.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
+
     def _start_timer(self) -> None:
         if self._timer is None and not self.transport.is_closing():
             self._timer = self.loop.call_later(self.header_timeout, self._end_wait)
@@ -104,7 +109,7 @@ class _TimedProtocol(H11Protocol):
 
     def _end_wait(self) -> None:
         self._timer = None
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_answering():
             return
 
         error = HTTPError(

@@ -7,7 +7,6 @@ __all__ = ("EmbeddingEndpoint",)
 from typing import final
 
 from anyio.abc import TaskGroup
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
@@ -15,7 +14,7 @@ from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.json_text import send_json
 from aiomlc.serve.request_body import read_fields
 
 
@@ -34,7 +33,7 @@ class EmbeddingEndpoint:
 
         async def respond(_: TaskGroup) -> None:
             request = await parse_off_loop(parse_embedding_request, fields)
-            answer = to_json(await model.engine.embeddings.embed(request))
-            await Response(answer, media_type="application/json")(scope, receive, send)
+            answer = await model.engine.embeddings.embed(request)
+            await send_json(answer, scope, receive, send, seconds=options.write_timeout)
 
         await run_until_disconnect(receive, respond)

@@ -11,7 +11,6 @@ from typing import Any, Protocol, final
 import orjson
 from anyio.abc import TaskGroup
 from pydantic import BaseModel
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
@@ -32,7 +31,7 @@ from aiomlc.serve.event_encoder import (
 from aiomlc.serve.event_stream import send_events
 from aiomlc.serve.fields import prepare_fields
 from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.json_text import send_json
 from aiomlc.serve.request_body import read_fields
 
 
@@ -81,8 +80,8 @@ class GenerationEndpoint:
             if request.stream:
                 await self._stream(await resource.open(request), send, tasks)
             else:
-                answer = to_json(await resource.complete(request))
-                await Response(answer, media_type="application/json")(scope, receive, send)
+                answer = await resource.complete(request)
+                await send_json(answer, scope, receive, send, seconds=options.write_timeout)
 
         await run_until_disconnect(receive, respond)
 

@@ -286,6 +286,8 @@ async def test_an_unexpected_failure_is_500_without_details(
     async with serving() as (_, client):
         response = await client.get("/metrics")
 
+    assert error_of(response)["type"] == "server_error"
+    assert response.headers["x-request-id"] in caplog.text
     assert response.status_code == 500
     assert "division" not in response.text
     assert "ZeroDivisionError" in caplog.text

@@ -176,6 +176,16 @@ async def test_client_that_never_reads_is_dropped() -> None:
     assert not request.is_complete
 
 
+async def test_client_that_does_not_read_a_whole_answer_is_dropped() -> None:
+    async with serving(write_timeout=0.01) as (app, _):
+        request = ManualRequest(app, "/v1/chat/completions", CHAT)
+        request.reads = Event()
+        with fail_after(10):
+            await request.run()
+
+        assert await app.drain(0)
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"n": 2}, {"logprobs": True}, {"stream_options": {"include_usage": True}}]
 )
