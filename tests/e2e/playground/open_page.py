@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
-TIMEOUT = 30_000  # Milliseconds, for a machine that is busy.
+TIMEOUT = 60_000  # Milliseconds, for a machine that is busy.
 expect.set_options(timeout=TIMEOUT)
 
 
