@@ -83,6 +83,7 @@ from .errors import GrammarError as GrammarError
 from .errors import IncompleteAnswerError as IncompleteAnswerError
 from .errors import InputTooLongError as InputTooLongError
 from .errors import LogitsProcessorError as LogitsProcessorError
+from .errors import MissingPackageError as MissingPackageError
 from .errors import ModelAccessError as ModelAccessError
 from .errors import ModelDownloadError as ModelDownloadError
 from .errors import ModelLoadError as ModelLoadError

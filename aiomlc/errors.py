@@ -17,6 +17,7 @@ AiomlcError
 │   ├── EngineClosedError       the engine was terminated or its scope was left; also a ValueError
 │   ├── EngineDeadError         the engine failed and cannot serve any request
 │   └── RequestFailedError      only this request failed; the engine continues to serve
+├── MissingPackageError         an optional package is not installed; also an ImportError
 └── ModelLoadError              a model cannot be opened; also a RuntimeError
     ├── ModelNotFoundError      a file, directory or repository is missing; a FileNotFoundError
     ├── ModelDownloadError      a model cannot be downloaded from the hub
@@ -45,6 +46,7 @@ __all__ = (
     "IncompleteAnswerError",
     "InputTooLongError",
     "LogitsProcessorError",
+    "MissingPackageError",
     "ModelAccessError",
     "ModelDownloadError",
     "ModelLoadError",
@@ -195,6 +197,14 @@ class EngineDeadError(EngineError):
 
 class RequestFailedError(EngineError):
     """The request failed inside the engine, which continues to serve other requests."""
+
+
+class MissingPackageError(AiomlcError, ImportError):
+    """An optional package is not installed; `name` names it, and the message the command."""
+
+    def __init__(self, name: str, command: str) -> None:
+        super().__init__(f"the package {name} is missing: {command}")
+        self.name = name
 
 
 class ModelLoadError(AiomlcError, RuntimeError):

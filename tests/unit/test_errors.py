@@ -9,7 +9,12 @@ from aiomlc import errors
 
 
 def test_every_error_is_exported_and_belongs_to_a_branch() -> None:
-    branches = (errors.RequestError, errors.EngineError, errors.ModelLoadError)
+    branches = (
+        errors.RequestError,
+        errors.EngineError,
+        errors.MissingPackageError,
+        errors.ModelLoadError,
+    )
 
     for name in set(errors.__all__) - {"AiomlcError"}:
         assert issubclass(getattr(errors, name), branches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("MLCEngine", "TokenIterator")
+__all__ = ("MLCEngine", "TokenIterator", "parts_of")
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,3 +226,8 @@ class MLCEngine(ScopeOnly):
             self._portal.close_at_exit()
         else:
             self._portal.close()
+
+
+def parts_of(engine: MLCEngine) -> tuple[AsyncMLCEngine, EnginePortal]:
+    """Return the async engine of an engine, and the portal to its thread."""
+    return engine._engine, engine._portal
