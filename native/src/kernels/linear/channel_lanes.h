@@ -211,7 +211,7 @@ class ChannelKernel {
 
 /*! \return The kernels of a tier. */
 template <typename Dot>
-constexpr ChannelKernels ChannelKernelsOf() {
+constexpr ChannelKernels ChannelKernelsOf() noexcept {
   return {QuantizeChannelRow<typename Dot::Lanes, Dot::kBias>, ChannelKernel<Dot>::Run};
 }
 
