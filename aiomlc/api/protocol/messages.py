@@ -46,11 +46,24 @@ def _part_text(part: object) -> str:
 Text = Annotated[str, Field(strict=True), BeforeValidator(_join_text_parts)]
 
 
+def _without(fields: object, *names: str) -> object:
+    """Return the fields of an object without some that say nothing to the model."""
+    if not isinstance(fields, Mapping):
+        return fields
+
+    return {name: value for name, value in fields.items() if name not in names}
+
+
 class FunctionCall(WireModel):
     """The name of the called function and its arguments."""
 
     name: str
     arguments: str  #: A JSON object as text.
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_parsed(cls, fields: object) -> object:
+        return _without(fields, "parsed_arguments")  # What OpenAI's client adds to an answer.
 
 
 class ToolCall(WireModel):
@@ -59,6 +72,11 @@ class ToolCall(WireModel):
     id: str
     type: Literal["function"] = "function"
     function: FunctionCall
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_index(cls, fields: object) -> object:
+        return _without(fields, "index")  # Of a streamed call.
 
 
 class SystemMessage(WireModel):
@@ -95,6 +113,11 @@ class AssistantMessage(WireModel):
     reasoning_content: str | None = None  #: The reasoning before the content.
     reasoning: str | None = None  #: An alias of `reasoning_content`, which takes precedence.
     tool_calls: tuple[ToolCall, ...] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_parsed(cls, fields: object) -> object:
+        return _without(fields, "parsed")  # What OpenAI's client adds to an answer.
 
     @model_validator(mode="after")
     def _check_not_empty(self) -> Self:

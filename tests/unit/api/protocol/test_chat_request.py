@@ -256,6 +256,32 @@ def test_every_role_is_accepted() -> None:
     assert message.tool_calls[0].function.arguments == "{}"
 
 
+def test_a_message_as_openai_client_returns_it_is_accepted() -> None:
+    function = {"name": "f", "arguments": "{}", "parsed_arguments": {}}
+    call = {"id": "c1", "type": "function", "index": 0, "function": function}
+    answer = {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": [call],
+        "parsed": None,
+    }
+
+    request = parse(messages=[{"role": "user", "content": "q"}, answer, tool_result("c1")])
+
+    message = request.messages[1]
+    assert isinstance(message, AssistantMessage)
+    assert message.tool_calls is not None
+    assert message.tool_calls[0].to_dict() == {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "f", "arguments": "{}"},
+    }
+
+
 def tool_result(call_id: str) -> dict[str, str]:
     return {"role": "tool", "content": "42", "tool_call_id": call_id}
 
