@@ -65,16 +65,16 @@ def _mend_stage(options: argparse.Namespace) -> None:
     checkpoint = options.work / "checkpoint.pt"
     tokenizer = load_tokenizer(options.work / "tokenizer.json")
     facts = [fact for kind in NUMBER_KINDS for fact in number_facts(kind)]
-    practised: list[Fact] = []
+    hard: list[Fact] = []
     for _ in range(_MAX_MENDINGS):
         weights = read_weights(checkpoint)
         narrow = wrong_facts(weights, _shape(options), tokenizer, facts, _MARGIN)
         _LOG.info("%d of %d wrong or narrow", len(narrow), len(facts))
         if not narrow:
             return
-        practised += [fact for fact, _ in narrow]
+        hard += [fact for fact, _ in narrow]
         plan = _plan(options, read_step(checkpoint) + options.mend_steps)
-        train(options.work, plan, _shape(options), draw_dialogue=practice(practised))
+        train(options.work, plan, _shape(options), draw_dialogue=practice(hard))
 
 
 def _start(options: argparse.Namespace) -> Weights | None:

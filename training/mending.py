@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from training.dialogues.compose import conversation
 from training.dialogues.records import Dialogue, Fact, Message, say
 
-_SHARE = 0.3  # Fraction of the dialogues that practise wrong answers.
+_SHARE = 0.3  # Fraction of the dialogues that practice wrong answers.
 _MAX_TURNS = 4
 
 

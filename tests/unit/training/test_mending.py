@@ -1,4 +1,4 @@
-"""Dialogues that practise wrong answers."""
+"""Dialogues that practice wrong answers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def test_some_dialogues_ask_for_the_wrong_facts_and_the_others_are_the_usual_one
 
     dialogues = [draw(rng) for _ in range(300)]
 
-    practised = [d for d in dialogues if all(m["content"] in questions for m in d.messages[::2])]
-    assert 60 < len(practised) < 120
-    for dialogue in practised:
+    hard = [d for d in dialogues if all(m["content"] in questions for m in d.messages[::2])]
+    assert 60 < len(hard) < 120
+    for dialogue in hard:
         for asked, answer in zip(dialogue.messages[::2], dialogue.messages[1::2], strict=True):
             assert answer["content"] == questions[asked["content"]]
 
