@@ -230,4 +230,4 @@ class MLCEngine(ScopeOnly):
 
 def parts_of(engine: MLCEngine) -> tuple[AsyncMLCEngine, EnginePortal]:
     """Return the async engine of an engine, and the portal to its thread."""
-    return engine._engine, engine._portal
+    return engine._engine, engine._portal  # pyright: ignore[reportPrivateUsage] - of this module.
