@@ -16,7 +16,8 @@ CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="session")
+# Not of the session: Playwright's event loop must have ended when other tests start theirs.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt install chromium")
@@ -27,7 +28,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def origin(browser: Browser, bundled_model: Path) -> Iterator[str]:
     """Return the origin of a server of the bundled model; skipped first without a browser."""
     with subprocess.Popen(
