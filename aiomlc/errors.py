@@ -203,8 +203,7 @@ class MissingPackageError(AiomlcError, ImportError):
     """An optional package is not installed; `name` names it, and the message the command."""
 
     def __init__(self, name: str, command: str) -> None:
-        super().__init__(f"the package {name} is missing: {command}")
-        self.name = name
+        super().__init__(f"the package {name} is missing: {command}", name=name)
 
 
 class ModelLoadError(AiomlcError, RuntimeError):
