@@ -201,7 +201,7 @@ def test_a_deeply_nested_json_config_is_rejected() -> None:
 async def test_non_ascii_text_is_accepted() -> None:
     text = "naïve 漢字 😀"
     core = FakeCore(["Hi!"])
-    schema = {"const": text, **nested(20, name="items")}
+    schema = {"const": text, "default": nested(20, name="items")}
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         await engine.chat.completions.create(
             messages=[{"role": "user", "content": text}],
