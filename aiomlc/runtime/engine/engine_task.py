@@ -36,7 +36,7 @@ from aiomlc.runtime.concurrency.process_lifecycle import (
 from aiomlc.runtime.engine.end_reason import EndReason
 from aiomlc.runtime.engine.events import EventHub
 
-_EXIT_SECONDS = 2.0  # How long the exit of the interpreter waits for a blocked event loop.
+_EXIT_SECONDS = 5.0  # How long the exit of the interpreter waits for a blocked event loop.
 _ORPHANED = "the event loop or the scope of the engine has ended: open a new engine"
 
 
@@ -307,9 +307,7 @@ class EngineTask(AsyncContextManagerMixin):
 
     def stop_if_orphaned(self) -> None:
         """Stop if the thread of the event loop has ended, or is the calling thread at its exit."""
-        here = get_ident()
-        loops = {thread.ident for thread in enumerate_threads() if thread.ident != here}
-        if not self.is_over and self._thread_id not in loops:
+        if not self.is_over and not self._has_live_loop():
             self.stop()
 
     def at_exit(self) -> None:
@@ -317,10 +315,14 @@ class EngineTask(AsyncContextManagerMixin):
         if self._is_over.is_set():
             return
 
-        self.stop_if_orphaned()
-        if not self._closing:
+        self.stop()
+        if self._has_live_loop():
             self.terminate()
             self._is_over.wait(_EXIT_SECONDS)
+
+    def _has_live_loop(self) -> bool:
+        here = get_ident()
+        return self._thread_id in {t.ident for t in enumerate_threads() if t.ident != here}
 
     def _finish(self) -> None:
         """Deliver the remaining results, close the step loop and end every reader."""
