@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from aiomlc.cli.batch_command import batch
 from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
 from aiomlc.cli.compile_command import compile_
@@ -31,6 +32,7 @@ app: typer.Typer = typer.Typer(
 )
 app.command()(chat)
 app.command()(serve)
+app.command()(batch)
 app.command()(plan)
 app.command("compile")(compile_)
 app.command()(convert)

@@ -1,0 +1,71 @@
+"""The command `aiomlc batch`."""
+
+from __future__ import annotations
+
+__all__ = ("batch",)
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from aiomlc.cli.failures import CommandError, report_failures
+from aiomlc.cli.options import Debug, KVCacheDtype, Quantization
+from aiomlc.config import EngineConfig, Mode
+
+
+def batch(  # noqa: PLR0913 - one parameter per option.
+    requests: Annotated[Path, typer.Argument(help="Requests in OpenAI's batch format.")],
+    answers: Annotated[Path, typer.Argument(help="Where answers are appended.")],
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A directory or a repository; by default the bundled model."),
+    ] = None,
+    embedding_model: Annotated[
+        str | None, typer.Option(help="An encoder; requests then name their model.")
+    ] = None,
+    max_in_flight: Annotated[
+        int | None, typer.Option(help="Concurrent requests.", min=1, show_default="64")
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="The preset of default sizes.")] = "local",
+    quantization: Quantization = None,
+    kv_cache_dtype: KVCacheDtype = "auto",
+    max_num_sequence: Annotated[int | None, typer.Option(help="The maximum batch size.")] = None,
+    backend: Annotated[Literal["asyncio", "trio"], typer.Option(help="The event loop.")] = (
+        "asyncio"
+    ),
+    debug: Debug = False,
+) -> None:
+    """Answer a file of requests, or the rest of it."""
+    with report_failures(debug=debug):
+        fields: dict[str, Any] = {
+            "mode": mode,
+            "quantization": quantization,
+            "kv_cache_dtype": kv_cache_dtype,
+            "max_num_sequence": max_num_sequence,
+        }
+        try:
+            # Imported here because the import of the engine would slow down --help.
+            from aiomlc.cli.batch_process import BatchSettings, run_batch_process
+        except ModuleNotFoundError as error:
+            if error.name != "starlette":
+                raise
+
+            raise CommandError(
+                "the package starlette is missing: pip install 'aiomlc[serve]'"
+            ) from error
+
+        code = run_batch_process(
+            BatchSettings(
+                requests=requests,
+                answers=answers,
+                model=model,
+                embedding_model=embedding_model,
+                max_in_flight=max_in_flight,
+                config=EngineConfig(**fields),
+                backend=backend,
+            )
+        )
+        if code:
+            raise typer.Exit(code)
