@@ -36,7 +36,8 @@ def _write_requests(path: Path) -> None:
 
 def _request(number: int) -> dict[str, Any]:
     question = f"What is {number % 50} plus {number % 7}?"
-    url, body = "/v1/chat/completions", {"messages": [{"role": "user", "content": question}]}
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": question}]}
+    url = "/v1/chat/completions"
     if number % 10 == 3:
         url, body = "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 1 + number % 9}
     elif number % 10 == 7:
