@@ -30,14 +30,12 @@ def openai_client(models: Served | Mapping[str, Served]) -> AsyncOpenAI: ...
 
 
 def openai_client(models: MLCEngine | Served | Mapping[str, Served]) -> AsyncOpenAI | OpenAI:
-    """Return OpenAI's client, whose requests go to an engine in this process, without a socket:
+    """Return OpenAI's client of engines in this process, as the engines' `openai_client` does:
 
-        client = openai_client(engine)
-        completion = await client.chat.completions.create(model="pebble", messages=[...])
+        client = openai_client({"chat": engine, "embed": encoder})
+        embeddings = await client.embeddings.create(model="embed", input=[...])
 
-    It is what programs and frameworks take that expect an `openai.AsyncOpenAI` or `openai.OpenAI`.
-    Streams arrive as they are generated; closing one before its end aborts its request. If there is
-    one model, `model` may be any name. The engine is not closed with the client.
+    If there is one model, `model` may be any name. The engines are not closed with the client.
 
     Args:
         models: What answers: an engine. `AsyncOpenAI` also takes what `create_app` takes, such as
@@ -57,7 +55,7 @@ def openai_client(models: MLCEngine | Served | Mapping[str, Served]) -> AsyncOpe
         if error.name != "openai":
             raise
 
-        raise MissingPackageError("openai", "pip install openai") from None
+        raise MissingPackageError("openai", "pip install 'aiomlc[openai]'") from None
 
     from aiomlc.serve.in_process import AppTransport, AsyncAppTransport
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,8 +12,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from aiomlc import AsyncMLCEngine, MissingPackageError, MLCEngine
+from aiomlc import AsyncMLCEngine, MLCEngine
 from aiomlc.serve import openai_client
+from tests.e2e.programs import run_program
 from tests.e2e.serve_process import ServerProcess, run_server
 from tests.e2e.test_tools import QUESTION, WEATHER
 from tests.e2e.waiting import wait_until
@@ -53,7 +53,7 @@ async def async_client(place: str, request: Any) -> AsyncIterator[openai.AsyncOp
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
             yield client
     else:
-        async with AsyncMLCEngine() as engine, openai_client(engine) as client:
+        async with AsyncMLCEngine() as engine, engine.openai_client() as client:
             yield client
 
 
@@ -104,7 +104,7 @@ async def test_async_client_calls_tools(place: str, request: pytest.FixtureReque
 
 def test_blocking_client() -> None:
     asked: dict[str, Any] = {"model": "pebble", "temperature": 0}
-    with MLCEngine() as engine, openai_client(engine) as client:
+    with MLCEngine() as engine, engine.openai_client() as client:
         models = [model.id for model in client.models.list()]
         whole = client.chat.completions.create(messages=CAPITAL, **asked)
         chunks = list(client.chat.completions.create(messages=CAPITAL, stream=True, **asked))
@@ -117,7 +117,7 @@ def test_blocking_client() -> None:
 
 
 async def test_leaving_a_stream_early_aborts_its_request() -> None:
-    async with AsyncMLCEngine() as engine, openai_client(engine) as client:
+    async with AsyncMLCEngine() as engine, engine.openai_client() as client:
         stream: Any = await client.chat.completions.create(
             model="pebble", messages=STORY, stream=True, **LONG
         )
@@ -130,7 +130,7 @@ async def test_leaving_a_stream_early_aborts_its_request() -> None:
 
 
 def test_leaving_a_blocking_stream_early_aborts_its_request() -> None:
-    with MLCEngine() as engine, openai_client(engine) as client:
+    with MLCEngine() as engine, engine.openai_client() as client:
         with client.chat.completions.create(
             model="pebble", messages=STORY, stream=True, **LONG
         ) as stream:
@@ -142,7 +142,7 @@ def test_leaving_a_blocking_stream_early_aborts_its_request() -> None:
 
 
 async def test_two_streams_may_be_left_in_any_order() -> None:
-    async with AsyncMLCEngine() as engine, openai_client(engine) as client:
+    async with AsyncMLCEngine() as engine, engine.openai_client() as client:
         streams: list[Any] = [
             await client.chat.completions.create(
                 model="pebble", messages=STORY, stream=True, **LONG
@@ -159,7 +159,7 @@ async def test_two_streams_may_be_left_in_any_order() -> None:
 
 
 async def test_a_time_out_aborts_the_request() -> None:
-    async with AsyncMLCEngine() as engine, openai_client(engine) as client:
+    async with AsyncMLCEngine() as engine, engine.openai_client() as client:
         await engine.metrics()
         impatient = client.with_options(timeout=0.05, max_retries=0)
         with pytest.raises(openai.APITimeoutError):
@@ -170,7 +170,7 @@ async def test_a_time_out_aborts_the_request() -> None:
 
 
 async def test_errors_have_openais_types() -> None:
-    async with AsyncMLCEngine() as engine, openai_client(engine) as client:
+    async with AsyncMLCEngine() as engine, engine.openai_client() as client:
         with pytest.raises(openai.BadRequestError) as caught:
             await client.chat.completions.create(model="pebble", messages=CAPITAL, top_logprobs=21)
 
@@ -181,7 +181,7 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
     for name in ("HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
 
-    async with AsyncMLCEngine(model_lib="mock://echo") as engine, openai_client(engine) as client:
+    async with AsyncMLCEngine(model_lib="mock://echo") as engine, engine.openai_client() as client:
         assert [model.id async for model in client.models.list()] == ["mock://echo"]
 
 
@@ -196,9 +196,11 @@ async def test_several_models(tmp_path: Path) -> None:
     assert whole.choices[0].message.content
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(MissingPackageError, match="pip install openai") as caught:
-        openai_client(AsyncMLCEngine())
+@pytest.mark.parametrize("name", ["openai", "httpx2", "starlette"])
+def test_a_missing_package_is_named(name: str) -> None:
+    program = f"import sys, aiomlc; sys.modules[{name!r}] = None\n"
+    result = run_program(["-c", f"{program}aiomlc.AsyncMLCEngine().openai_client()"])
 
-    assert caught.value.name == "openai"
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("aiomlc.errors.MissingPackageError")
+    assert last.endswith(f"the package {name} is missing: pip install 'aiomlc[openai]'")

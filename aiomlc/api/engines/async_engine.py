@@ -17,6 +17,7 @@ from aiomlc.api.completions.resource import AsyncTextCompletions
 from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
+from aiomlc.api.engines.openai_client import AsyncOpenAIClientMixin
 from aiomlc.api.engines.prefix_pinning import pin_prefix
 from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
@@ -49,7 +50,7 @@ from aiomlc.validation.arguments import check_callable, check_path, check_second
 
 @hides("is_stepping_here")
 @final
-class AsyncMLCEngine(UninterruptibleScope):
+class AsyncMLCEngine(UninterruptibleScope, AsyncOpenAIClientMixin):
     """An engine that serves one model to concurrent requests, on asyncio or trio.
 
         async with AsyncMLCEngine() as engine:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.engines.openai_client import OpenAIClientMixin
 from aiomlc.api.engines.sync_resources import (
     Chat,
     Embeddings,
@@ -41,7 +42,7 @@ _LOG = logging.getLogger("aiomlc")
 
 
 @final
-class MLCEngine(ScopeOnly):
+class MLCEngine(ScopeOnly, OpenAIClientMixin):
     """An engine that serves one model to blocking code, in one thread or several.
 
     The constructor opens the model and blocks until it is ready. Concurrent requests of several
