@@ -17,6 +17,7 @@ from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
 from aiomlc.cli.compile_command import compile_
 from aiomlc.cli.convert_command import convert
+from aiomlc.cli.doctor_command import doctor
 from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.gen_config_command import gen_config
 from aiomlc.cli.models_command import list_, pull, rm
@@ -42,6 +43,7 @@ app.command("gen_config", hidden=True)(gen_config)
 app.command()(pull)
 app.command("list")(list_)
 app.command()(rm)
+app.command()(doctor)
 app.add_typer(cache_app, name="cache")
 
 

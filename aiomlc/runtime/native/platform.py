@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("check_platform", "physical_cores")
+__all__ = ("active_isa", "check_platform", "physical_cores")
 
 import functools
 import logging
@@ -18,6 +18,18 @@ def physical_cores() -> int:
     return int(native_function("aiomlc.physical_cores")())
 
 
+def active_isa() -> str:
+    """Return the name of the tier that kernels run on.
+
+    Raises:
+        BadRequestError: If `AIOMLC_ISA` has an unknown value.
+    """
+    try:
+        return str(native_function("aiomlc.active_isa")())
+    except BadRequestError as error:
+        raise BadRequestError(str(error), param="AIOMLC_ISA") from None
+
+
 @functools.cache
 def check_platform() -> None:
     """Check the instruction set of the kernels, and warn if AMX cannot be used for all formats.
@@ -25,11 +37,7 @@ def check_platform() -> None:
     Raises:
         BadRequestError: If `AIOMLC_ISA` has an unknown value.
     """
-    try:
-        native_function("aiomlc.active_isa")()
-    except BadRequestError as error:
-        raise BadRequestError(str(error), param="AIOMLC_ISA") from None
-
+    active_isa()
     for weight_format in native_function("aiomlc.rejected_amx_formats")():
         _LOG.warning(
             "AMX computes %s weights wrongly on this machine; AVX-512 is used instead",
