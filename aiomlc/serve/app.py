@@ -157,7 +157,7 @@ async def _answer_http_error(_: Request, error: Exception) -> Response:
 
 async def _answer_routing_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail}"
+    message = f"{request.method} {request.scope['path']}: {error.detail}"
     return error_response(HTTPError(error.status_code, message, headers=error.headers))
 
 

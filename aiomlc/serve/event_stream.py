@@ -66,7 +66,7 @@ async def send_events(  # noqa: PLR0913 - one response.
 
             last = encode_error(to_http_error(error)) + last
 
-    await response.write(last, has_more=False)
+    await response.end(last, options.write_timeout)
 
 
 @final
@@ -86,12 +86,22 @@ class _EventResponse:
         self._is_sending = True
         return self._has_started
 
-    async def write(self, data: bytes, *, has_more: bool = True) -> None:
+    async def write(self, data: bytes) -> None:
         """Send a part of the body."""
         if self._ping_sent is not None:
             await self._wait_for_ping()
 
-        await self._send_part(data, has_more)
+        await self._send_part(data, has_more=True)
+
+    async def end(self, data: bytes, seconds: float) -> None:
+        """Send the last part of the body, for at most `seconds`.
+
+        A server may report the disconnect, and close the connection, meanwhile. That must not be
+        cancelled, or the connection stays open.
+        """
+        await self._wait_for_ping()
+        with move_on_after(seconds, shield=True):
+            await self._send_part(data, has_more=False)
 
     async def watch(self, options: ServerOptions, scope: CancelScope) -> None:
         """Send pings in silence; cancel `scope` when the client has not read for too long."""
@@ -120,7 +130,7 @@ class _EventResponse:
         while self._ping_sent is not None:
             await self._ping_sent.wait()
 
-    async def _send_part(self, data: bytes, has_more: bool) -> None:
+    async def _send_part(self, data: bytes, *, has_more: bool) -> None:
         self._is_sending = True
         self._last_change = monotonic()
         if not self._has_started:

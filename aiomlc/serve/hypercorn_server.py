@@ -34,4 +34,8 @@ async def run_hypercorn(
     else:
         from hypercorn.trio import serve
 
+        from aiomlc.serve.hypercorn_trio import survive_closing_connections
+
+        survive_closing_connections()
+
     await serve(cast(Any, app), config, shutdown_trigger=stop.wait)

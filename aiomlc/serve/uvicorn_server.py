@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast, final
 
+import h11
 import orjson
 from anyio import Event, create_task_group
 from starlette.types import ASGIApp
@@ -20,6 +21,7 @@ from aiomlc.serve.server import ServerSettings
 
 # After draining, for connections whose clients do not read.
 _CLOSE_SECONDS = 5
+_HEADER_PIECE = 4096  # Bytes.
 
 
 async def run_uvicorn(
@@ -77,8 +79,17 @@ class _TimedProtocol(H11Protocol):
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Start or stop the timer: headers may come in parts, and several requests at once."""
-        super().data_received(data)
+        """Start or stop the timer: headers may come in parts, and several requests at once.
+
+        Headers come to h11 in small pieces, because it accepts any that are complete at once.
+        """
+        while data and not self._is_answering() and not self.transport.is_closing():
+            super().data_received(data[:_HEADER_PIECE])
+            data = data[_HEADER_PIECE:]
+
+        if data and not self.transport.is_closing():
+            super().data_received(data)
+
         if self._is_answering():
             self._stop_timer()
         else:
@@ -90,7 +101,7 @@ class _TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
+        """Answer what is not HTTP, or close the connection if a request was answered already."""
         self._refuse(b"400 Bad Request", HTTPError(400, msg, code="invalid_http"))
 
     def _is_answering(self) -> bool:
@@ -119,6 +130,10 @@ class _TimedProtocol(H11Protocol):
 
     def _refuse(self, status: bytes, error: HTTPError) -> None:
         if self.transport.is_closing():
+            return
+
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()  # The bytes belong to a request that has its answer.
             return
 
         body = orjson.dumps(error.body())

@@ -54,7 +54,7 @@ class ServerProcess:
         with self.http() as client:
             text = client.get("/metrics").text
 
-        (line,) = (line for line in text.splitlines() if line.startswith(name + "{"))
+        (line,) = (line for line in text.splitlines() if line.startswith((name + "{", name + " ")))
         return float(line.rpartition(" ")[2])
 
     def wait_for(self, name: str, value: float) -> None:

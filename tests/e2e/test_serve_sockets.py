@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.raw_http import read_all, request_of
 from tests.e2e.serve_process import ServerProcess, run_server
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,22 +38,6 @@ def server(
     limits = ["--header-timeout", "0.5", "--body-timeout", "0.5", "--max-header-size", "8000"]
     with run_server(directory, *options_of(request.param), *limits) as process:
         yield process
-
-
-def request_of(fields: Any, path: str = "/v1/chat/completions", extra: str = "") -> bytes:  # noqa: ANN401
-    """Return the bytes of a POST request."""
-    body = json.dumps(fields).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{extra}"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-
-
-def read_all(connection: socket.socket) -> bytes:
-    """Return what the server sends until it closes the connection."""
-    parts = []
-    while part := connection.recv(65536):
-        parts.append(part)
-
-    return b"".join(parts)
 
 
 def test_chat_over_a_socket(server: ServerProcess) -> None:
@@ -132,7 +116,7 @@ def test_other_hosts_are_refused(server: ServerProcess) -> None:
 def test_sigterm_finishes_the_running_requests(tmp_path: Path, name: str) -> None:
     with run_server(tmp_path, *options_of(name)) as server:
         with server.connect() as connection, server.http() as client:
-            connection.sendall(request_of(ENDLESS, extra="connection: close\r\n"))
+            connection.sendall(request_of(ENDLESS, headers={"connection": "close"}))
             connection.recv(100)
             server.process.send_signal(signal.SIGTERM)
             while (ready := client.get("/ready")).status_code == 200:

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 from starlette.types import Receive, Scope, Send
 
 from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
-from aiomlc.api.protocol.limits import parse_off_loop
+from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
 from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.fields import prepare_fields
@@ -32,7 +32,7 @@ class EmbeddingEndpoint:
         fields = prepare_fields(fields, EmbeddingRequest, model.name, options)
 
         async def respond(_: TaskGroup) -> None:
-            request = await parse_off_loop(parse_embedding_request, fields)
+            request = await parse_off_loop(parse_embedding_request, fields, check_input_size)
             answer = await model.engine.embeddings.embed(request)
             await send_json(answer, scope, receive, send, seconds=options.write_timeout)
 
