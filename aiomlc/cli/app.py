@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from aiomlc.cli.batch_command import batch
+from aiomlc.cli.bench_command import bench
 from aiomlc.cli.cache_command import cache_app
 from aiomlc.cli.chat_command import chat
 from aiomlc.cli.compile_command import compile_
@@ -43,6 +44,7 @@ app.command("gen_config", hidden=True)(gen_config)
 app.command()(pull)
 app.command("list")(list_)
 app.command()(rm)
+app.command()(bench)
 app.command()(doctor)
 app.add_typer(cache_app, name="cache")
 
