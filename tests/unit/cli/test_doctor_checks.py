@@ -17,6 +17,7 @@ from aiomlc.cli.doctor_checks import (
     check_versions,
     quota_cpus,
 )
+from aiomlc.cli.doctor_speed import measure_speed
 from aiomlc.runtime.native.platform import active_isa
 
 THP = "sys/kernel/mm/transparent_hugepage/enabled"
@@ -121,6 +122,14 @@ def test_a_home_that_cannot_be_written_is_named_with_the_remedy() -> None:
 
     assert cache["text"].startswith("/proc/home cannot be written")
     assert cache["remedy"] == "set AIOMLC_HOME to a directory that can be written"
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures_rates_of_all_threads() -> None:
+    speed = measure_speed(2)
+
+    assert speed.threads == 2
+    assert min(speed.memory_gb_s, speed.decode_gb_s, speed.prefill_gop_s) > 0
 
 
 def test_a_lower_tier_than_the_processors_is_named_with_the_remedy() -> None:
