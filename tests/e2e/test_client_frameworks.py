@@ -1,0 +1,219 @@
+"""Frameworks on OpenAI's client, in process and against a server: a chat, a stream, tools, a type.
+
+They run on asyncio only.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from aiomlc import AsyncMLCEngine
+from tests.e2e.programs import ROOT
+from tests.e2e.serve_process import ServerProcess, run_server
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    # Of the frameworks, which do not concern us.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+MODEL = "pebble"
+CAPITAL = "What is the capital of Italy?"
+WEATHER = "What is the weather in Rome?"
+EXTRACT = "Extract the person: Mia is 31 years old."
+PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+RUN_BLOCK = """
+import ast, sys, types, anyio
+flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+code = compile(sys.stdin.read(), "docs/clients.md", "exec", flags)
+names = {}
+anyio.run(types.FunctionType(code, names))
+print(names["answer"])
+"""
+PLACES = pytest.mark.parametrize("place", ["in process", "server"])
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+MIA = Person(name="Mia", age=31)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def without_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send nothing to the network."""
+    monkeypatch.setenv("LANGSMITH_TRACING", "false")
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of the bundled model."""
+    with run_server(tmp_path_factory.mktemp("frameworks")) as process:
+        yield process
+
+
+@asynccontextmanager
+async def open_client(
+    place: str, request: pytest.FixtureRequest
+) -> AsyncIterator[openai.AsyncOpenAI]:
+    """Yield a client of an engine in this process, or of a server."""
+    if place == "server":
+        url = request.getfixturevalue("server").url
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+            yield client
+    else:
+        async with AsyncMLCEngine() as engine, engine.openai_client() as client:
+            yield client
+
+
+class WeatherTool:
+    """A tool that records the cities for which it is called."""
+
+    def __init__(self) -> None:
+        self.cities: list[str] = []
+
+    @property
+    def function(self) -> Callable[[str], str]:
+        """The function, from which the frameworks derive the tool."""
+
+        def get_weather(city: str) -> str:
+            """Get the weather in a city.
+
+            Args:
+                city: The name of the city
+            """
+            self.cities.append(city)
+            return '{"weather": "sunny"}'
+
+        return get_weather
+
+
+@PLACES
+async def test_langchain(place: str, request: pytest.FixtureRequest) -> None:
+    chat_models = pytest.importorskip("langchain_openai")
+    core_tools = pytest.importorskip("langchain_core.tools")
+    weather = WeatherTool()
+    tool = core_tools.tool(weather.function, parse_docstring=True)
+    async with open_client(place, request) as client:
+        model = chat_models.ChatOpenAI(
+            model=MODEL,
+            temperature=0,
+            api_key="none",
+            root_async_client=client,
+            async_client=client.chat.completions,
+        )
+        whole = await model.ainvoke(CAPITAL)
+        chunks = [chunk.content async for chunk in model.astream(CAPITAL)]
+        with_tool = model.bind_tools([tool], strict=True)
+        message = await with_tool.ainvoke(WEATHER)
+        results = [await tool.ainvoke(call) for call in message.tool_calls]
+        answer = await with_tool.ainvoke([("user", WEATHER), message, *results])
+        parsed = await model.with_structured_output(Person).ainvoke(EXTRACT)
+
+    assert "Rome" in whole.content
+    assert "".join(chunks) == whole.content
+    assert weather.cities == ["Rome"]
+    assert "sunny" in answer.content
+    assert parsed == MIA
+
+
+@PLACES
+async def test_pydantic_ai(place: str, request: pytest.FixtureRequest) -> None:
+    pydantic_ai = pytest.importorskip("pydantic_ai")
+    models = pytest.importorskip("pydantic_ai.models.openai")
+    providers = pytest.importorskip("pydantic_ai.providers.openai")
+    weather = WeatherTool()
+    async with open_client(place, request) as client:
+        options: dict[str, Any] = {
+            "model": models.OpenAIChatModel(
+                MODEL, provider=providers.OpenAIProvider(openai_client=client)
+            ),
+            "model_settings": {"temperature": 0},
+        }
+        whole = await pydantic_ai.Agent(**options).run(CAPITAL)
+        async with pydantic_ai.Agent(**options).run_stream(CAPITAL) as stream:
+            text = "".join([part async for part in stream.stream_text(delta=True)])
+
+        with_tool = pydantic_ai.Agent(tools=[weather.function], **options)
+        answer = await with_tool.run(WEATHER)
+        native = pydantic_ai.Agent(output_type=pydantic_ai.NativeOutput(Person), **options)
+        parsed = await native.run(EXTRACT)
+        by_tool = await pydantic_ai.Agent(output_type=Person, **options).run(EXTRACT)
+
+    assert "Rome" in whole.output
+    assert text == whole.output
+    assert weather.cities == ["Rome"]
+    assert "sunny" in answer.output
+    assert parsed.output == by_tool.output == MIA
+
+
+@PLACES
+@pytest.mark.parametrize("api", ["OpenAIChatCompletionsModel", "OpenAIResponsesModel"])
+async def test_openai_agents(api: str, place: str, request: pytest.FixtureRequest) -> None:
+    agents = pytest.importorskip("agents")
+    weather = WeatherTool()
+    async with open_client(place, request) as client:
+        options: dict[str, Any] = {
+            "name": "assistant",
+            "model": getattr(agents, api)(model=MODEL, openai_client=client),
+            "model_settings": agents.ModelSettings(temperature=0),
+        }
+        run = agents.Runner.run
+        whole = await run(agents.Agent(**options), CAPITAL)
+        stream = agents.Runner.run_streamed(agents.Agent(**options), CAPITAL)
+        deltas = [
+            event.data.delta
+            async for event in stream.stream_events()
+            if event.type == "raw_response_event"
+            and event.data.type == "response.output_text.delta"
+        ]
+        tool = agents.function_tool(weather.function)
+        answer = await run(agents.Agent(tools=[tool], **options), WEATHER)
+        parsed = await run(agents.Agent(output_type=Person, **options), EXTRACT)
+
+    assert "Rome" in whole.final_output
+    assert "".join(deltas) == stream.final_output == whole.final_output
+    assert weather.cities == ["Rome"]
+    assert "sunny" in answer.final_output
+    assert parsed.final_output == MIA
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(1, len(BLOCKS) + 1))
+def test_block_of_the_page_answers(block: str, request: pytest.FixtureRequest) -> None:
+    for package in re.findall(r"^(?:from|import) (\w+)", block, re.M):
+        pytest.importorskip(package)
+
+    if "http://127.0.0.1:8000" in block:
+        url = request.getfixturevalue("server").url
+        block = block.replace("http://127.0.0.1:8000", url)
+
+    # In a process of its own, because some frameworks leave connections open.
+    result = subprocess.run(
+        [sys.executable, "-c", RUN_BLOCK],
+        input=block,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=ROOT,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert "Rome" in result.stdout
