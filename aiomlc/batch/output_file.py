@@ -37,7 +37,7 @@ class Answers:
     def __init__(self) -> None:
         self.ids: set[bytes] = set()  #: The digests of the answered requests.
         self.duplicates: Counter[bytes] = Counter()  #: The errors of repeated ids, by digest.
-        self.num_failed = 0  #: Lines with an error, or with another status than 200.
+        self.num_failed: int = 0  #: Lines with an error, or with another status than 200.
 
     def __len__(self) -> int:
         return len(self.ids) + self.duplicates.total()
