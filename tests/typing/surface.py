@@ -9,6 +9,7 @@ from typing import Literal, assert_type
 import numpy as np
 from anyio.abc import ObjectReceiveStream
 from numpy.typing import NDArray
+from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
 from aiomlc import (
@@ -82,6 +83,7 @@ def plan() -> MemoryPlan:
 async def asynchronous(stream: bool) -> None:
     async with AsyncMLCEngine(engine_config=EngineConfig(max_num_sequence=2)) as engine:
         assert_type(engine, AsyncMLCEngine)
+        assert_type(engine.openai_client(), AsyncOpenAI)
         assert_type(engine.conv_template, Conversation | None)
         assert_type(engine.memory_plan, MemoryPlan | None)
         create = engine.chat.completions.create
@@ -147,6 +149,7 @@ async def streams(engine: AsyncMLCEngine) -> None:
 
 def blocking() -> None:
     with MLCEngine() as engine:
+        assert_type(engine.openai_client(), OpenAI)
         assert_type(engine.chat.completions.create(messages=HELLO), ChatCompletion)
         chunks: Iterator[ChatCompletionChunk] = engine.chat.completions.create(
             messages=HELLO, stream=True
