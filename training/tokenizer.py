@@ -17,7 +17,9 @@ __all__ = (
     "train_tokenizer",
 )
 
+import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,7 @@ _VOCAB_SIZE = 4096
 _NUM_DIALOGUES = 30_000
 # A rare token is seldom trained, so that it is copied wrong: rare words are spelled in pieces.
 _MIN_FREQUENCY = 200
+_MIN_PIECE_FREQUENCY = 33  # Of a token as a part of a word; a frequent word may contain a rare one.
 # Frequent words that no answer copies as a value.
 _FUNCTION_WORDS = words_of(
     "is the and a than of in smaller number or to these from numbers was with after are days as "
@@ -83,6 +86,30 @@ def pre_tokenizer() -> Sequence:
     )
 
 
+def _drop_rare_pieces(tokenizer: Tokenizer, seed: int) -> Tokenizer:
+    """Keep the merges that lead to frequent parts of words; whole words are looked up instead."""
+    counts: Counter[str] = Counter()
+    for text in _corpus(seed):
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        lengths = Counter(encoding.word_ids)
+        words = zip(encoding.tokens, encoding.word_ids, strict=True)
+        counts.update(token for token, word in words if lengths[word] > 1)
+
+    state = json.loads(tokenizer.to_str())
+    model = state["model"]
+    parts = {"".join(merge): merge for merge in model["merges"]}
+    needed: set[str] = set()
+    waiting = [token for token in parts if counts[token] >= _MIN_PIECE_FREQUENCY]
+    while waiting:
+        token = waiting.pop()
+        if token in parts and token not in needed:
+            needed.add(token)
+            waiting += parts[token]
+    model["merges"] = [merge for merge in model["merges"] if "".join(merge) in needed]
+    model["ignore_merges"] = True
+    return Tokenizer.from_str(json.dumps(state))
+
+
 def train_tokenizer(path: Path, seed: int) -> None:
     """Train the tokenizer on generated dialogues and write `tokenizer.json`."""
     tokenizer = Tokenizer(BPE())
@@ -96,6 +123,7 @@ def train_tokenizer(path: Path, seed: int) -> None:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_corpus(seed), trainer)
+    tokenizer = _drop_rare_pieces(tokenizer, seed)
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in _MARKERS])
     spare = _VOCAB_SIZE - tokenizer.get_vocab_size()
     tokenizer.add_tokens(
