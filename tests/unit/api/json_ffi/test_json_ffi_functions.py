@@ -218,13 +218,14 @@ def test_a_dead_engine_ends_requests_with_an_error() -> None:
 
 def test_the_callback_may_submit_requests_and_exit() -> None:
     functions, answers = JSONFunctions(fake_loader(replies=["Hi!"])), JSONAnswers()
+    waiting = ["second"]
 
     def callback(text: str) -> None:
         answers(text)
         if answers.has_ended("second"):
             functions.exit_background_loop()
-        elif answers.has_ended("first"):
-            functions.chat_completion(HELLO, "second")
+        elif answers.has_ended("first") and waiting:
+            functions.chat_completion(HELLO, waiting.pop())
 
     functions.init_background_engine(1, 0, callback)
     functions.reload("{}")
