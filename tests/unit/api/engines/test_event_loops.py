@@ -25,22 +25,24 @@ from tests.unit.api.engines.async_engine_helpers import HELLO, GatedLoader, ask
 
 pytestmark = pytest.mark.timeout(20)
 DAEMON_THREAD_PROGRAM = """
-import atexit, threading, anyio
+import atexit, threading, time, anyio
 
 atexit.register(lambda: print(core.is_closed, core.is_running))  # Runs after the library's hook.
 from aiomlc import AsyncMLCEngine
 from aiomlc.testing import FakeCore, fake_loader
 
-core, has_started = FakeCore(), threading.Event()
+core, has_started, engines = FakeCore(), threading.Event(), []
 
 async def main():
-    engine = AsyncMLCEngine(loader=fake_loader(core))
-    await engine.generate("a")
+    engines.append(AsyncMLCEngine(loader=fake_loader(core)))
+    await engines[0].generate("a")
     has_started.set()
+    BUSY
     await anyio.sleep_forever()
 
 threading.Thread(target=anyio.run, args=[main], kwargs={"backend": "BACKEND"}, daemon=True).start()
 has_started.wait()
+END
 """
 STOPPED_LOOP_PROGRAM = """
 import asyncio, threading
@@ -114,9 +116,13 @@ def test_an_engine_of_a_stopped_event_loop_does_not_block_the_exit(run: str) -> 
     assert (result.stdout, result.stderr, result.returncode) == ("Hi!\n", "", 0)
 
 
+@pytest.mark.parametrize(("busy", "end"), [("", ""), ("time.sleep(1)", "engines[0].terminate()")])
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_engine_in_a_daemon_thread_is_closed_before_the_interpreter_exits(backend: str) -> None:
+def test_an_engine_in_a_daemon_thread_is_closed_before_the_interpreter_exits(
+    backend: str, busy: str, end: str
+) -> None:
     program = DAEMON_THREAD_PROGRAM.replace("BACKEND", backend)
+    program = program.replace("BUSY", busy).replace("END", end)
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
     )
