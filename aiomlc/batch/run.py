@@ -12,15 +12,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO, Final, final
 
-from anyio import Lock, create_task_group, sleep, to_thread
-from anyio.lowlevel import checkpoint
+from anyio import CapacityLimiter, Lock, create_task_group, sleep, to_thread
 from pydantic import BaseModel
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_request
 from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
-from aiomlc.api.protocol.limits import parse_off_loop
+from aiomlc.api.protocol.limits import check_input_size, check_sizes, parse_off_loop
 from aiomlc.batch.lines import (
     DUPLICATE,
     URLS,
@@ -155,6 +154,7 @@ class _BatchRun:
         self._num_written = 0
         self._num_running = 0
         self._retrying = Lock()
+        self._reading = CapacityLimiter(1)  # The file has one position.
 
     def summary(self) -> BatchSummary:
         return BatchSummary(
@@ -198,32 +198,33 @@ class _BatchRun:
 
     async def _reject_duplicates(self) -> None:
         for offset in self._plan.duplicates:
-            custom_id, _ = self._read(offset)
+            custom_id, _ = await self._read(offset)
             message = f"custom_id: an earlier line of the input has the same, {custom_id!r}"
             self._append(error_line(custom_id, DUPLICATE, message), is_ok=False)
-            await checkpoint()
 
     async def _work(self, offsets: Iterator[int]) -> None:
         for offset in offsets:
-            custom_id, request = self._read(offset)
+            custom_id, request = await self._read(offset)
             if isinstance(request, RejectedLine):
                 line = error_line(custom_id, request.code, request.message)
                 self._append(line, is_ok=False)
-                await checkpoint()
             else:
                 status, body = await self._respond(request)
                 # Nothing is awaited between an answer and its line.
                 line = response_line(custom_id, status, body)
                 self._append(line, is_ok=status == _OK)
 
-    def _read(self, offset: int) -> tuple[str, BatchRequest | RejectedLine]:
-        parsed = parse_line(read_line(self._file, offset))
+    async def _read(self, offset: int) -> tuple[str, BatchRequest | RejectedLine]:
+        parsed = await to_thread.run_sync(self._parse_line_at, offset, limiter=self._reading)
         if parsed.custom_id is None:
             raise BadRequestError(
                 "the input was changed while the batch was running; start it again", param="input"
             )
 
         return parsed.custom_id, parsed
+
+    def _parse_line_at(self, offset: int) -> BatchRequest | RejectedLine:
+        return parse_line(read_line(self._file, offset))
 
     async def _respond(self, request: BatchRequest) -> tuple[int, bytes]:
         """Return the status and the body that the server would answer with."""
@@ -285,6 +286,7 @@ class _BatchRun:
 class _Endpoint:
     request_type: type[BaseModel]
     parse: Callable[[Mapping[str, Any]], Any]
+    check: Callable[[Mapping[str, Any]], None]  #: Of the sizes of a large request.
     complete: Callable[[AsyncMLCEngine, Any], Awaitable[BaseModel]]
 
 
@@ -296,16 +298,19 @@ _ENDPOINTS: Mapping[str, _Endpoint] = dict(
             _Endpoint(
                 ChatCompletionRequest,
                 parse_chat_request,
+                check_sizes,
                 lambda engine, request: engine.chat.completions.complete(request),
             ),
             _Endpoint(
                 CompletionRequest,
                 parse_completion_request,
+                check_sizes,
                 lambda engine, request: engine.completions.complete(request),
             ),
             _Endpoint(
                 EmbeddingRequest,
                 parse_embedding_request,
+                check_input_size,
                 lambda engine, request: engine.embeddings.embed(request),
             ),
         ),
@@ -318,7 +323,7 @@ async def _parse(endpoint: _Endpoint, fields: Mapping[str, Any]) -> Any:  # noqa
     if fields.get("stream"):
         raise BadRequestError("stream: is not supported in a batch", param="stream")
 
-    return await parse_off_loop(endpoint.parse, fields)
+    return await parse_off_loop(endpoint.parse, fields, endpoint.check)
 
 
 def _first_error(group: BaseExceptionGroup) -> BaseException:

@@ -1,6 +1,6 @@
 """`aiomlc batch` with the bundled model, killed at random moments.
 
-`AIOMLC_BATCH_REQUESTS=2000 AIOMLC_BATCH_KILLS=10` makes the test as long as it was for the release.
+`AIOMLC_BATCH_REQUESTS=2000 AIOMLC_BATCH_KILLS=10` makes the test long.
 """
 
 from __future__ import annotations
