@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ("ServerProcess", "run_server")
+__all__ = ("ServerProcess", "open_client", "run_server")
 
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import openai
+import pytest
 
+from aiomlc import AsyncMLCEngine
 from tests.e2e.programs import ROOT
 
 _START_SECONDS = 100
@@ -109,3 +111,17 @@ def _accepts(port: int) -> bool:
         return False
 
     return True
+
+
+@asynccontextmanager
+async def open_client(
+    place: str, request: pytest.FixtureRequest
+) -> AsyncIterator[openai.AsyncOpenAI]:
+    """Yield a client of an engine in this process, or of the fixture `server`."""
+    if place == "server":
+        url = request.getfixturevalue("server").url
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+            yield client
+    else:
+        async with AsyncMLCEngine() as engine, engine.openai_client() as client:
+            yield client

@@ -8,17 +8,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import openai
 import pytest
 from pydantic import BaseModel
 
-from aiomlc import AsyncMLCEngine
 from tests.e2e.programs import ROOT
-from tests.e2e.serve_process import ServerProcess, run_server
+from tests.e2e.serve_process import ServerProcess, open_client, run_server
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -67,20 +64,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of the bundled model."""
     with run_server(tmp_path_factory.mktemp("frameworks")) as process:
         yield process
-
-
-@asynccontextmanager
-async def open_client(
-    place: str, request: pytest.FixtureRequest
-) -> AsyncIterator[openai.AsyncOpenAI]:
-    """Yield a client of an engine in this process, or of a server."""
-    if place == "server":
-        url = request.getfixturevalue("server").url
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
-            yield client
-    else:
-        async with AsyncMLCEngine() as engine, engine.openai_client() as client:
-            yield client
 
 
 class WeatherTool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel
 from aiomlc import AsyncMLCEngine, MLCEngine
 from aiomlc.serve import openai_client
 from tests.e2e.programs import run_program
-from tests.e2e.serve_process import ServerProcess, run_server
+from tests.e2e.serve_process import ServerProcess, open_client, run_server
 from tests.e2e.test_tools import QUESTION, WEATHER
 from tests.e2e.waiting import wait_until
 from tests.model.tiny_encoder import write_encoder
@@ -45,27 +44,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield process
 
 
-@asynccontextmanager
-async def async_client(place: str, request: Any) -> AsyncIterator[openai.AsyncOpenAI]:  # noqa: ANN401
-    """Yield a client of an engine in this process, or of a server."""
-    if place == "server":
-        url = request.getfixturevalue("server").url
-        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
-            yield client
-    else:
-        async with AsyncMLCEngine() as engine, engine.openai_client() as client:
-            yield client
-
-
 def text_of(chunks: list[Any]) -> str:
     """Return the text of the chunks of a chat completion."""
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_async_client(place: str, request: pytest.FixtureRequest) -> None:
+async def test_open_client(place: str, request: pytest.FixtureRequest) -> None:
     asked: dict[str, Any] = {"model": "pebble", "temperature": 0}
-    async with async_client(place, request) as client:
+    async with open_client(place, request) as client:
         models = [model.id async for model in client.models.list()]
         whole = await client.chat.completions.create(messages=CAPITAL, **asked)
         stream: Any = await client.chat.completions.create(messages=CAPITAL, stream=True, **asked)
@@ -88,7 +75,7 @@ async def test_async_client(place: str, request: pytest.FixtureRequest) -> None:
 async def test_async_client_calls_tools(place: str, request: pytest.FixtureRequest) -> None:
     asked: dict[str, Any] = {"model": "pebble", "temperature": 0, "tools": [WEATHER]}
     messages: list[Any] = [QUESTION]
-    async with async_client(place, request) as client:
+    async with open_client(place, request) as client:
         completion = await client.chat.completions.create(messages=messages, **asked)
         message = completion.choices[0].message
         assert message.tool_calls is not None
