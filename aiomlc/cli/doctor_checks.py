@@ -35,7 +35,7 @@ _MIN_FREE_BYTES = 2 << 30
 _X86_TIERS: Mapping[str, tuple[str, ...]] = {
     "avx2": ("avx2", "fma", "f16c"),
     "avxvnni": ("avx2", "fma", "f16c", "avx_vnni"),
-    "avx512": ("avx2", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"),
+    "avx512": ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"),
     "amx": ("avx512f", "avx512_vnni", "amx_tile", "amx_int8"),
 }
 _ARM_TIERS: Mapping[str, tuple[str, ...]] = {"neon": ("asimddp",), "i8mm": ("asimddp", "i8mm")}

@@ -22,7 +22,7 @@ _INPUTS = 2048
 _MANY_OUTPUTS = 65536  # 75 MB in 4 bits: more than a thread's share of the caches.
 _FEW_OUTPUTS = 512  # 0.6 MB: stays in the cache of a core.
 _PROMPT_ROWS = 128
-_BYTES = 0x11  # A pattern whose scales are small numbers, and which no page shares with another.
+_BYTES = 0x11  # Its scales are finite, and not zero: pages of zeros may be shared.
 _SECONDS = 0.6
 
 _Work = Callable[[], object]

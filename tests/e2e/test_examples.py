@@ -25,6 +25,7 @@ def test_example_prints_an_answer_and_no_warning(path: Path) -> None:
         ("tools", 'get_weather {"city": "Rome"}\nThe weather in Rome is sunny.'),
         ("completions", "12 + 30 = 42."),
         ("completions", "The capital of France is Paris."),
+        ("batch", "4 of 12 answers were missing\n"),
         ("events", "I make mistakes.\n53 tokens\n"),
     ],
 )
@@ -34,7 +35,7 @@ def test_the_answer_of_an_example_is_right(name: str, answer: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "num_sums"),
-    [("generate_many", 20), ("threads", 8), ("from_threads", 8), ("task_group", 32)],
+    [("batch", 12), ("generate_many", 20), ("threads", 8), ("from_threads", 8), ("task_group", 32)],
 )
 def test_an_example_prints_all_of_its_sums(name: str, num_sums: int) -> None:
     result = run_program([f"examples/{name}.py"])
