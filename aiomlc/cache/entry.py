@@ -19,7 +19,6 @@ import logging
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +27,7 @@ from aiomlc.cache.checksum import Checkpoint, file_checksums
 from aiomlc.cache.files import (
     Lease,
     Stamp,
+    is_at,
     is_settled,
     read_sealed,
     regular_file,
@@ -139,9 +139,8 @@ def _lease(path: Path) -> Lease:
 
         raise DamagedEntryError(f"{path.name} {_reason(error)}") from error
 
-    with suppress(OSError):
-        if path.lstat().st_ino == os.fstat(lease.descriptor).st_ino:
-            return lease
+    if is_at(lease.descriptor, path):
+        return lease
 
     raise FileNotFoundError(f"{path} has been removed")
 

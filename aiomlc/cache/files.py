@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = (
     "Lease",
     "Stamp",
+    "exclusive_lock",
+    "is_at",
     "is_settled",
     "lock_alone",
     "open_regular",
@@ -23,7 +25,7 @@ import secrets
 import stat
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, final
@@ -32,6 +34,7 @@ import orjson
 
 MAX_SEALED_BYTES: Final = 64 << 20
 _SETTLED_NS = 1_000_000_000  # Longer than the resolution of any file system's times.
+_POLL_SECONDS = 0.01  # Between attempts to get a lock.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 Stamp = list[int]  #: Inode, size, and the times of the last modification and change.
@@ -83,6 +86,14 @@ def regular_file(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def read_sealed(path: Path) -> Any:  # noqa: ANN401 - JSON.
@@ -154,6 +165,40 @@ def lock_alone(descriptor: int) -> bool:
         return _lock(descriptor, fcntl.LOCK_EX)
     except BlockingIOError:
         return False
+
+
+@contextmanager
+def exclusive_lock(path: Path, checkpoint: Callable[[], object]) -> Iterator[None]:
+    """Hold an exclusive lock on a file, which is created, for the duration of the context.
+
+    On a file system without locks there is no exclusion.
+
+    Args:
+        path: The file; it stays there.
+        checkpoint: Called while others hold the lock; it may raise to stop waiting.
+
+    Raises:
+        OSError: If the file cannot be created or opened.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        while not _try_lock(descriptor):
+            checkpoint()
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Return False if another descriptor holds the lock."""
+    try:
+        _lock(descriptor, fcntl.LOCK_EX)
+    except BlockingIOError:
+        return False
+
+    return True
 
 
 def _lock(descriptor: int, operation: int) -> bool:

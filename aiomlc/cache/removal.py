@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aiomlc.cache.entry import EntryKind
-from aiomlc.cache.files import lock_alone, regular_file
+from aiomlc.cache.files import is_at, lock_alone, regular_file
 
 LOCK_NAME: Final = "lock"  # In a staged directory: locked as long as its process lives.
 _UNLOCKED_SECONDS = 3600  # The age at which a leftover without a lock is removed.
@@ -40,10 +40,11 @@ def remove(path: Path) -> bool:
 
 def remove_unused(path: Path, kind: EntryKind) -> bool:
     """Remove an entry; return False if a process uses it, or if it cannot be removed."""
+    data = path / kind.files[0]
     with suppress(OSError):
         try:
-            with regular_file(path / kind.files[0]) as descriptor:
-                return lock_alone(descriptor) and remove(path)
+            with regular_file(data) as descriptor:
+                return lock_alone(descriptor) and is_at(descriptor, data) and remove(path)
         except (FileNotFoundError, NotADirectoryError):
             return remove(path)  # A damaged entry, which no process has opened.
     return False

@@ -17,10 +17,12 @@ from anyio import CancelScope, to_thread
 
 from aiomlc.cache.checksum import Checkpoint
 from aiomlc.cache.entry import DamagedEntryError, Entry, EntryKind, open_entry, seal_entry
-from aiomlc.cache.files import lock_alone
+from aiomlc.cache.files import Lease, exclusive_lock, lock_alone
 from aiomlc.cache.home import cache_error, cache_home, cache_homes
 from aiomlc.cache.limit import cache_limit, enforce_limit
 from aiomlc.cache.removal import LOCK_NAME, remove, remove_leftovers, remove_tree
+
+_PUBLICATION_LOCK = "publication.lock"  # Held by the process that replaces an entry.
 
 _logger = logging.getLogger("aiomlc")
 
@@ -88,7 +90,7 @@ def publish(staged: Staged, key: str, info: Mapping[str, Any], checkpoint: Check
         staged: The directory with the data files of the entry.
         key: The name of the entry.
         info: A description as JSON: "model", "quantization", and what the kind of entry needs.
-        checkpoint: Called once per GiB that is read.
+        checkpoint: Called once per GiB that is read, and while other processes publish.
 
     Raises:
         ModelLoadError: If the cache cannot be written.
@@ -97,10 +99,12 @@ def publish(staged: Staged, key: str, info: Mapping[str, Any], checkpoint: Check
     try:
         _remove_other_files(staged)
         seal_entry(staged.path, staged.kind, key, info, checkpoint)
-        (staged.path / LOCK_NAME).unlink(missing_ok=True)
-        while (published := _intact(entry, staged.kind, checkpoint)) is None:
-            remove(entry)
-            _rename(staged.path, entry)
+        _lease = Lease(staged.path / staged.kind.files[0])  # Until `published` has its own.
+        with exclusive_lock(entry.parent.parent / _PUBLICATION_LOCK, checkpoint):
+            (staged.path / LOCK_NAME).unlink(missing_ok=True)
+            while (published := _intact(entry, staged.kind, checkpoint)) is None:
+                remove(entry)
+                _rename(staged.path, entry)
     except OSError as error:
         raise cache_error(entry, error) from None
 

@@ -7,18 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import anyio
 import pytest
-from anyio import CancelScope, to_thread
+from anyio import CancelScope, create_task_group, from_thread, move_on_after, to_thread
 
-from aiomlc.cache import LIBRARIES, WEIGHTS, Entry, cache_home, entry, find, store
+from aiomlc.cache import LIBRARIES, WEIGHTS, Entry, cache_home, entry, find, removal, store
 from aiomlc.cache.checksum import file_checksums
-from aiomlc.cache.files import lock_alone, regular_file
+from aiomlc.cache.files import exclusive_lock, lock_alone, regular_file
 from aiomlc.cache.maintenance import list_entries
+from aiomlc.cache.removal import remove
 from aiomlc.errors import ModelLoadError
 from tests.model.cache.mutations import MUTATIONS
 
@@ -127,6 +129,57 @@ async def test_a_damaged_entry_is_made_again_with_one_warning(
     caplog.clear()
     assert _find() is not None
     assert caplog.records == []
+
+
+async def test_of_concurrent_publications_the_first_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    inodes: list[int] = []
+
+    async def publish() -> None:
+        published = await _publish()
+        inodes.append((published.path / "model.vm").stat().st_ino)
+
+    def remove_late(path: Path) -> bool:
+        time.sleep(0.01)  # Others look for the entry, and find none, in the meantime.
+        return remove(path)
+
+    monkeypatch.setattr(store, "remove", remove_late)
+    async with create_task_group() as tasks:
+        for _ in range(16):
+            tasks.start_soon(publish)
+
+    assert len(inodes) == 16
+    assert len(set(inodes)) == 1
+    assert _names() == ["key"]
+
+
+async def test_a_publication_that_waits_for_another_can_be_cancelled() -> None:
+    await _publish()
+    with exclusive_lock(cache_home() / "publication.lock", _no_checkpoint):
+        async with store.staged_entry(LIBRARIES) as staged:
+            for name in LIBRARIES.files:
+                (staged.path / name).write_bytes(b"other content")
+            arguments = (staged, "other", INFO, from_thread.check_cancelled)
+            with move_on_after(0.1) as scope:
+                await to_thread.run_sync(store.publish, *arguments)
+
+    assert scope.cancelled_caught
+    assert _names() == ["key"]
+
+
+async def test_an_entry_that_was_replaced_before_it_was_locked_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = (await _publish()).path
+
+    def lock_after_a_replacement(descriptor: int) -> bool:
+        (path / "model.vm").replace(path / "replaced")
+        (path / "model.vm").write_bytes(b"content")
+        return lock_alone(descriptor)
+
+    monkeypatch.setattr(removal, "lock_alone", lock_after_a_replacement)
+
+    assert not removal.remove_unused(path, LIBRARIES)
+    assert _names() == ["key"]
 
 
 async def test_a_link_in_place_of_an_entry_is_removed_but_not_its_target(tmp_path: Path) -> None:
