@@ -17,7 +17,7 @@ from anyio import create_task_group, fail_after, move_on_after
 
 from aiomlc import AsyncMLCEngine, GrammarError
 
-_NUM_EXAMPLES = int(os.environ.get("AIOMLC_EXAMPLES", "300"))
+_NUM_EXAMPLES = int(os.environ.get("AIOMLC_EXAMPLES", "120"))
 _MEMORY = 400 << 20  # Of which the cache of compiled grammars may take 256 MB.
 _ALLOWED = {"stop", "length", "GrammarError", "RequestFailedError"}
 _TOO_MANY_VALUES = "BadRequestError: response_format: must have at most"

@@ -6,7 +6,7 @@ __all__ = ("check_schemas",)
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, final
 from urllib.parse import unquote
@@ -16,6 +16,7 @@ from aiomlc.runtime.grammar.grammar import Grammar
 
 Schema = Mapping[str, Any]
 _JSON_DIRECTIVE = "%json"
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 _MAPS_OF_SCHEMAS = ("properties", "patternProperties")
 _LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties")
@@ -28,7 +29,7 @@ def check_schemas(grammar: Grammar) -> None:
 
     Raises:
         GrammarError: If a schema is circular: each of its values would contain another one. Or if
-            a `multipleOf` is too large or has too many digits.
+            a `type` does not exist, or a `multipleOf` is too large or has too many digits.
     """
     for schema in _schemas(grammar):
         _SchemaGraph(schema).check()
@@ -101,12 +102,13 @@ class _SchemaGraph:
     def _visit(self) -> list[int]:
         """Visit every schema; return those without groups."""
         without_groups = []
-        waiting: list[Schema] = [self._root]
+        waiting: list[tuple[str, Schema]] = [("#", self._root)]
         while waiting:
-            schema = waiting.pop()
+            path, schema = waiting.pop()
             if id(schema) in self._open_groups:
                 continue
 
+            _check_type(path, schema)
             _check_multiple(schema)
             groups = list(self._groups(schema))
             self._open_groups[id(schema)] = len(groups)
@@ -116,20 +118,24 @@ class _SchemaGraph:
                 group = [id(schema)]
                 for member in members:
                     self._groups_of.setdefault(id(member), []).append(group)
-            waiting += self._children(schema)
+            waiting += self._children(path, schema)
 
         return without_groups
 
-    def _children(self, schema: Schema) -> Iterator[Schema]:
-        yield from self._target(schema)
+    def _children(self, path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
+        """Yield the paths of the schemas that a schema contains or refers to, and these."""
+        for target in self._target(schema):
+            yield schema["$ref"], target
         for key in _SCHEMAS:
-            yield from _objects([schema.get(key)])
+            yield from _named(path, [(key, schema.get(key))])
         for key in _LISTS_OF_SCHEMAS:
-            yield from _objects(schema.get(key))
+            schemas = schema.get(key)
+            if isinstance(schemas, list):
+                yield from _named(f"{path}/{key}", enumerate(schemas))
         for key in _MAPS_OF_SCHEMAS:
             schemas = schema.get(key)
             if isinstance(schemas, dict):
-                yield from _objects(list(schemas.values()))
+                yield from _named(f"{path}/{key}", schemas.items())
 
     def _groups(self, schema: Schema) -> Iterator[list[Schema]]:
         if "const" in schema or "enum" in schema:
@@ -185,9 +191,24 @@ def _required_items(schema: Schema) -> Iterator[list[Schema]]:
     yield from ([member] for member in _objects([*prefix[: max(min_items, 0)], *items]))
 
 
+def _named(path: str, values: Iterable[tuple[object, object]]) -> Iterator[tuple[str, Schema]]:
+    """Yield the schemas among named values, with their paths."""
+    for name, value in values:
+        yield from ((f"{path}/{name}", schema) for schema in _objects([value]))
+
+
 def _objects(values: object) -> Iterator[Schema]:
     if isinstance(values, list):
         yield from (value for value in values if isinstance(value, dict))
+
+
+def _check_type(path: str, schema: Schema) -> None:
+    types = schema.get("type", [])
+    for name in types if isinstance(types, list) else [types]:
+        if name not in _TYPES:
+            raise GrammarError(
+                f"the schema {path} has the type {name!r}; must be one of {', '.join(_TYPES)}"
+            )
 
 
 def _check_multiple(schema: Schema) -> None:

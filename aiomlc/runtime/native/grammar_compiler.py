@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ("NativeGrammarCompiler", "encode_by_pairs")
+__all__ = ("NativeGrammarCompiler",)
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, final
 
 from aiomlc.runtime.grammar.trial import llguidance_library
@@ -12,8 +12,9 @@ from aiomlc.runtime.native.library import ffi_shape, native_function
 
 if TYPE_CHECKING:
     from aiomlc.runtime.grammar.grammar import Grammar
-    from aiomlc.runtime.tokenization.byte_pairs import BytePairs
     from aiomlc.runtime.tokenization.tokenizer import Tokenizer
+
+_SAMPLE = '{"Name": "'  # Of forced text.
 
 
 @final
@@ -29,14 +30,11 @@ class NativeGrammarCompiler:
             GrammarError: If llguidance is missing, has an incompatible version, or rejects the
                 vocabulary.
         """
-        pairs = tokenizer.byte_pairs()
         self._handle = native_function("aiomlc.grammar_compiler_create")(
             str(llguidance_library()),
             tokenizer.grammar_bytes(vocab_size),
             ffi_shape(stop_token_ids),
-            b"" if pairs is None else pairs.merges,
-            {} if pairs is None else pairs.characters,
-            b"" if pairs is None else pairs.bytes,
+            _forced_text(tokenizer),
         )
 
     def compile(self, grammar: Grammar) -> object:
@@ -48,7 +46,9 @@ class NativeGrammarCompiler:
         return native_function("aiomlc.grammar_compile")(self._handle, grammar.kind, grammar.source)
 
 
-def encode_by_pairs(pairs: BytePairs, text: bytes) -> list[int]:
-    """Return the tokens of forced text."""
-    encode = native_function("aiomlc.byte_pair_encode")
-    return list(encode(pairs.merges, pairs.characters, pairs.bytes, text))
+def _forced_text(tokenizer: Tokenizer) -> Callable[[bytes], object] | None:
+    """Return the function that tokenizes forced text; None if nothing can be forced."""
+    if not tokenizer.encode_within(_SAMPLE):
+        return None
+
+    return lambda text: ffi_shape(tokenizer.encode_within(text.decode()))

@@ -91,7 +91,8 @@ class PromptEncoder:
     def _check_number(self, at_least: int) -> None:
         if at_least >= self._context_window:
             raise PromptTooLongError(
-                f"prompt has at least {at_least} tokens, context window is {self._context_window}",
+                f"prompt has at least {at_least} tokens, context window is {self._context_window}; "
+                "shorten it, or raise max_single_sequence_length up to the model's maximum",
                 prompt_tokens=at_least,
                 context_window=self._context_window,
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ("Tokenizer",)
 
 import functools
-import json
 from collections.abc import Collection, Sequence
 from os import PathLike
 from pathlib import Path
@@ -23,10 +22,8 @@ from aiomlc.runtime.tokenization.backend import (
     read_tokenizer_file,
     tokenizer_failures,
 )
-from aiomlc.runtime.tokenization.byte_pairs import BytePairs, read_byte_pairs
 from aiomlc.runtime.tokenization.text_coverage import max_bytes_per_token
 from aiomlc.runtime.tokenization.token_decoder import (
-    byte_level,
     decoded_tokens,
     section_config,
     strips_leading_space,
@@ -41,6 +38,8 @@ from aiomlc.validation.arguments import (
     wrong_type,
 )
 from aiomlc.validation.model_files import load_errors
+
+_SEPARATOR = "\x02"  # Text that merges with no other.
 
 
 @final
@@ -136,6 +135,34 @@ class Tokenizer:
             encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def encode_within(self, text: str) -> list[int]:
+        """Return the tokens of text that continues other text.
+
+        A tokenizer that puts a space before every text sees `text` behind a character of its own.
+
+        Returns:
+            Empty if the bytes of the tokens are not the text: it contains the name of a special
+            token, or the tokenizer normalizes it.
+
+        Raises:
+            RequestFailedError: If the tokenizer fails on this text.
+        """
+        expected = text.encode()
+        ids = self.encode(text)
+        if self._text_of(ids) == expected:
+            return ids
+
+        before = b""
+        ids = self.encode(_SEPARATOR + text)
+        for index, token_id in enumerate(ids):
+            if before.strip() == _SEPARATOR.encode():
+                return ids[index:] if self._text_of(ids[index:]) == expected else []
+            before += self.vocab_bytes[token_id]
+        return []
+
+    def _text_of(self, ids: Sequence[int]) -> bytes:
+        return b"".join(map(self.vocab_bytes.__getitem__, ids))
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of tokens, without special tokens.
 
@@ -205,13 +232,6 @@ class Tokenizer:
             table[token_id] = b"\xff" + content.encode()
 
         return table
-
-    def byte_pairs(self) -> BytePairs | None:
-        """Return the tables of the byte-pair encoding; None if the tokenizer has another model."""
-        config = json.loads(self._backend.to_str())
-        return read_byte_pairs(
-            config["model"], self._to_bytes, by_character=self._to_bytes is not byte_level
-        )
 
     def describe(self, token_id: int) -> tuple[str, bytes | None]:
         """Return a printable form of a token, and the bytes of its text.

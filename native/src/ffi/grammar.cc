@@ -5,14 +5,14 @@
 #include "ffi/grammar.h"
 
 #include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/shape.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/optional.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include <algorithm>
-#include <array>
 #include <string>
-#include <unordered_map>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "grammar/llguidance.h"
@@ -49,49 +49,27 @@ auto TranslateErrors(Call call) -> decltype(call()) {
   }
 }
 
-std::vector<int32_t> ToInt32(const ffi::Bytes& packed) {
-  std::vector<int32_t> values(packed.size() / sizeof(int32_t));
-  // Not memcpy, here and below: the data pointer of an empty value may be null.
-  std::copy_n(packed.data(), values.size() * sizeof(int32_t),
-              reinterpret_cast<char*>(values.data()));
-  return values;
+/*! \param call Takes text as bytes, and returns the token ids. */
+Tokenize ToTokenize(const ffi::Function& call) {
+  return [call](std::string_view text) {
+    try {
+      const auto ids = call(ffi::Bytes(text.data(), text.size())).cast<ffi::Shape>();
+      return std::vector<int32_t>(ids.begin(), ids.end());
+    } catch (const ffi::Error& error) {
+      throw GrammarError("the model's tokenizer failed: " + error.message());
+    }
+  };
 }
 
-/*! \param merges int32[n, 3] in native byte order: left, right, merged. */
-BytePairEncoder ToEncoder(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, int64_t>& characters,
-                          const ffi::Bytes& bytes) {
-  std::vector<Merge> rules(merges.size() / sizeof(Merge));
-  std::copy_n(merges.data(), rules.size() * sizeof(Merge), reinterpret_cast<char*>(rules.data()));
-  std::unordered_map<std::string, int32_t> character_ids;
-  for (const auto& [character, token_id] : characters) {
-    character_ids.emplace(std::string(character.data(), character.size()),
-                          static_cast<int32_t>(token_id));
-  }
-  std::array<int32_t, 256> byte_ids;
-  byte_ids.fill(-1);
-  const std::vector<int32_t> ids = ToInt32(bytes);
-  std::copy_n(ids.begin(), std::min(ids.size(), byte_ids.size()), byte_ids.begin());
-  return BytePairEncoder(rules, std::move(character_ids), byte_ids);
-}
-
-/*! \brief Encode text with a temporary encoder, for tests. */
-ffi::Shape Encode(const ffi::Bytes& merges, const ffi::Map<ffi::Bytes, int64_t>& characters,
-                  const ffi::Bytes& bytes, const ffi::Bytes& text) {
-  const std::vector<int32_t> ids =
-      ToEncoder(merges, characters, bytes).Encode(std::string_view(text.data(), text.size()));
-  return ffi::Shape(ids.begin(), ids.end());
-}
-
-/*! \param merges Empty for a tokenizer without byte-pair merges. */
+/*! \param tokenize None if no tokens are to be forced. */
 GrammarCompilerRef CreateCompiler(const ffi::String& library_path,
                                   const ffi::Array<ffi::Bytes>& tokens,
-                                  const ffi::Shape& stop_token_ids, const ffi::Bytes& merges,
-                                  const ffi::Map<ffi::Bytes, int64_t>& characters,
-                                  const ffi::Bytes& bytes) {
+                                  const ffi::Shape& stop_token_ids,
+                                  const ffi::Optional<ffi::Function>& tokenize) {
   GrammarVocabulary vocabulary;
   for (const ffi::Bytes& token : tokens) vocabulary.tokens.emplace_back(token.data(), token.size());
   vocabulary.stop_token_ids.assign(stop_token_ids.begin(), stop_token_ids.end());
-  if (merges.size() > 0) vocabulary.encoder = ToEncoder(merges, characters, bytes);
+  if (tokenize.has_value()) vocabulary.tokenize = ToTokenize(tokenize.value());
   return TranslateErrors([&] { return GrammarCompilerRef(library_path, std::move(vocabulary)); });
 }
 
@@ -104,7 +82,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::ObjectDef<GrammarObj>();
   refl::ObjectDef<GrammarCompilerObj>();
   refl::GlobalDef()
-      .def("aiomlc.byte_pair_encode", Encode)
       .def("aiomlc.grammar_compiler_create", CreateCompiler)
       .def("aiomlc.grammar_compile", Compile);
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -21,8 +23,9 @@ constexpr size_t kMaxForced = 256;
  * They are walked and tokenized again after each token, in the step thread.
  */
 constexpr size_t kMaxForcedBytes = 1 << 15;
-/*! \brief The bytes that the calling thread's last call to the library has tokenized. */
-thread_local size_t forced_bytes = 0;
+
+/*! \brief What went wrong while the calling thread's last call to the library tokenized text. */
+thread_local std::string tokenize_failure;
 
 /*!
  * \brief Half of the library's defaults, or less: a unit of fuel takes 0.1 to 0.3 us and about 100
@@ -51,14 +54,24 @@ std::string Explain(std::string_view error) {
   return std::string(error.substr(0, size)) + "...";
 }
 
-size_t Tokenize(const void* encoder, const uint8_t* bytes, size_t size, uint32_t* tokens,
-                size_t capacity) {
-  forced_bytes = size;
-  if (size > kMaxForcedBytes) return 0;
-  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
-  const std::vector<int32_t> ids = static_cast<const BytePairEncoder*>(encoder)->Encode(text);
-  std::copy_n(ids.begin(), std::min(ids.size(), capacity), tokens);
-  return ids.size();
+/*! \brief Tokenize forced text; a failure is stored, because no exception may pass the library. */
+size_t TokenizeForced(const void* tokenizer, const uint8_t* bytes, size_t size, uint32_t* tokens,
+                      size_t capacity) noexcept {
+  if (size > kMaxForcedBytes) {
+    tokenize_failure = "it leaves no choice about more than " + std::to_string(kMaxForcedBytes) +
+                       " bytes of text at once";
+    return 0;
+  }
+  try {
+    const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+    const std::vector<int32_t> ids =
+        static_cast<const ForcedTextTokenizer*>(tokenizer)->Encode(text);
+    std::copy_n(ids.begin(), std::min(ids.size(), capacity), tokens);
+    return ids.size();
+  } catch (const std::exception& error) {
+    tokenize_failure = error.what();
+    return 0;
+  }
 }
 
 }  // namespace
@@ -67,18 +80,18 @@ size_t Tokenize(const void* encoder, const uint8_t* bytes, size_t size, uint32_t
 class GrammarCompiler::Tokenizer {
  public:
   Tokenizer(const std::string& library_path, GrammarVocabulary vocabulary)
-      : api(llguidance::Open(library_path)), vocabulary_(std::move(vocabulary)) {
-    if (vocabulary_.stop_token_ids.empty()) {
+      : api(llguidance::Open(library_path)) {
+    if (vocabulary.stop_token_ids.empty()) {
       throw GrammarError("the model has no stop token");
     }
     std::vector<uint32_t> sizes;
     std::string bytes;
-    for (const std::string& token : vocabulary_.tokens) {
+    for (const std::string& token : vocabulary.tokens) {
       sizes.push_back(static_cast<uint32_t>(token.size()));
       bytes += token;
     }
-    const std::vector<uint32_t> ends(vocabulary_.stop_token_ids.begin(),
-                                     vocabulary_.stop_token_ids.end());
+    const std::vector<uint32_t> ends(vocabulary.stop_token_ids.begin(),
+                                     vocabulary.stop_token_ids.end());
     llguidance::TokenizerInit init = {};
     init.struct_size = sizeof(init);
     init.vocab_size = static_cast<uint32_t>(sizes.size());
@@ -87,9 +100,11 @@ class GrammarCompiler::Tokenizer {
     init.eos_token = ends.front();
     init.more_eos_tokens = ends.data() + 1;
     init.num_more_eos_tokens = static_cast<uint32_t>(ends.size() - 1);
-    if (vocabulary_.encoder.has_value()) {
-      init.tokenize = Tokenize;
-      init.tokenize_user_data = &*vocabulary_.encoder;
+    if (vocabulary.tokenize) {
+      forced_text_.emplace(std::move(vocabulary.tokenize));
+      init.tokenize_assumes_string = true;
+      init.tokenize = TokenizeForced;
+      init.tokenize_user_data = &*forced_text_;
     } else {
       init.use_greedy_tokenize = true;
     }
@@ -105,8 +120,8 @@ class GrammarCompiler::Tokenizer {
   llguidance::Tokenizer* handle;
 
  private:
-  /*! \brief Kept alive because the library holds a pointer to the encoder. */
-  const GrammarVocabulary vocabulary_;
+  /*! \brief The library holds a pointer to it. */
+  std::optional<ForcedTextTokenizer> forced_text_;
 };
 
 class GrammarCompiler::Matcher final : public GrammarMatcher {
@@ -138,9 +153,9 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
       throw GrammarError("the mask must have " + std::to_string(size) + " bytes, got " +
                          std::to_string(mask.size_bytes()));
     }
-    forced_bytes = 0;
+    tokenize_failure.clear();
     const int32_t status = api().matcher_compute_mask_into(handle_.get(), mask.data(), size);
-    CheckForcedBytes();
+    ThrowIfNotTokenized();
     if (status != 0) ThrowIfFailed();
   }
 
@@ -151,10 +166,10 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
 
   std::vector<int32_t> ForcedTokens() override {
     std::array<uint32_t, kMaxForced> tokens;
-    forced_bytes = 0;
+    tokenize_failure.clear();
     const int32_t count =
         api().matcher_compute_ff_tokens(handle_.get(), tokens.data(), tokens.size());
-    CheckForcedBytes();
+    ThrowIfNotTokenized();
     if (count < 0) ThrowIfFailed();
     return {tokens.begin(), tokens.begin() + std::max(count, 0)};
   }
@@ -173,10 +188,8 @@ class GrammarCompiler::Matcher final : public GrammarMatcher {
     if (error != nullptr) throw GrammarError(Explain(error));
   }
 
-  static void CheckForcedBytes() {
-    if (forced_bytes <= kMaxForcedBytes) return;
-    throw GrammarError("it leaves no choice about more than " + std::to_string(kMaxForcedBytes) +
-                       " bytes of text at once");
+  static void ThrowIfNotTokenized() {
+    if (!tokenize_failure.empty()) throw GrammarError(tokenize_failure);
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_;

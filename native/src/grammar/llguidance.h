@@ -7,12 +7,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "grammar/forced_text.h"
 #include "grammar/grammar.h"
-#include "text/byte_pair_encoder.h"
 
 namespace aiomlc {
 
@@ -22,8 +21,8 @@ struct GrammarVocabulary {
   std::vector<std::string> tokens;
   /*! \brief The tokens that may end a complete output; at least one. */
   std::vector<int32_t> stop_token_ids;
-  /*! \brief Tokenizes forced text; without an encoder no tokens are forced. */
-  std::optional<BytePairEncoder> encoder;
+  /*! \brief Tokenizes forced text; without it no tokens are forced. */
+  Tokenize tokenize;
 };
 
 /*! \brief Compiles grammars for one vocabulary. Thread-safe. */

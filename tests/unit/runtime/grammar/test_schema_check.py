@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ FINITE = {
     "unknown reference": {"$ref": "#/$defs/missing"},
     "other document": {"$ref": "https://example.com/schema"},
     "shared node": {**_object(a=_NODE, b=_NODE), "$defs": {"node": {"type": "integer"}}},
-    "strange values": {"required": 3, "properties": [], "anyOf": "x", "items": True, "type": 1},
+    "strange values": {"required": 3, "properties": [], "anyOf": "x", "items": True, "type": []},
     "deep": json.loads('{"items":' * 300 + "{}" + "}" * 300),
 }
 
@@ -70,6 +71,20 @@ def test_schemas_within_other_grammars_are_checked() -> None:
     ):
         with pytest.raises(GrammarError, match="the schema # is circular"):
             check_schemas(grammar)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"type": "int"}, "the schema # has the type 'int'; must be one of string, integer"),
+        (_object(a=_object(b={"type": "str"})), "#/properties/a/properties/b has the type 'str'"),
+        ({"anyOf": [{"type": "null"}, {"type": ["string", 3]}]}, "#/anyOf/1 has the type 3"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": {"items": {"type": None}}}}, "#/$defs/n/items"),
+    ],
+)
+def test_an_unknown_type_is_refused_with_its_path(schema: dict[str, Any], message: str) -> None:
+    with pytest.raises(GrammarError, match=re.escape(message)):
+        check_schemas(json_grammar(schema))
 
 
 def test_the_message_names_the_circular_schema() -> None:

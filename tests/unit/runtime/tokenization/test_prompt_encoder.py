@@ -55,7 +55,10 @@ def test_a_long_text_that_cannot_fit_is_refused_before_it_is_encoded() -> None:
     with pytest.raises(PromptTooLongError) as caught:
         encoder.encode("a" * 100_000)
 
-    assert str(caught.value) == "prompt has at least 50000 tokens, context window is 1000"
+    assert str(caught.value) == (
+        "prompt has at least 50000 tokens, context window is 1000; shorten it, or raise "
+        "max_single_sequence_length up to the model's maximum"
+    )
     assert (caught.value.prompt_tokens, caught.value.context_window) == (50_000, 1000)
 
 
