@@ -223,10 +223,10 @@ def test_processor_can_terminate_its_engine() -> None:
 async def test_finished_request_does_not_keep_its_processors_alive() -> None:
     class Processor:
         def __call__(self, token_ids: Sequence[int], logits: Row) -> None:
-            if len(token_ids) == self.fails_at:
+            if self.fails:
                 raise LookupError("deliberate failure")
 
-        fails_at = 0
+        fails = False
 
     async with AsyncMLCEngine() as engine:
         processor = Processor()
@@ -234,7 +234,7 @@ async def test_finished_request_does_not_keep_its_processors_alive() -> None:
         await engine.chat.completions.create(
             **request_for(max_tokens=3, logits_processors=[processor])
         )
-        processor.fails_at = 20
+        processor.fails = True
         with pytest.raises(LogitsProcessorError):
             await engine.chat.completions.create(**request_for(logits_processors=[processor]))
 
