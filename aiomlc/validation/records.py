@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("validate_fields",)
+__all__ = ("names_similar_fields", "validate_fields")
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from aiomlc.errors import BadRequestError
 from aiomlc.validation.json_values import InvalidValueError, to_plain
@@ -15,6 +16,8 @@ from aiomlc.validation.json_values import InvalidValueError, to_plain
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic_core import ErrorDetails
+
+T = TypeVar("T")
 
 
 def validate_fields(record: Any, describe: Callable[[str, ErrorDetails], str]) -> None:  # noqa: ANN401
@@ -62,3 +65,32 @@ def _model(record_type: Any) -> type[BaseModel]:  # noqa: ANN401 - a class, whic
         field.name: (hints[field.name], ...) for field in fields(record_type)
     }
     return create_model(record_type.__name__, __config__=config, **required)
+
+
+def names_similar_fields(**renamed: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a dataclass: the error for an unknown field names a similar one.
+
+    Args:
+        renamed: Other names of fields, and the fields.
+    """
+    return functools.partial(_check_names, renamed)
+
+
+def _check_names(renamed: Mapping[str, str], record: type[T]) -> type[T]:
+    initialize = record.__init__
+
+    @functools.wraps(initialize)
+    def initialize_checked(self: T, *args: Any, **values: Any) -> None:  # noqa: ANN401
+        names = [field.name for field in fields(cast("Any", record))]
+        for name in values:
+            if name not in names:
+                similar = (
+                    [renamed[name]] if name in renamed else get_close_matches(name, names, n=1)
+                )
+                hint = f"; did you mean {similar[0]!r}?" if similar else ""
+                raise TypeError(f"{record.__name__} has no field {name!r}{hint}")
+
+        initialize(self, *args, **values)
+
+    cast("Any", record).__init__ = initialize_checked
+    return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("AsyncMLCEngine",)
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self, Unpack, final
@@ -18,7 +18,7 @@ from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
 from aiomlc.api.engines.openai_client import AsyncOpenAIClientMixin
-from aiomlc.api.engines.prefix_pinning import pin_prefix
+from aiomlc.api.engines.prefixes import AsyncPrefixMixin
 from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
 from aiomlc.api.observability.metrics import EngineMetrics
@@ -38,7 +38,6 @@ from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.interrupts import UninterruptibleScope
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.events import EngineEventStream
-from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.engine.trace import chrome_trace
 from aiomlc.runtime.loading.loaded_model import LoadProgress
@@ -50,7 +49,7 @@ from aiomlc.validation.arguments import check_callable, check_path, check_second
 
 @hides("is_stepping_here")
 @final
-class AsyncMLCEngine(UninterruptibleScope, AsyncOpenAIClientMixin):
+class AsyncMLCEngine(UninterruptibleScope, AsyncPrefixMixin, AsyncOpenAIClientMixin):
     """An engine that serves one model to concurrent requests, on asyncio or trio.
 
         async with AsyncMLCEngine() as engine:
@@ -247,37 +246,6 @@ class AsyncMLCEngine(UninterruptibleScope, AsyncOpenAIClientMixin):
         """
         return complete_many(self.chat.completions.create, prompts, limit, options)
 
-    async def pin_prefix(
-        self,
-        messages: Iterable[MessageLike] | None = None,
-        *,
-        prompt: str | Sequence[int] | None = None,
-        tools: Iterable[Mapping[str, Any]] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-    ) -> PinnedPrefix:
-        """Compute a common prefix of prompts, and pin it in the prefix cache:
-
-            with await engine.pin_prefix([{"role": "system", "content": ...}]):
-                ...
-
-        The prefix is computed when this method returns, and stays in the cache until it is
-        released or `reset` is called. There are two exceptions: it is evicted if a request cannot
-        run otherwise, and after a step with non-finite logits, which cached values may have caused.
-
-        Args:
-            messages: The first messages of chats. Exclusive with `prompt`.
-            prompt: The beginning of prompts of text completions: a string, or token ids.
-            tools: The tools of these chats, which are a part of the prompt.
-            chat_template_kwargs: The template variables of these chats.
-
-        Raises:
-            BadRequestError: If a field is invalid, or the prefix cache is disabled.
-            PromptTooLongError: If the prefix leaves no room for a completion.
-            EngineError: If the engine is closed, dead, or failed on this prefix.
-        """
-        options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs}
-        return await pin_prefix(await self._lifecycle.session(), messages, prompt, options)
-
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id is ignored.
 
@@ -376,13 +344,13 @@ class AsyncMLCEngine(UninterruptibleScope, AsyncOpenAIClientMixin):
     async def reload(self, model: ModelPath | None = None) -> None:
         """Unload the model, and load it again or another one.
 
-        If loading fails, the engine stays unloaded, and `reload` can be called again.
+        If loading fails, the engine stays unloaded (memory may not hold two models); try it again.
 
         Args:
             model: The model directory; None means the current model.
 
         Raises:
-            BadRequestError: If `model` is not a path; nothing is unloaded.
+            BadRequestError, ModelNotFoundError: If there is no such model; nothing is unloaded.
             ModelLoadError: If the model cannot be opened.
         """
         check_path("model", model)

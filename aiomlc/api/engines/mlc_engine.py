@@ -5,11 +5,12 @@ from __future__ import annotations
 __all__ = ("MLCEngine", "TokenIterator", "parts_of")
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, Unpack, final
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.engines.blocking_prefixes import PrefixMixin
 from aiomlc.api.engines.openai_client import OpenAIClientMixin
 from aiomlc.api.engines.sync_resources import (
     Chat,
@@ -20,7 +21,6 @@ from aiomlc.api.engines.sync_resources import (
 )
 from aiomlc.api.generation.options import TokenOptions, documents_options
 from aiomlc.api.observability.metrics import EngineMetrics
-from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.legacy_options import LegacyOptions
 from aiomlc.api.session.loader import Loader, ModelPath
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
@@ -29,7 +29,6 @@ from aiomlc.devices import Device
 from aiomlc.runtime.concurrency.event_loop import runs_event_loop
 from aiomlc.runtime.concurrency.misuse import ScopeOnly
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
-from aiomlc.runtime.engine.pinned_prefix import PinnedPrefix
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.loading.memory_plan import MemoryPlan
@@ -42,7 +41,7 @@ _LOG = logging.getLogger("aiomlc")
 
 
 @final
-class MLCEngine(ScopeOnly, OpenAIClientMixin):
+class MLCEngine(ScopeOnly, PrefixMixin, OpenAIClientMixin):
     """An engine that serves one model to blocking code, in one thread or several.
 
     The constructor opens the model and blocks until it is ready. Concurrent requests of several
@@ -147,27 +146,6 @@ class MLCEngine(ScopeOnly, OpenAIClientMixin):
     def conv_template(self) -> Conversation | None:
         """The conversation template of the model; None if the model has a Jinja template."""
         return self._engine.conv_template
-
-    def pin_prefix(
-        self,
-        messages: Iterable[MessageLike] | None = None,
-        *,
-        prompt: str | Sequence[int] | None = None,
-        tools: Iterable[Mapping[str, Any]] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-    ) -> PinnedPrefix:
-        """Compute a common prefix of prompts, and pin it in the prefix cache.
-
-        The result is a context manager that releases the prefix.
-        """
-        pin = partial(
-            self._engine.pin_prefix,
-            messages,
-            prompt=prompt,
-            tools=tools,
-            chat_template_kwargs=chat_template_kwargs,
-        )
-        return self._portal.call(pin, discard=PinnedPrefix.release)
 
     @property
     def memory_plan(self) -> MemoryPlan | None:

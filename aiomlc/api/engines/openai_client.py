@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from aiomlc.errors import MissingPackageError
+from aiomlc.runtime.concurrency.misuse import explains
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 # Imported by name when it is first used: a higher layer, whose packages are optional.
 _MODULE: Final = "aiomlc.serve.openai_clients"
 _PACKAGES: Final = frozenset({"httpx2", "openai", "starlette"})
+_NO_BETA: Final = "its methods are here, too: write `chat.completions.parse`"
 
 
+@explains(beta=_NO_BETA)
 class AsyncOpenAIClientMixin:
     """Gives an engine for async code an `openai.AsyncOpenAI`."""
 
@@ -37,6 +40,7 @@ class AsyncOpenAIClientMixin:
         return client
 
 
+@explains(beta=_NO_BETA)
 class OpenAIClientMixin:
     """Gives an engine for blocking code an `openai.OpenAI`."""
 

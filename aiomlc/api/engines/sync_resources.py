@@ -40,6 +40,7 @@ from aiomlc.api.protocol.response import Response, ResponseEvent
 from aiomlc.api.responses.resource import ResponseInput, ResponseOptions, ResponseStream
 from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.api.streams.visible_names import hides
+from aiomlc.runtime.concurrency.misuse import explains, keyword_only
 
 if TYPE_CHECKING:
     from aiomlc.runtime.embedding.embedder import Embedder
@@ -50,6 +51,7 @@ ResponseIterator = BlockingStream[ResponseEvent]
 T = TypeVar("T")
 
 
+@explains(create="use `chat.completions.create`")
 @final
 class Chat:
     """`engine.chat`."""
@@ -95,6 +97,7 @@ class Completions:
     ) -> ChatCompletion | ChatCompletionIterator: ...
 
     @documents_options(ChatOptions)
+    @keyword_only
     def create(
         self,
         *,
@@ -113,6 +116,7 @@ class Completions:
         return response
 
     @documents_options(ParseOptions)
+    @keyword_only
     def parse(
         self,
         *,
@@ -141,6 +145,7 @@ class Completions:
     ) -> ChatEventIterator[None, ChatCompletion]: ...
 
     @documents_options(ParseOptions)
+    @keyword_only
     def stream(
         self,
         *,
@@ -191,6 +196,7 @@ class TextCompletions:
     ) -> Completion | CompletionIterator: ...
 
     @documents_options(CompletionOptions)
+    @keyword_only
     def create(
         self,
         *,
@@ -234,6 +240,7 @@ class Embeddings:
         self._portal = portal
 
     @documents_options(EmbeddingOptions)
+    @keyword_only
     def create(
         self,
         *,
@@ -276,6 +283,7 @@ class Responses:
     ) -> Response | ResponseIterator: ...
 
     @documents_options(ResponseOptions)
+    @keyword_only
     def create(
         self,
         *,

@@ -184,12 +184,13 @@ class EventHub:
         self, event_type: EngineEventType, *, model: str | None = None, error: object = None
     ) -> None:
         """Send an event to every stream; does nothing after `close`."""
-        if self._is_closed:
+        streams = self._open_streams()
+        if self._is_closed or not streams:  # The interpreter may be ending, and `time` be gone.
             return
 
         text = None if error is None else str(error)
         event = EngineEvent(event_type, time.time(), model, text)
-        for stream in self._open_streams():
+        for stream in streams:
             stream.put(event)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from aiomlc.runtime.engine.core_protocol import Core
+from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
 from aiomlc.runtime.grammar.cache import GrammarCache
 from aiomlc.runtime.output_formats.reasoning_format import ReasoningFormat
 from aiomlc.runtime.output_formats.tool_format import ToolFormat
@@ -49,6 +50,7 @@ class LoadedModel:
     reasoning_format: ReasoningFormat | None = None  #: None if the model does not reason.
     grammars: GrammarCache | None = None  #: None if output cannot be constrained.
     memory_plan: MemoryPlan | None = None  #: None for the mock model.
+    prefix_transfers: PrefixTransfers | None = None  #: None for the mock model.
     #: Whether this is `mock://echo`, which repeats its prompt whatever the request asks for. The
     #: parameters of a chat are reported in `usage.extra`, as MLC LLM does.
     is_echo: bool = False

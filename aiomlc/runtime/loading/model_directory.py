@@ -196,7 +196,7 @@ def _directory(local: LocalModel) -> ModelDirectory:
             return ModelDirectory(path.resolve(), local.repository)
 
     raise ModelNotFoundError(
-        f"cannot find model {path}: no such file or directory; {describe_missing(path)}",
+        f"cannot find model {path}: {describe_missing(path)}",
         path=path,
         field="model",
     )

@@ -38,6 +38,8 @@ from aiomlc.models import (
     encoder_parameters,
     read_description,
 )
+from aiomlc.runtime.engine.prefix_piece import KVFormat
+from aiomlc.runtime.engine.prefix_transfer import PrefixTransfers
 from aiomlc.runtime.grammar.cache import GrammarCache
 from aiomlc.runtime.loading.capacity import ServingLimits
 from aiomlc.runtime.loading.loaded_model import LoadedModel, LoadProgress
@@ -77,6 +79,7 @@ class OpenedModel:
     native: NativeModel
     plan: MemoryPlan
     vocab_size: int
+    kv_format: KVFormat
     draft: NativeModel | None = None
     draft_directory: ModelDirectory | None = None
 
@@ -263,8 +266,8 @@ def _with_window(model: ModelConfig, config: EngineConfig) -> ModelConfig:
 
 
 def _shape(metadata: Any, limits: ServingLimits) -> ModelShape:  # noqa: ANN401 - JSON.
-    return ModelShape(
-        vocab_size=metadata["vocab_size"],
+    return ModelShape.of(
+        metadata,
         context_window=limits.context_window,
         max_batch_size=limits.max_batch_size,
         prefill_chunk_size=limits.prefill_chunk_size,
@@ -292,8 +295,9 @@ def _open_models(
     limits = plan.limits
     native = _open(model, limits, faults)
     vocab_size = model.library.metadata["vocab_size"]
+    kv_format = _kv_format(model, native.shape)
     if draft is None:
-        return OpenedModel(native, plan, vocab_size)
+        return OpenedModel(native, plan, vocab_size, kv_format)
 
     context_window = min(limits.context_window, draft.library.metadata["context_window_size"])
     draft_limits = dataclasses.replace(limits, context_window=context_window)
@@ -303,7 +307,21 @@ def _open_models(
         del native  # The error's traceback would keep the model alive.
         raise
 
-    return OpenedModel(native, plan, vocab_size, native_draft, draft_directory)
+    return OpenedModel(native, plan, vocab_size, kv_format, native_draft, draft_directory)
+
+
+def _kv_format(prepared: PreparedModel, shape: ModelShape) -> KVFormat:
+    library = prepared.library
+    return KVFormat(
+        kv_dtype=shape.kv_dtype,
+        num_layers=shape.num_layers,
+        num_key_value_heads=shape.num_kv_heads,
+        row_size=shape.kv_row_size,
+        quantization=library.metadata["quantization"],
+        # Both are in the cache, in directories that are named by their keys.
+        weights=prepared.weights.path.parent.name,
+        library=library.path.parent.name,
+    )
 
 
 def _open(
@@ -348,6 +366,7 @@ def _assemble(
         tool_format=files.formats.tool_format,
         reasoning_format=files.formats.reasoning_format,
         memory_plan=opened.plan,
+        prefix_transfers=PrefixTransfers(core, opened.kv_format),
         # Without a reference to `opened`, which would keep the native model alive.
         grammars=GrammarCache(
             partial(NativeGrammarCompiler, files.tokenizer, opened.vocab_size, files.all_stop_ids)

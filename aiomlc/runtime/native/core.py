@@ -45,7 +45,10 @@ class EngineOptions:
 
 @final
 class NativeCore:
-    """An engine of the native library. All methods except `run` and `step` are non-blocking."""
+    """An engine of the native library.
+
+    All methods are non-blocking except `run`, `step`, and those that transfer prefixes.
+    """
 
     def __init__(
         self,
@@ -71,6 +74,9 @@ class NativeCore:
         self._pause = native_function("aiomlc.core_pause")
         self._resume = native_function("aiomlc.core_resume")
         self._unpin = native_function("aiomlc.core_unpin")
+        self._count_cached = native_function("aiomlc.core_count_cached")
+        self._export_prefix = native_function("aiomlc.core_export_prefix")
+        self._import_prefix = native_function("aiomlc.core_import_prefix")
         self._reset = native_function("aiomlc.core_reset")
         self._run = native_function("aiomlc.core_run")
         self._stop = native_function("aiomlc.core_stop")
@@ -93,10 +99,7 @@ class NativeCore:
             PromptTooLongError: If the prompt leaves no room for a completion.
             EngineClosedError: If the core was closed.
         """
-        handle = self._handle
-        if handle is None:
-            raise errors.EngineClosedError
-
+        handle = self._require_handle()
         try:
             prompt = array.array("i", prompt_ids).tobytes()
         except OverflowError:
@@ -127,6 +130,50 @@ class NativeCore:
         """Let the prefix cache evict a pinned sequence; no effect on an unknown one."""
         if (handle := self._handle) is not None:
             self._unpin(handle, sequence_id)
+
+    def count_cached(self, token_ids: bytes) -> int:
+        """Return how many of the first tokens, int32 ids, are in the prefix cache.
+
+        This and the next two methods wait for the end of a step.
+
+        Raises:
+            EngineClosedError: If the core was closed.
+            EngineDeadError: If the model failed.
+        """
+        handle = self._require_handle()
+        try:
+            return int(self._count_cached(handle, token_ids))
+        finally:
+            del handle  # As in `run`.
+
+    def export_prefix(self, token_ids: bytes, start: int, rows: memoryview) -> None:
+        """Copy the keys and values of the tokens from `start` to the end into `rows`.
+
+        Raises:
+            PrefixNotCachedError: If not all tokens are in the prefix cache.
+            BadRequestError: If an argument is out of range.
+            EngineError: If the engine is closed or dead.
+        """
+        handle = self._require_handle()
+        try:
+            self._export_prefix(handle, token_ids, start, _tensor(rows))
+        finally:
+            del handle  # As in `run`.
+
+    def import_prefix(self, token_ids: bytes, start: int, rows: memoryview) -> None:
+        """Add a prefix to the cache, of which the first `start` tokens are in it already.
+
+        Raises:
+            BadRequestError: If an argument is out of range.
+            PrefixNotCachedError: If the first tokens are not in the prefix cache.
+            EngineOverloadedError: If too few pages are available.
+            EngineError: If the engine is closed or dead.
+        """
+        handle = self._require_handle()
+        try:
+            self._import_prefix(handle, token_ids, start, _tensor(rows))
+        finally:
+            del handle  # As in `run`.
 
     def reset(self) -> None:
         """Empty the prefix cache and set the counters to 0, after earlier cancellations."""
@@ -220,6 +267,12 @@ class NativeCore:
         """Return the events from number `start` on, and the number of the first of them."""
         return unpack_trace(self._packed_trace(start))
 
+    def _require_handle(self) -> object:
+        if self._handle is None:
+            raise errors.EngineClosedError
+
+        return self._handle
+
     def _packed_trace(self, start: int) -> bytes:
         handle = self._handle
         return self._last_trace if handle is None else bytes(self._read_trace(handle, start))
@@ -245,6 +298,16 @@ class _NativeLists:
             self._last[name] = value, converted
 
         return converted
+
+
+def _tensor(rows: memoryview) -> object:
+    import numpy as np
+    import tvm_ffi
+
+    array_of_bytes = np.frombuffer(rows, np.uint8)
+    # The FFI does not take memory that is read-only.
+    tensor: object = tvm_ffi.from_dlpack(array_of_bytes.copy() if rows.readonly else array_of_bytes)
+    return tensor
 
 
 def _as_record(options: SequenceOptions, vocab_size: int, lists: _NativeLists) -> object:

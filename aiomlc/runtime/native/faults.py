@@ -21,4 +21,5 @@ class Faults:
     allocation_fails_at_pass: int | None = None  #: Pass in which an allocation fails.
     nan_at_pass: int | None = None  #: Pass with a row of NaN logits.
     nan_every: int | None = None  #: Every n-th pass has a row of NaN logits.
+    fail_at_import: int | None = None  #: Import of a prefix that fails, which kills the engine.
     draft: Self | None = None  #: Faults of the draft model, whose passes are counted separately.

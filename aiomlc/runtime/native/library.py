@@ -28,6 +28,7 @@ _FFI_ERRORS = (
     errors.BadRequestError,
     errors.EngineError,
     errors.GrammarError,
+    errors.PrefixNotCachedError,
     errors.PromptTooLongError,
     errors.EngineClosedError,
     errors.EngineDeadError,

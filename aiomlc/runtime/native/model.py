@@ -4,13 +4,14 @@ from __future__ import annotations
 
 __all__ = ("ModelShape", "NativeModel")
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 
+from aiomlc.compiler.kv_cache import KVCache
 from aiomlc.runtime.native.library import ffi_shape, native_function, open_library
 from aiomlc.runtime.native.records import native_record
 
@@ -29,6 +30,36 @@ class ModelShape:
     max_batch_size: int  #: Sequences of a forward pass.
     prefill_chunk_size: int  #: Tokens of a forward pass.
     max_total_tokens: int  #: Tokens that the KV cache holds.
+    num_layers: int
+    num_query_heads: int
+    num_kv_heads: int
+    kv_row_size: int  #: Elements of one head at one position, including the bytes of an int8 scale.
+    kv_dtype: str  #: The dtype of a stored element.
+
+    @classmethod
+    def of(
+        cls,
+        metadata: Mapping[str, Any],
+        *,
+        context_window: int,
+        max_batch_size: int,
+        prefill_chunk_size: int,
+        max_total_tokens: int,
+    ) -> Self:
+        """Return the sizes of a compiled library, by its metadata, with the given limits."""
+        cache = KVCache("float32", is_8_bit=metadata["kv_dtype"] == "int8")
+        return cls(
+            vocab_size=metadata["vocab_size"],
+            context_window=context_window,
+            max_batch_size=max_batch_size,
+            prefill_chunk_size=prefill_chunk_size,
+            max_total_tokens=max_total_tokens,
+            num_layers=metadata["num_hidden_layers"],
+            num_query_heads=metadata["num_attention_heads"],
+            num_kv_heads=metadata["num_key_value_heads"],
+            kv_row_size=cache.row_size(metadata["head_dim"]),
+            kv_dtype=metadata["kv_dtype"],
+        )
 
 
 @final
@@ -61,6 +92,7 @@ class NativeModel:
             MemoryError: If the KV cache cannot be allocated.
         """
         self.vocab_size: int = shape.vocab_size
+        self.shape: ModelShape = shape
         with open_library(library) as module:
             self.handle: Any = native_function("aiomlc.model_open")(
                 module,
@@ -87,6 +119,15 @@ class NativeModel:
     def free_pages(self) -> int:
         """Return the number of pages of the KV cache that no sequence holds."""
         return int(native_function("aiomlc.model_free_pages")(self.handle))
+
+    def export_tokens(self, sequence_id: int, start: int, stop: int) -> bytes:
+        """Return the keys and values of tokens `start` to `stop` of a sequence."""
+        export = native_function("aiomlc.model_export_tokens")
+        return bytes(export(self.handle, sequence_id, start, stop))
+
+    def import_tokens(self, sequence_id: int, rows: bytes) -> None:
+        """Append the tokens whose keys and values `export_tokens` returned to a sequence."""
+        native_function("aiomlc.model_import_tokens")(self.handle, sequence_id, rows)
 
     def forward(self, rows: Sequence[tuple[int, Sequence[int]]]) -> NDArray[np.float32]:
         """Append token ids to sequences in one forward pass.

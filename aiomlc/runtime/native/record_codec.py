@@ -140,7 +140,7 @@ def read_statistics(native: Any) -> CoreStatistics:  # noqa: ANN401 - an FFI str
         rows = getattr(native, name)()
         values[name] = {int(size): DecodeSteps(int(num), seconds) for size, num, seconds in rows}
 
-    reasons = zip(_FINISH_REASONS, native.ended, strict=True)
+    reasons = zip(_FINISH_REASONS, native.ended(), strict=True)
     return CoreStatistics(
         **values,
         finished={reason: count for reason, count in reasons if reason is not None},

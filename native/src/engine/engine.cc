@@ -39,8 +39,7 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
   int64_t sequence_id;
   {
     std::lock_guard lock(mutex_);
-    if (!failure_.empty()) throw EngineError(ErrorKind::kEngineDead, failure_);
-    if (closed_) throw EngineError(ErrorKind::kEngineClosed, "the engine is closed");
+    CheckServing();
     CheckLoad();
     sequence_id = ids_.Next();
     sequence->id = sequence_id;
@@ -49,6 +48,11 @@ int64_t Engine::Submit(std::vector<int32_t> prompt_ids, SequenceOptions options)
   }
   wake_.notify_one();
   return sequence_id;
+}
+
+void Engine::CheckServing() const {
+  if (!failure_.empty()) throw EngineError(ErrorKind::kEngineDead, failure_);
+  if (closed_) throw EngineError(ErrorKind::kEngineClosed, "the engine is closed");
 }
 
 void Engine::CheckLoad() const {
@@ -77,6 +81,60 @@ void Engine::Resume(int64_t sequence_id) {
 
 void Engine::Unpin(int64_t sequence_id) {
   Post([&] { inbox_.unpinned.push_back(sequence_id); });
+}
+
+template <typename Action>
+void Engine::CallBetweenSteps(Action action) {
+  struct WaitingCall {
+    explicit WaitingCall(Engine* engine) : engine(engine) {
+      std::lock_guard lock(engine->mutex_);
+      ++engine->num_waiting_calls_;
+    }
+    ~WaitingCall() {
+      {
+        std::lock_guard lock(engine->mutex_);
+        --engine->num_waiting_calls_;
+        ++engine->num_ended_calls_;
+      }
+      engine->wake_.notify_all();
+    }
+    Engine* engine;
+  } waiting_call{this};
+  std::lock_guard step_lock(step_mutex_);
+  Inbox calls;
+  {
+    std::lock_guard lock(mutex_);
+    CheckServing();
+    calls = TakeCalls();
+  }
+  try {
+    stepper_.ApplyCalls(std::move(calls));
+    action(stepper_.prefixes());
+  } catch (const EngineError&) {
+    Publish();
+    throw;
+  } catch (const std::exception& error) {
+    Fail(error.what());
+  }
+  Publish();
+}
+
+int64_t Engine::CountCached(std::span<const int32_t> tokens) {
+  int64_t count = 0;
+  CallBetweenSteps([&](PrefixTransfer& prefixes) { count = prefixes.CountCached(tokens); });
+  return count;
+}
+
+void Engine::ExportPrefix(std::span<const int32_t> tokens, int64_t begin,
+                          std::span<std::byte> data) {
+  CallBetweenSteps([&](PrefixTransfer& prefixes) { prefixes.Export(tokens, begin, data); });
+}
+
+void Engine::ImportPrefix(std::span<const int32_t> tokens, int64_t begin,
+                          std::span<const std::byte> data) {
+  CallBetweenSteps([&](PrefixTransfer& prefixes) {
+    prefixes.Import(tokens, begin, data, factory_.max_sequence_tokens());
+  });
 }
 
 void Engine::Reset() {
@@ -122,6 +180,10 @@ void Engine::CheckInvariants() {
 
 bool Engine::WaitForWork() {
   std::unique_lock lock(mutex_);
+  // A mutex is not fair: without this, the next step could begin before any call that waits.
+  wake_.wait(lock, [this, num_ended = num_ended_calls_] {
+    return num_waiting_calls_ == 0 || num_ended_calls_ != num_ended;
+  });
   const auto has_work = [this] {
     return stop_requested_ || closed_ || !failure_.empty() || has_unpaused_ || !inbox_.empty() ||
            next_deadline_ <= now_();

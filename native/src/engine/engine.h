@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,19 @@ class Engine {
   void Unpin(int64_t sequence_id);
 
   /*!
+   * \brief Between two steps and after the preceding calls: this method and the next two wait for
+   * the end of a step. An error of the model kills the engine.
+   *
+   * \return How many of the first tokens are in the prefix cache.
+   * \throws EngineError kEngineClosed or kEngineDead.
+   */
+  int64_t CountCached(std::span<const int32_t> tokens);
+  /*! \brief See PrefixTransfer. */
+  void ExportPrefix(std::span<const int32_t> tokens, int64_t begin, std::span<std::byte> data);
+  void ImportPrefix(std::span<const int32_t> tokens, int64_t begin,
+                    std::span<const std::byte> data);
+
+  /*!
    * \brief Empty the prefix cache and reset the counters before the next step, after the preceding
    * cancellations.
    */
@@ -144,6 +158,11 @@ class Engine {
   /*! \brief Change the inbox, unless the engine is closed or dead, and wake the loop. */
   template <typename Change>
   void Post(Change change);
+  /*! \brief Call `action` between two steps; `Run` waits for one such call before each step. */
+  template <typename Action>
+  void CallBetweenSteps(Action action);
+  /*! \brief Throw kEngineClosed or kEngineDead if no call can be served; needs mutex_. */
+  void CheckServing() const;
   /*! \brief Throw kEngineOverloaded if no more sequences may be live; needs mutex_. */
   void CheckLoad() const;
   /*! \brief Sleep while there is no work. \return Whether to step; otherwise `Run` returns. */
@@ -176,6 +195,9 @@ class Engine {
   /*! \brief Whether a live sequence is not paused. */
   bool has_unpaused_ = false;
   TimePoint next_deadline_ = TimePoint::max();
+  /*! \brief The calls that wait for the end of a step, and the number of those that have ended. */
+  int64_t num_waiting_calls_ = 0;
+  int64_t num_ended_calls_ = 0;
   bool is_running_ = false;
   bool stop_requested_ = false;
   bool closed_ = false;

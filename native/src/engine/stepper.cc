@@ -10,7 +10,10 @@
 namespace aiomlc {
 
 Stepper::Stepper(Model* model, const EngineOptions& options, IdSource* ids)
-    : context_(model, options), sequences_(&context_, ids), committer_(&context_, &sequences_) {}
+    : context_(model, options),
+      sequences_(&context_, ids),
+      committer_(&context_, &sequences_),
+      prefixes_(&context_, &sequences_, ids) {}
 
 void Stepper::Step(Inbox calls) {
   context_.meter.OnStepBegin();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/inbox.h"
+#include "engine/prefix_transfer.h"
 #include "engine/sequence_table.h"
 #include "engine/step_context.h"
 #include "engine/token_committer.h"
@@ -40,6 +41,9 @@ class Stepper {
    */
   void Step(Inbox calls);
 
+  /*! \brief Apply the calls since the last step, without a step. \throws As `Step`. */
+  void ApplyCalls(Inbox calls);
+
   /*!
    * \brief End every sequence, including `submitted`, and empty the prefix cache.
    * \return The first error of the model during this call; empty if there was none.
@@ -55,6 +59,8 @@ class Stepper {
   const Statistics& UpdateStatistics();
   bool has_unpaused() const { return sequences_.has_unpaused(); }
   TimePoint next_deadline() { return sequences_.next_deadline(); }
+  /*! \brief Used between two steps. */
+  PrefixTransfer& prefixes() { return prefixes_; }
   /*! \brief May be enabled and read from any thread. */
   EventTrace& trace() { return context_.meter.trace(); }
 
@@ -62,7 +68,6 @@ class Stepper {
   void CheckInvariants(int64_t max_sequence_tokens) const;
 
  private:
-  void ApplyCalls(Inbox calls);
   /*! \brief Plan a step, run the model and commit tokens; or wait for a grammar mask. */
   void RunPlan();
   /*! \brief Propose draft tokens for decoding sequences. */
@@ -75,6 +80,7 @@ class Stepper {
   StepContext context_;
   SequenceTable sequences_;
   TokenCommitter committer_;
+  PrefixTransfer prefixes_;
 };
 
 }  // namespace aiomlc

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@
 
 #include "engine/engine.h"
 #include "ffi/records.h"
+#include "ffi/tensor_arguments.h"
 #include "model/faulty_model.h"
 #include "model/tvm_model.h"
 
@@ -28,6 +30,7 @@ namespace {
 
 namespace ffi = tvm::ffi;
 namespace refl = tvm::ffi::reflection;
+using ffi::TensorView;
 
 class ModelObj : public ffi::Object {
  public:
@@ -132,14 +135,55 @@ CoreRef CreateCore(const ModelRef& model, const ffi::Optional<ModelRef>& draft_m
   });
 }
 
+/*! \brief Convert int32 token ids in native byte order. */
+std::vector<int32_t> TokenIds(const ffi::Bytes& bytes) {
+  std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
+  std::copy_n(bytes.data(), ids.size() * sizeof(int32_t), reinterpret_cast<char*>(ids.data()));
+  return ids;
+}
+
 /*! \brief Submit a prompt of int32 token ids in native byte order. */
 int64_t Submit(const CoreRef& core, const ffi::Bytes& prompt,
                const RecordRef<SequenceOptionsObj>& options) {
-  std::vector<int32_t> prompt_ids(prompt.size() / sizeof(int32_t));
-  std::copy_n(prompt.data(), prompt_ids.size() * sizeof(int32_t),
-              reinterpret_cast<char*>(prompt_ids.data()));
   return TranslateErrors(
-      [&] { return core->engine.Submit(std::move(prompt_ids), options->ToNative()); });
+      [&] { return core->engine.Submit(TokenIds(prompt), options->ToNative()); });
+}
+
+int64_t CountCached(const CoreRef& core, const ffi::Bytes& tokens) {
+  return TranslateErrors([&] { return core->engine.CountCached(TokenIds(tokens)); });
+}
+
+/*! \return The bytes of a uint8[bytes] tensor. */
+std::span<std::byte> BytesOf(const char* function, const TensorView& data) {
+  const TensorArguments args(function);
+  args.RequireShape(data, "data", {TensorArguments::kAny});
+  return {reinterpret_cast<std::byte*>(args.Data<uint8_t>(data, "data")),
+          static_cast<size_t>(data.size(0))};
+}
+
+/*! \param data uint8[bytes], to which the keys and values are written. */
+void ExportPrefix(const CoreRef& core, const ffi::Bytes& tokens, int64_t begin, TensorView data) {
+  const std::span<std::byte> bytes = BytesOf("aiomlc.core_export_prefix", data);
+  TranslateErrors([&] { core->engine.ExportPrefix(TokenIds(tokens), begin, bytes); });
+}
+
+/*! \param data uint8[bytes], the keys and values. */
+void ImportPrefix(const CoreRef& core, const ffi::Bytes& tokens, int64_t begin, TensorView data) {
+  const std::span<std::byte> bytes = BytesOf("aiomlc.core_import_prefix", data);
+  TranslateErrors([&] { core->engine.ImportPrefix(TokenIds(tokens), begin, bytes); });
+}
+
+/*! \brief Copy tokens out of the cache without an engine. \return Their keys and values. */
+ffi::Bytes ExportTokens(const ModelRef& model, int64_t sequence_id, int64_t begin, int64_t end) {
+  std::string data(static_cast<size_t>(end - begin) * model->model->kv_token_bytes(), '\0');
+  model->model->ExportTokens(sequence_id, begin, end, reinterpret_cast<std::byte*>(data.data()));
+  return ffi::Bytes(std::move(data));
+}
+
+/*! \brief Append tokens without an engine. \param data What `ExportTokens` returned. */
+void ImportTokens(const ModelRef& model, int64_t sequence_id, const ffi::Bytes& data) {
+  const auto count = static_cast<int64_t>(data.size() / model->model->kv_token_bytes());
+  model->model->ImportTokens(sequence_id, count, reinterpret_cast<const std::byte*>(data.data()));
 }
 
 template <typename T>
@@ -236,12 +280,17 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("aiomlc.model_free_pages",
            [](const ModelRef& model) { return model->model->FreePages(); })
       .def("aiomlc.model_forward", RunForward)
+      .def("aiomlc.model_export_tokens", ExportTokens)
+      .def("aiomlc.model_import_tokens", ImportTokens)
       .def("aiomlc.core_create", CreateCore)
       .def("aiomlc.core_submit", Submit)
       .def("aiomlc.core_cancel", [](const CoreRef& core, int64_t id) { core->engine.Cancel(id); })
       .def("aiomlc.core_pause", [](const CoreRef& core, int64_t id) { core->engine.Pause(id); })
       .def("aiomlc.core_resume", [](const CoreRef& core, int64_t id) { core->engine.Resume(id); })
       .def("aiomlc.core_unpin", [](const CoreRef& core, int64_t id) { core->engine.Unpin(id); })
+      .def("aiomlc.core_count_cached", CountCached)
+      .def("aiomlc.core_export_prefix", ExportPrefix)
+      .def("aiomlc.core_import_prefix", ImportPrefix)
       .def("aiomlc.core_reset", [](const CoreRef& core) { core->engine.Reset(); })
       .def("aiomlc.core_run",
            [](const CoreRef& core) { TranslateErrors([&] { core->engine.Run(); }); })

@@ -25,8 +25,9 @@
  *   (*) The call that completes the history of every row computes the layer; the state is then
  *       kComplete. In the first case this may be attention_ragged, if no sequence has a history.
  *
- * A call in another order throws and resets the state to kIdle. The log-sum-exp tensors are neither
- * written nor read, because there are no partial results to merge.
+ * While rows are imported, kv_split_rotary and kv_append store them, and the other calls return at
+ * once. A call in another order throws and resets the state to kIdle. The log-sum-exp tensors are
+ * neither written nor read, because there are no partial results to merge.
  */
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -37,6 +38,7 @@
 #include <optional>
 
 #include "ffi/tensor_arguments.h"
+#include "kernels/attention/imported_rows.h"
 #include "kernels/attention/kv_pages.h"
 #include "kernels/attention/layer_attention.h"
 #include "kernels/attention/quantized_layer.h"
@@ -83,10 +85,27 @@ void RequireSlots(const TensorArguments& args, const int32_t* slot_ids, int64_t 
   }
 }
 
+/*! \brief Copy imported keys and values to the tensors that the cache will append to its pages. */
+void TakeImportedRows(const TensorArguments& args, const ImportedRows& rows, const TensorView& k,
+                      const TensorView& v) {
+  const KvType type = args.TypeOfKv(k, "k");
+  args.RequireShape(k, "k", {rows.num_tokens, kAny, kAny});
+  args.RequireShape(v, "v", {rows.num_tokens, k.size(1), k.size(2)});
+  args.Require(
+      static_cast<size_t>(k.size(1) * k.size(2)) * KvElementBytes(type) == rows.token_bytes,
+      "an imported token must have ", rows.token_bytes, " bytes per layer");
+  const size_t size = static_cast<size_t>(rows.num_tokens) * rows.token_bytes;
+  std::copy_n(rows.keys, size, static_cast<std::byte*>(args.Kv(k, "k", type)));
+  std::copy_n(rows.values, size, static_cast<std::byte*>(args.Kv(v, "v", type)));
+}
+
 /*! \param rotation The inverse frequencies, followed by the amplitude, for each kind of layer. */
 void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorView k, TensorView v,
                      TensorView rotation) {
   const TensorArguments args("aiomlc.cpu.kv_split_rotary");
+  if (const ImportedRows* rows = ImportedRows::Current()) {
+    return TakeImportedRows(args, *rows, k, v);
+  }
   LayerAttention::Current().Begin();
   args.RequireShape(q, "q", {kAny, kAny, kAny});
   const int64_t rows = q.size(0);
@@ -125,7 +144,7 @@ void CallSplitRotary(TensorView qkv, TensorView positions, TensorView q, TensorV
 
 void CallAppend(TensorView pages, TensorView k, TensorView v, TensorView slot_ids) {
   const TensorArguments args("aiomlc.cpu.kv_append");
-  LayerAttention::Current().CheckAppend();
+  if (ImportedRows::Current() == nullptr) LayerAttention::Current().CheckAppend();
   const KvPages target = PagesOf(args, pages);
   if (HugePages* huge_pages = HugePages::Current(); huge_pages != nullptr) {
     huge_pages->Request(target.data, static_cast<size_t>(target.num_pages) * target.PageBytes());
@@ -165,6 +184,7 @@ void CallRagged(TensorView q, TensorView q_indptr, TensorView k, TensorView v, T
                 TensorView q_rope_position, TensorView k_rope_pos_offset, TensorView output,
                 TensorView /*lse*/, int64_t causal, int64_t rotary_mode, double /*rope_scale*/,
                 double /*rope_theta*/, double scale) {
+  if (ImportedRows::Current() != nullptr) return;
   const TensorArguments args("aiomlc.cpu.attention_ragged");
   args.Require(causal == 1, "causal must be 1, got ", causal);
   args.RequireShape(k, "k", {q.size(0), kAny, q.size(2)});
@@ -218,6 +238,7 @@ void CallPrefill(TensorView q, TensorView q_indptr, TensorView pages, TensorView
                  TensorView q_rope_position, TensorView output, TensorView /*lse*/,
                  int64_t /*causal*/, int64_t rotary_mode, double /*rope_scale*/,
                  double /*rope_theta*/, double scale) {
+  if (ImportedRows::Current() != nullptr) return;
   const TensorArguments args("aiomlc.cpu.attention_prefill");
   args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
   const AttentionCall call =
@@ -233,6 +254,7 @@ void CallDecode(TensorView q, TensorView pages, TensorView page_indptr, TensorVi
                 TensorView length_info, TensorView k_rope_pos_offset, TensorView q_rope_position,
                 TensorView output, TensorView /*lse*/, int64_t rotary_mode, double /*rope_scale*/,
                 double /*rope_theta*/, double scale) {
+  if (ImportedRows::Current() != nullptr) return;
   const TensorArguments args("aiomlc.cpu.attention_decode");
   args.RequireShape(pages, "pages", {kAny, 2, kAny, kPageSize, kAny});
   const AttentionCall call =
@@ -246,7 +268,7 @@ void CallDecode(TensorView q, TensorView pages, TensorView page_indptr, TensorVi
 
 void CallMerge(TensorView /*output*/, TensorView /*lse*/, TensorView /*other*/,
                TensorView /*other_lse*/) {
-  LayerAttention::Current().CheckMerge();
+  if (ImportedRows::Current() == nullptr) LayerAttention::Current().CheckMerge();
 }
 
 void CallCopyPage(TensorView pages, int64_t source, int64_t target, int64_t num_slots) {

@@ -136,14 +136,20 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_rw("context_window", &ModelShape::context_window)
       .def_rw("max_batch_size", &ModelShape::max_batch_size)
       .def_rw("prefill_chunk_size", &ModelShape::prefill_chunk_size)
-      .def_rw("max_total_tokens", &ModelShape::max_total_tokens);
+      .def_rw("max_total_tokens", &ModelShape::max_total_tokens)
+      .def_rw("num_layers", &ModelShape::num_layers)
+      .def_rw("num_query_heads", &ModelShape::num_query_heads)
+      .def_rw("num_kv_heads", &ModelShape::num_kv_heads)
+      .def_rw("kv_row_size", &ModelShape::kv_row_size)
+      .def_rw("kv_dtype", &ModelShape::kv_dtype);
   refl::ObjectDef<FaultsObj>()
       .def(refl::init<>())
       .def_rw("fail_at_pass", &Faults::fail_at_pass)
       .def_rw("allocation_fails_at_load", &FaultsObj::allocation_fails_at_load)
       .def_rw("allocation_fails_at_pass", &Faults::allocation_fails_at_pass)
       .def_rw("nan_at_pass", &Faults::nan_at_pass)
-      .def_rw("nan_every", &Faults::nan_every);
+      .def_rw("nan_every", &Faults::nan_every)
+      .def_rw("fail_at_import", &Faults::fail_at_import);
   refl::ObjectDef<HistogramObj>(refl::init(false))
       .def_ro("bounds", &HistogramObj::bounds)
       .def_ro("counts", &HistogramObj::counts)
@@ -181,7 +187,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_ro("verified_drafts", &Statistics::verified_drafts)
       .def_ro("draft_failures", &Statistics::draft_failures)
       .def_ro("speculation_failure", &Statistics::speculation_failure)
-      .def_ro("ended", &Statistics::ended)
+      // A method, because Python would look up the type of the field, std::array, in vain: the
+      // backtrace of the process's first error takes 300 ms.
+      .def("ended",
+           [](const StatisticsObj* self) {
+             return std::vector<int64_t>(self->ended.begin(), self->ended.end());
+           })
       .def("decode_steps", [](const StatisticsObj* self) { return ToRows(self->decode_steps); })
       .def("verify_steps", [](const StatisticsObj* self) { return ToRows(self->verify_steps); })
       .def("draft_steps", [](const StatisticsObj* self) { return ToRows(self->draft_steps); })

@@ -5,6 +5,7 @@
 #ifndef AIOMLC_MODEL_FAULTY_MODEL_H_
 #define AIOMLC_MODEL_FAULTY_MODEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Faults {
   int64_t nan_at_pass = 0;
   /*! \brief The first row of logits is NaN in every n-th pass with logits. */
   int64_t nan_every = 0;
+  /*! \brief The import of tokens that throws std::runtime_error, counted from 1. */
+  int64_t fail_at_import = 0;
 };
 
 /*! \brief Forwards all calls to another model, and injects faults. */
@@ -36,6 +39,7 @@ class FaultyModel final : public Model {
   int64_t num_pages() const final { return model_->num_pages(); }
   int64_t max_batch_size() const final { return model_->max_batch_size(); }
   int64_t prefill_chunk_size() const final { return model_->prefill_chunk_size(); }
+  size_t kv_token_bytes() const final { return model_->kv_token_bytes(); }
 
   void AddSequence(int64_t sequence_id) final { model_->AddSequence(sequence_id); }
   void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final {
@@ -46,12 +50,17 @@ class FaultyModel final : public Model {
     model_->PopTokens(sequence_id, count);
   }
   const float* Forward(const ForwardInput& input) final;
+  void ExportTokens(int64_t sequence_id, int64_t begin, int64_t end, std::byte* data) const final {
+    model_->ExportTokens(sequence_id, begin, end, data);
+  }
+  void ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) final;
 
  private:
   Model* const model_;
   const Faults faults_;
   int64_t num_passes_ = 0;
   int64_t num_passes_with_logits_ = 0;
+  int64_t num_imports_ = 0;
   /*! \brief A copy of the logits with a row of NaN. */
   std::vector<float> nan_logits_;
 };

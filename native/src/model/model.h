@@ -5,6 +5,7 @@
 #ifndef AIOMLC_MODEL_MODEL_H_
 #define AIOMLC_MODEL_MODEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -51,6 +52,8 @@ class Model {
   virtual int64_t max_batch_size() const = 0;
   /*! \brief The maximum number of tokens per forward pass. */
   virtual int64_t prefill_chunk_size() const = 0;
+  /*! \brief The bytes of the keys and values of one token, in all layers. */
+  virtual size_t kv_token_bytes() const = 0;
 
   /*! \brief Create an empty sequence. */
   virtual void AddSequence(int64_t sequence_id) = 0;
@@ -71,6 +74,19 @@ class Model {
    * \throws std::exception if the pass failed; afterwards the engine only removes sequences.
    */
   virtual const float* Forward(const ForwardInput& input) = 0;
+
+  /*!
+   * \brief Copy the keys and values of the tokens [begin, end) of a sequence out of the cache.
+   * \param data (end - begin) * kv_token_bytes() bytes, shape [2, layers, end - begin, heads, row]:
+   *     first all keys, then all values.
+   */
+  virtual void ExportTokens(int64_t sequence_id, int64_t begin, int64_t end,
+                            std::byte* data) const = 0;
+  /*!
+   * \brief Append `count` tokens, whose keys and values `ExportTokens` has returned, to a sequence.
+   * \throws std::exception if that failed; afterwards the engine only removes sequences.
+   */
+  virtual void ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) = 0;
 };
 
 }  // namespace aiomlc

@@ -1,8 +1,10 @@
 #include "model/tvm_model.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "kernels/attention/imported_rows.h"
 #include "model/virtual_machine.h"
 
 namespace aiomlc {
@@ -32,7 +34,8 @@ void ThrowCacheAllocationError(const ModelShape& shape, const char* cause) {
 
 TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, ModelShape shape,
                    int num_threads)
-    : shape_(shape),
+    : shape_(std::move(shape)),
+      kv_dtype_(ffi::StringToDLDataType(shape_.kv_dtype)),
       pool_(num_threads),
       params_(std::move(params)),
       vm_(StartVirtualMachine(library)) {
@@ -48,6 +51,9 @@ TvmModel::TvmModel(const ffi::Module& library, ffi::Array<ffi::Tensor> params, M
   free_pages_ =
       ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_get_num_available_pages");
   reshape_ = ffi::Function::GetGlobalRequired("vm.builtin.reshape");
+  get_kv_ = ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_debug_get_kv");
+  attend_ =
+      ffi::Function::GetGlobalRequired("vm.builtin.attention_kv_cache_attention_with_fused_qkv");
   const ffi::Function create_cache = RequireFunction(vm_, "create_tir_paged_kv_cache");
   try {
     kv_cache_ =
@@ -99,6 +105,47 @@ const float* TvmModel::Forward(const ForwardInput& input) {
                                          shape_.vocab_size})
                 .cast<ffi::Tensor>();
   return static_cast<const float*>(logits_.data_ptr());
+}
+
+size_t TvmModel::LayerTokenBytes() const {
+  return static_cast<size_t>(shape_.num_kv_heads * shape_.kv_row_size) *
+         ffi::GetDataSize(1, kv_dtype_);
+}
+
+size_t TvmModel::kv_token_bytes() const {
+  return 2 * static_cast<size_t>(shape_.num_layers) * LayerTokenBytes();
+}
+
+void TvmModel::ExportTokens(int64_t sequence_id, int64_t begin, int64_t end,
+                            std::byte* data) const {
+  const int64_t count = end - begin;
+  const ffi::Shape shape{shape_.num_layers, count, shape_.num_kv_heads, shape_.kv_row_size};
+  std::byte* const values = data + static_cast<size_t>(count) * kv_token_bytes() / 2;
+  get_kv_(kv_cache_, sequence_id, begin, end, TensorOver(data, shape, kv_dtype_),
+          TensorOver(values, shape, kv_dtype_));
+}
+
+void TvmModel::ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) {
+  HugePages::Scope huge_pages_scope(huge_pages_);
+  const size_t token_bytes = LayerTokenBytes();
+  const size_t layer_bytes = static_cast<size_t>(count) * token_bytes;
+  const std::byte* const values = data + static_cast<size_t>(count) * kv_token_bytes() / 2;
+  for (int64_t begin = 0; begin < count; begin += shape_.prefill_chunk_size) {
+    const int64_t rows = std::min(shape_.prefill_chunk_size, count - begin);
+    // TVM checks the shapes; no kernel reads or writes these tensors.
+    const ffi::Tensor qkv = EmptyTensor(
+        {rows, shape_.num_query_heads + 2 * shape_.num_kv_heads, shape_.kv_row_size}, kv_dtype_);
+    const ffi::Tensor output =
+        EmptyTensor({rows, shape_.num_query_heads, shape_.kv_row_size}, kv_dtype_);
+    begin_forward_(kv_cache_, ffi::Shape{sequence_id}, ffi::Shape{rows});
+    for (int64_t layer = 0; layer < shape_.num_layers; ++layer) {
+      const size_t offset =
+          static_cast<size_t>(layer) * layer_bytes + static_cast<size_t>(begin) * token_bytes;
+      const ImportedRows::Scope scope({data + offset, values + offset, rows, token_bytes});
+      attend_(kv_cache_, layer, 1.0, qkv, output);
+    }
+    end_forward_(kv_cache_);
+  }
 }
 
 }  // namespace aiomlc

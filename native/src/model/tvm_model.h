@@ -8,7 +8,9 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "model/model.h"
 #include "platform/huge_pages.h"
@@ -23,6 +25,12 @@ struct ModelShape {
   int64_t max_batch_size = 0;
   int64_t prefill_chunk_size = 0;
   int64_t max_total_tokens = 0;
+  int64_t num_layers = 0;
+  int64_t num_query_heads = 0;
+  int64_t num_kv_heads = 0;
+  /*! \brief The stored elements of one head at one position, including the bytes of a scale. */
+  int64_t kv_row_size = 0;
+  std::string kv_dtype;
 };
 
 /*! \brief Throw a MemoryError: the KV cache cannot be allocated. */
@@ -51,12 +59,15 @@ class TvmModel final : public Model {
   int64_t num_pages() const final { return num_pages_; }
   int64_t max_batch_size() const final { return shape_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return shape_.prefill_chunk_size; }
+  size_t kv_token_bytes() const final;
 
   void AddSequence(int64_t sequence_id) final;
   void ForkSequence(int64_t source_id, int64_t sequence_id, int64_t num_tokens) final;
   void RemoveSequence(int64_t sequence_id) final;
   void PopTokens(int64_t sequence_id, int64_t count) final;
   const float* Forward(const ForwardInput& input) final;
+  void ExportTokens(int64_t sequence_id, int64_t begin, int64_t end, std::byte* data) const final;
+  void ImportTokens(int64_t sequence_id, int64_t count, const std::byte* data) final;
 
   /*! \brief The result of the last `Forward`, float32[rows, vocab_size]; empty before the first. */
   tvm::ffi::Tensor logits() const { return logits_; }
@@ -65,7 +76,11 @@ class TvmModel final : public Model {
   int64_t FreePages() const;
 
  private:
-  ModelShape shape_;
+  /*! \return The bytes of the keys, or of the values, of one token in one layer. */
+  size_t LayerTokenBytes() const;
+
+  const ModelShape shape_;
+  const DLDataType kv_dtype_;
   ThreadPool pool_;
   HugePages huge_pages_;
   tvm::ffi::Array<tvm::ffi::Tensor> params_;
@@ -74,6 +89,7 @@ class TvmModel final : public Model {
   tvm::ffi::Function add_sequence_, fork_sequence_, remove_sequence_, pop_;
   tvm::ffi::Function begin_forward_, end_forward_;
   tvm::ffi::Function free_pages_, reshape_;
+  tvm::ffi::Function get_kv_, attend_;
   tvm::ffi::Any kv_cache_;
   tvm::ffi::Tensor logits_;
   int64_t num_pages_ = 0;

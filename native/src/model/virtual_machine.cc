@@ -10,10 +10,19 @@ namespace {
 
 constexpr int kNaiveAllocator = 1;
 
-/*! \brief Allocates the memory of small input tensors. */
+constexpr DLDevice kCpu{kDLCPU, 0};
+
+/*! \brief Allocates the memory of tensors. */
 struct HostAllocation {
   void AllocData(DLTensor* tensor) { tensor->data = ::operator new(ffi::GetDataSize(*tensor)); }
   void FreeData(DLTensor* tensor) { ::operator delete(tensor->data); }
+};
+
+/*! \brief Gives tensors memory that they do not own. */
+struct BorrowedMemory {
+  void AllocData(DLTensor* tensor) { tensor->data = data; }
+  void FreeData(DLTensor* /*tensor*/) {}
+  void* data;
 };
 
 }  // namespace
@@ -34,10 +43,17 @@ ffi::Module StartVirtualMachine(const ffi::Module& library) {
 
 ffi::Tensor HostTensor(const std::vector<int32_t>& values) {
   const int64_t size = static_cast<int64_t>(values.size());
-  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(HostAllocation(), ffi::Shape{size},
-                                                DLDataType{kDLInt, 32, 1}, DLDevice{kDLCPU, 0});
+  ffi::Tensor tensor = EmptyTensor({size}, DLDataType{kDLInt, 32, 1});
   std::copy(values.begin(), values.end(), static_cast<int32_t*>(tensor.data_ptr()));
   return tensor;
+}
+
+ffi::Tensor EmptyTensor(const ffi::Shape& shape, DLDataType dtype) {
+  return ffi::Tensor::FromNDAlloc(HostAllocation(), shape, dtype, kCpu);
+}
+
+ffi::Tensor TensorOver(void* data, const ffi::Shape& shape, DLDataType dtype) {
+  return ffi::Tensor::FromNDAlloc(BorrowedMemory{data}, shape, dtype, kCpu);
 }
 
 }  // namespace aiomlc

@@ -22,6 +22,12 @@ tvm::ffi::Module StartVirtualMachine(const tvm::ffi::Module& library);
 /*! \brief Create an int32[values.size()] tensor with a copy of the values. */
 tvm::ffi::Tensor HostTensor(const std::vector<int32_t>& values);
 
+/*! \brief Create a tensor without setting its elements. */
+tvm::ffi::Tensor EmptyTensor(const tvm::ffi::Shape& shape, DLDataType dtype);
+
+/*! \brief Create a tensor over memory that is not owned, and must outlive the tensor. */
+tvm::ffi::Tensor TensorOver(void* data, const tvm::ffi::Shape& shape, DLDataType dtype);
+
 }  // namespace aiomlc
 
 #endif  // AIOMLC_MODEL_VIRTUAL_MACHINE_H_

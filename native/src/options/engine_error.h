@@ -11,8 +11,15 @@
 
 namespace aiomlc {
 
-/*! \brief The first two report an invalid request, the others the state of the engine. */
-enum class ErrorKind { kBadRequest, kPromptTooLong, kEngineOverloaded, kEngineClosed, kEngineDead };
+/*! \brief The first three report a request, the others the state of the engine. */
+enum class ErrorKind {
+  kBadRequest,
+  kPromptTooLong,
+  kPrefixNotCached,
+  kEngineOverloaded,
+  kEngineClosed,
+  kEngineDead
+};
 
 /*! \return The name of the error class in Python, for example "BadRequestError". */
 constexpr const char* ErrorKindName(ErrorKind kind) {
@@ -21,6 +28,8 @@ constexpr const char* ErrorKindName(ErrorKind kind) {
       return "BadRequestError";
     case ErrorKind::kPromptTooLong:
       return "PromptTooLongError";
+    case ErrorKind::kPrefixNotCached:
+      return "PrefixNotCachedError";
     case ErrorKind::kEngineOverloaded:
       return "EngineOverloadedError";
     case ErrorKind::kEngineClosed:

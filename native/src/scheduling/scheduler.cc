@@ -1,8 +1,6 @@
 #include "scheduling/scheduler.h"
 
 #include <algorithm>
-#include <set>
-#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -101,6 +99,19 @@ int64_t Scheduler::DraftTokenBudget() const {
   int64_t budget = step_token_budget_;
   for (const Sequence* sequence : running_) budget -= sequence->num_uncomputed();
   return budget;
+}
+
+std::optional<std::vector<int64_t>> Scheduler::AddImported(int64_t id,
+                                                           std::span<const int32_t> tokens,
+                                                           int64_t source_id) {
+  const int64_t num_pages = pages_.PagesFor(static_cast<int64_t>(tokens.size()));
+  if (num_pages > available_pages()) return std::nullopt;
+  std::vector<int64_t> evicted =
+      EvictEach(ChooseEvictions(num_pages - pages_.free_pages(), {source_id}, false));
+  pages_.Reserve(num_pages);
+  const std::vector<int64_t> redundant = EvictEach(prefix_cache_.Recycle(id, tokens, num_pages));
+  evicted.insert(evicted.end(), redundant.begin(), redundant.end());
+  return evicted;
 }
 
 void Scheduler::Share(const Sequence& sequence) {
@@ -206,22 +217,31 @@ void Scheduler::PlanEvictions(size_t num_survivors, StepPlan* plan) const {
     pages_missing += PagesForNextStep(*admission.sequence);
     if (admission.prefix.num_tokens > 0) sources.insert(admission.prefix.id);
   }
-  if (pages_missing <= 0) return;
+  plan->evicted = ChooseEvictions(pages_missing, sources, true);
+  const std::set<int64_t> evicted(plan->evicted.begin(), plan->evicted.end());
+  for (auto& [sequence, prefix] : plan->admitted) {
+    if (evicted.contains(prefix.id)) prefix.num_tokens -= prefix.num_tokens % pages_.page_size();
+  }
+}
+
+std::vector<int64_t> Scheduler::ChooseEvictions(int64_t pages_missing,
+                                                const std::set<int64_t>& sources,
+                                                bool evicts_pinned) const {
+  if (pages_missing <= 0) return {};
   std::vector<int64_t> order(prefix_cache_.eviction_order().begin(),
                              prefix_cache_.eviction_order().end());
   std::stable_partition(order.begin(), order.end(),
                         [&](int64_t id) { return !sources.contains(id); });
   // Pinned entries come last: they are evicted only if a sequence could not run otherwise.
-  for (const auto& [id, num_pages] : prefix_cache_.pinned()) order.push_back(id);
-  std::set<int64_t> evicted;
-  for (size_t i = 0; i < order.size() && pages_missing > 0; ++i) {
-    evicted.insert(order[i]);
-    pages_missing -= prefix_cache_.PagesOf(order[i]);
+  if (evicts_pinned) {
+    for (const auto& [id, num_pages] : prefix_cache_.pinned()) order.push_back(id);
   }
-  plan->evicted.assign(evicted.begin(), evicted.end());
-  for (auto& [sequence, prefix] : plan->admitted) {
-    if (evicted.contains(prefix.id)) prefix.num_tokens -= prefix.num_tokens % pages_.page_size();
+  size_t count = 0;
+  while (count < order.size() && pages_missing > 0) {
+    pages_missing -= prefix_cache_.PagesOf(order[count++]);
   }
+  order.resize(count);
+  return order;
 }
 
 void Scheduler::PlanRows(size_t num_survivors, StepPlan* plan) const {

@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "scheduling/page_budget.h"
@@ -76,6 +79,20 @@ class Scheduler {
   /*! \return The tokens of the next step that are left for drafts; may be negative. */
   int64_t DraftTokenBudget() const;
 
+  /*!
+   * \brief Add a prefix cache entry whose tokens the caller imports into the model.
+   * \param id The id of the new entry.
+   * \param tokens At least one.
+   * \param source_id An entry that the caller forks, which is evicted after the others; -1 if none.
+   * \return The entries to remove from the model after the fork; empty if too few pages are
+   *     available, and nothing has changed.
+   */
+  std::optional<std::vector<int64_t>> AddImported(int64_t id, std::span<const int32_t> tokens,
+                                                  int64_t source_id);
+
+  /*! \brief Mark a prefix cache entry as used, so that it is evicted last. */
+  void Touch(int64_t id) { prefix_cache_.Touch(id); }
+
   /*! \brief Let other sequences fork from the computed tokens of a running sequence. */
   void Share(const Sequence& sequence);
 
@@ -114,6 +131,12 @@ class Scheduler {
   void PlanRows(size_t num_survivors, StepPlan* plan) const;
   /*! \brief Give the remaining tokens and pages to drafts; drafts never cause a preemption. */
   void PlanDrafts(StepPlan* plan) const;
+  /*!
+   * \return The recycling entries, in the order of their eviction, that have `pages_missing` pages
+   * together; those of `sources` come last.
+   */
+  std::vector<int64_t> ChooseEvictions(int64_t pages_missing, const std::set<int64_t>& sources,
+                                       bool evicts_pinned) const;
   void Evict(int64_t id);
   std::vector<int64_t> EvictEach(std::vector<int64_t> ids);
 

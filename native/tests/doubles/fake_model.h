@@ -6,7 +6,9 @@
 #define AIOMLC_TESTS_DOUBLES_FAKE_MODEL_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -50,6 +52,8 @@ class FakeModel final : public Model {
   int64_t num_pages() const final { return sizes_.num_pages; }
   int64_t max_batch_size() const final { return sizes_.max_batch_size; }
   int64_t prefill_chunk_size() const final { return sizes_.prefill_chunk_size; }
+  /*! \brief The keys and values of a token are its id. */
+  size_t kv_token_bytes() const final { return sizeof(int32_t); }
 
   /*! \brief Compute pseudorandom logits that depend on all tokens and their order. */
   static void HashedLogits(const Tokens& tokens, std::vector<float>* logits) {
@@ -87,6 +91,8 @@ class FakeModel final : public Model {
   void PoisonToken(int32_t token) { poison_token_ = token; }
   /*! \brief Make `RemoveSequence` throw after it removed the sequence. */
   void ThrowOnRemove() { throws_on_remove_ = true; }
+  /*! \brief Make `ImportTokens` throw. */
+  void ThrowOnImport() { throws_on_import_ = true; }
   /*! \brief Make `PopTokens` throw. */
   void ThrowOnPop() { throws_on_pop_ = true; }
 
@@ -147,6 +153,25 @@ class FakeModel final : public Model {
     Check(logits_.size() == input.logit_positions.size() * static_cast<size_t>(sizes_.vocab_size),
           "a logit position is duplicate or out of range");
     return logits_.data();
+  }
+
+  void ExportTokens(int64_t id, int64_t begin, int64_t end, std::byte* data) const final {
+    const Tokens& tokens = sequences_.at(id).tokens;
+    Check(0 <= begin && begin < end && end <= static_cast<int64_t>(tokens.size()),
+          "exported tokens are not in the cache");
+    std::memcpy(data, tokens.data() + begin, static_cast<size_t>(end - begin) * sizeof(int32_t));
+  }
+
+  void ImportTokens(int64_t id, int64_t count, const std::byte* data) final {
+    if (throws_on_import_) throw std::runtime_error("import failed");
+    CachedSequence& sequence = sequences_.at(id);
+    Check(count > 0, "no tokens are imported");
+    const size_t begin = sequence.tokens.size();
+    sequence.tokens.resize(begin + static_cast<size_t>(count));
+    std::memcpy(sequence.tokens.data() + begin, data, static_cast<size_t>(count) * sizeof(int32_t));
+    Check(static_cast<int64_t>(sequence.tokens.size()) <= sizes_.context_window,
+          "a sequence exceeds the context window");
+    TakePages(&sequence);
   }
 
   int64_t pages_in_use() const { return pages_in_use_; }
@@ -225,6 +250,7 @@ class FakeModel final : public Model {
   int64_t throw_at_ = -1;
   bool throws_on_remove_ = false;
   bool throws_on_pop_ = false;
+  bool throws_on_import_ = false;
   int64_t pages_in_use_ = 0;
   std::map<int64_t, CachedSequence> sequences_;
   std::vector<float> logits_;

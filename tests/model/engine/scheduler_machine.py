@@ -176,13 +176,23 @@ class SchedulerMachine(RuleBasedStateMachine):
         prompts=st.lists(_PROMPTS, min_size=4, max_size=12),
         sampling=_SAMPLINGS,
         max_tokens=st.integers(20, 40),
+        stop_index=st.sampled_from([None, None, None, 3]),
     )
     def submit_many(
-        self, prompts: list[tuple[int, ...]], sampling: SequenceOptions, max_tokens: int
+        self,
+        prompts: list[tuple[int, ...]],
+        sampling: SequenceOptions,
+        max_tokens: int,
+        stop_index: int | None,
     ) -> None:
         """Overflow the queue, and let the admitted sequences exceed the pages."""
         for prompt in prompts:
-            self.submit(prompt, sampling, max_tokens, stop_index=None, priority=0, n=1)
+            self.submit(prompt, sampling, max_tokens, stop_index, priority=0, n=1)
+
+    @rule(prompt=_PROMPTS, limit=st.sampled_from(["timeout", "first_token_timeout"]))
+    def submit_and_let_expire(self, prompt: tuple[int, ...], limit: str) -> None:
+        self.submit(prompt, SequenceOptions(temperature=0), 8, None, priority=0, n=1, limit=limit)
+        self.step()
 
     @precondition(lambda self: self.reference.limits.max_recycling != 0)
     @rule(prompt=_PROMPTS, max_tokens=st.sampled_from([1, 1, 1, 20]), limit=_LIMITS)
