@@ -174,7 +174,7 @@ class WeightConversionObj : public ffi::Object {
   int64_t TotalBytes() const { return static_cast<int64_t>(conversion_.total_bytes()); }
   ffi::Array<ffi::Any> Error() const {
     const ConversionError& error = conversion_.error();
-    return {ffi::String(error.message), ffi::String(error.path), error.param};
+    return {ffi::String(error.message), ffi::String(error.path), error.param, error.offset};
   }
 
   static constexpr bool _type_mutable = true;

@@ -250,7 +250,9 @@ ConversionOutcome Conversion::Run(const std::string& path, ThreadPool& threads) 
       const Block& block = blocks[index];
       const ParamPlan& param = plan_.params[static_cast<size_t>(block.param)];
       if (!worker.Convert(param, block)) {
-        return fail({worker.error().message, worker.error().path, block.param});
+        ConversionError error = worker.error();
+        error.param = block.param;
+        return fail(std::move(error));
       }
       read_bytes_.fetch_add(BlockSourceBytes(param, block.begin, block.end),
                             std::memory_order_relaxed);

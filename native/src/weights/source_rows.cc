@@ -128,7 +128,7 @@ const File& SourceReader::FileOf(const SourceTensor& tensor) const {
 
 bool SourceReader::Check(const SourceTensor& tensor, std::string reason) {
   if (reason.empty()) return true;
-  error_ = {std::move(reason), FileOf(tensor).path(), -1};
+  error_ = {std::move(reason), FileOf(tensor).path(), -1, static_cast<int64_t>(tensor.offset)};
   return false;
 }
 

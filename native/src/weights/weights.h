@@ -60,6 +60,7 @@ struct ConversionError {
   std::string message; /*!< Lower case, with the system's error message. */
   std::string path;    /*!< The file that could not be read or written. */
   int param = -1;      /*!< Index of the parameter, or -1. */
+  int64_t offset = -1; /*!< Where the tensor at fault begins in the file, or -1. */
 };
 
 /*! \brief How a conversion ended. */

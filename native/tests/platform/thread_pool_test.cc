@@ -154,7 +154,21 @@ void LimitAddressSpace(uint64_t num_bytes) {
   setrlimit(RLIMIT_AS, &limits);
 }
 
+/*! \brief Whether a limit of the address space takes effect: qemu's user mode ignores it. */
+bool CanLimitAddressSpace() {
+  rlimit before{};
+  rlimit after{};
+  getrlimit(RLIMIT_AS, &before);
+  const rlimit limits = {before.rlim_cur - 1, before.rlim_max};
+  setrlimit(RLIMIT_AS, &limits);
+  getrlimit(RLIMIT_AS, &after);
+  setrlimit(RLIMIT_AS, &before);
+  return after.rlim_cur == limits.rlim_cur;
+}
+
 TEST(ThreadPoolDeathTest, ThreadsThatWereStartedBeforeTheFailureEnd) {
+  if (!CanLimitAddressSpace()) GTEST_SKIP() << "an emulator ignores limits of the address space";
+
   const auto exit_with_error = [] {
     LimitAddressSpace(64 << 20);
     try {

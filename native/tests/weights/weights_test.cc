@@ -148,6 +148,7 @@ TEST_F(WeightsTest, ATruncatedSourceIsAnErrorWithItsParameter) {
   EXPECT_EQ(conversion.error().message, "cannot read: file ends at byte 400");
   EXPECT_EQ(conversion.error().path, source);
   EXPECT_EQ(conversion.error().param, 0);
+  EXPECT_EQ(conversion.error().offset, 0);
   EXPECT_FALSE(fs::exists(Path("packed")));
 }
 
