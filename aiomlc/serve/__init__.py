@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ("Application", "Served", "ServerOptions", "create_app", "openai_client")
+__all__ = (
+    "Application",
+    "RoutedStream",
+    "Router",
+    "Served",
+    "ServerOptions",
+    "create_app",
+    "openai_client",
+)
 
 from aiomlc.serve.app import Application, create_app
 from aiomlc.serve.models import Served
 from aiomlc.serve.openai_clients import openai_client
 from aiomlc.serve.options import ServerOptions
+from aiomlc.serve.routed_stream import RoutedStream
+from aiomlc.serve.router import Router

@@ -56,7 +56,7 @@ class Application:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        await self._app(_without_final_slash(scope), receive, send)
 
     @property
     def is_draining(self) -> bool:
@@ -129,6 +129,15 @@ def create_app(
     """
     options = ServerOptions() if options is None else options
     return Application(Context(to_registry(models), options, Admission(options)))
+
+
+def _without_final_slash(scope: Scope) -> Scope:
+    """Return a scope whose path has no slash at its end, which Litestar adds below a mount."""
+    path: str = scope.get("path", "")
+    if not path.endswith("/") or path.removeprefix(scope.get("root_path", "")) == "/":
+        return scope
+
+    return {**scope, "path": path[:-1]}
 
 
 def _middleware(context: Context) -> list[Middleware]:

@@ -44,6 +44,9 @@ class ServerOptions:
     #: Whether fields that the engine does not support are ignored instead of rejected.
     ignore_unsupported_fields: bool = False
     enable_debug: bool = False  #: Whether `debug_config` and `/debug/...` work.
+    #: The addresses of the servers to which this one may send keys and values; without any, there
+    #: is no `/microserving/...`. They may send theirs to this one.
+    microserving_peers: tuple[str, ...] = ()
     playground: bool = True  #: Whether `/` is the playground.
 
     def __post_init__(self) -> None:
@@ -56,6 +59,14 @@ class ServerOptions:
             raise BadRequestError(
                 f'load: must be "start" or "demand", got {self.load!r}', param="load"
             )
+
+        for peer in self.microserving_peers:
+            if not peer.startswith(("http://", "https://")) or peer.endswith("/"):
+                raise BadRequestError(
+                    "microserving_peers: an address must be like http://10.0.0.2:8000, got "
+                    f"{peer!r}",
+                    param="microserving_peers",
+                )
 
         for key in self.api_keys:
             if not key or not key.isascii() or not key.isprintable() or " " in key:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("read_fields",)
+__all__ = ("read_body", "read_bytes", "read_fields")
 
 from typing import Any
 
@@ -16,6 +16,7 @@ from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.options import ServerOptions
 
 _JSON = "application/json"
+_BYTES = "application/octet-stream"
 
 
 async def read_fields(scope: Scope, receive: Receive, options: ServerOptions) -> dict[str, Any]:
@@ -25,15 +26,47 @@ async def read_fields(scope: Scope, receive: Receive, options: ServerOptions) ->
         HTTPError: If the body is not JSON (400, 415), too large (413) or too slow (408).
         ClientDisconnect: If the client disconnects.
     """
-    headers = Headers(scope=scope)
-    _check_content_type(headers.get("content-type"))
-    length = headers.get("content-length", "")
-    if length.isdecimal() and int(length) > options.max_body_size:
-        raise _too_large(options)
+    _check_content_type(Headers(scope=scope).get("content-type"))
+    return _parse_object(await read_body(scope, receive, options))
+
+
+async def read_bytes(
+    scope: Scope, receive: Receive, options: ServerOptions, *, max_size: int
+) -> bytes:
+    """Receive a body of at most `max_size` bytes, which must be an `application/octet-stream`.
+
+    Raises:
+        HTTPError: If the body has another type (415), is too large (413) or too slow (408).
+        ClientDisconnect: If the client disconnects.
+    """
+    value = Headers(scope=scope).get("content-type")
+    if value != _BYTES:
+        raise HTTPError(
+            415,
+            f"Content-Type: must be {_BYTES}, got {value!r}",
+            code="unsupported_media_type",
+        )
+
+    return await read_body(scope, receive, options, max_size=max_size)
+
+
+async def read_body(
+    scope: Scope, receive: Receive, options: ServerOptions, *, max_size: int | None = None
+) -> bytes:
+    """Receive the body of a request, of at most `max_size` bytes or `options.max_body_size`.
+
+    Raises:
+        HTTPError: If the body is too large (413) or too slow (408).
+        ClientDisconnect: If the client disconnects.
+    """
+    limit = options.max_body_size if max_size is None else max_size
+    length = Headers(scope=scope).get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise _too_large(limit)
 
     try:
         with fail_after(options.body_timeout):
-            body = await _read_body(receive, options)
+            return await _receive_parts(receive, limit)
     except TimeoutError:
         raise HTTPError(
             408,
@@ -41,8 +74,6 @@ async def read_fields(scope: Scope, receive: Receive, options: ServerOptions) ->
             code="body_timeout",
             headers={"connection": "close"},
         ) from None
-
-    return _parse_object(body)
 
 
 def _check_content_type(value: str | None) -> None:
@@ -58,7 +89,7 @@ def _check_content_type(value: str | None) -> None:
         )
 
 
-async def _read_body(receive: Receive, options: ServerOptions) -> bytes:
+async def _receive_parts(receive: Receive, max_size: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     has_more = True
@@ -69,8 +100,8 @@ async def _read_body(receive: Receive, options: ServerOptions) -> bytes:
 
         part = message.get("body", b"")
         size += len(part)
-        if size > options.max_body_size:
-            raise _too_large(options)
+        if size > max_size:
+            raise _too_large(max_size)
 
         if part:
             parts.append(part)
@@ -95,9 +126,5 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _too_large(options: ServerOptions) -> HTTPError:
-    return HTTPError(
-        413,
-        f"the body must have at most {options.max_body_size} bytes",
-        code="body_too_large",
-    )
+def _too_large(max_size: int) -> HTTPError:
+    return HTTPError(413, f"the body must have at most {max_size} bytes", code="body_too_large")

@@ -10,6 +10,11 @@ from aiomlc.serve.context import Context
 from aiomlc.serve.endpoints.debug import DebugEndpoints
 from aiomlc.serve.endpoints.embeddings import EmbeddingEndpoint
 from aiomlc.serve.endpoints.generation import CHAT, COMPLETIONS, RESPONSES, GenerationEndpoint
+from aiomlc.serve.endpoints.microserving import (
+    RECEIVE_PATH,
+    START_GENERATE,
+    MicroservingEndpoints,
+)
 from aiomlc.serve.endpoints.playground import playground_routes
 from aiomlc.serve.endpoints.status import StatusEndpoints
 from aiomlc.serve.endpoints.tokens import TokenEndpoints
@@ -39,7 +44,21 @@ def make_routes(context: Context) -> list[BaseRoute]:
     if context.options.enable_debug:
         routes += _debug_routes(DebugEndpoints(context))
 
+    if context.options.microserving_peers:
+        routes += _microserving_routes(context)
+
     return routes + playground_routes() if context.options.playground else routes
+
+
+def _microserving_routes(context: Context) -> list[BaseRoute]:
+    endpoints = MicroservingEndpoints(context)
+    start_generate = GenerationEndpoint(context, START_GENERATE)
+    return [
+        Route("/microserving/prep_recv", endpoints.prep_recv, methods=_POST),
+        Route("/microserving/remote_send", endpoints.remote_send, methods=_POST),
+        Route("/microserving/start_generate", start_generate, methods=_POST),
+        Route(RECEIVE_PATH, endpoints.receive, methods=_POST),
+    ]
 
 
 def _debug_routes(debug: DebugEndpoints) -> list[BaseRoute]:

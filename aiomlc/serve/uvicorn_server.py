@@ -12,7 +12,7 @@ from typing import Any, cast, final
 import h11
 import orjson
 from anyio import Event, create_task_group
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -34,7 +34,7 @@ async def run_uvicorn(
         header_timeout = settings.header_timeout
 
     config = Config(
-        app,
+        _write_chunks_directly(app),
         http=Protocol,
         ws="none",
         lifespan="on",
@@ -53,6 +53,50 @@ async def run_uvicorn(
         tasks.start_soon(request_exit)
         await server.serve(sockets=[bound])
         tasks.cancel_scope.cancel()
+
+
+def _write_chunks_directly(app: ASGIApp) -> ASGIApp:
+    """Return an application whose streamed parts do not pass through h11, at half the cost."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        cycle = getattr(send, "__self__", None)
+        is_streamed = scope["type"] == "http" and scope["method"] == "POST"
+        if is_streamed and scope["http_version"] == "1.1" and type(cycle) is RequestResponseCycle:
+            send = _ChunkSender(cycle)
+
+        await app(scope, receive, send)
+
+    return serve
+
+
+@final
+class _ChunkSender:
+    """Sends the messages of a response to a POST of HTTP/1.1.
+
+    h11 is needed for the beginning and the end. Between them, its state does not change, and if the
+    length of the body is not given, each part is one chunk of the chunked transfer coding.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._is_chunked = False
+
+    async def __call__(self, message: Message) -> None:
+        cycle = self._cycle
+        if self._is_chunked and message.get("more_body"):
+            if cycle.flow.write_paused and not cycle.disconnected:
+                await cycle.flow.drain()
+
+            body: bytes = message.get("body", b"")
+            if body and not cycle.disconnected:  # An empty chunk would be the end.
+                cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+            return
+
+        await cycle.send(cast(Any, message))
+        if message["type"] == "http.response.start":
+            names = {name.lower() for name, _ in message.get("headers", ())}
+            self._is_chunked = message["status"] == 200 and b"content-length" not in names
 
 
 @final

@@ -258,3 +258,13 @@ async def test_debug_endpoints() -> None:
     assert metrics.json()["prompt_tokens_sum"] > 0
     assert reset.status_code == 200
     assert profiler.status_code == 400
+
+
+async def test_microserving_is_off_without_peers() -> None:
+    fields = {"prompt": "Hello", "end": -1}
+    async with serving() as (_, client):
+        assert (await client.post("/microserving/prep_recv", json=fields)).status_code == 404
+    async with serving(microserving_peers=("http://other:8000",)) as (_, client):
+        answer = await client.post("/microserving/prep_recv", json=fields)
+        assert answer.status_code == 400
+        assert "no keys and values to transfer" in answer.json()["error"]["message"]

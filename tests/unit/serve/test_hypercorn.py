@@ -1,0 +1,78 @@
+"""hypercorn on trio with many connections at once."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from contextlib import ExitStack
+
+import anyio
+import pytest
+import trio
+from starlette.types import Receive, Scope, Send
+
+from aiomlc.serve.hypercorn_server import run_hypercorn
+from aiomlc.serve.server import ServerSettings, listen
+
+_CLIENTS = 200
+_REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+
+
+class _Turns(trio.abc.Instrument):
+    """Counts the connections that are accepted in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.accepted: Counter[int] = Counter()
+        self._turn = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._turn += 1
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        if task.name.endswith("_run_handler"):
+            self.accepted[self._turn] += 1
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+        return
+
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
+
+
+def test_eight_connections_are_accepted_in_one_turn(capfd: pytest.CaptureFixture[str]) -> None:
+    settings = ServerSettings(port=0, access_log=False)
+    turns = _Turns()
+
+    async def main() -> None:
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_hypercorn, _answer, bound, settings, stop)
+            for client in clients:
+                stream = trio.SocketStream(trio.socket.from_stdlib_socket(client))
+                answer = b"".join([part async for part in stream])
+                assert answer.startswith(b"HTTP/1.1 204")
+
+            stop.set()
+
+    with ExitStack() as stack:
+        bound = stack.enter_context(listen(settings))
+        bound.listen(_CLIENTS)
+        clients = [
+            stack.enter_context(socket.create_connection(bound.getsockname()))
+            for _ in range(_CLIENTS)
+        ]
+        for client in clients:
+            client.sendall(_REQUEST)
+
+        trio.run(main, instruments=[turns])
+
+    assert sum(turns.accepted.values()) == _CLIENTS
+    assert max(turns.accepted.values()) == 8
+    assert capfd.readouterr().err.count("Running on") == 1
