@@ -1,0 +1,30 @@
+"""The error of a framework that is not installed."""
+
+from __future__ import annotations
+
+__all__ = ("framework",)
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiomlc.errors import MissingPackageError
+
+
+@contextmanager
+def framework(package: str, extra: str) -> Iterator[None]:
+    """Return the scope of a framework's imports.
+
+    Args:
+        package: The package that the framework is imported from.
+        extra: The extra of aiomlc that installs it.
+
+    Raises:
+        MissingPackageError: If the package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+
+        raise MissingPackageError(package, f"pip install 'aiomlc[{extra}]'") from None
