@@ -15,8 +15,10 @@ from aiomlc.config import EngineConfig, Mode
 
 
 def batch(  # noqa: PLR0913 - one parameter per option.
-    requests: Annotated[Path, typer.Argument(help="Requests in OpenAI's batch format.")],
-    answers: Annotated[Path, typer.Argument(help="Where answers are appended.")],
+    requests: Annotated[
+        Path, typer.Argument(metavar="REQUESTS", help="Requests in OpenAI's batch format.")
+    ],
+    answers: Annotated[Path, typer.Argument(metavar="ANSWERS", help="Where answers are appended.")],
     *,
     model: Annotated[
         str | None,
@@ -26,7 +28,7 @@ def batch(  # noqa: PLR0913 - one parameter per option.
         str | None, typer.Option(help="An encoder; requests then name their model.")
     ] = None,
     max_in_flight: Annotated[
-        int | None, typer.Option(help="Concurrent requests.", min=1, show_default="64")
+        int | None, typer.Option(help="Concurrent requests; by default 64.", min=1)
     ] = None,
     mode: Annotated[Mode, typer.Option(help="The preset of default sizes.")] = "local",
     quantization: Quantization = None,

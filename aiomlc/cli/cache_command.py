@@ -17,13 +17,18 @@ from aiomlc.cli.tables import format_bytes, format_table, format_time
 if TYPE_CHECKING:
     from aiomlc.cache import ListedEntry, StoredEntry
 
-cache_app: typer.Typer = typer.Typer(
-    help="List, verify or remove compiled libraries and packed weights.", no_args_is_help=True
-)
+cache_app: typer.Typer = typer.Typer()
 
 _DAMAGED: Final = 1
 _AGE = re.compile(r"(?P<number>\d{1,9})(?P<unit>[smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+
+
+@cache_app.callback(invoke_without_command=True)
+def _show_help(context: typer.Context) -> None:
+    """List, verify or remove compiled libraries and packed weights."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @cache_app.command("list")

@@ -17,12 +17,14 @@ from aiomlc.cli.conversation import load_conversation, save_conversation
 from aiomlc.cli.failures import CommandError
 from aiomlc.cli.figures import count, describe_engine
 from aiomlc.cli.sampling_settings import (
+    SET,
     complete_parameter,
     describe_parameters,
-    describe_value,
+    effective_value,
     parse_parameters,
 )
 from aiomlc.cli.screen import Screen
+from aiomlc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from aiomlc.runtime.engine.core_protocol import CoreStatistics
@@ -74,6 +76,7 @@ class ChatCommands:
         screen: Shows the results.
         statistics: Returns the figures of the engine.
         answer_again: Answers the last question again.
+        defaults: The sampling parameters of the model's files.
     """
 
     def __init__(
@@ -83,8 +86,10 @@ class ChatCommands:
         *,
         statistics: Callable[[], CoreStatistics],
         answer_again: Callable[[], None],
+        defaults: SamplingParams,
     ) -> None:
         self._session = session
+        self._defaults = defaults
         self._screen = screen
         self._statistics = statistics
         commands = [
@@ -137,8 +142,8 @@ class ChatCommands:
         return complete_path(word) if name in ("/save", "/load") else []
 
     def _describe_unknown(self, name: str) -> str:
-        similar = get_close_matches(name, self._by_name, n=2, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(similar)}?" if similar else ""
+        similar = get_close_matches(name, self._by_name, n=1, cutoff=0.5)
+        hint = f"; did you mean {similar[0]}?" if similar else ""
         return f"unknown command {name}{hint or '; /help lists the commands'}"
 
     def _help(self, _: str) -> None:
@@ -148,14 +153,16 @@ class ChatCommands:
     def _set(self, argument: str) -> None:
         options = self._session.options
         if not argument:
-            self._screen.show(describe_parameters(options))
+            self._screen.show(describe_parameters(options, self._defaults))
             return
 
         changes = parse_parameters(argument)
         kept = {name: value for name, value in options.items() if name not in changes}
         self._session.options = {**kept, **changes}
         for name, value in changes.items():
-            self._screen.show(f"{name} = {describe_value(value)}")
+            effective, source = effective_value(name, value, self._defaults)
+            of_whom = "" if source == SET else f" ({source})"
+            self._screen.show(f"{name} = {effective}{of_whom}")
 
     def _stats(self, _: str) -> None:
         conversation, window = self._session.conversation, self._session.context_window
@@ -188,7 +195,8 @@ class ChatCommands:
 
 
 def _path(text: str) -> Path:
+    is_quoted = len(text) > 2 and text[0] == text[-1] and text[0] in "\"'"
     try:
-        return Path(text).expanduser()
+        return Path(text[1:-1] if is_quoted else text).expanduser()
     except RuntimeError as error:  # ~name of an unknown user.
         raise CommandError(f"cannot find {text}: {error}") from None

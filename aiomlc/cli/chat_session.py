@@ -95,18 +95,23 @@ class ChatSession:
         response = _Response(self._screen)
         try:
             with CancelScope() as self._cancel_scope:
-                await self._make_room(prompt)
+                forgotten = await self._turns_to_forget(prompt)
+                messages = self.conversation.messages_without(forgotten)
                 message = {"role": "user", "content": prompt}
-                await self._stream([*self.conversation.messages, message], response)
+                await self._stream([*messages, message], response, forgotten)
         finally:
             self._cancel_scope = self._before_prefill = None
             self._screen.end_answer()
 
-        if response.figures.prompt_tokens:
-            self._budget.learn(response.figures.prompt_tokens)
+        figures = response.figures
+        if figures.prompt_tokens:
+            self._budget.learn(figures.prompt_tokens)
+        else:  # Stopped before the figures, which follow the last text.
+            figures = replace(figures, finish_reason=None)
         if response.deltas:
             self.conversation.turns.append(Turn(prompt, "".join(response.deltas)))
-        return response.figures
+        total = figures.prompt_tokens + figures.completion_tokens
+        return replace(figures, fills_context=total >= self.context_window)
 
     async def answer_again(self) -> ResponseFigures:
         """Generate another answer to the last question, in place of the first one.
@@ -127,26 +132,29 @@ class ChatSession:
             if len(self.conversation.turns) == num_turns:
                 self.conversation.turns.append(last)
 
-    async def _make_room(self, prompt: str) -> None:
-        """Forget the oldest turns if they leave little room for the answer."""
+    async def _turns_to_forget(self, prompt: str) -> int:
+        """Return how many of the oldest turns leave too little room for the answer."""
         question = f"{self.conversation.system or ''}\n{prompt}"
         turns = [f"{turn.prompt}\n{turn.answer}" for turn in self.conversation.visible_turns]
         sizes = await to_thread.run_sync(
             self._count_tokens, [question, *turns], abandon_on_cancel=True
         )
-        forgotten = self._budget.turns_to_forget(sizes[0], sizes[1:])
-        if forgotten:
-            self.conversation.forget(forgotten)
+        return self._budget.turns_to_forget(sizes[0], sizes[1:])
+
+    def _forget(self, number: int) -> None:
+        if number:
+            self.conversation.forget(number)
+            oldest = "question" if number == 1 else count(number, "question")
             self._screen.note(
                 f"[the context of {count(self.context_window, 'token')} is full: "
-                f"the model forgets the oldest {count(forgotten, 'question')}]"
+                f"the model forgets the oldest {oldest}]"
             )
 
     def _count_tokens(self, texts: list[str]) -> list[int]:
         encode = self._engine.tokenizer.encode
         return [len(encode(text)) for text in texts]
 
-    async def _stream(self, messages: list[Message], response: _Response) -> None:
+    async def _stream(self, messages: list[Message], response: _Response, forgotten: int) -> None:
         # Read before the request, because a small model may finish before `create` returns.
         before = self._before_prefill = self._engine.statistics()
         stream = await self._engine.chat.completions.create(
@@ -155,6 +163,7 @@ class ChatSession:
             stream_options={"include_usage": True},
             **self.options,
         )
+        self._forget(forgotten)  # Not before, as the question may be rejected.
         async with stream:
             async for chunk in stream:
                 response.add(chunk)

@@ -57,8 +57,13 @@ class Conversation:
     @property
     def messages(self) -> list[Message]:
         """The messages that the model sees."""
+        return self.messages_without(0)
+
+    def messages_without(self, count: int) -> list[Message]:
+        """Return the messages that the model sees after `forget(count)`."""
         system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, *(message for turn in self.visible_turns for message in turn.messages)]
+        turns = self.visible_turns[count:]
+        return [*system, *(message for turn in turns for message in turn.messages)]
 
     def clear(self) -> None:
         """Remove all turns; the system message stays."""
@@ -106,13 +111,14 @@ def load_conversation(path: Path) -> Conversation:
     messages = _read_messages(path)
     first = messages[0] if messages else {}
     system = first["content"] if first.get("role") == "system" else None
-    turns = messages if system is None else messages[1:]
+    num_system = 0 if system is None else 1
+    turns = messages[num_system:]
     for index, message in enumerate(turns):
         role = ("user", "assistant")[index % 2]
         if message["role"] != role:
             raise CommandError(
-                f"{path}: the role of message {index + 1} after the system message must be "
-                f"{role!r}, got {message['role']!r}"
+                f"{path}: messages[{num_system + index}].role: must be {role!r}, "
+                f"got {message['role']!r}"
             )
 
     if len(turns) % 2:

@@ -26,7 +26,9 @@ def convert(  # noqa: PLR0913 - one parameter per option.
     model_type: Annotated[str, typer.Option(help="The architecture.")] = "auto",
     device: Annotated[str, typer.Option(help="auto or cpu.")] = "auto",
     source: Annotated[str, typer.Option(help="The weights' directory, if another one.")] = "auto",
-    source_format: Annotated[str, typer.Option(help="auto or huggingface-safetensor.")] = "auto",
+    source_format: Annotated[
+        str, typer.Option(help="auto, huggingface-safetensor or awq.")
+    ] = "auto",
     lora_adapter: Annotated[
         Path | None, typer.Option(help="A LoRA adapter in PEFT's format, which is merged.")
     ] = None,

@@ -54,11 +54,13 @@ def _to_json(findings: list[Finding], speed: Speed | None) -> str:
 def _to_text(findings: list[Finding], speed: Speed | None) -> str:
     rows = [(finding.topic, finding.text) for finding in findings]
     if speed is not None:
-        fraction = speed.decode_gb_s / speed.memory_gb_s
+        decode = speed.decode_gb_s / speed.memory_gb_s
+        prefill = speed.prefill_gop_s / speed.int8_gop_s
         rows += [
             ("memory speed", f"{speed.memory_gb_s:.1f} GB/s with threads: {speed.threads}"),
-            ("decode kernel", f"{speed.decode_gb_s:.1f} GB/s of 4-bit weights, {fraction:.0%}"),
-            ("prefill kernel", f"{speed.prefill_gop_s:,.0f} Gop/s with 4-bit weights"),
+            ("decode kernel", f"{speed.decode_gb_s:.1f} GB/s of 4-bit weights, {decode:.0%}"),
+            ("int8 speed", f"{speed.int8_gop_s:,.0f} Gop/s of dot products in the cache"),
+            ("prefill kernel", f"{speed.prefill_gop_s:,.0f} Gop/s of 4-bit weights, {prefill:.0%}"),
         ]
 
     remedies = [f"{item.topic}: {item.remedy}" for item in findings if item.remedy is not None]

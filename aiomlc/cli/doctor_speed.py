@@ -1,4 +1,4 @@
-"""What the memory delivers, and what the kernels reach of it."""
+"""What the memory and the processor deliver, and what the kernels reach of it."""
 
 from __future__ import annotations
 
@@ -33,38 +33,51 @@ class Speed:
     """Rates of all threads together."""
 
     threads: int
-    memory_gb_s: float  #: Plain reading of memory, the limit of decoding.
+    memory_gb_s: float  #: The fastest reading that was seen, the limit of decoding.
     decode_gb_s: float  #: Reading of 4-bit weights by the kernel that decodes one stream.
-    prefill_gop_s: float  #: Multiplications and additions with 4-bit weights in the cache.
+    #: Multiplications and additions of int8 in the cache, the limit of reading prompts.
+    int8_gop_s: float
+    prefill_gop_s: float  #: The same with 4-bit weights.
 
 
 def measure_speed(threads: int) -> Speed:
-    """Measure for about two seconds.
+    """Measure for about three seconds.
+
+    A limit is the best of what was measured, so that no kernel is above it. The matrices that are
+    read from memory may be in a large cache, so that this is not the speed of the memory alone.
 
     Args:
         threads: The number of threads, each of which reads memory of its own.
     """
     load_native()
     matrices = [_Matrix(_MANY_OUTPUTS, 1) for _ in range(threads)]
-    small = [_Matrix(_FEW_OUTPUTS, _PROMPT_ROWS) for _ in range(threads)]
     nbytes = sum(matrix.packed.nbytes for matrix in matrices)
     reads = [partial(np.bitwise_or.reduce, matrix.packed.view(np.uint64)) for matrix in matrices]
-    operations = 2.0 * threads * _FEW_OUTPUTS * _INPUTS * _PROMPT_ROWS
+    decode = nbytes / _fastest([matrix.multiply for matrix in matrices]) / 1e9
+    prefill = _operations(threads, "q4")
     return Speed(
         threads=threads,
-        memory_gb_s=nbytes / _fastest(reads) / 1e9,
-        decode_gb_s=nbytes / _fastest([matrix.multiply for matrix in matrices]) / 1e9,
-        prefill_gop_s=operations / _fastest([matrix.multiply for matrix in small]) / 1e9,
+        memory_gb_s=max(decode, nbytes / _fastest(reads) / 1e9),
+        decode_gb_s=decode,
+        int8_gop_s=max(prefill, _operations(threads, "i8channel")),
+        prefill_gop_s=prefill,
     )
+
+
+def _operations(threads: int, matrix_format: str) -> float:
+    """Return how many operations a kernel does in a nanosecond, with a matrix in the cache."""
+    matrices = [_Matrix(_FEW_OUTPUTS, _PROMPT_ROWS, matrix_format) for _ in range(threads)]
+    operations = 2.0 * threads * _FEW_OUTPUTS * _INPUTS * _PROMPT_ROWS
+    return operations / _fastest([matrix.multiply for matrix in matrices]) / 1e9
 
 
 @final
 class _Matrix:
-    """A matrix of 4-bit weights, and the tensors of a call of its kernel."""
+    """A matrix of quantized weights, and the tensors of a call of its kernel."""
 
-    def __init__(self, outputs: int, rows: int) -> None:
-        kind = MatrixFormat.parse("q4")
-        size = outputs // 16 * (_INPUTS // 32) * 288
+    def __init__(self, outputs: int, rows: int, matrix_format: str = "q4") -> None:
+        kind = MatrixFormat.parse(matrix_format)
+        size = kind.packed_bytes(outputs, _INPUTS)
         self.packed: NDArray[np.uint8] = np.full(size, _BYTES, np.uint8)
         tensors = (np.ones((rows, _INPUTS), np.float32), self.packed)
         out = np.empty((rows, outputs), np.float32)

@@ -21,6 +21,7 @@ class ResponseFigures:
     decode_seconds: float = 0.0
     prompt_tokens: int = 0
     finish_reason: str | None = None  #: None if the user stopped the response.
+    fills_context: bool = False  #: Whether prompt and completion fill the context window.
 
     def __str__(self) -> str:
         if self.finish_reason is None:
@@ -34,7 +35,8 @@ class ResponseFigures:
         if self.decode_seconds > 0:
             parts.append(_rate(self.decode_tokens, self.decode_seconds))
         if self.finish_reason == "length":
-            parts.append("cut off at the limit of tokens")
+            reason = "the context is full" if self.fills_context else "the limit of max_tokens"
+            parts.append(f"cut off: {reason}")
         return ", ".join(parts)
 
 
@@ -42,7 +44,7 @@ def describe_engine(statistics: CoreStatistics) -> dict[str, str]:
     """Return the figures of an engine since it was opened, by name."""
     first = statistics.first_token_seconds
     mean = f"{first.sum / first.count * 1000:.0f} ms on average" if first.count else "no answer yet"
-    free = statistics.free_pages / statistics.total_pages if statistics.total_pages else 0.0
+    used = statistics.total_pages - statistics.free_pages
     return {
         "prompts": f"{count(statistics.prompt_tokens, 'token')}, "
         f"{statistics.cached_tokens:,} of them cached",
@@ -50,7 +52,7 @@ def describe_engine(statistics: CoreStatistics) -> dict[str, str]:
         "prefill": _rate(statistics.prefill_tokens, statistics.prefill_seconds),
         "decode": _rate(statistics.decode_tokens, statistics.decode_seconds),
         "first token": mean,
-        "KV cache": f"{free:.0%} free",
+        "KV cache": f"{used:,} of {count(statistics.total_pages, 'page')} used",
     }
 
 

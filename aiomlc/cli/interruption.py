@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ("handle_interrupt",)
+__all__ = ("handle_interrupt", "quiet_interrupts")
 
 import signal
+import termios
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 
 @contextmanager
@@ -30,3 +32,22 @@ def handle_interrupt(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         yield lambda: interrupted
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def quiet_interrupts(stdin: TextIO) -> Iterator[None]:
+    """Let the terminal neither drop its unread output at Ctrl-C nor write `^C` into it."""
+    try:
+        before = termios.tcgetattr(stdin)
+    except (termios.error, OSError, ValueError):  # Not a terminal, or not a file.
+        yield
+        return
+
+    changed = [*before]
+    changed[3] = (before[3] | termios.NOFLSH) & ~termios.ECHOCTL
+    try:
+        termios.tcsetattr(stdin, termios.TCSANOW, changed)
+        yield
+    finally:
+        with suppress(termios.error):  # The terminal was closed.
+            termios.tcsetattr(stdin, termios.TCSANOW, before)

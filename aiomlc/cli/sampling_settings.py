@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 __all__ = (
+    "SET",
     "check_parameters",
     "complete_parameter",
     "describe_parameters",
-    "describe_value",
+    "effective_value",
     "parse_parameters",
 )
 
@@ -24,6 +25,8 @@ from aiomlc.validation.records import validate_fields
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+SET = "set"  #: The source of a value that the user has set.
+_MODEL = "model"
 _DEFAULT = "default"
 
 
@@ -50,12 +53,17 @@ def check_parameters(values: Mapping[str, Any]) -> None:
     validate_fields(SamplingParams(**values), _describe)
 
 
-def describe_parameters(values: Mapping[str, Any]) -> str:
-    """Return a table of all parameters: name, value and range."""
+def describe_parameters(values: Mapping[str, Any], defaults: SamplingParams) -> str:
+    """Return a table of all parameters: name, value, its source and the range.
+
+    Args:
+        values: What the user has set.
+        defaults: The sampling parameters of the model's files.
+    """
     lines = []
     for name, parameter in PARAMETERS.items():
-        value = describe_value(values.get(name))
-        lines.append(f"{name:<20} {value:<9} {_describe_range(parameter)}".rstrip())
+        value, source = effective_value(name, values.get(name), defaults)
+        lines.append(f"{name:<20} {value:<9} {source:<8} {_describe_range(parameter)}".rstrip())
 
     return "\n".join(lines)
 
@@ -65,9 +73,24 @@ def complete_parameter(prefix: str) -> list[str]:
     return [name for name in PARAMETERS if name.startswith(prefix)]
 
 
-def describe_value(value: Any) -> str:  # noqa: ANN401 - JSON.
-    """Return a value as `parse_parameters` reads it."""
-    return _DEFAULT if value is None else json.dumps(value)
+def effective_value(name: str, value: Any, defaults: SamplingParams) -> tuple[str, str]:  # noqa: ANN401 - JSON.
+    """Return the value that requests have, as `parse_parameters` reads it, and its source.
+
+    Args:
+        name: The parameter.
+        value: What the user has set; None for nothing.
+        defaults: The sampling parameters of the model's files.
+    """
+    sources = {
+        SET: value,
+        _MODEL: getattr(defaults, name),
+        _DEFAULT: getattr(PARAMETERS[name], "default", None),
+    }
+    for source, candidate in sources.items():
+        if candidate is not None:
+            return json.dumps(candidate), source
+
+    return _DEFAULT, _DEFAULT
 
 
 def _split(text: str) -> Iterator[tuple[str, Any]]:

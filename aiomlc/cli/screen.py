@@ -74,7 +74,7 @@ class Screen:
         """
         if self._is_terminal and self._notes.isatty():
             self._status.erase()
-            self._notes.write(_dim(text, self._notes) + "\n")
+            self._notes.write(_dim(self._wrap(text), self._notes) + "\n")
             self._notes.flush()
 
     def show_status(self, text: str) -> None:
@@ -85,7 +85,7 @@ class Screen:
     def show(self, text: str) -> None:
         """Write the result of a command, or an error."""
         self._status.erase()
-        self._notes.write(f"{text}\n")
+        self._notes.write(f"{self._wrap(text)}\n")
         self._notes.flush()
 
     def _end_reasoning(self) -> None:
@@ -99,12 +99,24 @@ class Screen:
         self._output.write(text)
         self._output.flush()
 
+    def _wrap(self, text: str) -> str:
+        """Return a remark with line breaks between words if it goes to a terminal."""
+        if not self._notes.isatty():
+            return text
+
+        wrapper = WordWrapper(lambda: _width(self._notes))
+        return wrapper.feed(text) + wrapper.flush()
+
     def _columns(self) -> int:
-        """Return the width of the terminal, which may be resized; 0 if it is unknown."""
-        try:
-            return os.get_terminal_size(self._output.fileno()).columns
-        except (OSError, ValueError):
-            return 0
+        return _width(self._output)
+
+
+def _width(stream: TextIO) -> int:
+    """Return the width of the terminal, which may be resized; 0 if it is unknown."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def _dim(text: str, stream: TextIO) -> str:

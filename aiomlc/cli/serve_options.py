@@ -159,6 +159,10 @@ class AccessOptions:
         _option("Accepted Host headers, or *; by default any unless on loopback.", "Access"),
     ] = None
     enable_debug: Annotated[bool, _option("Allow debug_config and /debug.", "Access")] = False
+    microserving_peers: Annotated[
+        str | None,
+        _option("Servers (http://HOST:PORT) that exchange keys and values with this.", "Access"),
+    ] = None
     playground: Annotated[bool, _option("Serve the playground at /.", "Access")] = True
 
     def fields(self, default_hosts: tuple[str, ...]) -> dict[str, Any]:
@@ -179,6 +183,7 @@ class AccessOptions:
             "allow_credentials": self.allow_credentials,
             "allowed_hosts": () if hosts == ("*",) else hosts,
             "enable_debug": self.enable_debug,
+            "microserving_peers": _parse_list("--microserving-peers", self.microserving_peers),
             "playground": self.playground,
         }
 

@@ -22,7 +22,7 @@ from aiomlc.cli.chat_commands import ChatCommands, is_command
 from aiomlc.cli.chat_session import ChatSession
 from aiomlc.cli.figures import ResponseFigures
 from aiomlc.cli.history import History
-from aiomlc.cli.interruption import handle_interrupt
+from aiomlc.cli.interruption import handle_interrupt, quiet_interrupts
 from aiomlc.cli.progress import ProgressLine
 from aiomlc.cli.question_input import TerminalInput, read_question
 from aiomlc.cli.sampling_settings import check_parameters
@@ -30,6 +30,7 @@ from aiomlc.cli.screen import Screen
 from aiomlc.cli.status_line import StatusLine
 from aiomlc.config import EngineConfig
 from aiomlc.errors import EngineClosedError, EngineDeadError, EngineError, RequestError
+from aiomlc.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from aiomlc.runtime.engine.core_protocol import CoreStatistics
@@ -80,7 +81,13 @@ def run_chat(settings: ChatSettings, prompt: str | None, status: StatusLine) -> 
         _open_engine(portal, settings.model, config, status) as engine,
     ):
         session = ChatSession(engine, screen, system=settings.system, options=settings.options)
-        chat = TerminalChat(portal, session, screen, statistics=engine.statistics)
+        chat = TerminalChat(
+            portal,
+            session,
+            screen,
+            statistics=engine.statistics,
+            defaults=_model_defaults(engine),
+        )
         if question is not None:
             chat.answer(question)
         else:
@@ -111,6 +118,15 @@ def _open_engine(
         yield engine
 
 
+def _model_defaults(engine: AsyncMLCEngine) -> SamplingParams:
+    if engine.memory_plan is None:  # Of mock://echo, which has no files.
+        return SamplingParams()
+
+    from aiomlc.runtime.loading.model_directory import find_model  # Imported by the loader.
+
+    return find_model(engine.engine_config.model).sampling_defaults()
+
+
 def _banner(engine: AsyncMLCEngine) -> str:
     plan = engine.memory_plan
     if plan is None:  # Of mock://echo.
@@ -132,12 +148,17 @@ class TerminalChat:
         screen: Screen,
         *,
         statistics: Callable[[], CoreStatistics],
+        defaults: SamplingParams,
     ) -> None:
         self._portal = portal
         self._session = session
         self._screen = screen
         self._commands = ChatCommands(
-            session, screen, statistics=statistics, answer_again=self._answer_again
+            session,
+            screen,
+            statistics=statistics,
+            answer_again=self._answer_again,
+            defaults=defaults,
         )
 
     def complete(self, line: str, word: str) -> list[str]:
@@ -193,7 +214,11 @@ class TerminalChat:
         def stop() -> None:
             self._portal.start_task_soon(self._session.stop)
 
-        with handle_interrupt(stop) as was_interrupted, self._show_prefill():
+        with (
+            quiet_interrupts(sys.stdin),
+            handle_interrupt(stop) as was_interrupted,
+            self._show_prefill(),
+        ):
             future = self._portal.start_task_soon(answer)
             if was_interrupted():  # Possibly before there was a response to stop.
                 stop()

@@ -19,6 +19,7 @@ from aiomlc.cli.chat_session import ChatSession
 from aiomlc.cli.screen import Screen
 from aiomlc.cli.terminal_chat import TerminalChat
 from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.sampling_params import SamplingParams
 from aiomlc.testing import FakeCore, fake_model
 
 
@@ -91,7 +92,13 @@ class Scene:
     @property
     def chat(self) -> TerminalChat:
         screen = Screen(self.output, self.notes)
-        return TerminalChat(self._portal, self.session, screen, statistics=self.engine.statistics)
+        return TerminalChat(
+            self._portal,
+            self.session,
+            screen,
+            statistics=self.engine.statistics,
+            defaults=SamplingParams(temperature=0.7),
+        )
 
     def type(self, *script: str | type[BaseException]) -> None:
         """Run the chat with these questions and commands."""

@@ -136,11 +136,12 @@ def test_debug_raises_the_original_error(monkeypatch: pytest.MonkeyPatch) -> Non
     assert isinstance(result.exception, ModelLoadError)
 
 
-def test_without_a_command_the_help_is_shown() -> None:
-    result = CliRunner().invoke(app, [])
+@pytest.mark.parametrize(("arguments", "listed"), [([], "chat"), (["cache"], "verify")])
+def test_without_a_command_the_help_is_shown(arguments: list[str], listed: str) -> None:
+    result = CliRunner().invoke(app, arguments)
 
     assert result.exit_code == 0
-    assert "chat" in result.stdout
+    assert listed in result.stdout
 
 
 def test_plan_prints_the_table_and_the_given_settings() -> None:

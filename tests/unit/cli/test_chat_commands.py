@@ -61,7 +61,7 @@ def test_help_lists_every_command() -> None:
     ("line", "message"),
     [
         ("/sats", "unknown command /sats; did you mean /stats"),
-        ("/qit", "did you mean /quit or /exit?"),
+        ("/hlep", "unknown command /hlep; did you mean /help?\n"),
         ("/xyzzy", "unknown command /xyzzy; /help lists the commands"),
         ("/clear all", "/clear takes no argument, got 'all'"),
         ("/save", "the argument is missing; type /save FILE"),
@@ -90,7 +90,7 @@ def test_set_changes_the_next_request() -> None:
     assert (first.temperature, first.max_tokens, first.seed) == (0.5, 50, None)
     assert (second.temperature, second.max_tokens, second.seed) == (0, 50, 7)
     assert "temperature = 0.5\n" in scene.notes.getvalue()
-    assert "seed                 7         integer\n" in scene.notes.getvalue()
+    assert "seed                 7         set      integer\n" in scene.notes.getvalue()
 
 
 def test_set_default_selects_the_default_of_the_model() -> None:
@@ -99,6 +99,15 @@ def test_set_default_selects_the_default_of_the_model() -> None:
 
     assert scene.core.options[0].ignore_eos is True
     assert scene.core.options[0].max_tokens is None
+
+
+def test_a_default_is_shown_with_its_value_and_source() -> None:
+    notes = notes_of("/set temperature default", "/set max_tokens 3", "/set")
+
+    assert notes.startswith("temperature = 0.7 (model)\nmax_tokens = 3\n")
+    assert "temperature          0.7       model    number >= 0\n" in notes
+    assert "top_p                1.0       default  number >= 0 and <= 1\n" in notes
+    assert "seed                 default   default  integer\n" in notes
 
 
 def test_an_invalid_value_changes_nothing() -> None:
@@ -142,11 +151,12 @@ def test_a_failed_regen_keeps_the_last_answer() -> None:
     assert scene.contents == ["Hi", "One."]
 
 
-def test_a_saved_conversation_is_loaded_by_another_chat(tmp_path: Path) -> None:
-    path = tmp_path / "chat.json"
+@pytest.mark.parametrize("quote", ["", "'", '"'])
+def test_a_saved_conversation_is_loaded_by_another_chat(tmp_path: Path, quote: str) -> None:
+    path = tmp_path / "my chat.json"
     with make_scene() as scene:
         scene.configure(system="Be brief.")
-        scene.type("Hi", f"/save {path}")
+        scene.type("Hi", f"/save {quote}{path}{quote}")
 
     with make_scene() as other:
         other.type("Old", f"/load {path}", "Again")

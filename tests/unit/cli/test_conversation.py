@@ -87,7 +87,7 @@ def message(role: str, content: object = "text") -> dict[str, object]:
         (json.dumps({"messages": [message("assistant")]}), "must be 'user', got 'assistant'"),
         (
             json.dumps({"messages": [message("system"), message("user"), message("user")]}),
-            "message 2 after the system message must be 'assistant', got 'user'",
+            r"messages\[2\]\.role: must be 'assistant', got 'user'",
         ),
     ],
 )

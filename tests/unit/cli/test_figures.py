@@ -16,7 +16,11 @@ from aiomlc.cli.figures import ResponseFigures
         ),
         (
             ResponseFigures(1, 0.05, 0, 0.0, 5, "length"),
-            "1 token, first after 50 ms, cut off at the limit of tokens",
+            "1 token, first after 50 ms, cut off: the limit of max_tokens",
+        ),
+        (
+            ResponseFigures(1, 0.05, 0, 0.0, 5, "length", fills_context=True),
+            "1 token, first after 50 ms, cut off: the context is full",
         ),
         (ResponseFigures(1, 0.0, 0, 0.0, 5, "stop"), "1 token, the answer is empty"),
         (ResponseFigures(first_token_seconds=0.05), "stopped"),

@@ -10,11 +10,11 @@ from aiomlc.cli.failures import CommandError
 from aiomlc.cli.sampling_settings import (
     check_parameters,
     describe_parameters,
-    describe_value,
+    effective_value,
     parse_parameters,
 )
 from aiomlc.errors import BadRequestError
-from aiomlc.sampling_params import PARAMETERS
+from aiomlc.sampling_params import PARAMETERS, SamplingParams
 
 
 @pytest.mark.parametrize(
@@ -46,20 +46,22 @@ def test_another_form_is_rejected(text: str) -> None:
 
 
 def test_every_parameter_is_described_with_a_value_that_can_be_typed() -> None:
-    lines = describe_parameters({"temperature": 0.5, "ignore_eos": True}).splitlines()
+    defaults = SamplingParams(top_p=0.9)
+    lines = describe_parameters({"temperature": 0.5, "ignore_eos": True}, defaults).splitlines()
 
     assert [line.split()[0] for line in lines] == list(PARAMETERS)
     for line in lines:
         name, value, *_ = line.split()
-        assert describe_value(parse_parameters(f"{name} {value}")[name]) == value
+        typed = parse_parameters(f"{name} {value}")[name]
+        assert effective_value(name, typed, SamplingParams())[0] == value
 
 
 def test_ranges_are_described() -> None:
-    text = describe_parameters({})
+    text = describe_parameters({}, SamplingParams())
 
-    assert "top_p                default   number >= 0 and <= 1\n" in text
-    assert "repetition_penalty   default   number > 0\n" in text
-    assert "ignore_eos           default   true or false\n" in text
+    assert "top_p                1.0       default  number >= 0 and <= 1\n" in text
+    assert "repetition_penalty   1.0       default  number > 0\n" in text
+    assert "ignore_eos           false     default  true or false\n" in text
 
 
 def test_options_of_the_command_line_are_checked() -> None:

@@ -52,6 +52,18 @@ def test_an_empty_no_color_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\x1b[2m" in written(is_terminal=True)[1]
 
 
+def test_remarks_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiomlc.cli.screen._width", lambda _: 12)
+    notes = FakeTerminal(is_terminal=True)
+    screen = Screen(notes, notes)
+    screen.show("cannot read the file\n  indented")
+    screen.note("[one two three]")
+
+    assert notes.getvalue() == (
+        "cannot read\nthe file\n  indented\n\x1b[2m[one two\nthree]\x1b[0m\n"
+    )
+
+
 def test_a_pipe_gets_the_answer_alone() -> None:
     assert written(is_terminal=False) == ("It is 42.\n", "shown\n")
 

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from aiomlc.api.protocol.chat import ChatCompletionChunk
+from aiomlc.cli import chat_session
 from aiomlc.errors import EngineDeadError
 from aiomlc.sampling_params import SequenceOptions
 from aiomlc.testing import FakeCore
@@ -145,7 +147,27 @@ def test_a_question_longer_than_the_context_is_reported_and_nothing_is_lost() ->
         scene.type("Hi", "x" * 300, "Again")
 
     assert "aiomlc: prompt has" in scene.notes.getvalue()
-    assert len(scene.session.conversation.turns) == 2
+    assert len(scene.session.conversation.visible_turns) == 2
+    assert "forgets" not in scene.notes.getvalue()
+
+
+def test_an_answer_that_is_stopped_before_its_figures_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    add = chat_session._Response.add
+
+    def add_and_stop(response: chat_session._Response, chunk: ChatCompletionChunk) -> None:
+        add(response, chunk)
+        if response.figures.finish_reason is not None:
+            scene.session.stop()
+
+    monkeypatch.setattr(chat_session._Response, "add", add_and_stop)
+    with make_scene() as scene:
+        scene.output = scene.notes = FakeTerminal(is_terminal=True)
+        scene.type("Hi")
+
+    assert scene.contents == ["Hi", "Hello!"]
+    assert "[stopped]" in scene.notes.getvalue()
 
 
 def test_the_prefill_of_a_long_prompt_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
