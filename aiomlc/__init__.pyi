@@ -29,6 +29,7 @@ from .api.protocol.message_params import ChatMessageParam as ChatMessageParam
 from .api.step.data import TextData as TextData
 from .api.step.data import TokenData as TokenData
 from .runtime.engine.pinned_prefix import PinnedPrefix as PinnedPrefix
+from .runtime.engine.prefix_transfer import PrefixExport as PrefixExport
 from .runtime.templates.conversation import Conversation as Conversation
 from .runtime.templates.placeholders import MessagePlaceholders as MessagePlaceholders
 from .runtime.templates.registry import ConvTemplateRegistry as ConvTemplateRegistry
@@ -88,7 +89,11 @@ from .errors import ModelAccessError as ModelAccessError
 from .errors import ModelDownloadError as ModelDownloadError
 from .errors import ModelLoadError as ModelLoadError
 from .errors import ModelNotFoundError as ModelNotFoundError
+from .errors import PrefixNotCachedError as PrefixNotCachedError
+from .errors import PrefixTransferError as PrefixTransferError
 from .errors import PromptTooLongError as PromptTooLongError
+from .errors import RemoteServerError as RemoteServerError
+from .errors import ReplicaLostError as ReplicaLostError
 from .errors import RequestAbortedError as RequestAbortedError
 from .errors import RequestError as RequestError
 from .errors import RequestFailedError as RequestFailedError

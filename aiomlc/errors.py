@@ -8,6 +8,8 @@ AiomlcError
 │   ├── InputTooLongError       an input has too many tokens for the encoder; also a ValueError
 │   ├── DuplicateRequestError   the request_id belongs to a running request; also a RuntimeError
 │   ├── DeadlineExceededError   a time limit set by the request has passed; also a TimeoutError
+│   ├── PrefixTransferError     a transferred prefix is damaged or does not fit; also a ValueError
+│   ├── PrefixNotCachedError    a prefix to be transferred is not in the prefix cache
 │   ├── LogitsProcessorError    a logits processor of the request raised an exception
 │   ├── IncompleteAnswerError   the completion is not a value of the requested type
 │   └── RequestAbortedError     the request was aborted
@@ -16,6 +18,8 @@ AiomlcError
 │   ├── EngineDrainingError     the engine is draining and rejects new requests
 │   ├── EngineClosedError       the engine was terminated or its scope was left; also a ValueError
 │   ├── EngineDeadError         the engine failed and cannot serve any request
+│   ├── ReplicaLostError        the process of the engine ended while it ran the request
+│   ├── RemoteServerError       a server to which a router sent the request failed
 │   └── RequestFailedError      only this request failed; the engine continues to serve
 ├── MissingPackageError         an optional package is not installed; also an ImportError
 └── ModelLoadError              a model cannot be opened; also a RuntimeError
@@ -51,7 +55,11 @@ __all__ = (
     "ModelDownloadError",
     "ModelLoadError",
     "ModelNotFoundError",
+    "PrefixNotCachedError",
+    "PrefixTransferError",
     "PromptTooLongError",
+    "RemoteServerError",
+    "ReplicaLostError",
     "RequestAbortedError",
     "RequestError",
     "RequestFailedError",
@@ -91,9 +99,14 @@ class PromptTooLongError(RequestError, ValueError):
         prompt_tokens: int | None = None,
         context_window: int | None = None,
     ) -> None:
-        super().__init__(
-            message or f"prompt has {prompt_tokens} tokens, context window is {context_window}"
-        )
+        if not message:
+            message = f"prompt has {prompt_tokens} tokens, context window is {context_window}"
+            if prompt_tokens is not None and context_window is not None:
+                message += (
+                    f"; shorten it by at least {prompt_tokens - context_window + 1} tokens, or "
+                    "raise max_single_sequence_length up to the model's maximum"
+                )
+        super().__init__(message)
         self.prompt_tokens = prompt_tokens
         self.context_window = context_window
 
@@ -136,6 +149,24 @@ class DeadlineExceededError(RequestError, TimeoutError):
         self.request_id = request_id
         self.limit = limit  #: "timeout", "first_token_timeout" or "inter_token_timeout".
         self.seconds = seconds
+
+
+class PrefixTransferError(RequestError, ValueError):
+    """A piece of a transferred prefix is damaged, or comes from an engine with another model.
+
+    Nothing of the piece was stored.
+    """
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field  #: What is wrong, such as `digest`, `kv_dtype` or `weights`.
+
+
+class PrefixNotCachedError(RequestError):
+    """A prefix, or the part before the piece to import, is not in the prefix cache (any more).
+
+    Export it again from its beginning.
+    """
 
 
 class LogitsProcessorError(RequestError):
@@ -193,6 +224,36 @@ class EngineClosedError(EngineError, ValueError):
 
 class EngineDeadError(EngineError):
     """The engine failed; all of its current and later requests raise this error."""
+
+
+class ReplicaLostError(EngineError):
+    """The process of the engine that ran the request ended, in an application of several replicas.
+
+    The other replicas serve. A request without output was sent to others first.
+    """
+
+    def __init__(self, message: str = "", *, has_output: bool = False) -> None:
+        super().__init__(
+            message
+            or (
+                "the replica that ran the request was lost, and with it the rest of the output"
+                if has_output
+                else "the replicas that ran the request were lost before it had any output"
+            )
+        )
+        self.has_output = has_output  #: Whether a part of the response had arrived.
+
+
+class RemoteServerError(EngineError):
+    """A server to which a `Router` sent the request failed, or cannot be reached."""
+
+    def __init__(
+        self, message: str, *, url: str, status: int | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(f"{url}: {message}")
+        self.url = url  #: The path that was requested.
+        self.status = status  #: The HTTP status of the answer; None if there was none.
+        self.code = code  #: The code of the error in the answer, if any.
 
 
 class RequestFailedError(EngineError):

@@ -21,12 +21,15 @@ from aiomlc.api.protocol.embedding import (
 )
 from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
 from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.streams.pending_response import returns_pending
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError, InputTooLongError
+from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.validation.arguments import outside_vocabulary
 from aiomlc.validation.json_values import short_repr
 from aiomlc.validation.parameter import Doc
+from aiomlc.validation.tracebacks import keeps_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +72,9 @@ class AsyncEmbeddings:
         self._service = service
 
     @documents_options(EmbeddingOptions)
+    @keyword_only
+    @returns_pending
+    @keeps_origin
     async def create(
         self,
         *,

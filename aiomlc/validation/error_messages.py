@@ -20,6 +20,10 @@ def describe_error(error: ErrorDetails, known: Collection[str] = ()) -> str:
         error: Pydantic's error.
         known: The fields that the request may have, one of which may have been meant.
     """
+    return _describe(error, known) + _hint(error, known)
+
+
+def _describe(error: ErrorDetails, known: Collection[str]) -> str:
     describe = _DESCRIPTIONS.get(error["type"])
     if describe is not None:
         return describe(error)
@@ -58,6 +62,7 @@ def describe_requirement(error: ErrorDetails) -> str:
 
 
 _MAX_SHOWN = 40  #: Characters of a value in a message.
+_TOOL = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
 _RESPONSE_FORMAT = 'an object such as {"type": "json_object"}'
 # The bound that a number violates, and its sign, by pydantic's error type.
 _BOUNDS: Mapping[str, tuple[str, str]] = {
@@ -106,6 +111,17 @@ def _allowed_range(error: ErrorDetails) -> str:
             return f"at most {bound}"
 
 
+def _hint(error: ErrorDetails, known: Collection[str]) -> str:
+    """Return what to pass instead, if the mistake is a usual one."""
+    location = error["loc"]
+    if location == ("top_k",) and error["input"] == -1:
+        return "; 0 samples from all tokens"
+
+    is_chat = "messages" in known  # Tools of the Responses API have another form.
+    is_no_tool = len(location) == 2 or location[2:] in (("type",), ("function",))
+    return f"; a tool is {_TOOL}" if is_chat and location[0] == "tools" and is_no_tool else ""
+
+
 def _suggest(location: tuple[int | str, ...], known: Collection[str]) -> str:
     """Return a question whether a known field with a similar name was meant."""
     similar = get_close_matches(str(location[0]), known, n=1) if len(location) == 1 else []
@@ -129,9 +145,6 @@ def _describe_value(error: ErrorDetails) -> str:
     """Return a short value itself, and the type of others."""
     value = error["input"]
     name = type(value).__name__
-    if name == "function" and error["loc"][0] == "tools":
-        return 'function; a tool is {"type": "function", "function": {"name": ...}}'
-
     if value is None or type(value) in (bool, int, float):
         return short_repr(value)
 

@@ -47,8 +47,8 @@ def describe_missing(path: Path) -> str:
         return "it is a file, but not GGUF: pass the directory that contains it"
 
     return (
-        "pass the directory of a model, a GGUF file, HF://user/repository, or None for the bundled "
-        "model"
+        "no such file or directory; pass the directory of a model, a GGUF file, "
+        "HF://user/repository, or nothing for the bundled model"
     )
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ("keep_origin", "keep_own_frames")
+__all__ = ("keep_origin", "keep_own_frames", "keeps_origin")
 
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
 
-from aiomlc.errors import AiomlcError
+from aiomlc.errors import AiomlcError, RequestError
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 # Modules that only pass calls and errors on.
 _PLUMBING = "aiomlc.runtime.concurrency."
@@ -28,6 +34,21 @@ def keep_origin(error: AiomlcError) -> AiomlcError:
     """Remove all frames from a caught error's traceback, except for the one that raised it."""
     entries = _own_entries(error)
     return error.with_traceback(_before(entries[-1], None) if entries else None)
+
+
+def keeps_origin(
+    function: Callable[_Parameters, Coroutine[Any, Any, _Result]],
+) -> Callable[_Parameters, Coroutine[Any, Any, _Result]]:
+    """Let the request errors of a coroutine function have only the frame that raised them."""
+
+    @wraps(function)
+    async def call(*args: _Parameters.args, **fields: _Parameters.kwargs) -> _Result:
+        try:
+            return await function(*args, **fields)
+        except RequestError as error:
+            raise keep_origin(error) from error.__cause__
+
+    return call
 
 
 def _own_entries(error: AiomlcError) -> list[TracebackType]:

@@ -40,7 +40,10 @@ def test_errors_raised_by_native_code_are_constructed_from_the_message(name: str
 def test_prompt_too_long_error_reports_both_lengths() -> None:
     error = errors.PromptTooLongError(prompt_tokens=40, context_window=16)
 
-    assert str(error) == "prompt has 40 tokens, context window is 16"
+    assert str(error) == (
+        "prompt has 40 tokens, context window is 16; shorten it by at least 25 tokens, or raise "
+        "max_single_sequence_length up to the model's maximum"
+    )
 
 
 def test_load_errors_have_the_path_tensor_and_field() -> None:

@@ -29,10 +29,13 @@ from aiomlc.api.protocol.chat_request import (
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.session.session import SessionProvider
+from aiomlc.api.streams.pending_response import PendingResponse, returns_pending
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.concurrency.misuse import explains, keyword_only
 from aiomlc.runtime.loading.loaded_model import LoadedModel
+from aiomlc.validation.tracebacks import keeps_origin
 
 T = TypeVar("T")
 
@@ -73,6 +76,7 @@ class AsyncCompletions:
     ) -> Coroutine[Any, Any, ChatCompletion | ChatCompletionStream]: ...
 
     @documents_options(ChatOptions)
+    @keyword_only
     def create(
         self,
         *,
@@ -95,8 +99,9 @@ class AsyncCompletions:
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
         create = partial(self._create, {"messages": messages, "stream": stream, **options})
-        return PendingStream(create) if stream is True else create()
+        return PendingStream(create) if stream is True else PendingResponse(create())
 
+    @keeps_origin
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
         request = await parse_off_loop(parse_chat_request, fields)
         return await (self.open if request.stream else self.complete)(request)
@@ -121,6 +126,9 @@ class AsyncCompletions:
         return await session.encode_chat(chat.prompt)
 
     @documents_options(ParseOptions)
+    @keyword_only
+    @returns_pending
+    @keeps_origin
     async def parse(
         self,
         *,
@@ -165,6 +173,7 @@ class AsyncCompletions:
     ) -> ChatEventStream[None, ChatCompletion]: ...
 
     @documents_options(ParseOptions)
+    @keyword_only
     def stream(
         self,
         *,
@@ -235,6 +244,7 @@ class AsyncCompletions:
         )
 
 
+@explains(create="use `chat.completions.create`")
 @final
 class AsyncChat:
     """`engine.chat`."""

@@ -25,11 +25,14 @@ from aiomlc.api.protocol.completion import (
 )
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.session.session import ModelSession, SessionProvider
+from aiomlc.api.streams.pending_response import PendingResponse
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError
+from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.runtime.engine.stream import DeltaStream
 from aiomlc.runtime.tokenization.fim import find_fim_tokens
+from aiomlc.validation.tracebacks import keeps_origin
 
 # Submitting so many takes a few milliseconds.
 _PROMPTS_PER_CHECKPOINT = 64
@@ -37,7 +40,7 @@ _PROMPTS_PER_CHECKPOINT = 64
 Prompt = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
 
-@hides("complete", "open")
+@hides("complete", "encode", "open")
 @final
 class AsyncTextCompletions:
     """`engine.completions`."""
@@ -65,6 +68,7 @@ class AsyncTextCompletions:
     ) -> Coroutine[Any, Any, Completion | CompletionStream]: ...
 
     @documents_options(CompletionOptions)
+    @keyword_only
     def create(
         self,
         *,
@@ -92,8 +96,9 @@ class AsyncTextCompletions:
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
         create = partial(self._create, {"prompt": prompt, "stream": stream, **options})
-        return PendingStream(create) if stream is True else create()
+        return PendingStream(create) if stream is True else PendingResponse(create())
 
+    @keeps_origin
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
         request = await parse_off_loop(parse_completion_request, fields)
         return await (self.open if request.stream else self.complete)(request)
@@ -111,6 +116,15 @@ class AsyncTextCompletions:
             return _select_best(completion, request, chunks.num_echoed_tokens)
 
         return completion
+
+    async def encode(self, request: CompletionRequest) -> list[list[int]]:
+        """Return the token ids of a validated request's prompts, without submitting it.
+
+        Raises:
+            AiomlcError: As `create`.
+        """
+        session = await self._service.session()
+        return [await session.prompt_ids(prompt) for prompt in request.prompt]
 
     async def open(self, request: CompletionRequest) -> CompletionStream:
         """Submit a validated request and return its stream, even if `request.stream` is false.

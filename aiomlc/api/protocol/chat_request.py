@@ -168,6 +168,7 @@ def _parse_plain(fields: dict[str, Any]) -> ChatCompletionRequest:
     if request.continue_final_message:
         _check_continuation(request)
 
+    _check_tool_names(request)
     _check_tool_choice(request)
     _check_tool_results(request)
     return request
@@ -207,6 +208,17 @@ def _chosen_names(choice: ToolChoice | None) -> tuple[str, ...] | None:
         return tuple(tool.function.name for tool in choice.allowed_tools.tools)
 
     return None
+
+
+def _check_tool_names(request: ChatCompletionRequest) -> None:
+    names: set[str] = set()
+    for index, tool in enumerate(request.tools):
+        name = tool.function.name
+        if name in names:
+            param = f"tools[{index}].function.name"
+            raise BadRequestError(f"{param}: {name!r} is already the name of a tool", param=param)
+
+        names.add(name)
 
 
 def _check_tool_choice(request: ChatCompletionRequest) -> None:

@@ -111,6 +111,10 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
+# What took the place of fields that OpenAI has deprecated.
+_SUCCESSORS = {"functions": "tools", "function_call": "tool_choice"}
+
+
 def parse_request(
     request_type: type[_Request],
     fields: Mapping[str, Any],
@@ -131,7 +135,8 @@ def parse_request(
     for name, value in fields.items():
         accepted = not_supported.get(name)
         if accepted is not None and not is_noop(value, accepted):
-            raise BadRequestError(f"{name} is not supported yet", param=name)
+            hint = f"; pass {_SUCCESSORS[name]}" if name in _SUCCESSORS else ""
+            raise BadRequestError(f"{name} is not supported yet{hint}", param=name)
 
         if accepted is None or name in request_type.model_fields:
             known[name] = value

@@ -24,10 +24,13 @@ from aiomlc.api.protocol.response_request import ResponseRequest, parse_response
 from aiomlc.api.responses.writer import ResponseWriter
 from aiomlc.api.session.session import SessionProvider
 from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.api.streams.pending_response import PendingResponse
 from aiomlc.api.streams.pending_stream import PendingStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import BadRequestError, RequestFailedError
+from aiomlc.runtime.concurrency.misuse import keyword_only
 from aiomlc.validation.parameter import Doc
+from aiomlc.validation.tracebacks import keeps_origin
 
 ResponseInput = str | Iterable[Mapping[str, Any] | BaseModel]
 
@@ -97,6 +100,7 @@ class AsyncResponses:
     ) -> Coroutine[Any, Any, Response | ResponseStream]: ...
 
     @documents_options(ResponseOptions)
+    @keyword_only
     def create(
         self,
         *,
@@ -124,8 +128,9 @@ class AsyncResponses:
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
         create = partial(self._create, {"input": input, "stream": stream, **options})
-        return PendingStream(create) if stream is True else create()
+        return PendingStream(create) if stream is True else PendingResponse(create())
 
+    @keeps_origin
     async def _create(self, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see `create`.
         request = await parse_off_loop(parse_response_request, fields)
         return await (self.open if request.stream else self.complete)(request)

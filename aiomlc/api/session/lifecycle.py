@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 from anyio import CancelScope, Lock
 from anyio.lowlevel import checkpoint
 
-from aiomlc.api.session.loader import Loader, ModelPath, open_model, require_model
+from aiomlc.api.session.loader import Loader, ModelPath, open_model, require_config, require_model
 from aiomlc.api.session.model_files import ENCODER_MESSAGE, ModelInfo, model_info
 from aiomlc.api.session.session import EncoderSession, ModelSession
 from aiomlc.config import EngineConfig
@@ -245,11 +245,15 @@ class EngineLifecycle:
 
     @uninterruptible
     async def reload(self, model: ModelPath | None) -> None:
-        """Unload the model and open it again, or another one."""
+        """Unload the model and open it again, or another one, which must exist."""
         async with self._load_lock:
-            await self._unload()
+            config = self.config
             if model is not None:
-                self.config = replace(self.config, model=fspath(model), model_lib=None)
+                config = replace(config, model=fspath(model), model_lib=None)
+            if self._loader is open_model:
+                require_config(config.model)
+            await self._unload()
+            self.config = config
 
             await self._start()
 

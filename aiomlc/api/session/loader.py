@@ -143,6 +143,22 @@ def require_model(model: str | None) -> None:
     find_model(model)
 
 
+def require_config(model: str | None) -> None:
+    """Require that the directory of a model exists and has a configuration file.
+
+    Raises:
+        ModelLoadError: If it has none, or one that is not JSON.
+        BadRequestError: As `require_model`.
+    """
+    require_model(model)
+    if model == ECHO or (model is not None and isinstance(parse_source(model), HubReference)):
+        return
+
+    from aiomlc.runtime.loading.model_directory import find_model  # Imported late.
+
+    find_model(model).config()
+
+
 def model_configs(config: EngineConfig) -> list[dict[str, Any]]:
     """Return the contents of the configuration files of the model and of its draft model, if any.
 

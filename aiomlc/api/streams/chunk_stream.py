@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "IS_A_STREAM",
     "AlreadyDone",
     "ChunkStream",
 )
@@ -11,18 +12,21 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Generator, Iterable
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectStreamStatistics
 
 from aiomlc.api.streams.visible_names import hides
+from aiomlc.runtime.concurrency.misuse import explains
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
+IS_A_STREAM: Final = "iterate over the chunks of the stream, or leave out stream=True"
 _Delta = TypeVar("_Delta")
 _Chunk = TypeVar("_Chunk")
 
 
+@explains(choices=IS_A_STREAM, usage=IS_A_STREAM)
 @hides("receive_batch")
 class ChunkStream(ReceiveStream[_Chunk], Generic[_Delta, _Chunk]):
     """The chunks of one request: async iterator, async context manager and anyio's receive stream.

@@ -10,13 +10,15 @@ from typing import Any, Generic, Self, TypeVar, final
 from anyio import BusyResourceError, ClosedResourceError
 from anyio.lowlevel import checkpoint
 
-from aiomlc.runtime.concurrency.misuse import AsyncIterationOnly
+from aiomlc.api.streams.chunk_stream import IS_A_STREAM
+from aiomlc.runtime.concurrency.misuse import AsyncIterationOnly, explains
 from aiomlc.runtime.concurrency.receive_stream import ReceiveStream
 
 _Stream = TypeVar("_Stream", bound=ReceiveStream[Any])
 _Item = TypeVar("_Item")
 
 
+@explains(choices=IS_A_STREAM, usage=IS_A_STREAM)
 @final
 class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_Stream, _Item]):
     """A streamed request that is submitted when the stream is first used:

@@ -14,11 +14,11 @@ from typing import Any, Final, Generic, Self, TypeVar, final
 
 from anyio.from_thread import BlockingPortal
 
-from aiomlc.api.streams.chunk_stream import ChunkStream
+from aiomlc.api.streams.chunk_stream import IS_A_STREAM, ChunkStream
 from aiomlc.api.streams.visible_names import hides
 from aiomlc.errors import AiomlcError, EngineClosedError, EngineDeadError, EngineError
 from aiomlc.runtime.concurrency.loop_thread import Call, LoopThread
-from aiomlc.runtime.concurrency.misuse import IterationOnly
+from aiomlc.runtime.concurrency.misuse import IterationOnly, explains
 from aiomlc.runtime.concurrency.process_lifecycle import FORKED_MESSAGE, invalidate_after_fork
 from aiomlc.validation.tracebacks import keep_own_frames
 
@@ -30,6 +30,7 @@ _OWN_THREAD_MESSAGE: Final = "the engine's thread cannot wait for the engine"
 _T = TypeVar("_T")
 
 
+@explains(choices=IS_A_STREAM, usage=IS_A_STREAM)
 @hides("receive_batch")
 @final
 class BlockingStream(IterationOnly, Generic[_T]):

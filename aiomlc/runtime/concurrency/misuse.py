@@ -11,15 +11,54 @@ __all__ = (
     "AsyncScopeOnly",
     "IterationOnly",
     "ScopeOnly",
+    "explains",
+    "keyword_only",
     "not_entered",
 )
 
-from typing import TYPE_CHECKING, ClassVar
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar, cast
 
 from aiomlc.errors import BadRequestError
 
 _IN_BLOCKING_CODE = "or `MLCEngine` in code without async"
 _IN_ASYNC_CODE = "or `AsyncMLCEngine` in async code"
+
+
+_Class = TypeVar("_Class", bound=type)
+_Method = TypeVar("_Method", bound=Callable[..., object])
+
+
+def explains(**hints: str) -> Callable[[_Class], _Class]:
+    """Let the AttributeError of an attribute that a class does not have say what to write."""
+
+    def fail(self: object, name: str) -> NoReturn:
+        hint = f": {hints[name]}" if name in hints else ""
+        message = f"{type(self).__name__!r} object has no attribute {name!r}{hint}"
+        raise AttributeError(message, name=name, obj=self)
+
+    def decorate(cls: _Class) -> _Class:
+        type.__setattr__(cls, "__getattr__", fail)
+        return cls
+
+    return decorate
+
+
+def keyword_only(method: _Method) -> _Method:
+    """Let the TypeError of a positional argument name the keyword to write."""
+    first = list(inspect.signature(method).parameters)[1]
+    message = f"{method.__qualname__}() takes keyword arguments only: write `{first}=...`"
+
+    @wraps(method)
+    def call(self: object, *values: object, **fields: object) -> object:
+        if values:
+            raise TypeError(message)
+
+        return method(self, **fields)
+
+    return cast("_Method", call)
 
 
 class AsyncScopeOnly:

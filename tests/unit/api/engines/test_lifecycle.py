@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from aiomlc import (
     EngineDrainingError,
     MLCEngine,
     ModelLoadError,
+    ModelNotFoundError,
     RequestAbortedError,
 )
 from aiomlc.api.session.loader import Loader
@@ -184,6 +186,19 @@ async def _replace_model(engine: AsyncMLCEngine, first: FakeCore) -> None:
     await engine.reload("another")
     assert engine.engine_config.model == "another"
     assert (await ask(engine)).choices[0].message.content == "second"
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty"])
+async def test_a_model_that_does_not_exist_is_found_before_the_old_one_is_unloaded(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with fail_after(60):
+        async with AsyncMLCEngine(model_lib="mock://echo") as engine:
+            with pytest.raises(ModelNotFoundError):
+                await engine.reload(tmp_path / name)
+
+            assert (await ask(engine)).choices[0].message.content
 
 
 async def test_a_failed_reload_can_be_repeated() -> None:

@@ -13,7 +13,7 @@ from aiomlc.api.protocol.messages import AssistantMessage
 from aiomlc.errors import BadRequestError
 
 USER = {"role": "user", "content": "Hello"}
-TOOL_FORM = '{"type": "function", "function": {"name": ...}}'
+TOOL_FORM = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
 
 
 class Answer(BaseModel):
@@ -163,7 +163,7 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
         ({"messages": [1]}, "messages[0]: must be an object, got 1"),
         ({"messages": []}, "messages: cannot be empty"),
         ({"stop": 5}, "stop: must be a string or a list of strings, got 5"),
-        ({"tools": ["f"]}, "tools[0]: must be an object, got 'f'"),
+        ({"tools": ["f"]}, "tools[0]: must be an object, got 'f'; a tool is " + TOOL_FORM),
         ({"stream_options": 1}, "stream_options: must be an object, got 1"),
         ({"logit_bias": [1]}, "logit_bias: must be an object, got list"),
         ({"temperature": "hot"}, "temperature: must be a number, got 'hot'"),
@@ -185,12 +185,18 @@ def test_an_invalid_field_is_named(fields: dict[str, Any], param: str) -> None:
             {"response_format": int},
             "response_format: must be an object; pass the class int to chat.completions.parse",
         ),
-        ({"tools": [len]}, "tools[0]: must be an object, got builtin_function_or_method"),
+        ({"tools": [parse]}, "tools[0]: must be an object, got function; a tool is " + TOOL_FORM),
+        ({"tools": [{"name": "f"}]}, "tools[0].type: is missing; a tool is " + TOOL_FORM),
         (
-            {"tools": [parse]},
-            "tools[0]: must be an object, got function; a tool is " + TOOL_FORM,
+            {"tools": [{"type": "function", "name": "f"}]},
+            "tools[0].function: is missing; a tool is " + TOOL_FORM,
         ),
-        ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type: is missing"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f"}}] * 2},
+            "tools[1].function.name: 'f' is already the name of a tool",
+        ),
+        ({"functions": [{"name": "f"}]}, "functions is not supported yet; pass tools"),
+        ({"top_k": -1}, "top_k: should be non-negative, got -1; 0 samples from all tokens"),
         ({"messages": [{"role": "user"}]}, "messages[0].content: is missing"),
         ({"messages": [{"content": "Hi"}]}, "messages[0]: role is missing"),
         (

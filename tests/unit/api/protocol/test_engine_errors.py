@@ -178,7 +178,7 @@ ERRORS = [
         FileNotFoundError,
         ModelNotFoundError,
         None,
-        "has neither mlc-chat-config.json nor config.json",
+        "has neither mlc-chat-config.json nor config.json: a model's directory has one of them",
     ),
     rejected(
         "model URL",

@@ -186,7 +186,7 @@ ERRORS = [
         ValueError,
         PromptTooLongError,
         None,
-        "tokens, context window is 1024",
+        "tokens, context window is 1024; shorten it by at least ",
     ),
     rejected(
         "late system message",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -65,6 +66,29 @@ def test_a_request_error_has_no_frames_of_pydantic() -> None:
     text = "".join(traceback.format_exception(error))
     assert "pydantic" not in text
     assert len(text.splitlines()) <= 40
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"messages": [], "temperature": -1},
+        {"messages": [{"role": "user", "content": "word " * 5000}]},
+        {"messages": [{"role": "user", "content": "Hi"}], "tool_choice": "required"},
+    ],
+)
+def test_a_request_error_has_a_traceback_of_one_screen(mistake: dict[str, Any]) -> None:
+    with MLCEngine(loader=fake_loader(FakeCore())) as engine:
+        error, _ = frames(lambda: engine.chat.completions.create(**mistake))
+
+    async def create() -> None:
+        async with AsyncMLCEngine(loader=fake_loader(FakeCore())) as engine:
+            await engine.chat.completions.create(**mistake)
+
+    async_error, files = frames(lambda: anyio.run(create))
+
+    assert len("".join(traceback.format_exception(error)).splitlines()) <= 20
+    assert len([file for file in files if "aiomlc" in Path(file).parts]) <= 4
+    assert str(async_error) == str(error)
 
 
 def test_an_error_that_is_raised_again_does_not_grow() -> None:
