@@ -75,8 +75,8 @@ def _measure(directory: Path, text: str) -> dict[str, NDArray[np.float32]]:
         recorder.wrap(name)
     weights, library = prepared.weights, prepared.library
     params = map_weights(weights.path, weights.nbytes, weights.params)
-    shape = ModelShape(
-        vocab_size=library.metadata["vocab_size"],
+    shape = ModelShape.of(
+        library.metadata,
         context_window=_CHUNK,
         max_batch_size=1,
         prefill_chunk_size=_CHUNK,

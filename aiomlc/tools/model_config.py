@@ -44,6 +44,8 @@ _OWN_ROPE_FIELD: Final = (
     "stablelm",
     "starcoder2",
 )
+# Those for which MLC LLM reads the blocks of FP8 checkpoints.
+_FP8_BLOCKS: Final = ("qwen3", "qwen3_moe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,9 @@ def _decoder_fields(fields: Mapping[str, Any], config: DecoderConfig) -> dict[st
     }
     name = "rope_theta" if config.model_type in _OWN_ROPE_FIELD else "position_embedding_base"
     derived[name] = config.rope.theta
+    quantization = fields.get("quantization_config")
+    if config.model_type in _FP8_BLOCKS and isinstance(quantization, Mapping):
+        derived["weight_block_size"] = quantization.get("weight_block_size")
     parameters = fields.get("rope_parameters")
     if isinstance(parameters, Mapping) and parameters.get("rope_type", "default") != "default":
         derived["rope_scaling"] = dict(parameters)

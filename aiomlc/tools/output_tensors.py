@@ -1,17 +1,18 @@
-"""The tensors of an MLC directory, and the rows of the checkpoint that each is made of."""
+"""The tensors that an MLC directory has for a checkpoint, in their order."""
 
 from __future__ import annotations
 
-__all__ = ("OutputTensor", "Rows", "output_tensors")
+__all__ = ("output_tensors",)
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from aiomlc.errors import BadRequestError
 from aiomlc.models import DecoderConfig, ModelConfig, Parameter
 from aiomlc.models.parameters.parameter import source_runs
+from aiomlc.tools.kept_tensors import kept_tensors
 from aiomlc.tools.mlc_format import MLCFormat, ModelDtype
+from aiomlc.tools.output_tensor import OutputTensor, Rows, Storage
 from aiomlc.weights.formats.safetensors import INDEX_NAME
 from aiomlc.weights.formats.source import Source, SourceTensor, read_index
 
@@ -19,39 +20,6 @@ from aiomlc.weights.formats.source import Source, SourceTensor, read_index
 _FLOAT32_BIASES = {"gpt_neox": (".mlp.dense_h_to_4h.bias", ".mlp.dense_4h_to_h.bias")}
 _HEADS = ("lm_head",)
 _EMBEDDINGS = ("model.embed_tokens", "embeddings.")
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Consecutive rows of a tensor of the checkpoint."""
-
-    tensor: SourceTensor
-    first: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class OutputTensor:
-    """A tensor of the model, which is stored as it is or as two: values and scales."""
-
-    name: str  #: Of a matrix without `.weight`.
-    shape: tuple[int, ...]  #: `[rows, columns]`; of experts `[experts, rows, columns]`.
-    rows: tuple[Rows, ...]
-    dtype: ModelDtype  #: Of its elements, or of its scales.
-    is_matrix: bool
-    is_quantized: bool = False
-    is_transposed: bool = False
-    weight_offset: float = 0.0  #: Added to every element.
-
-    @property
-    def columns(self) -> int:
-        """Elements of a row."""
-        return self.shape[-1] if self.is_matrix else 1
-
-    @property
-    def num_rows(self) -> int:
-        """Rows, with those of all experts."""
-        return math.prod(self.shape) // self.columns
 
 
 def output_tensors(
@@ -87,6 +55,10 @@ def _listed_names(source: Source) -> list[str]:
 def _tensors(
     parameter: Parameter, config: ModelConfig, source: Source, mlc_format: MLCFormat
 ) -> Iterator[OutputTensor]:
+    if mlc_format.source_method is not None and _is_layer(parameter):
+        yield from kept_tensors(parameter, source, mlc_format, _num_experts(parameter, config))
+        return
+
     is_fused = parameter.fused_source in source.tensors
     names = (parameter.fused_source,) if is_fused else parameter.sources
     sources = [source.tensors[name] for name in names]
@@ -116,33 +88,51 @@ def _tensor(
         is_float32 = name.endswith(_FLOAT32_BIASES.get(config.model_type, ()))
         dtype: ModelDtype = "float32" if is_float32 else mlc_format.dtype
         offset = parameter.weight_offset
-        return OutputTensor(name, (count,), rows, dtype, is_matrix=False, weight_offset=offset)
+        return OutputTensor(name, (count,), rows, dtype, weight_offset=offset)
 
-    is_vocabulary = parameter.name.startswith((*_HEADS, *_EMBEDDINGS))
-    is_quantized = (
-        mlc_format.bits > 0
-        and not parameter.keep_float32
-        and not (mlc_format.keeps_vocabulary and is_vocabulary)
-    )
-    shape: tuple[int, ...] = (count, columns)
-    if _is_experts(parameter):
-        assert isinstance(config, DecoderConfig)
-        assert config.experts is not None
+    storage = _storage(parameter, mlc_format)
+    is_embedding = parameter.name.startswith(_EMBEDDINGS)
+    experts = _num_experts(parameter, config)
+    if experts:
         _check_experts(mlc_format)
-        shape = (config.experts.count, count // config.experts.count, columns)
     return OutputTensor(
-        name,
-        shape,
+        f"{name}.weight" if storage == "plain" else name,
+        (experts, count // experts, columns) if experts else (count, columns),
         rows,
         mlc_format.dtype,
-        is_matrix=True,
-        is_quantized=is_quantized,
-        is_transposed=mlc_format.is_transposed and not parameter.name.startswith(_EMBEDDINGS),
+        storage,
+        is_transposed=storage == "groups" and mlc_format.is_transposed and not is_embedding,
     )
 
 
-def _is_experts(parameter: Parameter) -> bool:
-    return bool(parameter.fused_source) and not parameter.keep_float32
+def _storage(parameter: Parameter, mlc_format: MLCFormat) -> Storage:
+    if parameter.keep_float32 or (mlc_format.keeps_vocabulary and _is_vocabulary(parameter)):
+        return "plain"
+
+    if mlc_format.fp8 is not None:
+        return "fp8"
+
+    return "groups" if mlc_format.bits else "plain"
+
+
+def _is_vocabulary(parameter: Parameter) -> bool:
+    return parameter.name.startswith((*_HEADS, *_EMBEDDINGS))
+
+
+def _is_layer(parameter: Parameter) -> bool:
+    """Return whether AWQ and FP8 checkpoints have quantized the matrix."""
+    is_float = parameter.keep_float32 or _is_vocabulary(parameter)
+    return parameter.kind == "matrix" and not is_float
+
+
+def _num_experts(parameter: Parameter, config: ModelConfig) -> int:
+    """Return the experts whose matrices the parameter has, 0 if it is another one."""
+    if not parameter.fused_source or parameter.keep_float32:
+        return 0
+
+    assert isinstance(config, DecoderConfig)
+    assert config.experts is not None
+    return config.experts.count
 
 
 def _check_experts(mlc_format: MLCFormat) -> None:

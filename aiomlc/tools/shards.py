@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiomlc.tools.mlc_format import MLCFormat
-from aiomlc.tools.output_tensors import OutputTensor
+from aiomlc.tools.output_tensor import OutputTensor
 
 INDEX_FILE: Final = "tensor-cache.json"
 _BF16_INDEX_FILE: Final = "tensor-cache-b16.json"
@@ -32,7 +32,14 @@ _BF16_INDEX_FILE: Final = "tensor-cache-b16.json"
 REPLACED_FILES: Final = ("tensor-cache*.json", "ndarray-cache*.json", "params_shard_*.bin")
 
 _SHARD_BYTES: Final = 32 << 20
-_STORED_BYTES: Final = {"uint32": 4, "float16": 2, "bfloat16": 2, "float32": 2}
+_STORED_BYTES: Final = {
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
 
 
 @dataclass(slots=True)
@@ -68,9 +75,17 @@ class Shard:
 
 def records_of(tensor: OutputTensor, mlc_format: MLCFormat) -> list[Record]:
     """Return the records of a tensor: one, or values and scales."""
-    if not tensor.is_quantized:
-        name = f"{tensor.name}.weight" if tensor.is_matrix else tensor.name
-        return [Record(name, tensor.shape, tensor.dtype)]
+    if tensor.storage == "plain":
+        return [Record(tensor.name, tensor.shape, tensor.dtype)]
+
+    if tensor.storage == "fp8":
+        assert mlc_format.fp8 is not None
+        records = [Record(f"{tensor.name}.q_weight", tensor.shape, mlc_format.fp8)]
+        if mlc_format.has_scale:
+            records.append(Record(f"{tensor.name}.q_scale", (1,), "float32"))
+        if mlc_format.has_input_scale:
+            records.append(Record(f"{tensor.name}.q_calibration_scale", (1,), "float32"))
+        return records
 
     *leading, columns = tensor.shape
     values = (*leading, mlc_format.words(columns))

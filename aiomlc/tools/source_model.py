@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ("SourceModel", "fetch_source", "read_hugging_face_config", "read_source_model")
+__all__ = (
+    "SourceModel",
+    "fetch_source",
+    "read_hugging_face_config",
+    "read_source_model",
+    "require_quantization",
+)
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from aiomlc.errors import BadRequestError
 from aiomlc.gguf.shards import is_gguf
@@ -20,8 +28,10 @@ from aiomlc.models import (
     encoder_parameters,
 )
 from aiomlc.models.config.fields import Fields
+from aiomlc.models.config.quantization import StoredQuantization
 from aiomlc.runtime.loading.loaded_model import LoadProgress
 from aiomlc.runtime.loading.model_directory import fetch_model
+from aiomlc.tools.mlc_format import MLCFormat
 from aiomlc.validation.arguments import check_path
 from aiomlc.validation.model_files import load_errors, read_object
 from aiomlc.weights.formats.directory import read_source
@@ -31,6 +41,13 @@ from aiomlc.weights.formats.source import Source
 _UNSUPPORTED = ("cohere", "nemotron")
 # Those whose output head is stored even if it equals the embedding.
 _ALWAYS_WITH_HEAD = ("starcoder2",)
+_AWQ_GROUP: Final = 128
+_NEEDED: Final = MappingProxyType(
+    {
+        "awq": f"that AutoAWQ quantized in groups of {_AWQ_GROUP}",
+        "fp8": "in FP8 with scales of blocks (weight_block_size)",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +104,47 @@ def read_source_model(directory: Path, checkpoint: Path | None, model_type: str)
                 param="source",
             )
 
-        if source.quantization is not None:
+        return SourceModel(config, _parameters(config), source)
+
+
+def require_quantization(source: Source, mlc_format: MLCFormat) -> None:
+    """Require that the weights are quantized as the format needs it: mostly not at all.
+
+    Raises:
+        BadRequestError: If they are not.
+    """
+    stored = source.quantization
+    if mlc_format.source_method is None:
+        if stored is not None:
             raise BadRequestError(
-                f"{source.directory} is already quantized ({source.quantization.name}) and cannot "
-                "be converted; pass the model that it was made from",
+                f"{source.directory} is already quantized ({stored.name}) and cannot be converted "
+                f"to {mlc_format.name}; pass the model that it was made from",
                 param="source",
             )
 
-        return SourceModel(config, _parameters(config), source)
+        return
+
+    problem = _mismatch(stored, mlc_format.source_method)
+    if problem:
+        raise BadRequestError(
+            f"quantization {mlc_format.name} needs a checkpoint "
+            f"{_NEEDED[mlc_format.source_method]}; {source.directory} {problem}",
+            param="quantization",
+        )
+
+
+def _mismatch(stored: StoredQuantization | None, method: str) -> str:
+    """Return what is wrong with a quantization for a format; empty if nothing is."""
+    if stored is None:
+        return "is not quantized"
+
+    if stored.name != method:
+        return f"is quantized by {stored.name}"
+
+    if method == "awq" and stored.group_size != _AWQ_GROUP:
+        return f"has groups of {stored.group_size}"
+
+    return "has no weight_block_size" if method == "fp8" and stored.block is None else ""
 
 
 def _parameters(config: ModelConfig) -> Sequence[Parameter]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "DISTINCT",
     "TEMPLATE",
     "TINY_CONFIGS",
     "dequantized",
@@ -295,6 +296,10 @@ def _parts_with_bias(config: Mapping[str, Any]) -> Iterator[str]:
         yield "self_attn.o_proj"
     if config.get("mlp_bias", everywhere):
         yield from ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+
+
+#: Models with all kinds of parameters and layers, for what does not depend on the architecture.
+DISTINCT = ("llama_bias", "phi3_long", "gemma3_text", "qwen3_moe", "cohere", "gpt_neox")
 
 
 def tiny_weights(architecture: str) -> Weights:

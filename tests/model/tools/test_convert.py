@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ import pytest
 
 from aiomlc.errors import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.runtime.loading.loaded_model import LoadProgress
-from aiomlc.tools import convert as convert_module
+from aiomlc.tools import shard_writer
 from aiomlc.tools.convert import convert_weights
 from aiomlc.tools.mlc_format import MLC_FORMATS
 from aiomlc.tools.shards import Record, lay_out
@@ -25,9 +24,10 @@ from aiomlc.weights.formats.mlc import verify_checksums
 from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_quantized
 from tests.model.tiny_models import tiny_weights
+from tests.model.tools.fp8_reference import to_fp8, weight_scale
 from tests.model.tools.group_reference import FORMATS, quantize_groups
-from tests.model.tools.models import read_tensors, write_tiny
-from tests.model.weight_files import to_bf16, write_safetensors, write_shards
+from tests.model.tools.models import checksums, read_tensors, write_tiny
+from tests.model.weight_files import from_bf16, to_bf16, write_safetensors, write_shards
 
 pytestmark = pytest.mark.anyio
 
@@ -35,14 +35,7 @@ pytestmark = pytest.mark.anyio
 _REFERENCE: Mapping[str, Mapping[str, Mapping[str, str]]] = json.loads(
     (Path(__file__).parents[1] / "reference" / "mlc_weights.json").read_text()
 )
-
-
-def checksums(directory: Path) -> dict[str, str]:
-    """Return the MD5 checksum of each file."""
-    return {
-        path.name: hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-        for path in directory.iterdir()
-    }
+_OF_FLOATS = [name for name, mlc_format in MLC_FORMATS.items() if not mlc_format.source_method]
 
 
 @pytest.fixture
@@ -63,7 +56,7 @@ async def test_all_files_are_those_of_mlc_llm(tmp_path: Path, architecture: str)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("quantization", MLC_FORMATS)
+@pytest.mark.parametrize("quantization", _OF_FLOATS)
 async def test_the_tensors_equal_a_reference(
     llama: Path, tmp_path: Path, quantization: str
 ) -> None:
@@ -81,10 +74,17 @@ async def test_the_tensors_equal_a_reference(
         == (half if dtype == "float16" else to_bf16(weights["model.norm.weight"])).tobytes()
     )
     for name, weight in ((f"{at}.qkv_proj", qkv), ("lm_head", weights["lm_head.weight"])):
-        is_dense = not mlc_format.bits or (mlc_format.keeps_vocabulary and name == "lm_head")
-        if is_dense:
+        is_quantized = mlc_format.bits > 0 or mlc_format.fp8 is not None
+        if not is_quantized or (mlc_format.keeps_vocabulary and name == "lm_head"):
             stored = weight.astype(np.float16) if dtype == "float16" else to_bf16(weight)
             assert tensors[f"{name}.weight"].tobytes() == stored.tobytes()
+        elif mlc_format.fp8 is not None:
+            scale = weight_scale(weight) if mlc_format.has_scale else np.float32(1)
+            codes = to_fp8(weight.astype(np.float16).astype(np.float32) / scale, mlc_format.fp8)
+            np.testing.assert_array_equal(tensors[f"{name}.q_weight"], codes)
+            assert (f"{name}.q_scale" in tensors) == mlc_format.has_scale
+            if mlc_format.has_scale:
+                assert tensors[f"{name}.q_scale"] == to_bf16(np.array([scale]))
         else:
             words, scales = quantize_groups(weight, FORMATS[quantization])
             stored = scales.astype(np.float16) if dtype == "float16" else to_bf16(scales)
@@ -92,6 +92,8 @@ async def test_the_tensors_equal_a_reference(
                 words, stored = words.T, stored.T
             np.testing.assert_array_equal(tensors[f"{name}.q_weight"], words)
             np.testing.assert_array_equal(tensors[f"{name}.q_scale"], stored)
+    inputs = [from_bf16(t)[0] for n, t in tensors.items() if n.endswith("q_calibration_scale")]
+    assert inputs == [1.0] * (12 if mlc_format.has_input_scale else 0)  # Four of each layer.
     assert done.num_parameters == sum(weight.size for weight in weights.values())
     verify_checksums(tmp_path / "out")
 
@@ -152,13 +154,14 @@ async def test_16_bit_checkpoints_are_widened_exactly(
     assert tensors["lm_head.weight"].tobytes() == stored["lm_head.weight"][1].tobytes()
 
 
+@pytest.mark.parametrize("quantization", ["q4f16_0", "e4m3_e4m3_f16"])
 async def test_blocks_and_threads_do_not_change_the_files(
-    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: str
 ) -> None:
-    await convert_weights(llama, tmp_path / "a", quantization="q4f16_0", num_threads=1)
-    monkeypatch.setattr(convert_module, "_BLOCK_ELEMENTS", 640)
-    monkeypatch.setattr(convert_module, "_TRANSPOSED_BLOCK_ELEMENTS", 1000)
-    await convert_weights(llama, tmp_path / "b", quantization="q4f16_0", num_threads=3)
+    await convert_weights(llama, tmp_path / "a", quantization=quantization, num_threads=1)
+    monkeypatch.setattr(shard_writer, "_BLOCK_ELEMENTS", 640)
+    monkeypatch.setattr(shard_writer, "_TRANSPOSED_BLOCK_ELEMENTS", 1000)
+    await convert_weights(llama, tmp_path / "b", quantization=quantization, num_threads=3)
 
     assert checksums(tmp_path / "a") == checksums(tmp_path / "b")
 
@@ -226,6 +229,22 @@ async def test_a_value_that_is_not_finite_names_its_tensor(llama: Path, tmp_path
     assert caught.value.tensor == "model.layers.2.mlp.up_proj.weight"
 
 
+@pytest.mark.parametrize("quantization", ["e4m3_e4m3_f16", "e5m2_e5m2_f16"])
+async def test_an_infinite_weight_in_fp8_names_its_tensor(
+    llama: Path, tmp_path: Path, quantization: str
+) -> None:
+    weights = tiny_weights("llama")
+    weights["model.layers.2.mlp.up_proj.weight"][3, 5] = 65504 if "e5m2" in quantization else np.nan
+    write_safetensors(
+        llama / "model.safetensors", {name: ("f32", value) for name, value in weights.items()}
+    )
+
+    with pytest.raises(ModelLoadError, match="not finite, or outside of the range") as caught:
+        await convert_weights(llama, tmp_path / "out", quantization=quantization)
+
+    assert caught.value.tensor == "model.layers.2.mlp.up_proj.weight"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -234,7 +253,16 @@ async def test_a_value_that_is_not_finite_names_its_tensor(llama: Path, tmp_path
         ({"device": "cuda"}, "device must be 'auto' or 'cpu', got 'cuda'"),
         ({"source_format": "awq"}, "source_format must be one of auto, .*, got 'awq'"),
         ({"quantization": "q0f16", "search": True}, "search needs a quantization with scales"),
+        ({"quantization": "e4m3_e4m3_f16", "search": True}, "search needs a quantization with"),
         ({"model_type": "cohere"}, "'cohere' cannot be converted"),
+        (
+            {"quantization": "e5m2_e5m2_f16", "model_type": "mistral"},
+            "e5m2_e5m2_f16 supports the model types llama, mixtral, olmo2, .* got 'mistral'",
+        ),
+        (
+            {"quantization": "fp8_e4m3fn_bf16_block_scale_static_activation"},
+            "MLC LLM has it only for ministral3",
+        ),
     ],
 )
 async def test_invalid_arguments_are_refused(

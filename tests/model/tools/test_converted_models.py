@@ -17,11 +17,14 @@ from aiomlc.tools.mlc_format import MLC_FORMATS, MLCFormat
 from tests.model.families.test_quantized_models import logits, open_model
 from tests.model.gguf_files import write_tiny_gguf
 from tests.model.tiny_models import tiny_weights, write_model, write_safetensors
+from tests.model.tools.fp8_reference import from_fp8, to_fp8, weight_scale
 from tests.model.tools.group_reference import FORMATS, quantize_groups, unpack
 from tests.model.tools.models import write_tiny
 from tests.model.weight_files import from_bf16, to_bf16
 
 Floats = NDArray[np.float32]
+_OF_FLOATS = [name for name, mlc_format in MLC_FORMATS.items() if not mlc_format.source_method]
+_FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 _VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 
 
@@ -33,11 +36,25 @@ def rounded(values: NDArray[Any], mlc_format: MLCFormat) -> Floats:
     return from_bf16(to_bf16(values))
 
 
+def fused(name: str) -> Floats:
+    """Return the matrix that a weight of a layer is a part of."""
+    *_, module, _ = name.split(".")
+    group = next((parts for parts in _FUSED if module in parts), (module,))
+    weights = tiny_weights("llama")
+    return np.concatenate([weights[name.replace(module, part)] for part in group])
+
+
 def dequantized(name: str, weight: Floats, mlc_format: MLCFormat) -> Floats:
     """Return what the directory has in place of a weight."""
     is_kept = mlc_format.keeps_vocabulary and name in _VOCABULARY
-    if weight.ndim == 1 or not mlc_format.bits or is_kept:
+    is_quantized = mlc_format.bits > 0 or mlc_format.fp8 is not None
+    if weight.ndim == 1 or not is_quantized or is_kept:
         return rounded(weight, mlc_format)
+
+    if mlc_format.fp8 is not None:
+        scale = weight_scale(fused(name)) if mlc_format.has_scale else np.float32(1)
+        codes = to_fp8(rounded(weight, mlc_format) / scale, mlc_format.fp8)
+        return from_fp8(codes, mlc_format.fp8) * from_bf16(to_bf16(np.array([scale])))
 
     form = FORMATS[mlc_format.name]
     words, scales = quantize_groups(weight, form)
@@ -46,7 +63,7 @@ def dequantized(name: str, weight: Floats, mlc_format: MLCFormat) -> Floats:
 
 
 @pytest.mark.usefixtures("model_cache")
-@pytest.mark.parametrize("quantization", MLC_FORMATS)
+@pytest.mark.parametrize("quantization", _OF_FLOATS)
 def test_logits_are_those_of_the_dequantized_weights(tmp_path: Path, quantization: str) -> None:
     mlc_format = MLC_FORMATS[quantization]
     model, exact, output = tmp_path / "model", tmp_path / "float32", tmp_path / "out"
@@ -68,8 +85,9 @@ def test_logits_are_those_of_the_dequantized_weights(tmp_path: Path, quantizatio
 
     actual = logits(open_model(output), tokens)
 
-    # Quantized weights round the activations to 8 bits, others have a float16 KV cache.
-    limit = (2e-2 if mlc_format.bits else 2e-3) * (expected.max() - expected.min())
+    # Groups round the activations to 8 bits, FP8 the weights to 16; all have a float16 KV cache.
+    is_quantized = mlc_format.bits > 0 or mlc_format.fp8 is not None
+    limit = (2e-2 if is_quantized else 2e-3) * (expected.max() - expected.min())
     assert np.abs(actual - expected).max() <= limit
 
 
