@@ -7,9 +7,11 @@ __all__ = ("EMBEDDING", "HEAD", "ModelConfigFields", "config_fields")
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from aiomlc.gguf.architectures import Architecture, find_architecture
+from aiomlc.gguf.container import tensor_error
 from aiomlc.gguf.model import GGUFModel
 from aiomlc.gguf.rope import rope_fields
 
@@ -34,6 +36,7 @@ class ModelConfigFields:
 
     values: Mapping[str, Any]
     names: Mapping[str, str]
+    tensors: Mapping[str, Path]  #: The files of those of the names that are names of tensors.
 
 
 def config_fields(model: GGUFModel) -> ModelConfigFields:
@@ -57,7 +60,9 @@ def config_fields(model: GGUFModel) -> ModelConfigFields:
         values["mlp_only_layers"] = _dense_layers(model)
     if architecture.extra is not None:
         values |= architecture.extra(model, values)
-    return ModelConfigFields(values, names | rope_names)
+    names |= rope_names
+    files = {name: model.tensors[name].path for name in names.values() if name in model.tensors}
+    return ModelConfigFields(values, names, files)
 
 
 def _names(model: GGUFModel, architecture: Architecture) -> dict[str, str]:
@@ -112,7 +117,8 @@ def _head_dim(model: GGUFModel, hidden: int, heads: int) -> int:
 def _vocab_size(model: GGUFModel) -> int:
     embedding = model.tensors.get(EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:
-        raise model.metadata.error(EMBEDDING, "must be a matrix among the tensors, and is not")
+        path = model.path if embedding is None else embedding.path
+        raise tensor_error(path, EMBEDDING, "must be a matrix among the tensors, and is not")
 
     return embedding.shape[0]
 

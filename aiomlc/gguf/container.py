@@ -7,7 +7,7 @@ anything is allocated or repeated for it.
 
 from __future__ import annotations
 
-__all__ = ("GGUFFile", "TensorInfo", "gguf_error", "read_container")
+__all__ = ("GGUFFile", "TensorInfo", "gguf_error", "read_container", "tensor_error")
 
 import math
 import os
@@ -69,6 +69,11 @@ class GGUFFile:
 def gguf_error(path: Path, name: str, problem: str) -> ModelLoadError:
     """Return the error `PATH: NAME PROBLEM` of a metadata key."""
     return ModelLoadError(f"{path}: {name} {problem}", path=path, field=name)
+
+
+def tensor_error(path: Path, name: str, problem: str) -> ModelLoadError:
+    """Return the error `PATH: NAME: PROBLEM` of a tensor."""
+    return ModelLoadError(f"{path}: {name}: {problem}", path=path, tensor=name)
 
 
 def read_container(path: Path) -> GGUFFile:
@@ -187,29 +192,25 @@ def _alignment(path: Path, values: Mapping[str, RawValue]) -> int:
     return value
 
 
-def _tensor_error(path: Path, name: str, problem: str) -> ModelLoadError:
-    return ModelLoadError(f"{path}: {name}: {problem}", path=path, tensor=name)
-
-
 def _read_tensor(path: Path, reader: ByteReader) -> TensorInfo:
     name = _name(path, reader, "a tensor")
     dimensions = reader.integer("I")
     if not 1 <= dimensions <= _MAX_DIMENSIONS:
         problem = f"must have 1 to {_MAX_DIMENSIONS} dimensions, got {dimensions}"
-        raise _tensor_error(path, name, problem)
+        raise tensor_error(path, name, problem)
 
     sizes = [reader.integer("Q") for _ in range(dimensions)]
     number, offset = reader.integer("I"), reader.integer("Q")
     if number not in TENSOR_TYPES:
-        raise _tensor_error(path, name, f"its type {number} is not a tensor type of GGUF")
+        raise tensor_error(path, name, f"its type {number} is not a tensor type of GGUF")
 
     tensor_type = TENSOR_TYPES[number]
     if min(sizes) < 1 or math.prod(sizes) >= 2**62:
-        raise _tensor_error(path, name, f"its shape is invalid: {sizes[::-1]}")
+        raise tensor_error(path, name, f"its shape is invalid: {sizes[::-1]}")
 
     if sizes[0] % tensor_type.block_size:
         problem = f"must be a multiple of {tensor_type.block_size} for {tensor_type.name}"
-        raise _tensor_error(path, name, f"its row size {problem}, got {sizes[0]}")
+        raise tensor_error(path, name, f"its row size {problem}, got {sizes[0]}")
 
     return TensorInfo(name, path, tensor_type, tuple(reversed(sizes)), offset)
 
@@ -219,12 +220,12 @@ def _located(info: TensorInfo, data: int, alignment: int, size: int) -> TensorIn
     tensor data."""
     if info.offset % alignment:
         problem = f"its offset must be a multiple of {alignment}, got {info.offset}"
-        raise _tensor_error(info.path, info.name, problem)
+        raise tensor_error(info.path, info.name, problem)
 
     end = data + info.offset + info.nbytes
     if end > size:
         problem = f"truncated: the tensor ends at byte {end}, the file has {size} bytes"
-        raise _tensor_error(info.path, info.name, problem)
+        raise tensor_error(info.path, info.name, problem)
 
     return TensorInfo(info.name, info.path, info.type, info.shape, data + info.offset)
 
@@ -236,7 +237,7 @@ def _check_names(path: Path, infos: list[TensorInfo], tensors: Mapping[str, Tens
     seen: set[str] = set()
     for info in infos:
         if info.name in seen:
-            raise _tensor_error(path, info.name, "the tensor is there twice")
+            raise tensor_error(path, info.name, "the tensor is there twice")
 
         seen.add(info.name)
 
@@ -246,6 +247,6 @@ def _check_overlap(tensors: list[TensorInfo]) -> None:
     for tensor in sorted(tensors, key=lambda each: each.offset):
         if previous is not None and tensor.offset < previous.offset + previous.nbytes:
             problem = f"the tensor overlaps {previous.name}"
-            raise _tensor_error(tensor.path, tensor.name, problem)
+            raise tensor_error(tensor.path, tensor.name, problem)
 
         previous = tensor

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiomlc.cache.files import Stamp, is_settled, stamp_of
-from aiomlc.errors import ModelLoadError
-from aiomlc.gguf.container import GGUFFile, TensorInfo, gguf_error, read_container
+from aiomlc.gguf.container import (
+    GGUFFile,
+    TensorInfo,
+    gguf_error,
+    read_container,
+    tensor_error,
+)
 from aiomlc.gguf.metadata import Metadata
 from aiomlc.gguf.shards import shard_paths
 from aiomlc.validation.model_files import load_errors, open_file
@@ -76,11 +81,7 @@ class GGUFModel:
 
         if tensor.type.name != "F32" or len(tensor.shape) != 1 or tensor.nbytes > _MAX_SMALL_BYTES:
             problem = f"must be a short vector of type F32, got {tensor.type.name}"
-            raise ModelLoadError(
-                f"{tensor.path}: {name}: {problem} {list(tensor.shape)}",
-                path=tensor.path,
-                tensor=name,
-            )
+            raise tensor_error(tensor.path, name, f"{problem} {list(tensor.shape)}")
 
         with open_file(tensor.path) as file:
             file.seek(tensor.offset)
@@ -166,11 +167,8 @@ def _join_tensors(files: list[GGUFFile]) -> Mapping[str, TensorInfo]:
     for file in files:
         for name, tensor in file.tensors.items():
             if name in tensors:
-                raise ModelLoadError(
-                    f"{file.path}: {name}: the tensor is also in {tensors[name].path.name}",
-                    path=file.path,
-                    tensor=name,
-                )
+                other = tensors[name].path.name
+                raise tensor_error(file.path, name, f"the tensor is also in {other}")
 
             tensors[name] = tensor
 

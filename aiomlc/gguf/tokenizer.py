@@ -17,8 +17,9 @@ from aiomlc.gguf.vocabulary import TokenType, Vocabulary, token_id
 from aiomlc.validation.json_values import safe_repr
 
 #: Part of the identity of a built tokenizer; raised whenever the same metadata gives another one.
-TOKENIZER_VERSION: Final = 1
+TOKENIZER_VERSION: Final = 2
 
+_ORIGINAL: Final = "tokenizer.huggingface.json"
 _PRE: Final = "tokenizer.ggml.pre"
 _MERGES: Final = "tokenizer.ggml.merges"
 _SCORES: Final = "tokenizer.ggml.scores"
@@ -35,9 +36,19 @@ _logger = logging.getLogger("aiomlc")
 def tokenizer_json(model: GGUFModel, vocabulary: Vocabulary) -> bytes:
     """Return the contents of a `tokenizer.json`.
 
+    A file may contain the `tokenizer.json` that its tokenizer was made from, which says more: how
+    text is normalized, or that whole words are looked up.
+
     Raises:
         ModelLoadError: If the tokenizer is not supported, or a key is missing or invalid.
     """
+    if _ORIGINAL in model.metadata:
+        original = model.metadata.string(_ORIGINAL)
+        if _has_tokens(original, vocabulary):
+            return original.encode()
+
+        _logger.warning("%s: %s has other tokens than the file: not used", model.path, _ORIGINAL)
+
     build = _byte_level_sections if vocabulary.model == "gpt2" else _sentence_piece_sections
     sections = build(model, vocabulary)
     return orjson.dumps(
@@ -49,6 +60,28 @@ def tokenizer_json(model: GGUFModel, vocabulary: Vocabulary) -> bytes:
             "post_processor": _post_processor(model, vocabulary),
             **sections,
         }
+    )
+
+
+def _has_tokens(original: str, vocabulary: Vocabulary) -> bool:
+    """Return whether the contents of a `tokenizer.json` have the tokens of the file.
+
+    A token that is unused in the file, such as one that fills the vocabulary up, may be missing.
+    """
+    try:
+        described = orjson.loads(original)
+        ids = dict(described["model"]["vocab"])
+        ids |= {token["content"]: token["id"] for token in described.get("added_tokens", ())}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+    expected = vocabulary.ids()
+    if any(expected.get(token) != index for token, index in ids.items()):
+        return False
+
+    return all(
+        token in ids or vocabulary.types[index] == TokenType.UNUSED
+        for token, index in expected.items()
     )
 
 

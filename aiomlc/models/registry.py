@@ -93,6 +93,9 @@ MODEL_TYPES: Mapping[str, Callable[[Fields], ModelConfig]] = MappingProxyType(
 )
 
 
+_CONTENTS = "a model's directory has one of them, a tokenizer and safetensors or MLC weights"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
     """The model of a model directory."""
@@ -126,8 +129,8 @@ def read_description(directory: Path) -> ModelDescription:
     path = directory / "config.json"
     if (values := read_optional(path)) is None:
         problem = f"{directory} has neither mlc-chat-config.json nor config.json"
-        hint = describe_unsupported(directory)
-        raise ModelNotFoundError(f"{problem}: {hint}" if hint else problem, path=directory)
+        hint = describe_unsupported(directory) or _CONTENTS
+        raise ModelNotFoundError(f"{problem}: {hint}", path=directory)
 
     fields = Fields(values, path)
     return ModelDescription(_parse(fields, fields), path, None)
@@ -136,7 +139,7 @@ def read_description(directory: Path) -> ModelDescription:
 def _read_gguf_description(path: Path) -> ModelDescription:
     with load_errors(path):
         config = config_fields(read_gguf(path))
-    fields = Fields(config.values, path, names=config.names)
+    fields = Fields(config.values, path, names=config.names, tensors=config.tensors)
     model = _parse(fields, fields)
     assert isinstance(model, DecoderConfig), "no encoder is among the architectures of GGUF"
     return ModelDescription(with_gguf_layout(model), path, None)

@@ -100,7 +100,7 @@ async def fetch(
     except Failure as failure:
         error = download_error(source, environment, failure)
         if cached is None or failure.kind in _DECISIVE:
-            raise error from failure
+            raise error from None
 
         _logger.warning("%s; the cached commit %s is used", error, cached.commit)
         return _local(source, cached.directory)

@@ -16,11 +16,14 @@ from anyio import CapacityLimiter, create_task_group, lowlevel, sleep, to_thread
 
 from aiomlc.cache import cache_error
 from aiomlc.errors import ModelLoadError
-from aiomlc.weights.formats.source import load_error
+from aiomlc.weights.formats.source import SourceTensor, load_error
 from aiomlc.weights.native_records import native_records
 from aiomlc.weights.plan import ConversionPlan, ParameterPlan
+from aiomlc.weights.storage.stored_matrix import StoredMatrix
 
 PROGRESS_INTERVAL: Final = 0.05  # seconds
+
+_OF_A_VALUE: Final = "a value "
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +149,28 @@ def _ignore_progress(progress: Progress) -> None:
 def _conversion_error(
     plan: ConversionPlan, conversion: Conversion, destination: Path
 ) -> ModelLoadError:
-    message, path, index = conversion.error()
+    message, path, index, offset = conversion.error()
     if str(path) == str(destination):
         return cache_error(destination, str(message).removeprefix("cannot write: "))
 
-    tensor = plan.params[index].parameter.name if index >= 0 else None
-    return load_error(str(message), path=Path(str(path)), tensor=tensor)
+    source = Path(str(path))
+    place = (source, offset)
+    for matrix in plan.params[index].matrices if index >= 0 else ():
+        for tensor in matrix.tensors():
+            if (tensor.path, tensor.offset) == place:
+                problem = _with_scales(str(message), matrix, tensor)
+                return load_error(problem, path=source, tensor=tensor.name)
+
+    return load_error(str(message), path=source)
+
+
+def _with_scales(message: str, matrix: StoredMatrix, tensor: SourceTensor) -> str:
+    """Return what is wrong with a value, also with the scales that it was multiplied by."""
+    if matrix.scales is None or tensor != matrix.tensor or not message.startswith(_OF_A_VALUE):
+        return message
+
+    problem, *advice = message.split("; ")
+    return "; ".join((f"{problem}, scaled by {matrix.scales.tensor.name}", *advice))
 
 
 def _native(name: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,8 +20,14 @@ OpenTiny = Callable[..., NativeModel]
 
 @pytest.fixture(scope="session")
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Use a temporary cache directory for the session; return it."""
-    home = tmp_path_factory.mktemp("aiomlc_home")
+    """Use a temporary cache directory for the session; return it.
+
+    The processes of pytest-xdist share it, so that each model is compiled once.
+    """
+    root = tmp_path_factory.getbasetemp()
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    home = (root.parent if is_worker else root) / "aiomlc_home"
+    home.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIOMLC_HOME", str(home))
         yield home

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -287,3 +289,25 @@ def test_limits_are_consistent(
     assert 0 < limits.context_window <= min(context_window, limits.max_total_tokens)
     assert limits.max_batch_size <= limits.step_token_budget <= limits.prefill_chunk_size
     assert limits.max_total_tokens * 10 <= memory
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("num_thread", "; did you mean 'num_threads'?"),
+        ("max_batch_size", "; did you mean 'max_num_sequence'?"),
+        ("xyzzy", ""),
+    ],
+)
+def test_an_unknown_field_is_named_with_a_similar_one(name: str, hint: str) -> None:
+    values: dict[str, Any] = {name: 2}
+    with pytest.raises(TypeError) as caught:
+        EngineConfig(**values)
+
+    assert str(caught.value) == f"EngineConfig has no field {name!r}{hint}"
+
+
+def test_a_configuration_can_be_copied_and_pickled() -> None:
+    config = EngineConfig(num_threads=2)
+
+    assert copy.copy(config) == pickle.loads(pickle.dumps(config)) == config

@@ -34,6 +34,7 @@ class Fields:
         path: The file that contains it.
         prefix: What the names of its fields begin with in messages.
         names: What the file calls its fields, where that differs.
+        tensors: The files of those of the names that are names of tensors.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Fields:
         path: Path,
         prefix: str = "",
         names: Mapping[str, str] | None = None,
+        tensors: Mapping[str, Path] | None = None,
     ) -> None:
         self.path = path
         self._values = values
         self._prefix = prefix
         self._names = names or {}
+        self._tensors = tensors or {}
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
@@ -55,8 +58,10 @@ class Fields:
         """Return the error `PATH: field "NAME" PROBLEM`."""
         field = self._prefix + name
         field = self._names.get(field, field)
+        path = self._tensors.get(field, self.path)
+        tensor = field if field in self._tensors else None
         return ModelLoadError(
-            f'{self.path}: field "{field}" {problem}', path=self.path, field=field
+            f'{path}: field "{field}" {problem}', path=path, tensor=tensor, field=field
         )
 
     def integer(self, name: str, default: int | None = None, *, minimum: int | None = None) -> int:
@@ -187,7 +192,7 @@ class Fields:
         return self._derived({**defaults, **self._values}, self._prefix)
 
     def _derived(self, values: Mapping[str, object], prefix: str = "") -> Fields:
-        return Fields(values, self.path, prefix, self._names)
+        return Fields(values, self.path, prefix, self._names, self._tensors)
 
     def _without_null(self) -> dict[str, object]:
         return {name: value for name, value in self._values.items() if value is not None}

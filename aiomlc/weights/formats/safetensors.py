@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = ("INDEX_NAME", "SINGLE_NAME", "read_safetensors", "read_safetensors_file")
 
+import json
 import math
 import os
 from pathlib import Path
@@ -38,6 +39,17 @@ DTYPES: Final = {
     "F8_E5M2": "f8e5m2",
     "I32": "i32",
     "I8": "i8",
+}
+# Tensors of these are not read, but their entries must be consistent.
+_OTHER_BYTES: Final = {
+    "F64": 8,
+    "I64": 8,
+    "U64": 8,
+    "U32": 4,
+    "I16": 2,
+    "U16": 2,
+    "U8": 1,
+    "BOOL": 1,
 }
 
 
@@ -84,13 +96,7 @@ def read_safetensors_file(path: Path) -> dict[str, SourceTensor]:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
         _check_header_length(path, length, size)
-        try:
-            header = orjson.loads(file.read(length))
-        except orjson.JSONDecodeError as error:
-            raise load_error(f"header is invalid JSON: {error}", path=path) from None
-
-    if not isinstance(header, dict):
-        raise load_error("header must be a JSON object", path=path)
+        header = _parse_header(path, file.read(length))
 
     header.pop("__metadata__", None)
     data = 8 + length
@@ -107,6 +113,31 @@ def _check_header_length(path: Path, length: int, size: int) -> None:
     if length > MAX_HEADER_BYTES:
         message = f"the header must have at most {MAX_HEADER_BYTES:,} bytes, got {length:,}"
         raise load_error(message, path=path)
+
+
+def _parse_header(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        header = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise load_error(f"header is invalid JSON: {error}", path=path) from None
+
+    if not isinstance(header, dict):
+        raise load_error("header must be a JSON object", path=path)
+
+    # The format forbids names that are there twice, of which each reader would take another one.
+    seen: set[str] = set()
+    for name, entry in json.loads(data, object_pairs_hook=list):
+        if not name:
+            raise load_error("the name of a tensor is empty", path=path)
+
+        if name in seen:
+            raise load_error("the tensor is there twice", path=path, tensor=name)
+
+        seen.add(name)
+        if isinstance(header[name], dict) and len(entry) != len(header[name]):
+            raise load_error("a field of it is there twice", path=path, tensor=name)
+
+    return header
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
@@ -139,9 +170,9 @@ def _parse_entry(path: Path, name: str, entry: object, data: int) -> SourceTenso
         )
 
     dtype = DTYPES.get(dtype_name, dtype_name)
-    expected = math.prod(shape) * DTYPE_BYTES.get(dtype, 0)
-    if dtype in DTYPE_BYTES and offsets[1] - offsets[0] != expected:
-        size = offsets[1] - offsets[0]
+    size = offsets[1] - offsets[0]
+    item_bytes = DTYPE_BYTES.get(dtype, _OTHER_BYTES.get(dtype_name))
+    if item_bytes is not None and size != (expected := math.prod(shape) * item_bytes):
         message = f"expected {expected} bytes for {dtype_name} {shape}, got {size}"
         raise load_error(message, path=path, tensor=name)
 

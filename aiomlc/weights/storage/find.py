@@ -89,14 +89,25 @@ def _find_hugging_face(
 
     module = name.removesuffix(".weight")
     columns = parameter.shape[1]
-    if f"{module}.qweight" in tensors:
+    if _has_packed(tensors, module, "qweight", "scales"):
         find = find_gptq if tensors.quantization.method == "gptq" else find_awq
         return find(tensors, module, columns)
 
-    if f"{module}.weight_packed" in tensors:
+    if _has_packed(tensors, module, "weight_packed", "weight_shape"):
         return find_compressed(tensors, module, columns)
 
     return _find_weight(tensors, name, parameter)
+
+
+def _has_packed(tensors: TensorLookup, module: str, values: str, companion: str) -> bool:
+    """Return whether a matrix is packed, also if only a companion shows that it should be.
+
+    Then the values themselves are missed, and not the weight that a packed matrix does not have.
+    """
+    if f"{module}.{values}" in tensors:
+        return True
+
+    return f"{module}.weight" not in tensors and f"{module}.{companion}" in tensors
 
 
 def _find_ordered(tensors: TensorLookup, name: str, parameter: PackedParameter) -> StoredMatrix:

@@ -39,9 +39,11 @@ def find_fp8(tensors: TensorLookup, name: str, shape: tuple[int, ...]) -> Stored
     A scale belongs to the tensor, to an output, or to a block.
     """
     tensor = tensors.get(name)
-    _require_columns(tensor, shape)
     # Both are factors of the stored values, in spite of the name of the first.
     scales = tensors.first((f"{name}_scale_inv", f"{name}_scale"))
+    if len(tensor.shape) == 3 == len(scales.shape):
+        tensor, scales = _flat_experts(tensors, tensor, scales)
+    _require_columns(tensor, shape)
     return _scaled(tensors, tensor, scales)
 
 
@@ -57,6 +59,24 @@ def find_mlc_fp8(tensors: TensorLookup, module: str, shape: tuple[int, ...]) -> 
         return StoredMatrix("f8e5m2", rows, columns, tensor)
 
     return _scaled(tensors, tensor, tensors.get(f"{module}.q_scale"))
+
+
+def _flat_experts(
+    tensors: TensorLookup, tensor: SourceTensor, scales: SourceTensor
+) -> tuple[SourceTensor, SourceTensor]:
+    """Return values and scales of blocks with one axis of rows, where each tensor has all experts.
+
+    No block has rows of two experts.
+    """
+    block = tensors.quantization.block
+    if block is not None and tensor.shape[1] % block[0]:
+        raise tensor_error(
+            tensor,
+            f"the outputs of an expert must be a multiple of the {block[0]} of a block, got "
+            f"{tensor.shape[1]}",
+        )
+
+    return tensor.with_flat_rows(), scales.with_flat_rows()
 
 
 def _scaled(tensors: TensorLookup, tensor: SourceTensor, scales: SourceTensor) -> StoredMatrix:

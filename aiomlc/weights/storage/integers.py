@@ -144,12 +144,12 @@ def _with_groups(
 
 def find_compressed(tensors: TensorLookup, module: str, columns: int) -> StoredMatrix:
     """Return the matrix of a module that compressed-tensors has stored as integers."""
-    if f"{module}.weight_packed" in tensors:
-        tensor = tensors.get(f"{module}.weight_packed")
-        values = _packed_values(tensor, columns)
-    else:
+    if f"{module}.weight" in tensors and f"{module}.weight_packed" not in tensors:
         tensor = tensors.get(f"{module}.weight")
         values = IntegerTensor(tensor, 8, unit_bytes=1, per_unit=1, is_signed=True)
+    else:
+        tensor = tensors.get(f"{module}.weight_packed")
+        values = _packed_values(tensor, columns)
     rows = tensor.shape[0]
     require_shape(tensor, values.shape(rows, columns))
     scales = tensors.get(f"{module}.weight_scale")
@@ -225,7 +225,10 @@ def _zero_points(
     else:
         require_dtype(tensor, "i32", "i8")
         zeros = IntegerTensor(tensor, values.bits, per_unit=32 // values.bits, axis="outputs")
-    require_shape(tensor, zeros.shape(*shape))
+    if tensor.shape != (expected := zeros.shape(*shape)):
+        problem = f"wrong shape: expected {list(expected)}, got {list(tensor.shape)}"
+        raise tensor_error(tensor, f"{problem}, and {module}.weight_scale has {list(shape)}")
+
     return zeros
 
 

@@ -6,6 +6,7 @@ __all__ = ("check_float32", "logits_of", "reference")
 
 import importlib.util
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from aiomlc.runtime.native.model import NativeModel
 from tests.model.make_reference import PROMPT, STEPS, reference_logits
-from tests.model.tiny_models import TINY_CONFIGS
+from tests.model.tiny_models import DISTINCT, TINY_CONFIGS
 from tests.model.transformers_defaults import DEFAULTS, Defaults
 
 OpenTiny = Callable[..., NativeModel]
@@ -89,8 +90,13 @@ def test_quantized_logits_equal_transformers_on_the_dequantized_weights(
     _check_quantized(actual, expected, tokens)
 
 
-@architectures
-@pytest.mark.parametrize("quantization", ["q0f32", "q0f16", "q0bf16", "q4f16_1"])
+@pytest.mark.parametrize(
+    ("architecture", "quantization"),
+    [
+        *product(TINY_CONFIGS, ("q0f32", "q4f16_1")),
+        *product(DISTINCT, ("q0f16", "q0bf16")),
+    ],
+)
 def test_chunked_prefill_does_not_change_a_bit(
     open_tiny: OpenTiny, architecture: str, quantization: str
 ) -> None:
@@ -130,7 +136,7 @@ def test_other_sequences_in_the_batch_do_not_change_a_bit(
         np.testing.assert_array_equal(actual, expected)
 
 
-@architectures
+@pytest.mark.parametrize("architecture", DISTINCT)
 @pytest.mark.parametrize(("quantization", "limit"), [("q0f16", 3e-3), ("q0bf16", 2e-2)])
 def test_weights_of_16_bits_stay_close(
     open_tiny: OpenTiny, architecture: str, quantization: str, limit: float

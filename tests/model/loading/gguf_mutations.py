@@ -1,8 +1,8 @@
-"""Faults in the header of a GGUF file: in one number, one text or one length."""
+"""GGUF files, and faults in one number, one text or one length of their headers."""
 
 from __future__ import annotations
 
-__all__ = ("GGUF_BASES", "GGUF_KINDS", "write_gguf_bases")
+__all__ = ("GGUF_BASES", "GGUF_HEADER_KINDS", "write_gguf_bases")
 
 import itertools
 import random
@@ -11,24 +11,34 @@ from pathlib import Path
 
 import gguf
 
-from tests.model.gguf_blocks import encoder
-from tests.model.gguf_files import write_tiny_gguf
+from tests.model.gguf_blocks import TYPE_SETS, encoder
+from tests.model.gguf_files import add_tiny_text, write_gguf, write_tiny_gguf
+from tests.model.loading.gguf_tensor_mutations import end_of_header
+from tests.model.loading.tensor_fault import Fault
+from tests.model.tiny_models import TINY_CONFIGS, random_weights
 
-GGUF_BASES = ("gguf", "gguf_shards")
+# Every type of blocks is in one of the sets.
+GGUF_BASES = ("gguf", "gguf_shards", *(f"gguf {name}" for name in TYPE_SETS if name != "Q8_0"))
 
 _ALIGNMENT = 32
 _NUMBERS: tuple[int, ...] = (
     *(0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 31, 33, 255, 256, 257, 1000, 65535, 10**9),
     *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**48, 2**63 - 1, 2**63, 2**64 - 9, 2**64 - 1),
 )
+# The rows of all types consist of whole blocks.
+_LARGER = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1, "head_dim": 64}
 _TEXTS = ("", "x", "x" * 5000, "a\0b", "../x", "{% for x in y %}", "ä中🙂", "qwen2", "t5", "llama")
 
 
 def write_gguf_bases(root: Path) -> None:
     """Write an intact directory for each of `GGUF_BASES`."""
-    encode = encoder({"": gguf.GGMLQuantizationType.Q8_0})
-    write_tiny_gguf(root / "gguf" / "model.gguf", "llama", encode)
+    write_tiny_gguf(root / "gguf" / "model.gguf", "llama", encoder(TYPE_SETS["Q8_0"]))
     write_tiny_gguf(root / "gguf_shards" / "model.gguf", "qwen2", split_max_tensors=9)
+    config = TINY_CONFIGS["llama"] | _LARGER
+    weights = random_weights(config, seed=5)
+    for name in GGUF_BASES[2:]:
+        encode = encoder(TYPE_SETS[name.removeprefix("gguf ")])
+        write_gguf(root / name / "model.gguf", config, weights, add_tiny_text, encode)
 
 
 def _change_number(path: Path, rng: random.Random) -> str:
@@ -50,7 +60,7 @@ def _change_text(path: Path, rng: random.Random) -> str:
     length, text = rng.choice([(one, two) for one, two in pairs if _is_text(content, one, two)])
     new = rng.choice(_TEXTS).encode()
     header = content[: length[1]] + len(new).to_bytes(8, "little") + new
-    header += content[text[1] + text[2] : _end_of_header(reader)]
+    header += content[text[1] + text[2] : end_of_header(reader)]
     data = content[reader.data_offset :]
     path.write_bytes(header + bytes(-len(header) % _ALIGNMENT) + data)
     return f" in {length[0]} to {new[:20]!r}"
@@ -90,12 +100,7 @@ def _is_text(content: bytes, length: tuple[str, int, int], text: tuple[str, int,
     return follows and int.from_bytes(content[length[1] : length[1] + 8], "little") == text[2]
 
 
-def _end_of_header(reader: gguf.GGUFReader) -> int:
-    last = reader.tensors[-1].field
-    return int(last.offset + sum(part.nbytes for part in last.parts))
-
-
-GGUF_KINDS = (
+GGUF_HEADER_KINDS: tuple[Fault, ...] = (
     *(_change_number, _change_number, _change_number, _change_number),
     *(_change_text, _change_text, _truncate_header, _flip_header_bytes),
 )

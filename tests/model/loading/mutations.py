@@ -9,7 +9,7 @@ import os
 import random
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 
 from aiomlc.runtime.loading.model_directory import BUNDLED_DRAFT
-from tests.model.loading.gguf_mutations import GGUF_BASES, GGUF_KINDS, write_gguf_bases
+from tests.model.loading.gguf_mutations import GGUF_BASES, GGUF_HEADER_KINDS, write_gguf_bases
+from tests.model.loading.gguf_tensor_mutations import GGUF_SHARD_KINDS, GGUF_TENSOR_KINDS
+from tests.model.loading.safetensors_mutations import SAFETENSORS_KINDS
+from tests.model.loading.tensor_fault import Fault, TensorFault
 from tests.model.quantized_files import QUANTIZERS
 from tests.model.quantized_models import write_quantized
 from tests.model.tiny_encoder import write_encoder
@@ -28,6 +31,7 @@ from tests.model.weight_files import write_shards
 _QUANTIZED = ("awq_g32", "gptq_ordered", "w4a16_asymmetric", "fp8_block")
 BASES = {
     "directories": ("single", "shards", "mlc", "encoder", *_QUANTIZED),
+    "safetensors": ("single", "shards", "encoder", *_QUANTIZED),
     "gguf": GGUF_BASES,
     "gguf headers": GGUF_BASES,  # Which are read, without an engine.
 }
@@ -58,7 +62,9 @@ class Mutation:
 
     file: str
     kind: str
-    is_harmless: bool
+    is_harmless: bool = False
+    is_fatal: bool = False  #: Whether the model must not open.
+    tensors: tuple[str, ...] = ()  #: At fault; an error names one of them.
 
     def __str__(self) -> str:
         return f"{self.file}: {self.kind}"
@@ -83,19 +89,34 @@ def write_bases(root: Path) -> None:
         write_quantized(root / name, QUANTIZERS[name])
 
 
-def mutate(directory: Path, seed: int) -> Mutation:
-    """Change one file of a model directory."""
+def mutate(directory: Path, seed: int, files_of: str) -> Mutation:
+    """Change one file of a model directory; of weights only, if `files_of` is their format."""
     rng = random.Random(seed)
     files = sorted(path for path in directory.rglob("*") if path.is_file())
-    # Weights are one file of many; their index and headers are mutated as JSON is.
+    if files_of == "safetensors":
+        files = [path for path in files if path.suffix == ".safetensors"]
     path = rng.choice(files)
-    kinds = [*_KINDS, *_KINDS_BY_SUFFIX.get(path.suffix, _BINARY_KINDS) * 2]
-    if path.name == "tokenizer.json":
-        kinds.append(_replace_normalizer)
+    kinds = _kinds_of(path, headers_only=files_of == "gguf headers")
     kind = rng.choice(kinds)
     detail = kind(path, rng)
-    name = f"{kind.__name__.lstrip('_')}{detail or ''}"
-    return Mutation(str(path.relative_to(directory)), name, kind in _HARMLESS)
+    file, name = str(path.relative_to(directory)), f"{kind.__name__.lstrip('_')}{detail or ''}"
+    if isinstance(detail, TensorFault):
+        return Mutation(file, name, is_fatal=detail.is_fatal, tensors=detail.tensors)
+
+    return Mutation(file, name, is_harmless=kind in _HARMLESS)
+
+
+def _kinds_of(path: Path, *, headers_only: bool) -> list[Fault]:
+    """Return faults of a file; those of its format are more probable than those of any file."""
+    own = _KINDS_BY_SUFFIX.get(path.suffix, _BINARY_KINDS)
+    if path.suffix == ".gguf":
+        if headers_only:
+            own = GGUF_HEADER_KINDS
+        if "-of-" in path.name:
+            own = (*own, *GGUF_SHARD_KINDS)
+    if path.name == "tokenizer.json":
+        own = (*own, _replace_normalizer)
+    return [*_KINDS, *own * 2]
 
 
 def _merged(tensors: list[dict[str, Any]]) -> dict[str, Any]:
@@ -153,6 +174,13 @@ def _truncate(path: Path, rng: random.Random) -> None:
 
 def _append(path: Path, rng: random.Random) -> None:
     path.write_bytes(path.read_bytes() + rng.randbytes(rng.choice((1, 100, 10_000))))
+
+
+def _extend(path: Path, rng: random.Random) -> str:
+    """Append zeros that take no space on the disk."""
+    size = path.stat().st_size + rng.choice((1, 4096, 1 << 28))
+    os.truncate(path, size)
+    return f" to {size}"
 
 
 def _flip_bytes(path: Path, rng: random.Random) -> None:
@@ -229,37 +257,24 @@ def _locations(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - JSON.
 # ---- Weights ----
 
 
-def _change_header(path: Path, rng: random.Random) -> str:
-    """Change a value in the header of a safetensors file, whose length is kept right."""
-    if path.suffix != ".safetensors":
-        _flip_bytes(path, rng)
-        return ""
-
-    content = path.read_bytes()
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    container, key = rng.choice(list(_locations(header)))
-    container[key] = rng.choice(_VALUES)
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
-    return f" {key!r} to {repr(container[key])[:40]}"
-
-
 def _write_nan(path: Path, rng: random.Random) -> None:
     content = np.fromfile(path, np.uint8)
     content[len(content) // 2 :] = 0xFF
     content.tofile(path)
 
 
-_Kind = Callable[[Path, random.Random], str | None]
-_KINDS: tuple[_Kind, ...] = (
+_KINDS: tuple[Fault, ...] = (
     *(_remove, _replace_by_a_special_file, _replace_by_a_special_file),
-    *(_truncate, _append, _flip_bytes, _overwrite),
+    *(_truncate, _append, _extend, _flip_bytes, _overwrite),
 )
-_JSON_KINDS: tuple[_Kind, ...] = (
+_JSON_KINDS: tuple[Fault, ...] = (
     *(_change_value, _change_value, _change_value, _change_value, _delete_value),
     *(_insert_text, _insert_text, _reformat, _add_a_field),
 )
-_BINARY_KINDS: tuple[_Kind, ...] = (_change_header, _change_header, _write_nan)
-_KINDS_BY_SUFFIX = {".json": _JSON_KINDS, ".gguf": GGUF_KINDS}
-_HARMLESS: tuple[_Kind, ...] = (_reformat, _add_a_field)
+_BINARY_KINDS: tuple[Fault, ...] = (_flip_bytes, _write_nan)
+_KINDS_BY_SUFFIX = {
+    ".json": _JSON_KINDS,
+    ".gguf": (*GGUF_HEADER_KINDS, *GGUF_TENSOR_KINDS),
+    ".safetensors": SAFETENSORS_KINDS,
+}
+_HARMLESS: tuple[Fault, ...] = (_reformat, _add_a_field)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import anyio
@@ -27,7 +28,7 @@ from aiomlc.runtime.loading.model_directory import find_model
 from aiomlc.runtime.loading.open_decoder import prepare_model
 from tests.model.conftest import OpenTiny
 from tests.model.tiny_encoder import write_encoder
-from tests.model.tiny_models import TINY_CONFIGS
+from tests.model.tiny_models import DISTINCT, TINY_CONFIGS
 
 Directory = Callable[[str], Path]
 
@@ -62,8 +63,13 @@ for tokens in map(int, sys.argv[4:]):
 """
 
 
-@pytest.mark.parametrize("architecture", TINY_CONFIGS)
-@pytest.mark.parametrize("quantization", ["q4f16_1", "q0f16", "q0bf16", "q0f32"])
+@pytest.mark.parametrize(
+    ("architecture", "quantization"),
+    [
+        *product(TINY_CONFIGS, ("q0f32", "q4f16_1")),
+        *product(DISTINCT, ("q0f16", "q0bf16")),
+    ],
+)
 def test_weights_have_the_planned_size(
     tiny_directory: Directory, architecture: str, quantization: str
 ) -> None:

@@ -285,6 +285,20 @@ async def test_unused_tensors_are_ignored(model: Path) -> None:
     assert [array.tobytes() for array in arrays] == expected(tensors, "f32")
 
 
+async def test_an_error_of_a_fused_matrix_names_the_tensor_of_the_file(model: Path) -> None:
+    tensors = make_weights("f32")
+    dtype, values = tensors["layer.v_proj.weight"]
+    values = values.copy()
+    values[-1, -1] = np.nan
+    path = model / "model.safetensors"
+    write_safetensors(path, {**tensors, "layer.v_proj.weight": (dtype, values)})
+
+    with pytest.raises(ModelLoadError, match="a value is not finite") as caught:
+        await prepare(model, make_params("q4"))
+
+    assert (caught.value.path, caught.value.tensor) == (path, "layer.v_proj.weight")
+
+
 async def test_a_truncated_packed_file_is_not_mapped(model: Path) -> None:
     write_safetensors(model / "model.safetensors", make_weights("bf16"))
     weights = await prepare(model, make_params("q4"))

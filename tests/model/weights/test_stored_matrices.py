@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aiomlc import ModelLoadError
 from tests.model.quantized_files import (
     QUANTIZERS,
     Quantized,
@@ -82,6 +83,18 @@ async def test_weights_are_what_the_definition_says(model: Path, quantizer: str)
     if quantizer == "gptq_ordered":
         expected = expected[:, np.argsort(parts[0].tensors["g_idx"], kind="stable")]
     np.testing.assert_array_equal(unpack_f32(array, sum(PART_ROWS), COLUMNS), expected)
+
+
+async def test_an_error_of_a_product_names_both_factors(model: Path) -> None:
+    parts = quantized_parts("fp8_block")
+    parts[1].tensors["weight_scale_inv"][0, 0] = 2e38
+    write_parts(model, parts, QUANTIZERS["fp8_block"].config)
+
+    problem = "a value is not finite, scaled by k_proj.weight_scale_inv$"
+    with pytest.raises(ModelLoadError, match=problem) as caught:
+        await prepare(model, [qkv_record([["f32", sum(PART_ROWS)]])])
+
+    assert caught.value.tensor == "k_proj.weight"
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 8])

@@ -97,6 +97,15 @@ def test_an_invalid_value_is_refused_by_its_key(
         read_description(path)
 
 
+def test_an_invalid_value_of_a_tensor_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.gguf", _factors)
+
+    with pytest.raises(ModelLoadError) as caught:
+        read_description(path)
+
+    assert (caught.value.path, caught.value.tensor) == (path, "rope_freqs.weight")
+
+
 def test_an_unknown_architecture_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.gguf", _ignore, architecture="mamba")
 

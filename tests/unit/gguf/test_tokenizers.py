@@ -118,6 +118,47 @@ def test_byte_level_tokenizers_equal_the_original(tmp_path: Path, pre: str) -> N
             assert tokenizer.decode(ids, skips) == original.decode(ids, skips), text
 
 
+def _with_original(path: Path, original: Tokenizer, text: str) -> Path:
+    """Write a file whose name for the pre-tokenizer is not that of `original`."""
+
+    def fill(writer: gguf.GGUFWriter) -> None:
+        add_byte_level(writer, original, "gpt-2", eos="</s>")
+        writer.add_string("tokenizer.huggingface.json", text)
+
+    return write_metadata(path, fill)
+
+
+def test_the_original_in_the_file_is_used(tmp_path: Path) -> None:
+    original = _byte_level("llama-bpe")
+    path = _with_original(tmp_path / "a.gguf", original, original.to_str())
+
+    assert read_tokenizer_json(read_gguf(path)) == original.to_str()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"model": {}}',
+        '{"model": {"vocab": {}}}',
+        '{"model": {"vocab": {"a": 9999}}}',
+        '{"model": {"vocab": {"!": 0}}}',  # One token of many.
+        '{"model": {"vocab": {"!": [0]}}}',
+    ],
+)
+def test_another_original_in_the_file_is_not_used(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = _byte_level("gpt-2")
+    path = _with_original(tmp_path / "a.gguf", original, text)
+
+    tokenizer = Tokenizer.from_str(read_tokenizer_json(read_gguf(path)))
+
+    assert tokenizer.encode(HARD_TEXTS[0]).ids == original.encode(HARD_TEXTS[0]).ids
+    assert "tokenizer.huggingface.json has other tokens than the file" in caplog.text
+
+
 def _pieces() -> list[tuple[str, float, TokenType]]:
     """Return a vocabulary of SentencePiece with byte tokens, trained on the hard texts."""
     trainer = training.BpeTrainer(vocab_size=500, show_progress=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import signal
+import traceback
 from pathlib import Path
 from typing import Any, get_args
 
@@ -121,6 +122,7 @@ async def test_one_error_names_both_that_were_looked_for(hub: FakeHub) -> None:
         "or, if it is private, set HF_TOKEN, or run `hf auth login`"
     )
     assert (caught.value.path, caught.value.errno) == ("models/llama", errno.ENOENT)
+    assert "aiomlc.sources.job" not in "".join(traceback.format_exception(caught.value))
 
 
 async def test_a_local_directory_is_never_looked_for_on_the_hub(

@@ -79,6 +79,11 @@ def test_unsupported_dtypes_keep_the_name_of_the_file(tmp_path: Path) -> None:
     ("header", "tensor", "message"),
     [
         ({"a": entry(data_offsets=[0, 20])}, "a", r"expected 24 bytes for F32 \[2, 3\], got 20"),
+        (
+            {"a": entry(), "ids": entry(dtype="I64", shape=[3], data_offsets=[24, 40])},
+            "ids",
+            r"expected 24 bytes for I64 \[3\], got 16",
+        ),
         ({"a": entry(data_offsets=[24, 0])}, "a", r"\[begin, end\], got \[24, 0\]"),
         ({"a": entry(data_offsets=[0, 24, 48])}, "a", r"data_offsets must be \[begin, end\]"),
         ({"a": entry(data_offsets=[-24, 0])}, "a", "malformed"),
@@ -105,6 +110,34 @@ def test_an_invalid_header_entry_is_rejected(
     assert caught.value.path == path
     assert caught.value.tensor == tensor
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ('{"a": ENTRY, "b": ENTRY, "a": ENTRY}', "a: the tensor is there twice"),
+        ('{"a": {"shape": [2, 3], "shape": [6]}}', "a: a field of it is there twice"),
+    ],
+)
+def test_names_that_are_there_twice_are_rejected(tmp_path: Path, header: str, message: str) -> None:
+    data = header.replace("ENTRY", json.dumps(entry())).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(data).to_bytes(8, "little") + data + bytes(24))
+
+    with pytest.raises(ModelLoadError, match=message) as caught:
+        read_safetensors_file(path)
+
+    assert (caught.value.path, caught.value.tensor) == (path, "a")
+
+
+def test_an_empty_name_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write_raw_safetensors(path, {"a": entry(), "": entry(data_offsets=[24, 48])}, bytes(48))
+
+    with pytest.raises(ModelLoadError, match="the name of a tensor is empty") as caught:
+        read_safetensors_file(path)
+
+    assert (caught.value.path, caught.value.tensor) == (path, None)
 
 
 @pytest.mark.parametrize(
