@@ -11,7 +11,7 @@ The columns grow by what uvicorn and the sockets cost, and by what the applicati
 
 from __future__ import annotations
 
-__all__ = ("main",)
+__all__ = ("CLIENT", "main")
 
 import argparse
 import json
@@ -47,8 +47,9 @@ from aiomlc.serve.uvicorn_server import run_uvicorn
 
 _PATH, _BARE_PATH = "/v1/chat/completions", "/bare"
 _FIELDS = {"messages": [{"role": "user", "content": "a"}], "stream": True}
-_CLIENT = """
-import socket, sys, threading
+#: A program that reads streams of events; prints the seconds and the number of events.
+CLIENT = """
+import socket, sys, threading, time
 port, streams, body, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].encode(), sys.argv[4]
 def read():
     head = (
@@ -65,9 +66,10 @@ def read():
         numbers.append(number)
 numbers = []
 threads = [threading.Thread(target=read) for _ in range(streams)]
+start = time.perf_counter()
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(sum(numbers))
+print(time.perf_counter() - start, sum(numbers))
 """
 
 
@@ -193,12 +195,12 @@ async def _time_in_process(length: int, streams: int) -> tuple[float, float]:
 
 
 async def _time_served(port: int, path: str, streams: int, length: int) -> tuple[float, float]:
-    command = [sys.executable, "-c", _CLIENT, str(port), str(streams), json.dumps(_FIELDS), path]
+    command = [sys.executable, "-c", CLIENT, str(port), str(streams), json.dumps(_FIELDS), path]
     before = resource.getrusage(resource.RUSAGE_THREAD)
     result = await anyio.run_process(command, stderr=subprocess.STDOUT)
     number = length * streams
     times = _times_per_chunk(before, number)
-    if int(result.stdout) != number:
+    if int(result.stdout.split()[1]) != number:
         raise RuntimeError(f"the client read {result.stdout!r} events, expected {number}")
 
     return times

@@ -3,10 +3,10 @@
     python -m benchmarks.serve_soak --seconds 60 --clients 200 [--server hypercorn --backend trio]
 
 Clients read streams, fast and slowly, leave at any moment, and send bad bodies, wrong keys and what
-is not HTTP to `aiomlc serve` with the bundled model. Every exchange must end in a defined way.
-Afterwards no request may be left, every page must be free and the server's memory must not have
-grown. Prints the outcomes and how long `/health` took; the exit status is 1 if a condition is
-violated.
+is not HTTP to `aiomlc serve` with the bundled model, with pauses of `--pause` seconds on average.
+Every exchange must end in a defined way. Afterwards no request may be left, every page must be free
+and the server's memory must not have grown. Prints the outcomes and how long `/health` took, which
+another process measures; the exit status is 1 if a condition is violated.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument(
+        "--pause", type=float, default=1.0, help="mean seconds between a client's exchanges"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--server", choices=("uvicorn", "hypercorn"), default="uvicorn")
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
@@ -69,8 +72,9 @@ def main() -> None:
 class _Client:
     """A client that opens a connection for each request, and counts how they end."""
 
-    def __init__(self, port: int, random: Random, outcomes: Counter[str]) -> None:
+    def __init__(self, port: int, random: Random, outcomes: Counter[str], pause: float) -> None:
         self._port = port
+        self._pause = pause
         self._random = random
         self._outcomes = outcomes
         self._behaviors: tuple[Callable[[], Awaitable[str]], ...] = (
@@ -95,6 +99,8 @@ class _Client:
                 outcome = f"UNDEFINED {behave.__name__}: {error!r}"
 
             self._outcomes[outcome] += 1
+            if self._pause:
+                await sleep(self._random.expovariate(1 / self._pause))
 
     async def _complete(self) -> str:
         return self._defined(await self._exchange(self._chat(stream=False)), b"}")
@@ -180,13 +186,19 @@ async def _get(port: int, path: str) -> str:
         return b"".join([part async for part in _receive(connection, 65536)]).decode()
 
 
-async def _probe(port: int, times: list[float]) -> None:
-    while True:
-        before = time.perf_counter()
-        answer = await _get(port, "/health")
-        assert answer.startswith("HTTP/1.1 200"), answer
-        times.append(time.perf_counter() - before)
-        await sleep(0.05)
+@asynccontextmanager
+async def _probing(port: int) -> AsyncIterator[list[float]]:
+    """Probe `/health` from another process; the list has the seconds after the scope."""
+    times: list[float] = []
+    command = [sys.executable, "-m", "benchmarks.health_probe", str(port)]
+    async with await anyio.open_process(command, stderr=None) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield times
+        await process.stdin.aclose()
+        times += orjson.loads(b"".join([part async for part in process.stdout]) or b"[]")
+        if await process.wait():
+            raise RuntimeError("a probe of /health failed")
 
 
 @asynccontextmanager
@@ -231,7 +243,7 @@ async def _run(port: int, arguments: argparse.Namespace, seconds: float) -> Coun
     deadline = anyio.current_time() + seconds
     async with create_task_group() as tasks:
         for number in range(arguments.clients):
-            client = _Client(port, Random(arguments.seed + number), outcomes)
+            client = _Client(port, Random(arguments.seed + number), outcomes, arguments.pause)
             tasks.start_soon(client.run, deadline)
 
     return outcomes
@@ -256,26 +268,27 @@ async def _wait_until_idle(port: int) -> list[str]:
 
 async def _soak(arguments: argparse.Namespace) -> list[str]:
     print(f"seed {arguments.seed}")
-    times: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "log")
-        async with _server(arguments, log) as (port, process), create_task_group() as tasks:
+        async with _server(arguments, log) as (port, process):
             await _run(port, arguments, min(10.0, arguments.seconds))  # Caches fill before.
             before = _resident_mb(process)
-            tasks.start_soon(_probe, port, times)
-            outcomes = await _run(port, arguments, arguments.seconds)
-            tasks.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                left = await _wait_until_idle(port)
-                after = _resident_mb(process)
+            async with _probing(port) as times:
+                outcomes = await _run(port, arguments, arguments.seconds)
+
+            left = await _wait_until_idle(port)
+            after = _resident_mb(process)
 
         text = await anyio.Path(log).read_text()
 
     for outcome, count in sorted(outcomes.items()):
         print(f"{count:8d}  {outcome}")
 
-    print(f"/health: p99 {quantiles(times, n=100)[98] * 1e3:.1f} ms of {len(times)}")
-    print(f"resident memory {before:.0f} MB before, {after:.0f} MB after")
+    percentiles = [seconds * 1e3 for seconds in quantiles(times, n=100)]
+    print(f"/health: p50 {percentiles[49]:.1f} ms, p99 {percentiles[98]:.1f} ms", end=" ")
+    print(f"of {len(times)} probes, by another process")
+    print(f"resident memory: {before:.0f} MB before, {after:.0f} MB after")
+    print("requests and KV pages left: " + (", ".join(left) or "none"))
     violations = [outcome for outcome in outcomes if outcome.startswith("UNDEFINED")]
     violations += [f"is left: {gauge}" for gauge in left]
     if "Traceback" in text:

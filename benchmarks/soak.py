@@ -136,10 +136,11 @@ async def _run(
 
 
 async def _wait_until_idle(engine: AsyncMLCEngine) -> CoreStatistics:
+    """Wait until the core has done what the last clients asked for, also to unpin a prefix."""
     with move_on_after(10):
         while True:
-            statistics = engine.statistics()
-            if statistics.num_running + statistics.num_waiting + statistics.num_paused == 0:
+            now = engine.statistics()
+            if now.num_running + now.num_waiting + now.num_paused + now.num_pinned == 0:
                 break
 
             await sleep(0.01)

@@ -114,8 +114,8 @@ def _open_llamacpp(arguments: argparse.Namespace, setup: Setup) -> LlamaCppPeer:
         raise UnavailableError(f"{source / 'convert_hf_to_gguf.py'} is missing")
 
     find_tool(binaries, "llama-quantize")
-    gguf = make_gguf(setup.model, source, binaries, gguf_type(setup.quantization))
-    return LlamaCppPeer(setup, binaries, gguf)
+    kind = gguf_type(setup.quantization)
+    return LlamaCppPeer(setup, binaries, make_gguf(setup.model, source, binaries, kind), kind)
 
 
 def _measure_row(

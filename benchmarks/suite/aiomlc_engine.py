@@ -29,15 +29,15 @@ class AiomlcEngine:
     """One engine that stays open; load time and memory are measured in fresh processes."""
 
     def __init__(self, setup: Setup) -> None:
-        self.name = f"aiomlc {setup.quantization}"
+        self.name = f"aiomlc {setup.path_quantization or setup.path.stem}"
         self._setup = setup
         self._prompts = Prompts(setup.model)
         config = EngineConfig(
-            quantization=setup.quantization,
+            quantization=setup.path_quantization,
             kv_cache_dtype=setup.kv_cache_dtype,
             num_threads=setup.threads,
         )
-        self._engine = AsyncMLCEngine(setup.model, engine_config=config)
+        self._engine = AsyncMLCEngine(setup.path, engine_config=config)
         with ExitStack() as stack:
             self._portal = stack.enter_context(start_blocking_portal())
             stack.enter_context(self._portal.wrap_async_context_manager(self._engine))

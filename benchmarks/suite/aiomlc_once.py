@@ -14,8 +14,8 @@ _TOKENS = 32
 
 def answer_once(setup: Setup, on_ready: Callable[[], None]) -> None:
     """Open the model, call `on_ready` and generate one completion."""
-    config = EngineConfig(quantization=setup.quantization, num_threads=setup.threads)
-    with MLCEngine(setup.model, engine_config=config) as engine:
+    config = EngineConfig(quantization=setup.path_quantization, num_threads=setup.threads)
+    with MLCEngine(setup.path, engine_config=config) as engine:
         on_ready()
         completion = engine.chat.completions.create(
             messages=[{"role": "user", "content": "def"}], max_tokens=_TOKENS, temperature=0

@@ -23,7 +23,9 @@ def main() -> None:
     def on_ready() -> None:
         times.append(time.monotonic())
 
-    answer_once(Setup(Path(model), int(threads), quantization), on_ready)
+    path = Path(model)
+    opened = None if quantization else path
+    answer_once(Setup(path, int(threads), quantization, opened=opened), on_ready)
     print(json.dumps({"ready": times[0]}))
 
 

@@ -34,8 +34,8 @@ def gguf_type(quantization: str) -> str:
 class LlamaCppPeer:
     """llama.cpp, measured by `llama-bench` for one stream, `llama-batched-bench` for several."""
 
-    def __init__(self, setup: Setup, binaries: Path, gguf: Path) -> None:
-        self.name = f"llama.cpp {gguf_type(setup.quantization)}"
+    def __init__(self, setup: Setup, binaries: Path, gguf: Path, kind: str) -> None:
+        self.name = f"llama.cpp {kind}"
         self._threads = str(setup.threads)
         self._gguf = gguf
         self._bench = find_tool(binaries, "llama-bench")

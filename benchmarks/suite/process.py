@@ -76,8 +76,8 @@ def run_fresh(setup: Setup, *, track_memory: bool = False) -> tuple[FinishedProc
     """
     finished = run_tool(
         [
-            *(sys.executable, "-m", "benchmarks.suite.fresh_process", str(setup.model)),
-            *(str(setup.threads), setup.quantization),
+            *(sys.executable, "-m", "benchmarks.suite.fresh_process", str(setup.path)),
+            *(str(setup.threads), setup.path_quantization or ""),
         ],
         track_memory=track_memory,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("is_installed", "make_peer", "open_engine")
+__all__ = ("is_installed", "make_peer", "open_engine", "quantize", "server_environment")
 
 import importlib
 import os
@@ -38,8 +38,8 @@ def make_peer(setup: Setup, python: Path) -> OfflinePeer:
 
     model, name = setup.model, "vLLM bf16"
     if setup.quantization == "q4f16_1":
-        model, name = _quantize(setup.model, python), "vLLM W8A8"
-    environment = _environment(python, setup.threads)
+        model, name = quantize(setup.model, python), "vLLM W8A8"
+    environment = server_environment(python, setup.threads)
     return OfflinePeer(name, PeerProgram("vllm", python, model, setup.threads, environment))
 
 
@@ -72,7 +72,8 @@ def open_engine(model: Path, threads: int) -> Generate:
     return generate
 
 
-def _environment(python: Path, threads: int) -> dict[str, str]:
+def server_environment(python: Path, threads: int) -> dict[str, str]:
+    """Return the environment variables of vLLM on a number of threads."""
     preloads = [path for path in _PRELOADS if Path(path).is_file()]
     openmp = python.parents[1] / "lib" / _OPENMP
     if openmp.is_file():
@@ -89,7 +90,7 @@ def _environment(python: Path, threads: int) -> dict[str, str]:
     }
 
 
-def _quantize(model: Path, python: Path) -> Path:
+def quantize(model: Path, python: Path) -> Path:
     """Quantize the model once, and return the directory of the result."""
     directory = model.with_name(f"{model.name}-w8a8")
     if not (directory / "model.safetensors").is_file():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The soak against the library that Python loads, built with sanitizers.
-#   benchmarks/soak_sanitized.sh address,undefined|thread [options of benchmarks.soak]
+# A command of Python with the native library built with sanitizers.
+#   benchmarks/sanitized.sh address,undefined|thread COMMAND [arguments]
 # The interpreter, TVM's libraries and llguidance are not instrumented, so what they leak says
 # nothing; freed memory is kept for a while.
 set -euo pipefail
@@ -27,4 +27,4 @@ done
 AIOMLC_LIBRARY=$build/libaiomlc.so LD_PRELOAD="${preload[*]}" \
   ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
   TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/native/tests/thread_sanitizer.supp" \
-  "$bin/python" -m benchmarks.soak --allowed-growth-mb 400 "$@"
+  PATH="$bin:$PATH" "$@"
