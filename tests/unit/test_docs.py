@@ -64,6 +64,12 @@ def test_every_sampling_parameter_is_in_the_reference() -> None:
     assert [name for name in PARAMETERS if f"`{name}`" not in page] == []
 
 
+def test_every_example_is_listed() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    files = [path.name for path in (ROOT / "examples").iterdir() if path.is_file()]
+    assert [name for name in files if f"(../examples/{name})" not in page] == ["__init__.py"]
+
+
 def test_the_readme_and_the_design_page_stay_short() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8").split()

@@ -1,0 +1,20 @@
+"""Blocks of data are well-formed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from tests.docs.pages import PAGES, Block, blocks
+
+DATA = [block for page in PAGES for block in blocks(page) if block.language in ("json", "yaml")]
+
+
+@pytest.mark.parametrize("block", DATA, ids=lambda block: block.place)
+def test_data_can_be_read(block: Block) -> None:
+    if block.language == "json":
+        assert [json.loads(line) for line in block.text.splitlines()]
+    else:
+        assert all(document for document in yaml.safe_load_all(block.text))
