@@ -2,8 +2,10 @@
 #   make chat      one answer from the bundled model (PROMPT="..." asks another, PROMPT= converses)
 #   make test      everything that has to pass before a change is merged
 #   make check     lint and unit tests: a minute, while you work
-#   make lint native native-sanitize pytest coverage wheel bench clean   the parts
+#   make lint native native-sanitize docs pytest coverage wheel wheels bench clean   the parts
 #   make soak soak-sanitize SECONDS=600   clients that behave badly
+#   make mutations-sanitize EXAMPLES=2000   broken model files
+#   make ray       several engines on Ray Serve, in an environment of their own
 
 PROMPT = Tell me a story about a fox called Rosa.
 PYTHON ?= python3
@@ -29,13 +31,13 @@ CMAKE = $(BIN)/cmake
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 .PHONY: chat test check dev lint lint-python lint-native format native native-sanitize native-aarch64 \
-  pytest coverage wheel soak soak-sanitize bench clean
+  docs pytest ray coverage wheel wheels soak soak-sanitize mutations-sanitize bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
 	@if [ -n "$$PROMPT" ]; then $(BIN)/aiomlc chat -p "$$PROMPT" </dev/null; else $(BIN)/aiomlc chat; fi
 
-test: lint native $(if $(filter-out 0 false,$(SANITIZE)),native-sanitize) pytest
+test: lint native $(if $(filter-out 0 false,$(SANITIZE)),native-sanitize) docs pytest
 
 check: lint-python
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests/unit
@@ -123,10 +125,34 @@ native-aarch64: $(VENV)/tools
 comma := ,
 space := $() $()
 
+# ---- Documentation ----
+
+# The site, in build/site: a page that is not in the navigation, or a broken link, is an error.
+# With --quiet, warnings would be neither shown nor counted.
+docs: dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # ---- Python tests ----
 
+# A test that fails beside others, for want of time on a loaded machine, has to pass alone. The
+# report names it either way.
 pytest: dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) || { [ $$? = 1 ] && echo 'Again, one at a time:' && \
+	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0; }
+
+# The tests on Ray Serve, in an environment of its own on top of $(VENV): a few minutes.
+RAY := build/ray
+
+$(RAY)/installed: $(VENV)/installed $(VENV)/dev pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  >"$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	$(RAY)/bin/pip install --quiet "$$($(BIN)/python -c 'import tomllib; \
+	  print(tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["ray"][1])')"
+	@touch $@
+
+ray: $(RAY)/installed
+	$(RAY)/bin/python -m pytest -n 0 -W default --disable-warnings tests/ray  # Ray has warnings of its own.
 
 # Lines of the API and the runtime that unit tests reach.
 coverage: dev
@@ -138,6 +164,15 @@ wheel: dev
 	$(BIN)/python -m build --outdir dist . >build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
 	$(BIN)/python -m zipfile -l dist/*.whl | grep -E 'libaiomlc|pebble/params'
 
+# The wheels that are published, for x86-64 and AArch64, in dist/. That of this machine, if it is one
+# of them, is then used in an empty environment. What it needs is named in the script.
+ARCHITECTURES = x86_64 aarch64
+
+wheels: $(BIN)/python
+	PYTHON="$(CURDIR)/$(BIN)/python" packaging/build_wheels.sh $(ARCHITECTURES)
+	$(foreach arch,$(filter $(shell uname -m),$(ARCHITECTURES)),\
+	  packaging/smoke_test.sh dist/*_$(arch).whl $(BIN)/python)
+
 # Clients that behave badly, for a while: SECONDS=1200 for a long one.
 SECONDS = 60
 soak: dev
@@ -145,8 +180,18 @@ soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode small_draft
 
 soak-sanitize: dev
-	benchmarks/soak_sanitized.sh address,undefined --seconds $(SECONDS) --mode small_draft
-	benchmarks/soak_sanitized.sh thread --seconds $(SECONDS) --mode prompt_lookup
+	benchmarks/sanitized.sh address,undefined python -m benchmarks.soak --allowed-growth-mb 400 \
+	  --seconds $(SECONDS) --mode small_draft
+	benchmarks/sanitized.sh thread python -m benchmarks.soak --allowed-growth-mb 400 \
+	  --seconds $(SECONDS) --mode prompt_lookup
+
+# Model files with random faults, under the address and undefined behavior sanitizers: EXAMPLES=2000
+# of each kind, from SEED on.
+EXAMPLES = 100
+SEED = 0
+mutations-sanitize: dev
+	AIOMLC_EXAMPLES=$(EXAMPLES) AIOMLC_SEED=$(SEED) benchmarks/sanitized.sh address,undefined \
+	  python -m pytest -q -s tests/model/loading/test_mutated_models.py -k "gguf or safetensors"
 
 bench: dev
 	$(BIN)/python -m benchmarks.event_loop_busy

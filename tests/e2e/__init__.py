@@ -1,1 +1,1 @@
-"""End-to-end tests with the bundled model: API, command line, examples and README."""
+"""End-to-end tests with the bundled model: API, command line and examples."""

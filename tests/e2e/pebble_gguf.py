@@ -32,6 +32,7 @@ def write_pebble(path: Path, kind: Type) -> Path:
     def add_text(writer: gguf.GGUFWriter) -> None:
         tokenizer = Tokenizer.from_file(str(BUNDLED / "tokenizer.json"))
         add_byte_level(writer, tokenizer, "smollm", eos=text["eos_token"])
+        writer.add_string("tokenizer.huggingface.json", tokenizer.to_str())
         writer.add_chat_template(text["chat_template"])
         writer.add_float32("general.sampling.temp", config["temperature"])
         writer.add_float32("general.sampling.top_p", config["top_p"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,24 +7,19 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
+from tests.browser import run_chromium
 from tests.e2e.playground.open_page import open_page
 
-CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).parents[3]
 
 
 # Not of the session: Playwright's event loop must have ended when other tests start theirs.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed: apt install chromium")
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with run_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="package")

@@ -204,3 +204,15 @@ async def test_streams_after_the_end_are_empty() -> None:
 def test_the_buffer_size_is_a_positive_integer(size: object) -> None:
     with pytest.raises(BadRequestError, match="buffer_size must be a positive integer"):
         AsyncMLCEngine().events(buffer_size=size)  # type: ignore[arg-type]
+
+
+def test_an_engine_without_readers_is_freed_at_the_end_of_the_interpreter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It sets the globals of modules to None before it frees the last objects.
+    monkeypatch.setattr("aiomlc.runtime.engine.events.time", None)
+    hub = EventHub()
+    hub.close()
+
+    monkeypatch.undo()
+    hub.emit("terminated")  # Closed: no error, and nobody to send it to.

@@ -1,0 +1,83 @@
+"""Make the pictures of the documentation, by hand: `aiomlc serve`, and then
+
+    python -m tests.e2e.playground.pictures http://127.0.0.1:8000 docs/images
+
+on a machine that does nothing else, as the pictures show how fast the model is.
+"""
+
+from __future__ import annotations
+
+__all__ = ()
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import run_chromium
+from tests.e2e.playground.open_page import ask, open_page, send, tab
+
+_DESKTOP: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
+_DARK: dict[str, Any] = {**_DESKTOP, "color_scheme": "dark"}
+_PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}
+_UNSURE = re.compile(r" [34]\d\.\d %; instead of")
+_STORY = "Tell me a story about a fox called Rosa."
+
+
+def _main() -> None:
+    origin, directory = sys.argv[1], Path(sys.argv[2])
+    with run_chromium() as browser:
+
+        @contextmanager
+        def picture(name: str, options: dict[str, Any]) -> Iterator[Page]:
+            with _warm_page(browser, origin, options) as page:
+                yield page
+                page.screenshot(path=directory / f"{name}.png")
+
+        with picture("playground", _DESKTOP) as page:
+            page.get_by_label("Show the probabilities of tokens").check()
+            ask(page, "Who are you?")
+            ask(page, _STORY)
+            _show_alternatives(page)
+        with picture("playground-dark", _DARK) as page:
+            page.get_by_role("spinbutton", name="Temperature").fill("0")
+            ask(page, "What is 25 plus 17?")
+            ask(page, "What is the capital of Italy?")
+            ask(page, _STORY)
+        with picture("playground-phone", _PHONE) as page:
+            ask(page, "Who are you?")
+            ask(page, "What is the capital of France?")
+        with picture("playground-tools", _DESKTOP) as page:
+            tab(page, "Tools").get_by_role("button", name="Insert an example").click()
+            send(page, "What is the weather in Rome?")
+            expect(page.get_by_role("button", name="Send result")).to_be_visible()
+        with picture("playground-streaming", _DESKTOP) as page:
+            page.get_by_text("More", exact=True).click()
+            page.get_by_label("Continue when the model ends its turn").check()
+            send(page, _STORY)
+            expect(page.locator("#figure-running")).to_have_text("1")
+
+
+@contextmanager
+def _warm_page(browser: Browser, origin: str, options: dict[str, Any]) -> Iterator[Page]:
+    """Open a page on which a first answer has been read and removed."""
+    with open_page(browser, origin, options=options) as page:
+        ask(page, "Hello!")
+        page.get_by_role("button", name="New chat").click()
+        page.wait_for_timeout(2500)  # Two looks at the figures of the server.
+        yield page
+        page.wait_for_timeout(1200)
+
+
+def _show_alternatives(page: Page) -> None:
+    """Focus a token of the last answer of which the model was not sure."""
+    tokens = page.get_by_role("toolbar", name="Tokens of the answer").last
+    tokens.get_by_role("button", name=_UNSURE).first.focus()
+
+
+if __name__ == "__main__":
+    _main()
