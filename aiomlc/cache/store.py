@@ -128,14 +128,26 @@ def _stage(kind: EntryKind, directory: Path) -> Staged:
     path = directory / f".staged-{secrets.token_hex(8)}"
     try:
         path.mkdir()
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        lock = os.open(path / LOCK_NAME, flags, 0o600)
+        lock = _create_locked(path / LOCK_NAME)
     except OSError as error:
         remove_tree(path)
         raise cache_error(path, error) from None
 
-    lock_alone(lock)
     return Staged(kind, path, lock)
+
+
+def _create_locked(path: Path) -> int:
+    """Create a file that nobody sees before it is locked; return its descriptor."""
+    created = path.with_suffix(".new")
+    descriptor = os.open(created, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        lock_alone(descriptor)
+        created.rename(path)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+    return descriptor
 
 
 def _discard(staged: Staged) -> None:
