@@ -20,7 +20,7 @@ from tests.e2e.playground.open_page import (
     sent,
     tab,
 )
-from tests.e2e.playground.server import PREFIX
+from tests.e2e.playground.server import PREFIX, STALLING
 
 FIGURES = re.compile(r"\d+ tokens · [\d.,]+ tokens/s · first after .* prompt tokens cached")
 
@@ -66,25 +66,28 @@ def test_the_page_works_under_a_prefix(browser: Browser, origin: str) -> None:
         assert "Pebble" in ask(page, "Who are you?")
 
 
-def test_text_appears_while_it_is_generated_and_stays_when_it_is_stopped(page: Page) -> None:
-    never_end(page)
+def test_text_appears_while_it_is_generated_and_stays_when_it_is_stopped(
+    browser: Browser, origin: str
+) -> None:
+    with open_page(browser, origin, f"{STALLING}/") as page:
+        never_end(page)
 
-    send(page, "Tell me a story.")
-    expect(answers(page).locator(".body .text")).to_have_text(re.compile(r"\w+ \w+ \w+"))
-    page.keyboard.press("Escape")
+        send(page, "Tell me a story.")
+        expect(answers(page).locator(".body .text")).to_have_text(re.compile(r"\w+ \w+ \w+"))
+        page.keyboard.press("Escape")
 
-    expect(answers(page).get_by_text("Stopped")).to_be_visible()
-    text = answers(page).locator(".body .text").inner_text()
-    assert len(text.split()) >= 3
-    expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
-    answer = send(page, "Go on.")["messages"][1]
-    # A line may just have begun, which the page does not show.
-    assert answer | {"content": answer["content"].rstrip()} == {
-        "role": "assistant",
-        "content": text,
-    }
-    page.get_by_role("button", name="Stop").click()
-    expect(answers(page).get_by_text("Stopped")).to_have_count(2)
+        expect(answers(page).get_by_text("Stopped")).to_be_visible()
+        text = answers(page).locator(".body .text").inner_text()
+        assert len(text.split()) >= 3
+        expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+        answer = send(page, "Go on.")["messages"][1]
+        # A line may just have begun, which the page does not show.
+        assert answer | {"content": answer["content"].rstrip()} == {
+            "role": "assistant",
+            "content": text,
+        }
+        page.get_by_role("button", name="Stop").click()
+        expect(answers(page).get_by_text("Stopped")).to_have_count(2)
 
 
 def test_regenerating_replaces_the_last_answer(page: Page) -> None:

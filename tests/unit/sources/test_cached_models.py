@@ -10,7 +10,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from anyio import to_thread
 from huggingface_hub import scan_cache_dir, snapshot_download
 from typer.testing import CliRunner, Result
 
@@ -69,7 +68,7 @@ def pack(origin: Path) -> Entry:
         async with staged_entry(WEIGHTS) as staged:
             (staged.path / "params.bin").write_bytes(b"p" * 500)
             info = {"model": str(origin), "quantization": "q4f16_1"}
-            return await to_thread.run_sync(publish, staged, origin.name, info, lambda: None)
+            return publish(staged, origin.name, info, lambda: None)
 
     return anyio.run(main)
 
