@@ -2,6 +2,8 @@
 
 #include "kernels/linear/grouped_avx2.h"
 
+#include "kernels/linear/grouped_rows_avx2.h"
+
 namespace aiomlc {
 
 namespace {
@@ -113,9 +115,49 @@ struct Avx2ByteDot {
   static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
 };
 
+/*! \brief Computes a few rows, as in decoding. */
+template <int kBits, int kParts, bool kSubtracts>
+void MultiplyFewRows(const LinearBlock& block) {
+  using Kernel = Avx2FewRows<kBits, kParts, kSubtracts>;
+  using Function = void (*)(const LinearBlock&, int64_t, int64_t, PanelCursor);
+  static constexpr Function kFunctions[] = {Kernel::template Run<1>, Kernel::template Run<2>,
+                                            Kernel::template Run<3>, Kernel::template Run<4>};
+  for (int64_t row = block.row_begin; row < block.row_end;) {
+    const PanelCursor at = PanelOf(row, block.row_end);
+    const int64_t left = at.height - at.row;
+    const int64_t rows = left < Kernel::kMaxRows ? left : Kernel::kMaxRows;
+    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+      kFunctions[rows - 1](block, tile, row, at);
+    }
+    row += rows;
+  }
+}
+
+template <int kParts, bool kSubtracts>
+void MultiplyFewRows(const LinearBlock& block) {
+  switch (block.tile.bits) {
+    case 2:
+      return MultiplyFewRows<2, kParts, kSubtracts>(block);
+    case 3:
+      return MultiplyFewRows<3, kParts, kSubtracts>(block);
+    case 4:
+      return MultiplyFewRows<4, kParts, kSubtracts>(block);
+    case 5:
+      return MultiplyFewRows<5, kParts, kSubtracts>(block);
+    case 6:
+      return MultiplyFewRows<6, kParts, kSubtracts>(block);
+    default:
+      return MultiplyFewRows<8, kParts, kSubtracts>(block);
+  }
+}
+
 struct Avx2GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
+    const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
+    if (is_unsigned && block.row_end - block.row_begin <= kFewRows) {
+      return MultiplyFewRows<kParts, kSubtracts>(block);
+    }
     if (block.tile.bits == 8 || block.tile.code == CodeType::kIQ4NL) {
       return GroupedKernel<Avx2ByteDot>::Run<kParts, kSubtracts>(block);
     }
@@ -124,6 +166,9 @@ struct Avx2GroupedKernel {
     }
     GroupedKernel<Avx2GroupedDot<4>>::Run<kParts, kSubtracts>(block);
   }
+
+ private:
+  static constexpr int64_t kFewRows = 4;
 };
 
 }  // namespace

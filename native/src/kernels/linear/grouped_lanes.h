@@ -55,20 +55,48 @@ struct alignas(64) UnpackedChunk {
 
 // ---- Unpacking ----
 
-// The codes of a quad, as vectors of the compiler, which divides them into the registers of a tier.
-using QuadWords = uint64_t __attribute__((vector_size(kQuadBytes)));
-using QuadValues = uint8_t __attribute__((vector_size(kQuadBytes)));
+// Vectors of the compiler, of the size of a tier's registers: larger ones would be taken apart by
+// way of memory. GCC ignores a vector's size that depends on a template's argument.
+template <int kBytes>
+struct Codes;
 
-/*! \brief Read codes from bit planes. \tparam kBits Of a code. */
-template <int kBits>
-[[gnu::always_inline]] inline void ReadCodes(const uint8_t* planes, QuadWords (&codes)[kQuads]) {
+template <>
+struct Codes<16> {
+  using Words = uint64_t __attribute__((vector_size(16)));
+  using Values = uint8_t __attribute__((vector_size(16)));
+};
+
+template <>
+struct Codes<32> {
+  using Words = uint64_t __attribute__((vector_size(32)));
+  using Values = uint8_t __attribute__((vector_size(32)));
+};
+
+template <>
+struct Codes<64> {
+  using Words = uint64_t __attribute__((vector_size(64)));
+  using Values = uint8_t __attribute__((vector_size(64)));
+};
+
+template <typename Vector>
+[[gnu::always_inline]] inline Vector LoadCodes(const uint8_t* source) {
+  Vector codes;
+  __builtin_memcpy(&codes, source, sizeof(codes));
+  return codes;
+}
+
+/*! \brief Read a register of each quad from bit planes. \tparam kBits Of a code. */
+template <int kBits, typename Words>
+[[gnu::always_inline]] inline void ReadCodes(const uint8_t* planes, Words (&codes)[kQuads]) {
   constexpr uint64_t kEveryByte = 0x0101010101010101u;
-  QuadWords plane;
-  if constexpr (kBits == 8) __builtin_memcpy(codes, planes, sizeof(codes));
+  if constexpr (kBits == 8) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kQuads; ++i) codes[i] = LoadCodes<Words>(planes + i * kQuadBytes);
+  }
   if constexpr ((kBits & 4) != 0) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j, planes += kQuadBytes) {
-      __builtin_memcpy(&plane, planes, sizeof(plane));
+      const auto plane = LoadCodes<Words>(planes);
       codes[j] = plane & (15 * kEveryByte);
       codes[4 + j] = (plane >> 4) & (15 * kEveryByte);
     }
@@ -76,10 +104,10 @@ template <int kBits>
   if constexpr ((kBits & 2) != 0) {
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j, planes += kQuadBytes) {
-      __builtin_memcpy(&plane, planes, sizeof(plane));
+      const auto plane = LoadCodes<Words>(planes);
 #pragma GCC unroll 4
       for (int f = 0; f < 4; ++f) {
-        const QuadWords field = (plane >> (2 * f)) & (3 * kEveryByte);
+        const Words field = (plane >> (2 * f)) & (3 * kEveryByte);
         if constexpr ((kBits & 4) != 0) {
           codes[4 * j + f] |= field << 4;
         } else {
@@ -90,50 +118,59 @@ template <int kBits>
   }
   if constexpr ((kBits & 1) != 0) {
     constexpr int kShift = (kBits & 4) != 0 ? 4 : 2;
-    __builtin_memcpy(&plane, planes, sizeof(plane));
+    const auto plane = LoadCodes<Words>(planes);
 #pragma GCC unroll 8
     for (int f = 0; f < kQuads; ++f) codes[f] |= ((plane >> f) & kEveryByte) << kShift;
   }
 }
 
-/*! \brief Read codes, and subtract the zeros of their part, modulo 256. */
-template <int kBits, int kParts>
-inline void UnpackCodes(const uint8_t* planes, const QuadValues (&zeros)[kParts],
+/*!
+ * \brief Read codes, and subtract the zeros of their part, modulo 256.
+ * \tparam kBytes Of a register.
+ */
+template <int kBits, int kBytes, int kParts>
+inline void UnpackCodes(const uint8_t* planes, const uint8_t (&zeros)[kParts][kQuadBytes],
                         int8_t (&quads)[kQuads][kQuadBytes]) {
-  QuadWords codes[kQuads];
-  ReadCodes<kBits>(planes, codes);
+  using Words = typename Codes<kBytes>::Words;
+  using Values = typename Codes<kBytes>::Values;
+  static_assert(sizeof(Words) == kBytes && sizeof(Values) == kBytes);
+#pragma GCC unroll 1
+  for (int at = 0; at < kQuadBytes; at += kBytes) {
+    Words codes[kQuads];
+    ReadCodes<kBits>(planes + at, codes);
 #pragma GCC unroll 8
-  for (int i = 0; i < kQuads; ++i) {
-    const QuadValues values =
-        reinterpret_cast<const QuadValues&>(codes[i]) - zeros[i * kParts / kQuads];
-    __builtin_memcpy(quads[i], &values, sizeof(values));
+    for (int i = 0; i < kQuads; ++i) {
+      const Values values = reinterpret_cast<const Values&>(codes[i]) -
+                            LoadCodes<Values>(zeros[i * kParts / kQuads] + at);
+      __builtin_memcpy(quads[i] + at, &values, sizeof(values));
+    }
   }
 }
 
-template <int kParts>
-inline void UnpackCodes(int bits, const uint8_t* planes, const QuadValues (&zeros)[kParts],
+template <int kBytes, int kParts>
+inline void UnpackCodes(int bits, const uint8_t* planes, const uint8_t (&zeros)[kParts][kQuadBytes],
                         int8_t (&quads)[kQuads][kQuadBytes]) {
   switch (bits) {
     case 2:
-      return UnpackCodes<2>(planes, zeros, quads);
+      return UnpackCodes<2, kBytes>(planes, zeros, quads);
     case 3:
-      return UnpackCodes<3>(planes, zeros, quads);
+      return UnpackCodes<3, kBytes>(planes, zeros, quads);
     case 4:
-      return UnpackCodes<4>(planes, zeros, quads);
+      return UnpackCodes<4, kBytes>(planes, zeros, quads);
     case 5:
-      return UnpackCodes<5>(planes, zeros, quads);
+      return UnpackCodes<5, kBytes>(planes, zeros, quads);
     case 6:
-      return UnpackCodes<6>(planes, zeros, quads);
+      return UnpackCodes<6, kBytes>(planes, zeros, quads);
     default:
-      return UnpackCodes<8>(planes, zeros, quads);
+      return UnpackCodes<8, kBytes>(planes, zeros, quads);
   }
 }
 
 /*! \brief Repeat each of 16 zero points four times, for the four inputs of a quad. */
-inline void RepeatPoints(const uint8_t* points, QuadValues& zeros) {
+inline void RepeatPoints(const uint8_t* points, uint8_t (&zeros)[kQuadBytes]) {
   uint32_t words[kTileRows];
   for (int n = 0; n < kTileRows; ++n) words[n] = points[n] * 0x01010101u;
-  __builtin_memcpy(&zeros, words, sizeof(zeros));
+  __builtin_memcpy(zeros, words, sizeof(zeros));
 }
 
 /*! \brief Load 16 scales or minima. \param supers The float16 that multiply k8 and k8s. */
@@ -172,71 +209,81 @@ class ChunkReader {
   /*! \brief Unpack the next `count` chunks. \tparam kDistance Of prefetches in bytes; may be 0. */
   template <int kDistance>
   void Unpack(int count, UnpackedChunk<kParts>* result) {
-    for (int c = 0; c < count; ++c, ++result) {
-      const uint8_t* codes = block_ + tile_.codes + chunk_ * tile_.chunk_bytes;
-      if constexpr (kDistance > 0) PrefetchCodes(codes + kDistance);
-      UnpackValues(codes, result->quads);
+    for (int c = 0; c < count; ++c, ++result, Next()) {
+      if constexpr (kDistance > 0) PrefetchCodes(codes() + kDistance);
+      UnpackValues(codes(), result->quads);
       UnpackNumbers(*result);
       if constexpr (Dot::kIsBiased) Dot::SetOffsets(*result);
-      if (++chunk_ < tile_.block_chunks) continue;
-      chunk_ = 0;
-      block_ += tile_.block_bytes;
     }
   }
 
-  /*! \brief Prefetch about what is needed to unpack a chunk. \param ahead The chunks before it. */
-  void Prefetch(int ahead) const {
-    PrefetchCodes(block_ + tile_.codes + (chunk_ + ahead) * tile_.chunk_bytes);
+  void Next() {
+    if (++chunk_ < tile_.block_chunks) return;
+    chunk_ = 0;
+    block_ += tile_.block_bytes;
   }
 
- private:
+  /*! \return The bit planes of the chunk. */
+  const uint8_t* codes() const { return block_ + tile_.codes + chunk_ * tile_.chunk_bytes; }
+
+  /*! \return The zero points or the minima of a part, which the format must have. */
+  const uint8_t* zeros(int part) const {
+    return block_ + tile_.zeros + GroupOf(part) * tile_.zero_bytes;
+  }
+
+  [[gnu::always_inline]] Vector Scales(int part) const {
+    return LoadNumbers<Lanes>(tile_.scale,
+                              block_ + tile_.scales + GroupOf(part) * tile_.scale_bytes, block_);
+  }
+
+  [[gnu::always_inline]] Vector NegativeMinima(int part, Vector scales) const {
+    const Vector zero = Lanes::Set(0.0f);
+    const Vector bias = Lanes::Set(static_cast<float>(kByteBias));
+    if (tile_.zero == ZeroType::kPoints) {
+      return Lanes::Mul(scales, Lanes::Sub(bias, Lanes::Load(zeros(part))));
+    }
+    const ScaleType type = tile_.scale == ScaleType::kK8S ? ScaleType::kK8 : tile_.scale;
+    const Vector minima = LoadNumbers<Lanes>(type, zeros(part), block_ + tile_.super_minima);
+    const Vector negative = Lanes::Sub(zero, minima);
+    return tile_.bits == 8 ? Lanes::Fma(scales, bias, negative) : negative;
+  }
+
+  /*! \brief Prefetch about what is needed to unpack a chunk. \param ahead The chunks before it. */
+  void Prefetch(int ahead) const { PrefetchCodes(codes() + ahead * tile_.chunk_bytes); }
+
   void PrefetchCodes(const uint8_t* codes) const {
     for (int at = 0; at < tile_.chunk_bytes; at += kQuadBytes) __builtin_prefetch(codes + at);
   }
 
+ private:
   int GroupOf(int part) const {
     constexpr int kPartInputs = static_cast<int>(kChunkSize) / kParts;
     return (chunk_ * kParts + part) * kPartInputs >> tile_.group_shift;
   }
 
   void UnpackValues(const uint8_t* codes, int8_t (&quads)[kQuads][kQuadBytes]) const {
-    QuadValues zeros[kParts];
+    constexpr int kBytes = kQuadBytes / Lanes::kRegisters;
+    alignas(kQuadBytes) uint8_t zeros[kParts][kQuadBytes];
     if (tile_.zero == ZeroType::kPoints && tile_.bits < 8) {
       for (int part = 0; part < kParts; ++part) {
-        RepeatPoints(block_ + tile_.zeros + GroupOf(part) * tile_.zero_bytes, zeros[part]);
+        RepeatPoints(this->zeros(part), zeros[part]);
       }
     } else {
       // Bytes become signed; what else is to be subtracted from them is a part of the minimum.
       const int constant = tile_.bits == 8 ? kByteBias : tile_.constant;
       __builtin_memset(zeros, constant, sizeof(zeros));
     }
-    UnpackCodes(tile_.bits, codes, zeros, quads);
+    UnpackCodes<kBytes>(tile_.bits, codes, zeros, quads);
     if (tile_.code == CodeType::kE2M1) return Dot::LookUp(kE2M1Values, quads[0]);
     if (tile_.code == CodeType::kIQ4NL) Dot::LookUp(kIQ4NLValues, quads[0]);
   }
 
   void UnpackNumbers(UnpackedChunk<kParts>& chunk) const {
     for (int part = 0; part < kParts; ++part) {
-      const int group = GroupOf(part);
-      const Vector scales = LoadNumbers<Lanes>(
-          tile_.scale, block_ + tile_.scales + group * tile_.scale_bytes, block_);
+      const Vector scales = Scales(part);
       Lanes::Store(chunk.scales[part], scales);
-      if (!tile_.subtracts) continue;
-      Lanes::Store(chunk.minima[part],
-                   NegativeMinima(scales, block_ + tile_.zeros + group * tile_.zero_bytes));
+      if (tile_.subtracts) Lanes::Store(chunk.minima[part], NegativeMinima(part, scales));
     }
-  }
-
-  Vector NegativeMinima(Vector scales, const uint8_t* zeros) const {
-    const Vector zero = Lanes::Set(0.0f);
-    const Vector bias = Lanes::Set(static_cast<float>(kByteBias));
-    if (tile_.zero == ZeroType::kPoints) {
-      return Lanes::Mul(scales, Lanes::Sub(bias, Lanes::Load(zeros)));
-    }
-    const ScaleType type = tile_.scale == ScaleType::kK8S ? ScaleType::kK8 : tile_.scale;
-    const Vector minima = LoadNumbers<Lanes>(type, zeros, block_ + tile_.super_minima);
-    const Vector negative = Lanes::Sub(zero, minima);
-    return tile_.bits == 8 ? Lanes::Fma(scales, bias, negative) : negative;
   }
 
   const GroupedTile& tile_;
@@ -251,16 +298,26 @@ class ChunkReader {
  * minima, fma(minima, x_sum, that): the order of operations on every tier.
  */
 template <typename Lanes, int kParts, bool kSubtracts>
+[[gnu::always_inline]] inline typename Lanes::Vector AddPart(typename Lanes::Vector scales,
+                                                             typename Lanes::Vector minima,
+                                                             int part, typename Lanes::Integers dot,
+                                                             const BiasedGroup& x,
+                                                             typename Lanes::Vector sums) {
+  sums = AddScaled<Lanes>(dot, scales, x.scale, sums);
+  if constexpr (kSubtracts) {
+    const float x_sum = kParts == 1 ? x.sum : x.half_sums[part];
+    sums = Lanes::Fma(minima, Lanes::Set(x_sum), sums);
+  }
+  return sums;
+}
+
+template <typename Lanes, int kParts, bool kSubtracts>
 [[gnu::always_inline]] inline typename Lanes::Vector AddPart(const UnpackedChunk<kParts>& weights,
                                                              int part, typename Lanes::Integers dot,
                                                              const BiasedGroup& x,
                                                              typename Lanes::Vector sums) {
-  sums = AddScaled<Lanes>(dot, Lanes::Load(weights.scales[part]), x.scale, sums);
-  if constexpr (kSubtracts) {
-    const float x_sum = kParts == 1 ? x.sum : x.half_sums[part];
-    sums = Lanes::Fma(Lanes::Load(weights.minima[part]), Lanes::Set(x_sum), sums);
-  }
-  return sums;
+  return AddPart<Lanes, kParts, kSubtracts>(Lanes::Load(weights.scales[part]),
+                                            Lanes::Load(weights.minima[part]), part, dot, x, sums);
 }
 
 /*! \brief Adds the products of unpacked chunks and a few rows to their sums. */

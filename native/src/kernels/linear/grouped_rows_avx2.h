@@ -1,0 +1,145 @@
+/*!
+ * \file kernels/linear/grouped_rows_avx2.h
+ * \brief Products of grouped formats and a few rows, without storing unpacked weights.
+ *
+ * Unpacking to the cache takes longer than the products of one row. Here the codes stay in
+ * registers, as they are: the products with their zeros, the same for a part of the row, are
+ * subtracted from the dot products. All integers are exact, so the bits are those of the other
+ * kernels.
+ *
+ * Everything has internal linkage: see linear_kernels.h.
+ */
+#ifndef AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX2_H_
+#define AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX2_H_
+
+#include "kernels/linear/grouped_avx2.h"
+
+namespace aiomlc {
+
+namespace {
+
+/*! \brief The activations of a chunk of a row, and their sums. */
+template <int kParts>
+struct SignedGroup {
+  alignas(32) int8_t values[kGroupSize];
+  int32_t sums[kParts];
+
+  void Set(const BiasedGroup& x) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.bytes));
+    const __m256i bias = _mm256_set1_epi8(static_cast<char>(kByteBias));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(values), _mm256_xor_si256(bytes, bias));
+    alignas(32) int64_t eights[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(eights),
+                       _mm256_sad_epu8(bytes, _mm256_setzero_si256()));
+    constexpr int kEights = 4 / kParts;
+    for (int part = 0; part < kParts; ++part) {
+      int64_t sum = -8 * kEights * kByteBias;
+      for (int i = 0; i < kEights; ++i) sum += eights[part * kEights + i];
+      sums[part] = static_cast<int32_t>(sum);
+    }
+  }
+};
+
+/*! \brief Of a `ChunkReader` that does not unpack. */
+struct Avx2Registers {
+  using Lanes = Avx2Lanes;
+};
+
+/*! \brief Multiplies at most kMaxRows rows of a panel by one tile. \tparam kBits Of a code. */
+template <int kBits, int kParts, bool kSubtracts>
+struct Avx2FewRows {
+  using Lanes = Avx2Lanes;
+  using Words = Codes<32>::Words;
+  using Reader = ChunkReader<Avx2Registers, kParts>;
+  static constexpr int kMaxRows = 4;
+
+  template <int kRows>
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row, PanelCursor at) {
+    const int64_t chunks = GroupsOf(block.num_inputs);
+    const BiasedGroup* x = block.biased + at.panel * chunks + at.row;
+    Reader reader(block.tile, GroupedTileAt(block, tile));
+    Lanes::Vector sums[kRows];
+    for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
+      reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
+      SignedGroup<kParts> groups[kRows];
+      for (int r = 0; r < kRows; ++r) groups[r].Set(x[r]);
+      __m256i dots[kParts][kRows][2];
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        Words codes[kQuads];
+        ReadCodes<kBits>(reader.codes() + 32 * half, codes);
+#pragma GCC unroll 4
+        for (int part = 0; part < kParts; ++part) {
+          const __m256i zeros = Zeros(block.tile, reader, part, half);
+#pragma GCC unroll 4
+          for (int r = 0; r < kRows; ++r) {
+            __m256i& dot = dots[part][r][half];
+            dot = DotOf(codes, part, groups[r].values);
+            if constexpr (kBits == 8) continue;  // The zero is in the minimum.
+            const __m256i sum = _mm256_set1_epi32(groups[r].sums[part]);
+            dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(zeros, sum));
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        const Lanes::Vector scales = reader.Scales(part);
+        Lanes::Vector minima = scales;
+        if constexpr (kSubtracts) minima = reader.NegativeMinima(part, scales);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const Lanes::Integers dot = {dots[part][r][0], dots[part][r][1]};
+          sums[r] = AddPart<Lanes, kParts, kSubtracts>(scales, minima, part, dot, x[r], sums[r]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile, sums[r]);
+  }
+
+ private:
+  static constexpr int kPartQuads = kQuads / kParts;
+  // The quads whose pairs of products, with activations of at most 127, are added as 16 bits.
+  static constexpr int kPairQuads = kBits <= 4 ? 8 : kBits == 5 ? 4 : 2;
+  static_assert(kBits == 8 || kPairQuads * 2 * 127 * ((1 << kBits) - 1) < 1 << 15);
+
+  /*! \return What is subtracted from the codes of 8 outputs, as int32. */
+  [[gnu::always_inline]] static __m256i Zeros(const GroupedTile& tile, const Reader& reader,
+                                              int part, int half) {
+    if (tile.zero != ZeroType::kPoints) return _mm256_set1_epi32(tile.constant);
+    return _mm256_cvtepu8_epi32(
+        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(reader.zeros(part) + 8 * half)));
+  }
+
+  /*! \return The dot products of 8 outputs; of codes of 8 bits, with the codes minus 128. */
+  [[gnu::always_inline]] static __m256i DotOf(const Words (&codes)[kQuads], int part,
+                                              const int8_t* x) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i bias = _mm256_set1_epi8(static_cast<char>(kByteBias));
+    __m256i dot = _mm256_setzero_si256();
+    __m256i pairs = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int i = 0; i < kPartQuads; ++i) {
+      const auto quad = reinterpret_cast<const __m256i&>(codes[part * kPartQuads + i]);
+      const __m256i four = BroadcastFour(x + 4 * (part * kPartQuads + i));
+      if constexpr (kBits == 8) {
+        const __m256i value = _mm256_xor_si256(quad, bias);
+        const __m256i products =
+            _mm256_maddubs_epi16(_mm256_abs_epi8(value), _mm256_sign_epi8(four, value));
+        dot = _mm256_add_epi32(dot, _mm256_madd_epi16(products, ones));
+      } else {
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(quad, four));
+        if ((i + 1) % kPairQuads != 0 && i + 1 < kPartQuads) continue;
+        dot = _mm256_add_epi32(dot, _mm256_madd_epi16(pairs, ones));
+        pairs = _mm256_setzero_si256();
+      }
+    }
+    return dot;
+  }
+};
+
+}  // namespace
+
+}  // namespace aiomlc
+
+#endif  // AIOMLC_KERNELS_LINEAR_GROUPED_ROWS_AVX2_H_
