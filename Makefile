@@ -179,11 +179,12 @@ soak: dev
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS)
 	$(BIN)/python -m benchmarks.soak --seconds $(SECONDS) --backend trio --mode small_draft
 
+# Every load of a kernel costs a call under the thread sanitizer: a queue takes minutes to empty.
 soak-sanitize: dev
 	benchmarks/sanitized.sh address,undefined python -m benchmarks.soak --allowed-growth-mb 400 \
-	  --seconds $(SECONDS) --mode small_draft
+	  --hang-after 120 --seconds $(SECONDS) --mode small_draft
 	benchmarks/sanitized.sh thread python -m benchmarks.soak --allowed-growth-mb 400 \
-	  --seconds $(SECONDS) --mode prompt_lookup
+	  --hang-after 300 --clients 16 --seconds $(SECONDS) --mode prompt_lookup
 
 # Model files with random faults, under the address and undefined behavior sanitizers: EXAMPLES=2000
 # of each kind, from SEED on.
