@@ -165,10 +165,14 @@ def compressed(
     group: int,
     symmetric: bool = True,
     packed: bool = True,
+    packed_zeros: bool | None = None,
     by_activation: bool = False,
     scale_dtype: str = "bf16",
 ) -> Quantized:
-    """Integers of compressed-tensors: `pack-quantized`, or `int-quantized` without `packed`."""
+    """Integers of compressed-tensors: `pack-quantized`, or `int-quantized` without `packed`.
+
+    Zero points are packed as the values are, unless `packed_zeros` says otherwise.
+    """
     inputs = weights.shape[1]
     of_input = _groups_of(inputs, group)
     if by_activation:
@@ -179,7 +183,9 @@ def compressed(
     else:
         codes, zeros, scales, exact = _asymmetric(weights, bits, of_input, scale_dtype)
         words = np.ascontiguousarray(_pack_by_word(zeros.T, bits).T).view(np.int32)
-        tensors["weight_zero_point"] = words if packed else (zeros ^ 0x80).view(np.int8)
+        numbers = (zeros.astype(np.int16) - 2 ** (bits - 1)).astype(np.int8)
+        are_packed = packed if packed_zeros is None else packed_zeros
+        tensors["weight_zero_point"] = words if are_packed else numbers
     if packed:
         tensors["weight_packed"] = _pack_by_word(codes, bits).view(np.int32)
         tensors["weight_shape"] = np.array(weights.shape, np.int64)

@@ -178,6 +178,8 @@ def find_compressed(tensors: TensorLookup, module: str, columns: int) -> StoredM
         values,
         ScaleTensor(scales, (1, group)),
         zeros,
+        # Bytes are read with 128 added, and values with half their range.
+        2 ** (values.bits - 1) - 128 if zeros is not None and zeros.is_signed else 0,
         groups=order,
         format=matrix_format,
     )
@@ -214,7 +216,10 @@ def _packed_values(tensor: SourceTensor, columns: int) -> IntegerTensor:
 def _zero_points(
     tensors: TensorLookup, module: str, values: IntegerTensor, shape: tuple[int, int]
 ) -> IntegerTensor | None:
-    """Return the zero points of an asymmetric quantization. They are packed as the values are."""
+    """Return the zero points of an asymmetric quantization.
+
+    They are packed as the values are, or bytes, as older versions of the program store them.
+    """
     name = f"{module}.weight_zero_point"
     if name not in tensors:
         return None

@@ -303,11 +303,10 @@ bool SourceReader::DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& 
     }
   }
   if (!out->AllFinite(at, rows)) return Check(scales.tensor, "a scale is not finite");
-  if (matrix.zero_points) DecodeZeroPoints(matrix, loaded, from, rows, at, out);
-  return true;
+  return !matrix.zero_points || DecodeZeroPoints(matrix, loaded, from, rows, at, out);
 }
 
-void SourceReader::DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows& loaded,
+bool SourceReader::DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows& loaded,
                                     int64_t from, int64_t rows, int64_t at, GroupBuffers* out) {
   const int64_t inputs = matrix.scales->block_inputs;
   const int64_t groups = CeilDivide(out->cols(), inputs);
@@ -315,15 +314,22 @@ void SourceReader::DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows
   UnpackIntegers(*matrix.zero_points, loaded.zero_points, from, from + rows, groups,
                  zero_points_.data());
   const int largest = (1 << matrix.zero_points->bits) - 1;
+  const int num_codes = 1 << matrix.integers.bits;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t g = 0; g < out->groups(); ++g) {
       const int64_t group = g * out->group() / inputs;
       const int stored = zero_points_[static_cast<size_t>(row * groups + group)];
       // Programs that store a zero point minus 1 store 0 as the largest integer.
-      out->Row(at + row).zeros[g] =
-          static_cast<uint8_t>((stored + matrix.zero_point_offset) & largest);
+      const int zero = (stored + matrix.zero_point_offset) & largest;
+      if (zero >= num_codes) {
+        return Check(
+            matrix.zero_points->tensor,
+            "a zero point is not an integer of " + std::to_string(matrix.integers.bits) + " bits");
+      }
+      out->Row(at + row).zeros[g] = static_cast<uint8_t>(zero);
     }
   }
+  return true;
 }
 
 }  // namespace aiomlc

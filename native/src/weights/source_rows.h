@@ -72,7 +72,7 @@ class SourceReader {
                        int64_t rows, int64_t at, GroupBuffers* out);
   bool DecodeIntegers(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
                       int64_t rows, int64_t at, GroupBuffers* out);
-  void DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
+  bool DecodeZeroPoints(const SourceMatrix& matrix, const LoadedRows& loaded, int64_t from,
                         int64_t rows, int64_t at, GroupBuffers* out);
 
   const std::vector<File>* files_;

@@ -119,6 +119,30 @@ async def test_zero_points_of_0_are_stored_modulo_the_number_of_codes(
     np.testing.assert_array_equal(unpack_f32(array, sum(PART_ROWS), COLUMNS), expected)
 
 
+async def test_zero_points_of_packed_values_may_be_bytes(model: Path) -> None:
+    """Versions of compressed-tensors differ."""
+    quantize = partial(compressed, bits=4, group=32, symmetric=False, packed_zeros=False)
+    parts = [
+        quantize(random_matrix(rows, COLUMNS, rows), np.random.default_rng(rows))
+        for rows in PART_ROWS
+    ]
+    assert parts[0].tensors["weight_zero_point"].min() == -8
+    config = QUANTIZERS["w4a16_asymmetric"].config
+    write_parts(model, parts, config)
+
+    (array,) = map_all(await prepare(model, [qkv_record([["f32", sum(PART_ROWS)]])]))
+
+    expected = np.concatenate([part.weights for part in parts])
+    np.testing.assert_array_equal(unpack_f32(array, sum(PART_ROWS), COLUMNS), expected)
+
+    parts[1].tensors["weight_zero_point"][3, 5] = 8
+    write_parts(model, parts, config)
+    with pytest.raises(ModelLoadError, match="a zero point is not an integer of 4 bits") as caught:
+        await prepare(model, [qkv_record([["f32", sum(PART_ROWS)]])])
+
+    assert caught.value.tensor == "k_proj.weight_zero_point"
+
+
 MLC = {
     "q4f16_1": partial(mlc_groups, bits=4, scale_dtype="f16"),
     "q4f16_0": partial(mlc_groups, bits=4, scale_dtype="f16", transposed=True),
