@@ -14,23 +14,26 @@ namespace aiomlc {
 namespace {
 
 /*! \brief Copy `count` elements between two arrays with strides, which are in elements. */
-template <typename Element>
+template <int64_t kBytes>
 void CopyStrided(const void* source, int64_t source_stride, void* target, int64_t target_stride,
                  int64_t count) {
-  const auto* from = static_cast<const Element*>(source);
-  auto* to = static_cast<Element*>(target);
-  for (int64_t i = 0; i < count; ++i) to[i * target_stride] = from[i * source_stride];
+  const auto* from = static_cast<const std::byte*>(source);
+  auto* to = static_cast<std::byte*>(target);
+  for (int64_t i = 0; i < count; ++i) {
+    // A row that is sent to another engine may not be aligned.
+    std::memcpy(to + i * target_stride * kBytes, from + i * source_stride * kBytes, kBytes);
+  }
 }
 
 void CopyElements(KvType type, const void* source, int64_t source_stride, void* target,
                   int64_t target_stride, int64_t count) {
   switch (type) {
     case KvType::kF32:
-      return CopyStrided<uint32_t>(source, source_stride, target, target_stride, count);
+      return CopyStrided<4>(source, source_stride, target, target_stride, count);
     case KvType::kF16:
-      return CopyStrided<uint16_t>(source, source_stride, target, target_stride, count);
+      return CopyStrided<2>(source, source_stride, target, target_stride, count);
     case KvType::kI8:
-      return CopyStrided<uint8_t>(source, source_stride, target, target_stride, count);
+      return CopyStrided<1>(source, source_stride, target, target_stride, count);
   }
 }
 
