@@ -16,7 +16,6 @@ Stepper::Stepper(Model* model, const EngineOptions& options, IdSource* ids)
       prefixes_(&context_, &sequences_, ids) {}
 
 void Stepper::Step(Inbox calls) {
-  context_.meter.OnStepBegin();
   ApplyCalls(std::move(calls));
   sequences_.EndExpired();
   committer_.CommitDeferred();
@@ -30,6 +29,7 @@ std::string Stepper::Abort(std::vector<std::unique_ptr<Sequence>> submitted, Fin
 }
 
 void Stepper::ApplyCalls(Inbox calls) {
+  context_.meter.OnStepBegin();  // Tokens may be forced.
   std::vector<Sequence*> added;
   added.reserve(calls.submitted.size());
   for (std::unique_ptr<Sequence>& sequence : calls.submitted) {

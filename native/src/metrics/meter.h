@@ -31,7 +31,7 @@ class Meter {
   /*! \param totals Not owned; must outlive the meter. */
   explicit Meter(Statistics* totals) : totals_(totals) {}
 
-  /*! \brief Start a step. Tokens before its forward pass get this timestamp. */
+  /*! \brief Start a step, or calls between two. Tokens before a forward pass get this timestamp. */
   void OnStepBegin();
   /*! \brief Record that a sequence was taken from the inbox. */
   void OnSequenceAdded(const Sequence& sequence);
