@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -11,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from aiomlc import AsyncMLCEngine
 from aiomlc.runtime.grammar.grammar import Grammar
 from aiomlc.runtime.native.grammar_compiler import NativeGrammarCompiler
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from tests.e2e.conftest import BUNDLED
+from tests.e2e.programs import run_program
 from tests.e2e.random_schemas import random_schema
 from tests.unit.runtime.tokenization import test_tokenizer
 
@@ -75,3 +79,49 @@ def test_a_compiler_takes_a_tokenizer_that_cannot_encode_forced_text() -> None:
     compiler = NativeGrammarCompiler(tokenizer, tokenizer.vocab_size, [0])
 
     assert compiler.compile(Grammar("regex", "Name: [a-z]+")) is not None
+
+
+@pytest.mark.parametrize("normalizer", [None, {"type": "NFC"}])
+async def test_text_that_the_tokenizer_cannot_write_is_forced_exactly(
+    tmp_path: Path, normalizer: dict[str, str] | None
+) -> None:
+    """Names of special tokens are text in a schema, and so is what a normalizer would change."""
+    model = tmp_path / "model"
+    shutil.copytree(BUNDLED, model)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer | {"normalizer": normalizer}))
+    texts = [
+        "<|im_end|>",
+        "a<|im_start|><|endoftext|>b",
+        "cafe\u0301 <|im_end|> <tool_call>",
+        "e\u0301",
+    ]
+    schemas: list[tuple[Any, object]] = [
+        *(({"const": text}, text) for text in texts),
+        ({"enum": [texts[0]]}, texts[0]),
+        (
+            {
+                "type": "object",
+                "properties": {text: {"const": 1} for text in texts},
+                "required": texts,
+                "additionalProperties": False,
+            },
+            dict.fromkeys(texts, 1),
+        ),
+    ]
+
+    async with AsyncMLCEngine(str(model)) as engine:
+        for schema, value in schemas:
+            completion = await engine.chat.completions.create(
+                messages=[{"role": "user", "content": "Hello"}],
+                response_format={"type": "json_object", "schema": json.dumps(schema)},
+            )
+            assert json.loads(completion.choices[0].message.content or "") == value
+            assert completion.usage is not None
+
+
+@pytest.mark.parametrize("how", ["terminate", "leave", "drop", "exit"])
+def test_an_engine_ends_while_forced_text_is_tokenized(anyio_backend_name: str, how: str) -> None:
+    result = run_program(["-m", "tests.e2e.slow_forced_text", anyio_backend_name, how])
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"ended {how}\n", "")

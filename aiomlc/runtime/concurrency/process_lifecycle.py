@@ -8,9 +8,11 @@ code after finalization is terminated by unwinding its stack, which aborts the p
 from __future__ import annotations
 
 __all__ = (
+    "EXIT_SECONDS",
     "FORKED_MESSAGE",
     "ExitHandler",
     "ForkHandler",
+    "NativeCalls",
     "at_exit",
     "invalidate_after_fork",
     "leak",
@@ -22,7 +24,11 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import Final, Protocol, final
+
+from aiomlc.errors import EngineClosedError
+
+EXIT_SECONDS: Final = 5.0  #: How long the exit of the interpreter waits for an owner of threads.
 
 
 class ExitHandler(Protocol):
@@ -97,3 +103,46 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
+
+
+@final
+class NativeCalls:
+    """Counts calls of native code that calls Python; the interpreter's exit waits for their end."""
+
+    def __init__(self) -> None:
+        self.abandon()
+        invalidate_after_fork(self)
+        at_exit(self)
+
+    def __enter__(self) -> None:
+        """Begin a call.
+
+        Raises:
+            EngineClosedError: If the interpreter exits.
+        """
+        with self._changed:
+            if self._is_exiting:
+                raise EngineClosedError
+
+            self._num_calls += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        """End a call."""
+        with self._changed:
+            self._num_calls -= 1
+            self._changed.notify_all()
+
+    def stop_if_orphaned(self) -> None:
+        """Do nothing: a call ends by itself."""
+
+    def at_exit(self) -> None:
+        """Reject further calls, and wait for those in other threads."""
+        with self._changed:
+            self._is_exiting = True
+            self._changed.wait_for(lambda: self._num_calls == 0, EXIT_SECONDS)
+
+    def abandon(self) -> None:
+        """Forget the calls of the parent process."""
+        self._changed = threading.Condition()
+        self._num_calls = 0
+        self._is_exiting = False

@@ -29,6 +29,7 @@ from aiomlc.runtime.concurrency.interrupts import (
     uninterruptible,
 )
 from aiomlc.runtime.concurrency.process_lifecycle import (
+    EXIT_SECONDS,
     FORKED_MESSAGE,
     at_exit,
     invalidate_after_fork,
@@ -36,7 +37,6 @@ from aiomlc.runtime.concurrency.process_lifecycle import (
 from aiomlc.runtime.engine.end_reason import EndReason
 from aiomlc.runtime.engine.events import EventHub
 
-_EXIT_SECONDS = 5.0  # How long the exit of the interpreter waits for a blocked event loop.
 _ORPHANED = "the event loop or the scope of the engine has ended: open a new engine"
 
 
@@ -318,7 +318,7 @@ class EngineTask(AsyncContextManagerMixin):
         self.stop()
         if self._has_live_loop():
             self.terminate()
-            self._is_over.wait(_EXIT_SECONDS)
+            self._is_over.wait(EXIT_SECONDS)
 
     def _has_live_loop(self) -> bool:
         here = get_ident()

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("EngineOptions", "NativeCore")
 
 import array
+import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
@@ -63,6 +64,11 @@ class NativeCore:
             None if draft is None else draft.handle,
             list(vocabulary),
             native_record("aiomlc.EngineOptions", asdict(options)),
+        )
+        # The last reference must not be dropped before: the destructor would wait for a thread that
+        # may be waiting for the GIL, which a destructor holds and a call does not.
+        self._close_before_drop = weakref.finalize(
+            self, native_function("aiomlc.core_close"), self._handle
         )
         self._vocab_size = model.vocab_size
         self._lists = _NativeLists()
@@ -212,11 +218,15 @@ class NativeCore:
 
         self._last_statistics = self.statistics()
         self._last_trace = self._packed_trace(0)
-        self._handle = None  # The last reference, unless a thread is in a call.
+        try:
+            self._close_before_drop()
+        finally:
+            self._handle = None  # The last reference, unless a thread is in a call.
 
     def abandon(self) -> None:
         """Act as after `release` without freeing anything, in a forked child process."""
         leak(self._handle)
+        self._close_before_drop.detach()
         self._handle = None
 
     def step(self) -> bool:

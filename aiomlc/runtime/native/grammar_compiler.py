@@ -4,16 +4,20 @@ from __future__ import annotations
 
 __all__ = ("NativeGrammarCompiler",)
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, final
 
+from aiomlc.runtime.concurrency.process_lifecycle import NativeCalls
 from aiomlc.runtime.grammar.trial import llguidance_library
 from aiomlc.runtime.native.library import ffi_shape, native_function
+from aiomlc.runtime.tokenization.longest_match import LongestMatch
 
 if TYPE_CHECKING:
     from aiomlc.runtime.grammar.grammar import Grammar
     from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 
+_calls = NativeCalls()
 _SAMPLE = '{"Name": "'  # Of forced text.
 
 
@@ -30,11 +34,13 @@ class NativeGrammarCompiler:
             GrammarError: If llguidance is missing, has an incompatible version, or rejects the
                 vocabulary.
         """
+        # Nothing is forced if the model has never seen such text in tokens of its own.
+        can_force = bool(tokenizer.encode_within(_SAMPLE))
         self._handle = native_function("aiomlc.grammar_compiler_create")(
             str(llguidance_library()),
             tokenizer.grammar_bytes(vocab_size),
             ffi_shape(stop_token_ids),
-            _forced_text(tokenizer),
+            _ForcedText(tokenizer, vocab_size) if can_force else None,
         )
 
     def compile(self, grammar: Grammar) -> object:
@@ -42,13 +48,26 @@ class NativeGrammarCompiler:
 
         Raises:
             GrammarError: If the grammar is invalid, or uses an unsupported feature.
+            EngineClosedError: If the interpreter exits.
         """
-        return native_function("aiomlc.grammar_compile")(self._handle, grammar.kind, grammar.source)
+        with _calls:
+            compile_grammar = native_function("aiomlc.grammar_compile")
+            return compile_grammar(self._handle, grammar.kind, grammar.source)
 
 
-def _forced_text(tokenizer: Tokenizer) -> Callable[[bytes], object] | None:
-    """Return the function that tokenizes forced text; None if nothing can be forced."""
-    if not tokenizer.encode_within(_SAMPLE):
-        return None
+@final
+class _ForcedText:
+    """Tokenizes text that a grammar forces. Called in native threads."""
 
-    return lambda text: ffi_shape(tokenizer.encode_within(text.decode()))
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+
+    def __call__(self, text: bytes) -> object:
+        """Return the tokens of a text in UTF-8, whose bytes are that text."""
+        ids = self._tokenizer.encode_within(text.decode()) or self._longest_match.encode(text)
+        return ffi_shape(ids)
+
+    @functools.cached_property
+    def _longest_match(self) -> LongestMatch:
+        return LongestMatch(self._tokenizer.grammar_bytes(self._vocab_size))

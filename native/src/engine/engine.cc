@@ -254,6 +254,7 @@ void Engine::Close() {
     calls = TakeCalls();
   }
   const std::string failure = stepper_.Abort(std::move(calls.submitted), FinishReason::kAbort, "");
+  stepper_.StopMasks();
   Publish();
   if (failure.empty()) return;
   std::lock_guard lock(mutex_);

@@ -51,7 +51,11 @@ class Engine {
    * \throws EngineError kBadRequest for an invalid option.
    */
   Engine(Model* model, Vocabulary vocabulary, const EngineOptions& options);
-  /*! \brief Close the engine. No other thread may be running a method. */
+  /*!
+   * \brief Close the engine. No other thread may be running a method.
+   *
+   * Whoever holds a lock that a grammar needs, as Python's GIL, must call `Close` before.
+   */
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -122,7 +126,8 @@ class Engine {
   /*!
    * \brief End every sequence with an abort record, free its pages and reject new sequences.
    *
-   * Waits for a step that is running in another thread. An active `Run` returns. Idempotent.
+   * Waits for a step that is running in another thread, and for a mask that is being computed. An
+   * active `Run` returns. Idempotent.
    * \throws EngineError kEngineDead if the model failed to free a page; the rest is done.
    */
   void Close();

@@ -51,6 +51,9 @@ class Stepper {
   std::string Abort(std::vector<std::unique_ptr<Sequence>> submitted, FinishReason reason,
                     const std::string& error);
 
+  /*! \brief Join the thread that computes masks, after `Abort`; it may wait for a lock. */
+  void StopMasks() { committer_.StopMasks(); }
+
   /*! \brief The records to publish; the caller clears the vector. */
   std::vector<Record>& records() { return context_.records; }
   /*! \return Log messages about the draft failures since the last call. */

@@ -49,6 +49,8 @@ class TokenCommitter {
   void HelpWithMasks() { mask_worker_.RunFastJobs(); }
   /*! \brief Sleep until the mask of a sequence is ready. */
   void WaitForMask(const Sequence& sequence) { mask_worker_.Wait(*sequence.constraint); }
+  /*! \brief Join the thread that computes masks; no later step may need one. */
+  void StopMasks() { mask_worker_.Stop(); }
 
  private:
   /*! \brief Compute prompt log-probabilities of a row. \return Whether the sequence continues. */

@@ -56,7 +56,7 @@ Tokenize ToTokenize(const ffi::Function& call) {
       const auto ids = call(ffi::Bytes(text.data(), text.size())).cast<ffi::Shape>();
       return std::vector<int32_t>(ids.begin(), ids.end());
     } catch (const ffi::Error& error) {
-      throw GrammarError("the model's tokenizer failed: " + error.message());
+      throw GrammarError(error.message());
     }
   };
 }

@@ -96,7 +96,9 @@ void Constraint::Apply(float* logits, int64_t vocab_size) const {
   }
 }
 
-MaskWorker::~MaskWorker() {
+MaskWorker::~MaskWorker() { Stop(); }
+
+void MaskWorker::Stop() {
   {
     std::lock_guard lock(mutex_);
     is_stopping_ = true;
@@ -117,7 +119,7 @@ void MaskWorker::Enqueue(std::shared_ptr<Constraint> constraint) {
 
 bool MaskWorker::HasThread() {
   try {
-    if (!thread_.joinable()) thread_ = std::thread(&MaskWorker::Run, this);
+    if (!thread_.joinable() && !is_stopping_) thread_ = std::thread(&MaskWorker::Run, this);
   } catch (const std::system_error&) {
     // A limit of the system; a later mask tries again.
   }

@@ -85,7 +85,6 @@ class Constraint {
 class MaskWorker {
  public:
   MaskWorker() = default;
-  /*! \brief Discard the queued masks, and join the thread. */
   ~MaskWorker();
   MaskWorker(const MaskWorker&) = delete;
   MaskWorker& operator=(const MaskWorker&) = delete;
@@ -93,7 +92,7 @@ class MaskWorker {
   /*!
    * \brief Queue the computation of the constraint's next mask.
    *
-   * If the thread cannot be started, the mask is computed here.
+   * If the thread cannot be started, or was stopped, the mask is computed here.
    */
   void Enqueue(std::shared_ptr<Constraint> constraint);
 
@@ -102,6 +101,13 @@ class MaskWorker {
 
   /*! \brief Block until the mask is computed. */
   void Wait(const Constraint& constraint);
+
+  /*!
+   * \brief Discard the queued masks, and join the thread. Idempotent.
+   *
+   * A mask may wait for a lock that its grammar needs, so the caller must not hold one.
+   */
+  void Stop();
 
  private:
   void Run();

@@ -17,7 +17,8 @@
 namespace aiomlc {
 
 /*!
- * \brief A function that tokenizes text in UTF-8; empty if the tokens would not be the text.
+ * \brief A function that tokenizes text in UTF-8. The bytes of the tokens are the text, or its
+ * beginning if the vocabulary has no tokens for the rest.
  *
  * The step thread and the thread that computes masks call it. It throws GrammarError if it fails.
  */

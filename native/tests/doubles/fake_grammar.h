@@ -33,6 +33,8 @@ class FakeGrammar final : public GrammarMatcher {
   size_t fails_at = std::numeric_limits<size_t>::max();
   /*! \brief `ComputeMask` blocks until this is ready. */
   std::shared_future<void> gate;
+  /*! \brief Shared by all clones. */
+  std::shared_ptr<void> alive;
   /*! \brief The processor time that each mask takes. */
   std::chrono::milliseconds mask_time{0};
 

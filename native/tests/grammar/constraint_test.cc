@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -212,6 +213,35 @@ TEST_F(ConstrainedEngine, ASequenceThatAwaitsItsMaskCanBeCancelled) {
   StepUntilIdle();
 
   EXPECT_EQ(outputs_.at(slow).finish_reason, FinishReason::kAbort);
+}
+
+TEST_F(ConstrainedEngine, CloseWaitsForAMask) {
+  std::promise<void> gate;
+  FakeGrammar grammar({{4}, {5}});
+  grammar.gate = gate.get_future().share();
+  const std::weak_ptr<void> mask = grammar.alive = std::make_shared<int>();
+  engine_.Submit({1, 2, 3}, Constrained(grammar));
+  engine_.Step();
+  grammar.alive.reset();
+
+  std::future<void> closing = std::async(std::launch::async, [this] { engine_.Close(); });
+
+  EXPECT_EQ(closing.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  gate.set_value();
+  closing.get();
+  EXPECT_TRUE(mask.expired()) << "no thread may be using the grammar";
+}
+
+TEST_F(ConstrainedEngine, ATokenForcedBetweenTwoStepsHasATimestamp) {
+  FakeGrammar grammar({{4}, {5}});
+  grammar.has_forced_tokens = true;
+  engine_.Submit({1, 2, 3}, Constrained(grammar));
+
+  engine_.CountCached(std::vector<int32_t>{1, 2});
+
+  const Histogram seconds = engine_.GetStatistics().first_token_seconds;
+  EXPECT_EQ(std::accumulate(seconds.counts().begin(), seconds.counts().end(), int64_t{0}), 1);
+  EXPECT_GE(seconds.sum(), 0);
 }
 
 TEST_F(ConstrainedEngine, TheMaskIsAppliedAfterTheLogitsProcessor) {
