@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-__all__ = ("LOCK_NAME", "remove", "remove_leftovers", "remove_tree", "remove_unused")
+__all__ = (
+    "LOCK_NAME",
+    "publication_lock",
+    "remove",
+    "remove_leftovers",
+    "remove_tree",
+    "remove_unused",
+)
 
 import os
 import secrets
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
 
 from aiomlc.cache.entry import EntryKind
-from aiomlc.cache.files import is_at, lock_alone, regular_file
+from aiomlc.cache.files import exclusive_lock, is_at, lock_alone, regular_file
 
 LOCK_NAME: Final = "lock"  # In a staged directory: locked as long as its process lives.
+_PUBLICATION_LOCK = "publication.lock"
 _UNLOCKED_SECONDS = 3600  # The age at which a leftover without a lock is removed.
+
+
+def publication_lock(
+    entry: Path, checkpoint: Callable[[], object] = lambda: None
+) -> AbstractContextManager[None]:
+    """Return the lock under which an entry is replaced or removed; see `exclusive_lock`."""
+    return exclusive_lock(entry.parent.parent / _PUBLICATION_LOCK, checkpoint)
 
 
 def remove(path: Path) -> bool:
@@ -41,7 +57,8 @@ def remove(path: Path) -> bool:
 def remove_unused(path: Path, kind: EntryKind) -> bool:
     """Remove an entry; return False if a process uses it, or if it cannot be removed."""
     data = path / kind.files[0]
-    with suppress(OSError):
+    # Without the lock, another process could replace the entry between the check and the removal.
+    with suppress(OSError), publication_lock(path):
         try:
             with regular_file(data) as descriptor:
                 return lock_alone(descriptor) and is_at(descriptor, data) and remove(path)

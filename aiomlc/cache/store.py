@@ -17,12 +17,16 @@ from anyio import CancelScope, to_thread
 
 from aiomlc.cache.checksum import Checkpoint
 from aiomlc.cache.entry import DamagedEntryError, Entry, EntryKind, open_entry, seal_entry
-from aiomlc.cache.files import Lease, exclusive_lock, lock_alone
+from aiomlc.cache.files import Lease, lock_alone
 from aiomlc.cache.home import cache_error, cache_home, cache_homes
 from aiomlc.cache.limit import cache_limit, enforce_limit
-from aiomlc.cache.removal import LOCK_NAME, remove, remove_leftovers, remove_tree
-
-_PUBLICATION_LOCK = "publication.lock"  # Held by the process that replaces an entry.
+from aiomlc.cache.removal import (
+    LOCK_NAME,
+    publication_lock,
+    remove,
+    remove_leftovers,
+    remove_tree,
+)
 
 _logger = logging.getLogger("aiomlc")
 
@@ -100,7 +104,7 @@ def publish(staged: Staged, key: str, info: Mapping[str, Any], checkpoint: Check
         _remove_other_files(staged)
         seal_entry(staged.path, staged.kind, key, info, checkpoint)
         _lease = Lease(staged.path / staged.kind.files[0])  # Until `published` has its own.
-        with exclusive_lock(entry.parent.parent / _PUBLICATION_LOCK, checkpoint):
+        with publication_lock(entry, checkpoint):
             (staged.path / LOCK_NAME).unlink(missing_ok=True)
             while (published := _intact(entry, staged.kind, checkpoint)) is None:
                 remove(entry)

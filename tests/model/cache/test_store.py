@@ -20,7 +20,7 @@ from aiomlc.cache import LIBRARIES, WEIGHTS, Entry, cache_home, entry, find, rem
 from aiomlc.cache.checksum import file_checksums
 from aiomlc.cache.files import exclusive_lock, lock_alone, regular_file
 from aiomlc.cache.maintenance import list_entries
-from aiomlc.cache.removal import remove
+from aiomlc.cache.removal import publication_lock, remove
 from aiomlc.errors import ModelLoadError
 from tests.model.cache.mutations import MUTATIONS
 
@@ -164,6 +164,24 @@ async def test_a_publication_that_waits_for_another_can_be_cancelled() -> None:
 
     assert scope.cancelled_caught
     assert _names() == ["key"]
+
+
+async def test_a_removal_waits_for_a_publication() -> None:
+    """Otherwise what was published after a check would be removed."""
+    path = (await _publish()).path
+    publishing = publication_lock(path)
+    removed: list[bool] = []
+
+    async def remove_unused() -> None:
+        removed.append(await to_thread.run_sync(removal.remove_unused, path, LIBRARIES))
+
+    async with create_task_group() as tasks:
+        with publishing:
+            tasks.start_soon(remove_unused)
+            await anyio.sleep(0.1)
+            assert (removed, _names()) == ([], ["key"])
+
+    assert (removed, _names()) == ([True], [])
 
 
 async def test_an_entry_that_was_replaced_before_it_was_locked_stays(
