@@ -4,11 +4,12 @@ from __future__ import annotations
 
 __all__ = ("handle_interrupt", "quiet_interrupts")
 
+import os
 import signal
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 
 @contextmanager
@@ -36,18 +37,29 @@ def handle_interrupt(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def quiet_interrupts(stdin: TextIO) -> Iterator[None]:
-    """Let the terminal neither drop its unread output at Ctrl-C nor write `^C` into it."""
-    try:
-        before = termios.tcgetattr(stdin)
-    except (termios.error, OSError, ValueError):  # Not a terminal, or not a file.
-        yield
-        return
+    """Let the terminal neither drop its unread output at Ctrl-C nor write `^C` into it.
 
-    changed = [*before]
-    changed[3] = (before[3] | termios.NOFLSH) & ~termios.ECHOCTL
+    Without effect if the input is no terminal, or in the background.
+    """
+    before: list[Any] | None = None
+    # Not a terminal, not a file, or closed.
+    with suppress(termios.error, OSError, ValueError):
+        if _is_foreground(stdin):
+            before = termios.tcgetattr(stdin)
+            changed = [*before]
+            changed[3] = (before[3] | termios.NOFLSH) & ~termios.ECHOCTL
+            termios.tcsetattr(stdin, termios.TCSANOW, changed)
     try:
-        termios.tcsetattr(stdin, termios.TCSANOW, changed)
         yield
     finally:
-        with suppress(termios.error):  # The terminal was closed.
-            termios.tcsetattr(stdin, termios.TCSANOW, before)
+        with suppress(termios.error, OSError, ValueError):
+            if before is not None and _is_foreground(stdin):
+                termios.tcsetattr(stdin, termios.TCSANOW, before)
+
+
+def _is_foreground(stdin: TextIO) -> bool:
+    """Return whether the terminal may be changed: that would stop a process in the background."""
+    try:
+        return os.tcgetpgrp(stdin.fileno()) == os.getpgrp()
+    except OSError:  # It does not control this process, so it cannot stop it.
+        return True
