@@ -113,13 +113,22 @@ def _parse_options(arguments: Mapping[str, Any]) -> RayOptions:
             names = ", ".join(("model", "mode", *types))
             raise BadRequestError(f"{name}: is not an argument; known: {names}", param=name)
 
-        parse = float if "float" in types[name] else int if "int" in types[name] else str
-        try:
-            values[name] = parse(value)
-        except (TypeError, ValueError):
-            raise BadRequestError(f"{name}: must be a number, got {value!r}", param=name) from None
+        values[name] = _parse_value(name, types[name], value)
 
     return RayOptions(**values)
+
+
+def _parse_value(name: str, type_name: str, value: object) -> object:
+    """Return the value of an argument, which may be text."""
+    text = str(value)
+    if "float" not in type_name and "int" not in type_name:
+        return text
+
+    expected = "a number" if "float" in type_name else "an integer"
+    try:
+        return float(text) if "float" in type_name else int(text)
+    except ValueError:
+        raise BadRequestError(f"{name}: must be {expected}, got {value!r}", param=name) from None
 
 
 def _replica_settings(options: RayOptions) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ("AppExchange", "AppRequest", "ResponseBatch")
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -15,6 +16,7 @@ from aiomlc.runtime.concurrency.event_loop import spawn_system_task
 
 # Bytes of the body that wait to be taken; at more, the application waits, as behind a socket.
 _BUFFER_SIZE = 2**16
+_LOG = logging.getLogger("aiomlc")
 _SCOPE_FIELDS = (
     *("http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path"),
     *("headers", "server", "client"),
@@ -122,6 +124,8 @@ class AppExchange:
             await self._app(self._scope(), self._receive, self._send)
         except Exception as error:  # noqa: BLE001 - raised by the reader.
             self._failure = error
+            if self._is_complete:  # There is nothing more to read.
+                _LOG.error("The application failed after its response.", exc_info=error)
         finally:
             self._end()
             self._task = None

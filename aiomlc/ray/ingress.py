@@ -132,7 +132,10 @@ def _key_of(body: bytes) -> str | None:
     except orjson.JSONDecodeError:  # The replica says so.
         return None
 
-    return prefix_key(fields) if isinstance(fields, dict) else None
+    try:
+        return prefix_key(fields) if isinstance(fields, dict) else None
+    except TypeError:  # It is nested too deeply to be written; the replica says so.
+        return None
 
 
 async def _run_lifespan(receive: Receive, send: Send) -> None:

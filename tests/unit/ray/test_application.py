@@ -42,7 +42,9 @@ def test_an_option_out_of_range_is_named(options: dict[str, Any], message: str) 
     ("arguments", "message"),
     [
         ({"replicas": "2"}, "replicas: is not an argument; known: model, mode, num_replicas"),
-        ({"num_replicas": "two"}, "num_replicas: must be a number, got 'two'"),
+        ({"num_replicas": "two"}, "num_replicas: must be an integer, got 'two'"),
+        ({"num_replicas": 1.7}, "num_replicas: must be an integer, got 1.7"),
+        ({"num_cpus": "all"}, "num_cpus: must be a number, got 'all'"),
         ({"num_replicas": "0"}, "num_replicas: must be >= 1, got 0"),
         ({"mode": "fast"}, "mode: must be one of"),
     ],

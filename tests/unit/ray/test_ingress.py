@@ -262,6 +262,32 @@ async def test_an_application_that_fails_raises_in_the_reader() -> None:
             await exchange.receive_batch()
 
 
+async def test_a_failure_after_the_response_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail_late(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a"})
+        raise LookupError("a bug")
+
+    scope = {"type": "http", "path": "/", "headers": []}
+    exchange = AppExchange(fail_late, AppRequest.from_scope(scope, b""), interval=0)
+    exchange.start()
+    with fail_after(10):
+        assert (await exchange.receive_batch()).is_last
+
+    await wait_all_tasks_blocked()
+    assert "LookupError: a bug" in caplog.text
+
+
+async def test_a_body_that_is_nested_deeply_is_answered_by_a_replica() -> None:
+    body = b'{"messages": %b%b}' % (b"[" * 400, b"]" * 400)
+    async with serving() as (_, ingress, client), lifespan(ingress):
+        answer = await client.post(
+            "/v1/chat/completions", content=body, headers={"content-type": "application/json"}
+        )
+
+    assert answer.status_code == 400
+
+
 async def test_an_application_waits_while_its_response_is_not_taken() -> None:
     sent = 0
 
