@@ -125,7 +125,7 @@ class ChatAiomlc(BaseChatModel):
             include_raw: Whether to return a dict of `raw`, `parsed` and `parsing_error`.
             method: Whether the answer is the JSON text, or the arguments of a tool call.
             strict: Has no effect: schemas are always enforced.
-            kwargs: Further fields of each request.
+            kwargs: Further fields of each request; with "function_calling" none are allowed.
 
         Raises:
             BadRequestError: If `method` is another one.
@@ -225,6 +225,12 @@ class ChatAiomlc(BaseChatModel):
     ) -> dict[str, Any]:
         """Return the fields of a streamed request."""
         fields = {**self._identifying_params, **kwargs}
+        if fields.get("n") not in (None, 1):
+            raise BadRequestError(
+                f"n: must be 1, got {fields['n']!r}; batch and abatch give several answers",
+                param="n",
+            )
+
         if stop is not None:
             fields["stop"] = stop
 

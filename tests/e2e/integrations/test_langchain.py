@@ -126,3 +126,12 @@ def test_blocking_methods_need_a_blocking_engine() -> None:
 
     with pytest.raises(BadRequestError, match="must be an MLCEngine for blocking methods"):
         langchain.ChatAiomlc(engine=AsyncMLCEngine()).invoke(CAPITAL)
+
+
+async def test_several_choices_are_refused() -> None:
+    async with AsyncMLCEngine() as engine:
+        model = langchain.ChatAiomlc(engine=engine)
+        with pytest.raises(BadRequestError, match="n: must be 1, got 2") as caught:
+            await model.ainvoke(CAPITAL, n=2)
+
+    assert caught.value.param == "n"
