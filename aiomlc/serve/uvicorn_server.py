@@ -83,7 +83,7 @@ class _ChunkSender:
 
     async def __call__(self, message: Message) -> None:
         cycle = self._cycle
-        if self._is_chunked and message.get("more_body"):
+        if self._is_chunked and message.get("more_body") and not cycle.response_complete:
             if cycle.flow.write_paused and not cycle.disconnected:
                 await cycle.flow.drain()
 
