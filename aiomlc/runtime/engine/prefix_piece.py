@@ -103,7 +103,8 @@ def parse_piece(kv_format: KVFormat, piece: bytes | bytearray | memoryview) -> P
         PrefixTransferError: If the piece is damaged, or does not fit this engine; `field` names
             what differs.
     """
-    view = memoryview(piece).cast("B")
+    view = memoryview(piece)
+    view = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
     end = len(view) - _DIGEST_BYTES
     if end < _PREAMBLE.size:
         raise PrefixTransferError(

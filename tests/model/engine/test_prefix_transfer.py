@@ -175,7 +175,8 @@ async def test_a_piece_that_does_not_fit_is_refused_by_name(tiny_directory: Dire
             assert caught.value.field == field
 
         assert await engine.count_cached_tokens(prompt=TOKENS) == 0
-        assert await engine.import_prefix(piece) == len(TOKENS)
+        every_second = memoryview(bytes(byte for byte in piece for _ in range(2)))[::2]
+        assert await engine.import_prefix(every_second) == len(TOKENS)
 
 
 async def test_engines_with_other_settings_refuse_each_other(tiny_directory: Directory) -> None:
