@@ -4,13 +4,20 @@ from __future__ import annotations
 
 __all__ = ("RoutedStream", "ServerClient")
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+)
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from typing import Any, Final, NoReturn, Self, TypeVar, final
 
 import httpx2
 import orjson
-from anyio import CancelScope
+from anyio import BusyResourceError, CancelScope
 from pydantic import BaseModel, ValidationError
 
 from aiomlc.api.protocol.completion import Completion
@@ -19,8 +26,8 @@ from aiomlc.validation.json_values import safe_repr
 
 T = TypeVar("T", bound=BaseModel)
 
-_DATA: Final = "data: "
-_DONE: Final = "[DONE]"
+_DATA: Final = b"data: "
+_DONE: Final = b"[DONE]"
 
 
 @final
@@ -58,8 +65,7 @@ class ServerClient:
             RemoteServerError: If the server fails, or cannot be reached; also while iterating.
         """
         url = self.url + path
-        self.num_running += 1
-        scope.callback(self._end_stream)
+        scope.enter_context(self.busy())
         try:
             response = await scope.enter_async_context(
                 self._client.stream("POST", url, json=fields)
@@ -70,21 +76,37 @@ class ServerClient:
             raise _unreachable(url, error) from error
 
         _check_status(url, response)
-        lines = response.aiter_lines()
-        if isinstance(lines, AsyncGenerator):  # It must end before the response.
-            scope.push_async_callback(lines.aclose)
-
+        # The generators must end before the response.
+        parts = await scope.enter_async_context(aclosing(response.aiter_bytes()))
+        lines = await scope.enter_async_context(aclosing(_split_lines(parts)))
         return _Chunks(url, lines)
 
-    def _end_stream(self) -> None:
-        self.num_running -= 1
+    @contextmanager
+    def busy(self) -> Generator[None]:
+        """Count one more running stream in this scope."""
+        self.num_running += 1
+        try:
+            yield
+        finally:
+            self.num_running -= 1
+
+
+async def _split_lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield the lines of an event stream. JSON may contain what `str.splitlines` takes for ends."""
+    incomplete: list[bytes] = []
+    async for part in parts:
+        first, *others = part.split(b"\n")
+        incomplete.append(first)
+        for line in others:
+            yield b"".join(incomplete).removesuffix(b"\r")
+            incomplete = [line]
 
 
 @final
 class _Chunks:
     """The chunks in the lines of an event stream."""
 
-    def __init__(self, url: str, lines: AsyncIterator[str]) -> None:
+    def __init__(self, url: str, lines: AsyncIterator[bytes]) -> None:
         self._url = url
         self._lines = lines
 
@@ -120,7 +142,7 @@ class RoutedStream:
     """The chunks of a completion that a router has sent to its servers.
 
     Iterating makes the requests. Leaving the scope, and `aclose`, end the request; so does an
-    exception or a cancellation while iterating.
+    exception or a cancellation while iterating. `aclose` also ends the iteration of another task.
     """
 
     def __init__(
@@ -130,6 +152,7 @@ class RoutedStream:
         self._scope = AsyncExitStack()
         self._chunks: AsyncIterator[Completion] | None = None
         self._is_closed = False
+        self._waiting: CancelScope | None = None  # In which a task opens or reads.
 
     def __aiter__(self) -> Self:
         return self
@@ -138,14 +161,25 @@ class RoutedStream:
         if self._is_closed:
             raise StopAsyncIteration
 
-        try:
-            if self._chunks is None:
-                self._chunks = await self._open_chunks(self._scope)
+        if self._waiting is not None:
+            raise BusyResourceError("iterating over")
 
-            return await anext(self._chunks)
-        except BaseException:
-            await self.aclose()
-            raise
+        chunk: Completion | None = None
+        try:
+            with CancelScope() as self._waiting:
+                if self._chunks is None:
+                    self._chunks = await self._open_chunks(self._scope)
+
+                chunk = await anext(self._chunks)
+        finally:
+            self._waiting = None
+            if chunk is None:
+                await self.aclose()
+
+        if chunk is None:  # Another task has closed the stream.
+            raise StopAsyncIteration
+
+        return chunk
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,6 +190,10 @@ class RoutedStream:
     async def aclose(self) -> None:
         """End the request. Idempotent."""
         self._is_closed = True
+        if self._waiting is not None:
+            self._waiting.cancel()  # That task ends the request.
+            return
+
         with CancelScope(shield=True):
             await self._scope.aclose()
 
@@ -174,7 +212,7 @@ def _parse(url: str, text: str | bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except ValueError:
-        value = text
+        value = text if isinstance(text, str) else text.decode(errors="replace")
 
     if isinstance(value, dict):
         return value

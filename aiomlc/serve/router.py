@@ -4,9 +4,11 @@ from __future__ import annotations
 
 __all__ = ("Router",)
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
+from ipaddress import IPv6Address
 from typing import Annotated, Any, Literal, Self
 
 import httpx2
@@ -17,6 +19,7 @@ from aiomlc.errors import BadRequestError
 from aiomlc.serve.routed_stream import RoutedStream, ServerClient
 
 RouterMode = Literal["disagg", "round-robin"]
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")  # Or an IPv4 address.
 _Number = Annotated[int, Field(strict=True, ge=0)]
 
 
@@ -105,7 +108,7 @@ class Router:
         self.pd_balance_factor: float = pd_balance_factor
         #: The servers, in the order of `hosts`.
         self.servers: tuple[ServerClient, ...] = tuple(
-            ServerClient(self._client, f"http://{host}:{port}")
+            ServerClient(self._client, _url(host, port))
             for host, port in zip(hosts, ports, strict=True)
         )
 
@@ -167,6 +170,14 @@ class Router:
     ) -> AsyncIterator[Completion]:
         prefill, *others = self.servers
         decode = self.least_busy(others)
+        with decode.busy():
+            fields = await self._move_prompt(prefill, decode, fields)
+        return await decode.stream("/microserving/start_generate", fields, scope)
+
+    async def _move_prompt(
+        self, prefill: ServerClient, decode: ServerClient, fields: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Let one server compute the prompt for another; return the fields of the completion."""
         prompt = await self._token_ids(decode, fields)
         # The last token is computed where its logits are needed.
         end = min(len(prompt) - 1, int((1 - self.pd_balance_factor) * len(prompt)))
@@ -182,9 +193,7 @@ class Router:
                 send = {**plain, **address, "begin": begin, "end": end}
                 await prefill.post("/microserving/remote_send", send, _Sent)
 
-        return await decode.stream(
-            "/microserving/start_generate", {**fields, "begin": max(0, end)}, scope
-        )
+        return {**fields, "begin": max(0, end)}
 
     async def _token_ids(self, server: ServerClient, fields: Mapping[str, Any]) -> list[int]:
         prompt = fields.get("prompt")
@@ -213,6 +222,22 @@ async def _adopt(
         scope.push_async_callback(chunks.aclose)
 
     return chunks
+
+
+def _url(host: str, port: int) -> str:
+    if not isinstance(port, int) or not 0 < port < 65536:
+        raise BadRequestError(f"ports: must be from 1 to 65535, got {port!r}", param="ports")
+
+    if isinstance(host, str):
+        if _HOST_NAME.fullmatch(host):
+            return f"http://{host}:{port}"
+
+        with suppress(ValueError):
+            return f"http://[{IPv6Address(host.removeprefix('[').removesuffix(']'))}]:{port}"
+
+    raise BadRequestError(
+        f"hosts: must be names or IP addresses without a port, got {host!r}", param="hosts"
+    )
 
 
 def _check_lengths(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
+import orjson
 import pytest
+from anyio import (
+    BusyResourceError,
+    create_task_group,
+    fail_after,
+    sleep_forever,
+    wait_all_tasks_blocked,
+)
 
 from aiomlc import BadRequestError, RemoteServerError
 from aiomlc.api.protocol.completion import Completion
@@ -26,6 +34,13 @@ CHUNK = {
         ({"hosts": []}, "hosts"),
         ({"hosts": "127.0.0.1"}, "hosts"),
         ({"hosts": ["a", "b"], "ports": [1]}, "ports"),
+        ({"ports": [0]}, "ports"),
+        ({"ports": ["80"]}, "ports"),
+        ({"hosts": ["a b"]}, "hosts"),
+        ({"hosts": ["a/b"]}, "hosts"),
+        ({"hosts": [""]}, "hosts"),
+        ({"hosts": ["a:80"]}, "hosts"),
+        ({"hosts": [7]}, "hosts"),
         ({"num_gpus": [1, 1]}, "num_gpus"),
         ({"router_mode": "random"}, "router_mode"),
         ({"pd_balance_factor": 1.0}, "pd_balance_factor"),
@@ -37,6 +52,19 @@ def test_invalid_arguments_are_named(arguments: dict[str, Any], param: str) -> N
         Router("model", **arguments)
 
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("::1", "http://[::1]:1"),
+        ("[fe80::1]", "http://[fe80::1]:1"),
+        ("10.0.0.1", "http://10.0.0.1:1"),
+        ("gpu-1.local", "http://gpu-1.local:1"),
+    ],
+)
+def test_a_host_is_a_name_or_an_address(host: str, url: str) -> None:
+    assert Router("m", hosts=[host], ports=[1]).servers[0].url == url
 
 
 @pytest.mark.parametrize("peer", ["10.0.0.1:8000", "http://host:1/", "ftp://host"])
@@ -137,3 +165,98 @@ async def test_leaving_the_stream_closes_that_of_a_subclass() -> None:
     async with Own("m") as router, router.handle_completion({"prompt": "a"}, "id") as chunks:
         assert (await anext(chunks)).choices[0].text == "b"
     assert ended == ["id"]
+
+
+def event(text: str) -> bytes:
+    choice = {"index": 0, "text": text, "finish_reason": None}
+    return b"data: " + orjson.dumps({**CHUNK, "choices": [choice]})
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_only_line_feeds_end_lines(size: int, end: bytes) -> None:
+    texts = ["a\u2028b", "c\u2029\x85d\x0b\x0c", "e\u00e9"]
+    body = end.join([*map(event, texts), b": ping", b"data: [DONE]", b""])
+
+    class Parts(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncGenerator[bytes]:
+            for start in range(0, len(body), size):
+                yield body[start : start + size]
+
+    async with scripted(lambda _: httpx2.Response(200, stream=Parts())) as router:
+        chunks = [chunk async for chunk in router.handle_completion({"prompt": "a"}, "id")]
+
+    assert [chunk.choices[0].text for chunk in chunks] == texts
+
+
+class Silent(httpx2.AsyncByteStream):
+    """A body whose second part never comes."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self.parts = parts
+        self.is_closed = False
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        for part in self.parts:
+            yield part
+        await sleep_forever()
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("while_opening", [True, False])
+async def test_closing_ends_the_iteration_of_another_task(while_opening: bool) -> None:
+    body = Silent([event("a") + b"\n\n"])
+    chunks: list[Completion] = []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        if while_opening:
+            await sleep_forever()
+        return httpx2.Response(200, stream=body)
+
+    router = Router("m", transport=httpx2.MockTransport(answer), router_mode="round-robin")
+    async with router:
+        stream = router.handle_completion({"prompt": "a"}, "id")
+
+        async def read() -> None:
+            chunks.extend([chunk async for chunk in stream])
+
+        with fail_after(10):
+            async with create_task_group() as tasks:
+                tasks.start_soon(read)
+                await wait_all_tasks_blocked()
+                with pytest.raises(BusyResourceError):
+                    await anext(stream)
+                await stream.aclose()
+
+        assert router.servers[0].num_running == 0
+        assert body.is_closed != while_opening
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+
+async def test_servers_that_prepare_a_prompt_are_busy() -> None:
+    """Requests that start together go to different servers."""
+    asked: list[str] = []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.host)
+        await sleep_forever()
+        raise AssertionError
+
+    hosts = ["prefill", "a", "b"]
+    transport = httpx2.MockTransport(answer)
+    async with (
+        Router("m", hosts=hosts, ports=[1, 2, 3], transport=transport) as router,
+        create_task_group() as tasks,
+    ):
+        for name in "xyzw":
+            stream = router.handle_completion({"prompt": name}, name)
+            tasks.start_soon(anext, stream)
+        await wait_all_tasks_blocked()
+        assert sorted(asked) == ["a", "a", "b", "b"]
+        assert [server.num_running for server in router.servers] == [0, 2, 2]
+        tasks.cancel_scope.cancel()
+
+    assert [server.num_running for server in router.servers] == [0, 0, 0]
