@@ -163,10 +163,13 @@ class AccessOptions:
         str | None,
         _option("Servers (http://HOST:PORT) that exchange keys and values with this.", "Access"),
     ] = None
+    microserving_key: Annotated[
+        str | None, _option("Their common secret; or AIOMLC_MICROSERVING_KEY.", "Access")
+    ] = None
     playground: Annotated[bool, _option("Serve the playground at /.", "Access")] = True
 
     def fields(self, default_hosts: tuple[str, ...]) -> dict[str, Any]:
-        """Return the fields of `ServerOptions`; the API keys are also those of the environment.
+        """Return the fields of `ServerOptions`; keys are also those of the environment.
 
         Raises:
             CommandError: If a list is malformed.
@@ -184,6 +187,7 @@ class AccessOptions:
             "allowed_hosts": () if hosts == ("*",) else hosts,
             "enable_debug": self.enable_debug,
             "microserving_peers": _parse_list("--microserving-peers", self.microserving_peers),
+            "microserving_key": self.microserving_key or os.environ.get("AIOMLC_MICROSERVING_KEY"),
             "playground": self.playground,
         }
 

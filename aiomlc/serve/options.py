@@ -45,8 +45,11 @@ class ServerOptions:
     ignore_unsupported_fields: bool = False
     enable_debug: bool = False  #: Whether `debug_config` and `/debug/...` work.
     #: The addresses of the servers to which this one may send keys and values; without any, there
-    #: is no `/microserving/...`. They may send theirs to this one.
+    #: is no `/microserving/...`.
     microserving_peers: tuple[str, ...] = ()
+    #: The secret that all these servers know, and no client: with it, they accept each other's keys
+    #: and values. Required beside API keys. Without both, whoever reaches the server may send some.
+    microserving_key: str | None = field(default=None, repr=False)
     playground: bool = True  #: Whether `/` is the playground.
 
     def __post_init__(self) -> None:
@@ -60,20 +63,9 @@ class ServerOptions:
                 f'load: must be "start" or "demand", got {self.load!r}', param="load"
             )
 
-        for peer in self.microserving_peers:
-            if not peer.startswith(("http://", "https://")) or peer.endswith("/"):
-                raise BadRequestError(
-                    "microserving_peers: an address must be like http://10.0.0.2:8000, got "
-                    f"{peer!r}",
-                    param="microserving_peers",
-                )
-
+        _check_microserving(self)
         for key in self.api_keys:
-            if not key or not key.isascii() or not key.isprintable() or " " in key:
-                raise BadRequestError(
-                    "api_keys: a key must consist of printable ASCII characters without spaces",
-                    param="api_keys",
-                )
+            _check_key("api_keys", key)
 
 
 _POSITIVE = (
@@ -86,3 +78,30 @@ _POSITIVE = (
     "ping_interval",
     "write_timeout",
 )
+
+
+def _check_key(name: str, key: str) -> None:
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadRequestError(
+            f"{name}: a key must consist of printable ASCII characters without spaces", param=name
+        )
+
+
+def _check_microserving(options: ServerOptions) -> None:
+    for peer in options.microserving_peers:
+        if not peer.startswith(("http://", "https://")) or peer.endswith("/"):
+            raise BadRequestError(
+                f"microserving_peers: an address must be like http://10.0.0.2:8000, got {peer!r}",
+                param="microserving_peers",
+            )
+
+    secret = options.microserving_key
+    if options.microserving_peers and options.api_keys and secret is None:
+        raise BadRequestError(
+            "microserving_key: is required beside API keys: a secret that the peers know and "
+            "clients do not, who could otherwise replace what other requests reuse",
+            param="microserving_key",
+        )
+
+    if secret is not None:
+        _check_key("microserving_key", secret)

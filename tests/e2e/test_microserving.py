@@ -19,6 +19,7 @@ from tests.e2e.serve_process import ServerProcess, run_server
 
 PROMPT = "Rosa was a fox who lived in a small house near the sea. " * 12
 KEY = "secret"
+PEER_KEY = "another-secret"
 HEADERS = {"authorization": f"Bearer {KEY}"}
 
 
@@ -26,7 +27,8 @@ HEADERS = {"authorization": f"Bearer {KEY}"}
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ...]]:
     """Run a server that prefills, and one that decodes."""
     with ExitStack() as stack:
-        options = ("--api-key", KEY, "--microserving-peers")
+        keys = ("--api-key", KEY, "--microserving-key", PEER_KEY)
+        options = (*keys, "--microserving-peers")
         decode = run_server(tmp_path_factory.mktemp("d"), *options, "http://127.0.0.1:1")
         second = stack.enter_context(decode)
         prefill = run_server(tmp_path_factory.mktemp("p"), *options, second.url)
@@ -160,18 +162,25 @@ def test_invalid_requests_are_refused(servers: tuple[ServerProcess, ...]) -> Non
         long = {"prompt": "word " * 250_000, "end": -1}  # Refused before it is tokenized.
         error = client.post("/microserving/prep_recv", json=long).json()["error"]
         assert error["code"] == "context_length_exceeded"
-        assert refuse("remote_send", {**send, "begin": 5}) == (400, "start")
+        assert refuse("remote_send", {**send, "begin": 5}) == (400, "begin")
         assert refuse("remote_send", {**send, "begin": 4000}) == (400, "begin")
         assert refuse("remote_send", {**send, "kv_addr_info": "x"}) == (400, "kv_addr_info")
         assert refuse("start_generate", {"prompt": PROMPT, "begin": -1}) == (400, "begin")
         assert refuse("start_generate", {"prompt": PROMPT, "other": 1}) == (400, "other")
 
         # A damaged piece, and one of another type.
-        octets = {"content-type": "application/octet-stream"}
+        octets = {"content-type": "application/octet-stream", "x-microserving-key": PEER_KEY}
         damaged = client.post("/microserving/receive_kv", content=b"x" * 100, headers=octets)
         assert damaged.status_code == 422
         assert damaged.json()["error"]["code"] == "prefix_transfer_error"
-        assert client.post("/microserving/receive_kv", json={}).status_code == 415
+        secret = {"x-microserving-key": PEER_KEY}
+        json_body = client.post("/microserving/receive_kv", json={}, headers=secret)
+        assert json_body.status_code == 415
+        for wrong in (b"", KEY.encode(), b"\xc3\xa9"):
+            headers = {b"x-microserving-key": wrong}
+            refused = client.post("/microserving/receive_kv", content=b"x", headers=headers)
+            assert refused.status_code == 403
+            assert refused.json()["error"]["code"] == "invalid_microserving_key"
         large = client.post("/microserving/receive_kv", content=b"", headers=octets)
         assert large.status_code == 422
     with prefill.http() as client:

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ("RECEIVE_PATH", "START_GENERATE", "MicroservingEndpoints")
 
 import base64
+import hmac
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, final
@@ -35,6 +36,7 @@ from aiomlc.serve.json_text import to_json
 from aiomlc.serve.request_body import read_bytes, read_fields
 
 RECEIVE_PATH: Final = "/microserving/receive_kv"
+_KEY_HEADER: Final = "x-microserving-key"
 _MAX_PIECE_BYTES: Final = 64 << 20
 _Position = Annotated[StrictInt, Field(ge=0)]
 
@@ -76,6 +78,8 @@ class MicroservingEndpoints:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._peers = frozenset(context.options.microserving_peers)
+        key = context.options.microserving_key
+        self._secret = {} if key is None else {_KEY_HEADER: key}
 
     async def prep_recv(self, request: Request) -> Response:
         """Return how many tokens of a prompt are cached here, and where to send the others."""
@@ -101,7 +105,12 @@ class MicroservingEndpoints:
         if own.begin >= end:
             raise BadRequestError(f"begin: must be < end ({end}), got {own.begin}", param="begin")
 
-        headers = {"content-type": "application/octet-stream"}
+        if own.begin % PAGE_SIZE:
+            raise BadRequestError(
+                f"begin: must be a multiple of {PAGE_SIZE}, got {own.begin}", param="begin"
+            )
+
+        headers = {"content-type": "application/octet-stream", **self._secret}
         if (authorization := request.headers.get("authorization")) is not None:
             headers["authorization"] = authorization
 
@@ -117,6 +126,7 @@ class MicroservingEndpoints:
 
     async def receive(self, request: Request) -> Response:
         """Add a piece that a peer has sent to the prefix cache."""
+        self._check_secret(request)
         options = self._context.options
         model = self._context.models.find(request.query_params.get("model"))
         piece = await read_bytes(request.scope, request.receive, options, max_size=_MAX_PIECE_BYTES)
@@ -140,6 +150,17 @@ class MicroservingEndpoints:
 
         (prompt,) = await model.engine.completions.encode(completion)
         return own, model.engine, model.name, prompt
+
+    def _check_secret(self, request: Request) -> None:
+        """Require the secret of the peers, before the body is read."""
+        for name, key in self._secret.items():
+            given = request.headers.get(name, "")
+            if not hmac.compare_digest(given.encode("latin-1"), key.encode()):
+                raise HTTPError(
+                    403,
+                    "only servers that know the microserving key may send keys and values",
+                    code="invalid_microserving_key",
+                )
 
     def _receiver(self, text: str) -> _Receiver:
         try:

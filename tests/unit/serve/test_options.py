@@ -23,6 +23,8 @@ from aiomlc.testing import FakeCore, fake_loader
         ({"api_keys": ("",)}, "api_keys"),
         ({"api_keys": ("a b",)}, "api_keys"),
         ({"api_keys": ("é",)}, "api_keys"),
+        ({"microserving_key": ""}, "microserving_key"),
+        ({"microserving_peers": ("http://a",), "api_keys": ("a",)}, "microserving_key"),
     ],
 )
 def test_invalid_options_are_named(options: dict[str, Any], param: str) -> None:
