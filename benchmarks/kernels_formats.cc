@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kOutputs = 8192;
 constexpr int64_t kInputs = 2048;
 constexpr size_t kTotalBytes = size_t{128} << 20;
-constexpr int64_t kRows[] = {1, 4, 16, 512};
+constexpr int64_t kRows[] = {1, 4, 8, 16, 512};
 
 /*! \brief Copies of a matrix, kTotalBytes in total. */
 struct Matrices {
@@ -87,8 +88,8 @@ struct Matrices {
 
 /*! \return The seconds of one call with `m` rows. */
 double Seconds(ThreadPool& pool, const Matrices& matrices, int64_t m, size_t call) {
-  static const std::vector<float> x(kRows[3] * kInputs, 1.0f);
-  static std::vector<float> out(kRows[3] * kOutputs);
+  static const std::vector<float> x(kRows[std::size(kRows) - 1] * kInputs, 1.0f);
+  static std::vector<float> out(kRows[std::size(kRows) - 1] * kOutputs);
   const uint8_t* packed = matrices.copies[call % matrices.copies.size()].data();
   const Clock::time_point start = Clock::now();
   aiomlc::Linear(pool, matrices.format, packed, kOutputs, kInputs, x.data(), FloatType::kF32, m,

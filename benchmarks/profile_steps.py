@@ -161,7 +161,7 @@ class _Meter:
 
 def _open_engine(arguments: argparse.Namespace) -> AsyncMLCEngine:
     config = EngineConfig(
-        quantization=arguments.quantization if arguments.model else None,
+        quantization=(arguments.quantization or None) if arguments.model else None,
         num_threads=arguments.threads,
         prefix_cache_mode="disable",
     )

@@ -54,7 +54,7 @@ class Engine {
   /*!
    * \brief Close the engine. No other thread may be running a method.
    *
-   * Whoever holds a lock that a grammar needs, as Python's GIL, must call `Close` before.
+   * A caller that holds a lock that a grammar needs, as Python's GIL, must call `Close` before.
    */
   ~Engine();
   Engine(const Engine&) = delete;

@@ -26,7 +26,7 @@ struct Avx512ChannelDot {
     const int8_t* weights = step.weights;
     const uint8_t* x = step.x;
     for (int g = 0; g < step.groups; ++g, x += step.stride) {
-#pragma GCC unroll 4
+#pragma GCC unroll 1
       for (int q = 0; q < kChannelQuads; ++q, weights += kChannelQuadBytes) {
         __m512i quads[kTileCount];
 #pragma GCC unroll 3
@@ -41,6 +41,8 @@ struct Avx512ChannelDot {
 #pragma GCC unroll 3
           for (int t = 0; t < kTileCount; ++t) {
             dots[r][t] = _mm512_dpbusd_epi32(dots[r][t], four, quads[t]);
+            // Without this, the compiler copies all sums to the stack in each iteration.
+            asm("" : "+v"(dots[r][t]));
           }
         }
       }

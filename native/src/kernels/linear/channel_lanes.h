@@ -6,7 +6,7 @@
  *
  *   using Lanes = ...;
  *   static constexpr int kMaxRows;     // The rows of activations at a time: 8, 4, 2 or 1.
- *   static constexpr int kTiles;       // The tiles at a time if there are several rows.
+ *   static constexpr int kTiles;       // The tiles at a time if there are several rows: 3 or 1.
  *   static constexpr uint8_t kBias;    // What the bytes of activations have added: 0 or 128.
  *   // Add the products to the sums of kRows rows and kTiles tiles.
  *   template <int kRows, int kTiles>
@@ -28,8 +28,8 @@ namespace {
 
 // The rows whose sums (24 KiB for three tiles) stay in the first-level cache.
 constexpr int64_t kChannelRows = 8 * kPanelRows;
-// The groups after which the rows change, so that the weights stay in the caches: 16 KiB per tile.
-constexpr int64_t kChannelChunk = 16;
+// The groups after which the rows change, so that the weights stay in the caches: 8 KiB per tile.
+constexpr int64_t kChannelChunk = 8;
 // Four inputs of the 16 outputs of a tile.
 constexpr int kChannelQuads = static_cast<int>(kChannelGroup) / 4;
 constexpr int kChannelQuadBytes = 4 * static_cast<int>(kTileRows);
@@ -133,12 +133,14 @@ class ChannelKernel {
 
   static void RunRows(const LinearBlock& block, int64_t row_begin, int64_t row_end) {
     int64_t tile = block.tile_begin;
-    if constexpr (Dot::kTiles > 1) {
+    if constexpr (Dot::kTiles == 3) {
       // With one row, memory is the limit, and one stream of weights is best.
       if (row_end - row_begin > 1) {
-        for (; tile + Dot::kTiles <= block.tile_end; tile += Dot::kTiles) {
-          RunTiles<Dot::kTiles>(block, tile, row_begin, row_end);
+        // Four tiles are two pairs: of a single one, each product needs a load.
+        for (int64_t left; left = block.tile_end - tile, left >= 3 && left != 4; tile += 3) {
+          RunTiles<3>(block, tile, row_begin, row_end);
         }
+        for (; block.tile_end - tile >= 2; tile += 2) RunTiles<2>(block, tile, row_begin, row_end);
       }
     }
     for (; tile < block.tile_end; ++tile) RunTiles<1>(block, tile, row_begin, row_end);

@@ -2,10 +2,14 @@
 
 #include "kernels/linear/grouped_avx512.h"
 
+#include "kernels/linear/grouped_rows_avx512.h"
+
 namespace aiomlc {
 
 namespace {
 
+// The rows for which unpacking to the cache is too slow.
+constexpr int kFewRows = 8;
 // With fewer rows, memory is the bottleneck rather than arithmetic.
 constexpr int kPairRows = 5;
 
@@ -92,6 +96,10 @@ struct GroupedPair {
 struct Avx512GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
+    const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
+    if (is_unsigned && block.row_end - block.row_begin <= kFewRows) {
+      return MultiplyFewRows<kParts, kSubtracts>(block);
+    }
     LinearBlock rest = block;
     if (block.row_end - block.row_begin >= kPairRows) {
       rest.tile_begin = block.tile_end - (block.tile_end - block.tile_begin) % 2;
