@@ -48,7 +48,7 @@ class ServerOptions:
     #: is no `/microserving/...`.
     microserving_peers: tuple[str, ...] = ()
     #: The secret that all these servers know, and no client: with it, they accept each other's keys
-    #: and values. Required beside API keys. Without both, whoever reaches the server may send some.
+    #: and values. Required beside API keys. Without both, anyone may send some.
     microserving_key: str | None = field(default=None, repr=False)
     playground: bool = True  #: Whether `/` is the playground.
 

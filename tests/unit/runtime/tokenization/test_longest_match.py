@@ -19,8 +19,8 @@ TOKENS = [b"", b"a", b"b", b"ab", b"abcd", b"c", b"\xffend", b"\xc3", b"\xa9", b
         (b"abcdab", [4, 3]),
         (b"aab", [1, 3]),
         ("\u00e9".encode(), [7, 8]),
-        (b"abd", [3]),  # No token begins with "d".
-        (b"da", []),
+        (b"ab!", [3]),  # No token begins with "!".
+        (b"!a", []),
         (b"end", []),  # The name of a special token is text.
     ],
 )
