@@ -124,4 +124,6 @@ async def test_text_that_the_tokenizer_cannot_write_is_forced_exactly(
 def test_an_engine_ends_while_forced_text_is_tokenized(anyio_backend_name: str, how: str) -> None:
     result = run_program(["-m", "tests.e2e.slow_forced_text", anyio_backend_name, how])
 
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"ended {how}\n", "")
+    assert (result.returncode, result.stdout) == (0, f"ended {how}\n")
+    # At the exit, the daemon thread may say that Python starts no more threads.
+    assert how == "exit" or not result.stderr
