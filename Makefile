@@ -6,6 +6,7 @@
 #   make soak soak-sanitize SECONDS=600   clients that behave badly
 #   make mutations-sanitize EXAMPLES=2000   broken model files
 #   make ray       several engines on Ray Serve, in an environment of their own
+#   make frameworks   clients that need older packages, in an environment of their own
 
 PROMPT = Tell me a story about a fox called Rosa.
 PYTHON ?= python3
@@ -31,7 +32,7 @@ CMAKE = $(BIN)/cmake
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 .PHONY: chat test check dev lint lint-python lint-native format native native-sanitize native-aarch64 \
-  docs pytest ray coverage wheel wheels soak soak-sanitize mutations-sanitize bench clean
+  docs pytest ray frameworks coverage wheel wheels soak soak-sanitize mutations-sanitize bench clean
 .DELETE_ON_ERROR:
 
 chat: $(VENV)/installed
@@ -140,19 +141,25 @@ pytest: dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS) || { [ $$? = 1 ] && echo 'Again, one at a time:' && \
 	  $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0; }
 
-# The tests on Ray Serve, in an environment of its own on top of $(VENV): a few minutes.
-RAY := build/ray
-
-$(RAY)/installed: $(VENV)/installed $(VENV)/dev pyproject.toml
-	$(PYTHON) -m venv $(RAY)
+# Tests in an environment of its own on top of $(VENV), where packages may differ: a few minutes.
+define overlay
+	$(PYTHON) -m venv $(1)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
-	  >"$$($(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
-	$(RAY)/bin/pip install --quiet "$$($(BIN)/python -c 'import tomllib; \
-	  print(tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["ray"][1])')"
-	@touch $@
+	  >"$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+	$(1)/bin/python -m pip install --quiet 'pip>=25.1'
+	$(1)/bin/pip install --quiet --group $(2)
+	@touch $(1)/installed
+endef
 
-ray: $(RAY)/installed
-	$(RAY)/bin/python -m pytest -n 0 -W default --disable-warnings tests/ray  # Ray has warnings of its own.
+build/ray/installed build/frameworks/installed: $(VENV)/installed $(VENV)/dev pyproject.toml
+	$(call overlay,$(@D),$(notdir $(@D)))
+
+# Warnings are those of the packages.
+ray: build/ray/installed
+	build/ray/bin/python -m pytest -n 0 -W default --disable-warnings tests/ray
+
+frameworks: build/frameworks/installed
+	build/frameworks/bin/python -m pytest -n 0 -W default --disable-warnings tests/frameworks
 
 # Lines of the API and the runtime that unit tests reach.
 coverage: dev

@@ -1,4 +1,4 @@
-"""Transports of httpx2 to an ASGI application in the same process, without a socket."""
+"""Transports of httpx2 and httpx to an ASGI application in the same process, without a socket."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ __all__ = ("AppTransport", "AsyncAppTransport")
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, final
+from functools import cache
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, final
 
-import httpx2
 from anyio import (
     BrokenResourceError,
     ClosedResourceError,
@@ -23,13 +25,17 @@ from starlette.types import ASGIApp, Message
 from aiomlc.api.streams.portal import EnginePortal
 from aiomlc.runtime.concurrency.event_loop import spawn_system_task
 
+if TYPE_CHECKING:
+    import httpx2
+
 
 @final
-class AsyncAppTransport(httpx2.AsyncBaseTransport):
-    """Sends the requests of an `httpx2.AsyncClient` to an ASGI application, on asyncio or trio.
+class AsyncAppTransport:
+    """Sends the requests of an `AsyncClient` of httpx2 or httpx to an ASGI application.
 
-    Each request runs in a task of its own, and the parts of its response can be read as the
-    application sends them. Closing a response before its end disconnects, as closing a socket does.
+    It runs on asyncio and trio. Each request runs in a task of its own, and the parts of its
+    response can be read as the application sends them. Closing a response before its end
+    disconnects, as closing a socket does.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -39,16 +45,34 @@ class AsyncAppTransport(httpx2.AsyncBaseTransport):
         """Send a request, and return the response when its status is known.
 
         Raises:
-            httpx2.ReadTimeout: If the response does not begin within the read timeout.
-            httpx2.RemoteProtocolError: If the application ends without a response.
+            ReadTimeout: If the response does not begin within the read timeout.
+            RemoteProtocolError: If the application ends without a response.
         """
         exchange = _Exchange(self._app, request, await request.aread())
-        return await exchange.response(_AsyncBody(exchange))
+        stream = _stream_class(_AsyncBody, exchange.http.AsyncByteStream)
+        return await exchange.response(stream(exchange))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Do nothing: the transport keeps nothing open."""
+        await checkpoint()
 
 
 @final
-class AppTransport(httpx2.BaseTransport):
-    """Sends the requests of an `httpx2.Client` to an ASGI application in an engine's thread.
+class AppTransport:
+    """Sends the requests of a `Client` of httpx2 or httpx to an ASGI application.
+
+    The application runs in an engine's thread.
 
     Args:
         app: The application.
@@ -64,20 +88,34 @@ class AppTransport(httpx2.BaseTransport):
 
         Raises:
             EngineClosedError: If the engine was terminated.
-            httpx2.ReadTimeout: If the response does not begin within the read timeout.
-            httpx2.RemoteProtocolError: If the application ends without a response.
+            ReadTimeout: If the response does not begin within the read timeout.
+            RemoteProtocolError: If the application ends without a response.
         """
         body = request.read()
 
         async def send() -> httpx2.Response:
             exchange = _Exchange(self._app, request, body)
-            return await exchange.response(_Body(exchange, self._portal))
+            stream = _stream_class(_Body, exchange.http.SyncByteStream)
+            return await exchange.response(stream(exchange, self._portal))
 
         return self._portal.call(send)
 
+    def __enter__(self) -> Self:
+        return self
 
-@final
-class _AsyncBody(httpx2.AsyncByteStream):
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Do nothing: the transport keeps nothing open."""
+
+
+class _AsyncBody:
     """The body of a response."""
 
     def __init__(self, exchange: _Exchange) -> None:
@@ -92,8 +130,7 @@ class _AsyncBody(httpx2.AsyncByteStream):
         await checkpoint()
 
 
-@final
-class _Body(httpx2.SyncByteStream):
+class _Body:
     """The body of a response, for another thread than that of the exchange."""
 
     def __init__(self, exchange: _Exchange, portal: EnginePortal) -> None:
@@ -112,14 +149,24 @@ class _Body(httpx2.SyncByteStream):
         await checkpoint()
 
 
+@cache
+def _stream_class(body: type, base: type) -> type:
+    """Return `body` as a subclass of the HTTP library's class of streams, which it insists on."""
+    return type(body.__name__, (body, base), {})
+
+
 @final
 class _Exchange:
     """A request, and its response as the application sends it.
 
     The application waits while a part of the body is unread.
+
+    Attributes:
+        http: The library of the request: httpx2, or httpx, which has the same interface.
     """
 
     def __init__(self, app: ASGIApp, request: httpx2.Request, body: bytes) -> None:
+        self.http = import_module(type(request).__module__.partition(".")[0])
         self._app = app
         self._scope = _to_scope(request)
         self._read_timeout: float | None = request.extensions.get("timeout", {}).get("read")
@@ -151,7 +198,10 @@ class _Exchange:
         if self._status is None:
             raise self._incomplete_error()
 
-        return httpx2.Response(self._status, headers=self._headers, stream=body)
+        response: httpx2.Response = self.http.Response(
+            self._status, headers=self._headers, stream=body
+        )
+        return response
 
     async def receive_part(self) -> bytes:
         """Wait for a part of the body; an empty one is its end."""
@@ -213,11 +263,16 @@ class _Exchange:
     def _time_limit(self) -> AbstractContextManager[object]:
         return fail_after(self._read_timeout)
 
-    def _timeout_error(self) -> httpx2.ReadTimeout:
-        return httpx2.ReadTimeout(f"nothing was received for {self._read_timeout:g} s")
+    def _timeout_error(self) -> Exception:
+        error: httpx2.ReadTimeout = self.http.ReadTimeout(
+            f"nothing was received for {self._read_timeout:g} s"
+        )
+        return error
 
-    def _incomplete_error(self) -> httpx2.RemoteProtocolError:
-        error = httpx2.RemoteProtocolError("the application ended before its response was complete")
+    def _incomplete_error(self) -> Exception:
+        error: httpx2.RemoteProtocolError = self.http.RemoteProtocolError(
+            "the application ended before its response was complete"
+        )
         error.__cause__ = self._failure
         return error
 

@@ -62,7 +62,7 @@ def openai_client(models: MLCEngine | Served | Mapping[str, Served]) -> AsyncOpe
     # The environment may name a proxy, but requests must not leave the process.
     client: dict[str, Any] = {"base_url": "http://aiomlc/v1", "trust_env": False}
     if not isinstance(models, MLCEngine):
-        transport = AsyncAppTransport(create_app(models, _OPTIONS))
+        transport: Any = AsyncAppTransport(create_app(models, _OPTIONS))
         http = openai.DefaultAsyncHttpxClient(transport=transport, **client)
         return openai.AsyncOpenAI(base_url=client["base_url"], api_key="none", http_client=http)
 
@@ -72,5 +72,6 @@ def openai_client(models: MLCEngine | Served | Mapping[str, Served]) -> AsyncOpe
         return create_app(engine, _OPTIONS)
 
     app = portal.call(create)
-    blocking = openai.DefaultHttpxClient(transport=AppTransport(app, portal), **client)
+    transport = AppTransport(app, portal)
+    blocking = openai.DefaultHttpxClient(transport=transport, **client)
     return openai.OpenAI(base_url=client["base_url"], api_key="none", http_client=blocking)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 ADDRESS = "http://127.0.0.1:8000"
 NEEDS = "# Needs "
 #: Each has a test of its own, which runs its blocks.
-RUN_ELSEWHERE = {"docs/clients.md": "tests/e2e/test_client_frameworks.py"}
+RUN_ELSEWHERE = {"docs/clients.md": "tests/e2e/clients_page.py"}
 #: What fragments of a page use, besides `engine`.
 NAMES: dict[str, dict[str, Any]] = {
     "docs/api.md": {

@@ -6,15 +6,22 @@ They run on asyncio only.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from tests.e2e.programs import ROOT
+from tests.e2e.clients_page import BLOCKS, run_block
+from tests.e2e.framework_questions import (
+    CAPITAL,
+    EXTRACT,
+    MIA,
+    MODEL,
+    PLACES,
+    WEATHER,
+    Person,
+    WeatherTool,
+)
 from tests.e2e.serve_process import ServerProcess, open_client, run_server
 
 pytestmark = [
@@ -22,29 +29,6 @@ pytestmark = [
     # Of the frameworks, which do not concern us.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
-MODEL = "pebble"
-CAPITAL = "What is the capital of Italy?"
-WEATHER = "What is the weather in Rome?"
-EXTRACT = "Extract the person: Mia is 31 years old."
-PAGE = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-RUN_BLOCK = """
-import ast, sys, types, anyio
-flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-code = compile(sys.stdin.read(), "docs/clients.md", "exec", flags)
-names = {}
-anyio.run(types.FunctionType(code, names))
-print(names["answer"])
-"""
-PLACES = pytest.mark.parametrize("place", ["in process", "server"])
-
-
-class Person(BaseModel):
-    name: str
-    age: int
-
-
-MIA = Person(name="Mia", age=31)
 
 
 @pytest.fixture
@@ -64,28 +48,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of the bundled model."""
     with run_server(tmp_path_factory.mktemp("frameworks")) as process:
         yield process
-
-
-class WeatherTool:
-    """A tool that records the cities for which it is called."""
-
-    def __init__(self) -> None:
-        self.cities: list[str] = []
-
-    @property
-    def function(self) -> Callable[[str], str]:
-        """The function, from which the frameworks derive the tool."""
-
-        def get_weather(city: str) -> str:
-            """Get the weather in a city.
-
-            Args:
-                city: The name of the city
-            """
-            self.cities.append(city)
-            return '{"weather": "sunny"}'
-
-        return get_weather
 
 
 @PLACES
@@ -183,20 +145,4 @@ def test_block_of_the_page_answers(block: str, request: pytest.FixtureRequest) -
     for package in re.findall(r"^(?:from|import) (\w+)", block, re.M):
         pytest.importorskip(package)
 
-    if "http://127.0.0.1:8000" in block:
-        url = request.getfixturevalue("server").url
-        block = block.replace("http://127.0.0.1:8000", url)
-
-    # In a process of its own, because some frameworks leave connections open.
-    result = subprocess.run(
-        [sys.executable, "-c", RUN_BLOCK],
-        input=block,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        cwd=ROOT,
-    )
-
-    assert result.returncode == 0, result.stderr
-    assert "Rome" in result.stdout
+    assert "Rome" in run_block(block, request)
