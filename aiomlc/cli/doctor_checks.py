@@ -10,13 +10,12 @@ __all__ = (
     "check_memory",
     "check_processor",
     "check_versions",
-    "quota_cpus",
 )
 
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +23,12 @@ from pathlib import Path
 from aiomlc.cache import cache_home, cache_limit, list_entries
 from aiomlc.cli.tables import format_bytes
 from aiomlc.errors import AiomlcError
+from aiomlc.runtime.loading.control_groups import quota_cpus
 from aiomlc.runtime.loading.memory_budget import memory_budget
 from aiomlc.runtime.native.platform import active_isa, physical_cores
 
 _ROOT = Path("/")
 _THP = "sys/kernel/mm/transparent_hugepage/enabled"
-_CGROUP = "sys/fs/cgroup"
 _MIN_FREE_BYTES = 2 << 30
 # The flags of each tier in /proc/cpuinfo beyond those of the portable one, in ascending order.
 _X86_TIERS: Mapping[str, tuple[str, ...]] = {
@@ -107,34 +106,6 @@ def check_cores(root: Path = _ROOT) -> Finding:
         return Finding("threads", text, remedy)
 
     return Finding("threads", text)
-
-
-def quota_cpus(root: Path = _ROOT) -> float | None:
-    """Return the processors that the control groups allow, those above included; None: all."""
-    quotas = [quota for group in _groups(root) for quota in _quota(group)]
-    return min(quotas, default=None)
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the directories of this process's control groups (versions 1 and 2), and above."""
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "cpu" in controllers.split(","):
-                base = root / _CGROUP / ("cpu" if controllers else "")
-                group = Path(path.lstrip("/"))
-                yield from (base / part for part in (group, *group.parents))
-
-
-def _quota(group: Path) -> Iterator[float]:
-    with suppress(OSError, ValueError):
-        quota, period = (group / "cpu.max").read_text().split()
-        yield int(quota) / int(period)
-
-    with suppress(OSError, ValueError):
-        limit = int((group / "cpu.cfs_quota_us").read_text())
-        if limit > 0:
-            yield limit / int((group / "cpu.cfs_period_us").read_text())
 
 
 def check_memory() -> Finding:

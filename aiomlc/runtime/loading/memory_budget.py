@@ -8,8 +8,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
+from aiomlc.runtime.loading.control_groups import free_memory
+
+_ROOT = Path("/")
 _DEFAULT_UTILIZATION = 0.85  # As in MLC LLM; the host program needs memory as well.
 
 
@@ -37,7 +38,7 @@ def memory_budget(utilization: float | None) -> MemoryBudget:
     Args:
         utilization: The fraction to plan with; None for 0.85.
     """
-    system, control_group = _system_memory(), _cgroup_memory()
+    system, control_group = _system_memory(), free_memory(_ROOT)
     fraction = _DEFAULT_UTILIZATION if utilization is None else utilization
     if control_group is not None and control_group < system:
         return MemoryBudget(control_group, "the control group's limit", fraction)
@@ -47,21 +48,10 @@ def memory_budget(utilization: float | None) -> MemoryBudget:
 
 def _system_memory() -> int:
     try:
-        for line in _MEMINFO.read_text().splitlines():
+        for line in (_ROOT / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass  # Not Linux: assume that half of the memory is free.
 
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def _cgroup_memory() -> int | None:
-    """Return the free memory of the control group, or None if it has no limit."""
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-    except OSError:
-        return None
-
-    return None if limit == "max" else max(0, int(limit) - used)

@@ -15,22 +15,12 @@ from aiomlc.cli.doctor_checks import (
     check_huge_pages,
     check_processor,
     check_versions,
-    quota_cpus,
 )
 from aiomlc.cli.doctor_speed import measure_speed
 from aiomlc.runtime.native.platform import active_isa
+from tests.files import write_files
 
 THP = "sys/kernel/mm/transparent_hugepage/enabled"
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    """Write files below a directory that stands for the root of the file system."""
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    return root
 
 
 @pytest.mark.parametrize(
@@ -43,7 +33,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 def test_missing_huge_pages_are_named_with_the_remedy(
     tmp_path: Path, files: dict[str, str], advice: str
 ) -> None:
-    finding = check_huge_pages(write(tmp_path, files))
+    finding = check_huge_pages(write_files(tmp_path, files))
 
     assert finding.topic == "huge pages"
     assert finding.remedy is not None
@@ -52,34 +42,13 @@ def test_missing_huge_pages_are_named_with_the_remedy(
 
 @pytest.mark.parametrize("setting", ["[always] madvise never", "always [madvise] never"])
 def test_huge_pages_on_request_are_enough(tmp_path: Path, setting: str) -> None:
-    assert check_huge_pages(write(tmp_path, {THP: setting})).remedy is None
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "100000 100000\n"},
-        {
-            "proc/self/cgroup": "0::/pod/container\n",
-            "sys/fs/cgroup/pod/cpu.max": "50000 50000\n",
-            "sys/fs/cgroup/pod/container/cpu.max": "max 100000\n",
-        },
-        {
-            "proc/self/cgroup": "4:memory:/a\n3:cpu,cpuacct:/a\n",
-            "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "100000\n",
-            "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-        },
-    ],
-)
-def test_a_control_group_of_one_core_is_found(tmp_path: Path, files: dict[str, str]) -> None:
-    assert quota_cpus(write(tmp_path, files)) == 1
+    assert check_huge_pages(write_files(tmp_path, {THP: setting})).remedy is None
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_a_control_group_of_one_core_is_named_with_the_remedy(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "100000 100000\n"}
-    finding = check_cores(write(tmp_path, files))
+    finding = check_cores(write_files(tmp_path, files))
 
     assert finding.topic == "threads"
     assert finding.remedy is not None
@@ -87,15 +56,9 @@ def test_a_control_group_of_one_core_is_named_with_the_remedy(tmp_path: Path) ->
     assert "docker --cpus=" in finding.remedy
 
 
-def test_no_quota_is_no_limit(tmp_path: Path) -> None:
-    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}
-
-    assert quota_cpus(write(tmp_path, files)) is None
-
-
 def test_the_flags_that_the_next_tier_needs_are_named(tmp_path: Path) -> None:
     files = {"proc/cpuinfo": "processor : 0\nflags : fpu avx2 fma f16c avx512f\n"}
-    finding = check_processor(write(tmp_path, files))
+    finding = check_processor(write_files(tmp_path, files))
 
     assert finding.text.startswith(active_isa())
     if active_isa() == "avx2":

@@ -16,7 +16,13 @@ from aiomlc import BadRequestError, ModelLoadError, ModelNotFoundError
 from aiomlc.validation import model_files
 
 # Modules that read other files than those of a model.
-OTHER_FILES = ("memory_budget.py", "registry.py", "trial_process.py", "model_files.py")
+OTHER_FILES = (
+    "control_groups.py",
+    "memory_budget.py",
+    "registry.py",
+    "trial_process.py",
+    "model_files.py",
+)
 ROOMS = (
     "models",
     "validation",

@@ -15,6 +15,7 @@ from aiomlc.config import Mode
 from aiomlc.runtime.loading import memory_budget as memory
 from aiomlc.runtime.loading.memory_budget import MemoryBudget, memory_budget
 from aiomlc.runtime.loading.memory_plan import MemoryPlan, ModelMemory, plan_models
+from tests.files import write_files
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 # An 8B model in 4 bits.
@@ -183,13 +184,14 @@ def test_budget_is_the_smaller_of_system_and_control_group(
     free: int,
     source: str,
 ) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 1000 kB\n")
-    for name, text in (("memory.max", limit), ("memory.current", used)):
-        if text is not None:
-            (tmp_path / name).write_text(text + "\n")
-
-    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    files = {
+        "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 1000 kB\n",
+        "proc/self/cgroup": "0::/\n",
+        "sys/fs/cgroup/memory.max": limit,
+        "sys/fs/cgroup/memory.current": used,
+    }
+    write_files(tmp_path, {name: text for name, text in files.items() if text is not None})
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
 
     assert memory_budget(None) == MemoryBudget(free, source, 0.85)
     assert memory_budget(0.5).nbytes == free // 2
