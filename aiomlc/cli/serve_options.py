@@ -198,9 +198,10 @@ class LimitOptions:
 
     max_body_size: Annotated[int, _option("Bytes of a request.", "Limits")] = 8 * _MIB
     max_prompt_length: Annotated[
-        int | None, _option("Characters or token ids of a prompt.", "Limits")
+        int | None, _option("Characters or token ids of all texts of a request.", "Limits")
     ] = None
     max_choices: Annotated[int, _option("Choices of a request (n).", "Limits")] = 16
+    max_inputs: Annotated[int, _option("Inputs of a request for embeddings.", "Limits")] = 2048
     max_requests: Annotated[int, _option("Concurrent requests.", "Limits")] = 1024
     max_requests_per_key: Annotated[
         int | None, _option("Concurrent requests with one API key.", "Limits")

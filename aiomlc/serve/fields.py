@@ -62,15 +62,15 @@ def _check_choices(fields: dict[str, Any], options: ServerOptions) -> None:
     prompt = fields.get("prompt")
     is_list = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
     num_prompts = len(prompt) if is_list and prompt else 1
-    for name in _CHOICES:
-        value = fields.get(name)
-        if isinstance(value, int) and value * num_prompts > options.max_choices:
-            raise HTTPError(
-                400,
-                f"{name}: must be <= {options.max_choices} for all prompts of a request together, "
-                f"got {value} for {num_prompts} of them",
-                param=name,
-            )
+    choices = {name: value for name in _CHOICES if isinstance(value := fields.get(name), int)}
+    name, value = max(choices.items(), key=lambda item: item[1], default=("n", 1))
+    if value * num_prompts > options.max_choices:
+        raise HTTPError(
+            400,
+            f"{name}: must be <= {options.max_choices} for all prompts of a request together, "
+            f"got {value} for {num_prompts} of them",
+            param=name,
+        )
 
 
 def _check_length(fields: dict[str, Any], options: ServerOptions) -> None:
@@ -78,15 +78,17 @@ def _check_length(fields: dict[str, Any], options: ServerOptions) -> None:
     if limit is None:
         return
 
-    for name in _PROMPTS:
-        length = _length(fields.get(name))
-        if length > limit:
-            raise HTTPError(
-                400,
-                f"{name}: must have at most {limit} characters or token ids, got {length}",
-                param=name,
-                code="context_length_exceeded",
-            )
+    lengths = {name: _length(fields.get(name)) for name in _PROMPTS}
+    total = sum(lengths.values())
+    if total > limit:
+        longest = max(lengths, key=lambda name: lengths[name])
+        names = ", ".join(name for name, length in lengths.items() if length)
+        raise HTTPError(
+            400,
+            f"{names}: must have at most {limit} characters or token ids in total, got {total}",
+            param=longest,
+            code="context_length_exceeded",
+        )
 
 
 def _length(value: object) -> int:

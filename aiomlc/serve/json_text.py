@@ -17,13 +17,13 @@ def to_json(value: object) -> bytes:
 
 
 async def send_json(
-    value: object, scope: Scope, receive: Receive, send: Send, *, seconds: float
+    text: bytes, scope: Scope, receive: Receive, send: Send, *, seconds: float
 ) -> None:
-    """Send a response; a client that has not read it after `seconds` is dropped.
+    """Send a response with a JSON text; a client that has not read it after `seconds` is dropped.
 
     A server may report the disconnect, and close the connection, while the end is being sent. That
     must not be cancelled, or the connection stays open.
     """
-    response = Response(to_json(value), media_type="application/json")
+    response = Response(text, media_type="application/json")
     with move_on_after(seconds, shield=True):
         await response(scope, receive, send)

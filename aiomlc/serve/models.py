@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Literal, TypeAlias, final
 
-from anyio import EndOfStream, WouldBlock, create_task_group
+from anyio import EndOfStream, Event, WouldBlock, create_task_group
 from anyio.lowlevel import checkpoint
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.protocol.model import Model
 from aiomlc.config import ECHO, EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
+from aiomlc.runtime.concurrency.event_loop import spawn_system_task
 from aiomlc.serve.http_errors import HTTPError
 from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import safe_repr
@@ -43,6 +44,7 @@ class ServedModel:
         self._created = int(time.time())
         self._events = engine.events(buffer_size=16)
         self._state: State = "loaded" if is_open(engine) else "unloaded"
+        self._opening: _Opening | None = None
 
     @property
     def state(self) -> State:
@@ -57,9 +59,48 @@ class ServedModel:
 
         return self._state
 
+    async def open(self) -> None:
+        """Open the engine unless it is open.
+
+        Requests wait for the same opening, which goes on when one of them is cancelled: a model
+        may take longer to load than its clients wait.
+
+        Raises:
+            EngineError: If the engine was terminated, or its model unloaded.
+            ModelLoadError: If the model cannot be opened.
+        """
+        if self.state == "loaded":
+            return
+
+        opening = self._opening
+        if opening is None or opening.is_over.is_set():
+            opening = self._opening = _Opening(self.engine)
+        await opening.is_over.wait()
+        if opening.failure is not None:
+            raise opening.failure
+
     def description(self) -> Model:
         """Return OpenAI's object of the model."""
         return Model(id=self.name, created=self._created)
+
+
+@final
+class _Opening:
+    """The task that opens an engine, and how that ended."""
+
+    def __init__(self, engine: AsyncMLCEngine) -> None:
+        self.failure: Exception | None = None
+        self.is_over = Event()
+        self._engine = engine
+        self._task = spawn_system_task(self._run, name="aiomlc open")
+
+    async def _run(self) -> None:
+        try:
+            await self._engine.metrics()
+        except Exception as error:  # noqa: BLE001 - raised by those who wait.
+            self.failure = error
+        finally:
+            self.is_over.set()
 
 
 @final

@@ -35,6 +35,7 @@ class ServerOptions:
     #: Characters of all texts of a request, or token ids; None leaves it to the body size.
     max_prompt_length: int | None = None
     max_choices: int = 16  #: Choices (`n`, `best_of`) of all prompts of a request.
+    max_inputs: int = 2048  #: Inputs of a request for embeddings.
     max_requests: int = 1024  #: Concurrent requests.
     max_requests_per_key: int | None = None  #: Concurrent requests with one API key.
     ping_interval: float = 15.0  #: Seconds of silence after which a stream gets a comment.
@@ -73,6 +74,7 @@ _POSITIVE = (
     "body_timeout",
     "max_prompt_length",
     "max_choices",
+    "max_inputs",
     "max_requests",
     "max_requests_per_key",
     "ping_interval",

@@ -6,15 +6,23 @@ __all__ = ("EmbeddingEndpoint",)
 
 from typing import final
 
+import orjson
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 from starlette.types import Receive, Scope, Send
 
-from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
+from aiomlc.api.protocol.embedding import (
+    EmbeddingRequest,
+    EmbeddingResponse,
+    parse_embedding_request,
+)
 from aiomlc.api.protocol.limits import check_input_size, parse_off_loop
+from aiomlc.api.protocol.request import are_token_ids
 from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.json_text import send_json
+from aiomlc.serve.http_errors import HTTPError
+from aiomlc.serve.json_text import send_json, to_json
 from aiomlc.serve.request_body import read_fields
 
 
@@ -30,10 +38,30 @@ class EmbeddingEndpoint:
         fields = await read_fields(scope, receive, options)
         model = self._context.models.find(fields.get("model"))
         fields = prepare_fields(fields, EmbeddingRequest, model.name, options)
+        _check_inputs(fields.get("input"), options.max_inputs)
 
         async def respond(_: TaskGroup) -> None:
+            await model.open()
             request = await parse_off_loop(parse_embedding_request, fields, check_input_size)
-            answer = await model.engine.embeddings.embed(request)
-            await send_json(answer, scope, receive, send, seconds=options.write_timeout)
+            text = await _to_json(await model.engine.embeddings.embed(request))
+            await send_json(text, scope, receive, send, seconds=options.write_timeout)
 
         await run_until_disconnect(receive, respond)
+
+
+def _check_inputs(inputs: object, limit: int) -> None:
+    if isinstance(inputs, list) and len(inputs) > limit and not are_token_ids(inputs):
+        raise HTTPError(
+            400, f"input: must have at most {limit} items, got {len(inputs)}", param="input"
+        )
+
+
+async def _to_json(answer: EmbeddingResponse) -> bytes:
+    """Return the JSON text of embeddings, which can have megabytes, in short steps."""
+    items = []
+    for item in answer.data:
+        items.append(orjson.Fragment(to_json(item)))
+        await checkpoint()
+
+    fields = answer.model_copy(update={"data": []}).model_dump()
+    return orjson.dumps({**fields, "data": items})

@@ -31,7 +31,7 @@ from aiomlc.serve.event_encoder import (
 from aiomlc.serve.event_stream import send_events
 from aiomlc.serve.fields import prepare_fields
 from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import send_json
+from aiomlc.serve.json_text import send_json, to_json
 from aiomlc.serve.request_body import read_fields
 
 
@@ -76,12 +76,13 @@ class GenerationEndpoint:
         resource = self._api.resource(model.engine)
 
         async def respond(tasks: TaskGroup) -> None:
+            await model.open()
             request = await parse_off_loop(self._api.parse, fields)
             if request.stream:
                 await self._stream(await resource.open(request), send, tasks)
             else:
-                answer = await resource.complete(request)
-                await send_json(answer, scope, receive, send, seconds=options.write_timeout)
+                text = to_json(await resource.complete(request))
+                await send_json(text, scope, receive, send, seconds=options.write_timeout)
 
         await run_until_disconnect(receive, respond)
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 __all__ = ("DetokenizeRequest", "TokenEndpoints", "TokenizeRequest")
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, final
 
-from anyio import to_thread
+from anyio.abc import TaskGroup
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.protocol.base import WireModel, parse
-from aiomlc.api.protocol.chat_request import parse_chat_request
+from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
+from aiomlc.api.protocol.completion import parse_completion_request
 from aiomlc.api.protocol.limits import parse_off_loop
+from aiomlc.runtime.concurrency.worker_thread import run_in_worker
 from aiomlc.serve.context import Context
+from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.fields import prepare_fields
+from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.json_text import to_json
 from aiomlc.serve.models import ServedModel
 from aiomlc.serve.request_body import read_fields
@@ -33,7 +38,6 @@ _CHAT_FIELDS = (
     "chat_template_kwargs",
     "reasoning_effort",
 )
-_MAX_INLINE_CHARACTERS = 20_000
 
 
 class TokenizeRequest(WireModel):
@@ -51,6 +55,9 @@ class DetokenizeRequest(WireModel):
     tokens: tuple[Annotated[StrictInt, Field(ge=0)], ...]
 
 
+_Answer = Callable[[dict[str, Any], ServedModel], Awaitable[dict[str, Any]]]
+
+
 @final
 class TokenEndpoints:
     """`/tokenize` and `/detokenize`."""
@@ -60,42 +67,65 @@ class TokenEndpoints:
 
     async def tokenize(self, request: Request) -> Response:
         """Return the token ids of `prompt`, or of the prompt that a chat's `messages` become."""
-        fields, model = await self._read(request)
-        with_texts = fields.get("return_token_strs")
-        if "messages" in fields:
-            chat = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
-            parsed = await parse_off_loop(parse_chat_request, chat)
-            token_ids = await model.engine.chat.completions.encode(parsed)
-        else:
-            prompt = parse(TokenizeRequest, fields).prompt
-            await model.engine.metrics()  # Opens the model.
-            encode = model.engine.tokenizer.encode
-            is_long = len(prompt) > _MAX_INLINE_CHARACTERS
-            token_ids = await to_thread.run_sync(encode, prompt) if is_long else encode(prompt)
-
-        return _json(
-            {
-                "count": len(token_ids),
-                "max_model_len": model.engine.max_input_sequence_length,
-                "tokens": token_ids,
-                "token_strs": _texts(model.engine, token_ids) if with_texts else None,
-            }
-        )
+        return await self._respond(request, self._tokenize)
 
     async def detokenize(self, request: Request) -> Response:
         """Return the text of token ids, without special tokens."""
-        fields, model = await self._read(request)
-        tokens = parse(DetokenizeRequest, fields).tokens
-        await model.engine.metrics()  # Opens the model.
+        return await self._respond(request, self._detokenize)
+
+    async def _respond(self, request: Request, answer: _Answer) -> Response:
+        fields = await read_fields(request.scope, request.receive, self._context.options)
+        model = self._context.models.find(fields.get("model"))
+
+        async def respond(_: TaskGroup) -> Response:
+            await model.open()
+            return _json(await answer(fields, model))
+
+        response = await run_until_disconnect(request.receive, respond)
+        return Response() if response is None else response
+
+    async def _tokenize(self, fields: dict[str, Any], model: ServedModel) -> dict[str, Any]:
+        encode = self._encode_chat if "messages" in fields else self._encode_text
+        token_ids = await encode(fields, model)
+        with_texts = fields.get("return_token_strs")
+        return {
+            "count": len(token_ids),
+            "max_model_len": model.engine.max_input_sequence_length,
+            "tokens": token_ids,
+            "token_strs": _texts(model.engine, token_ids) if with_texts else None,
+        }
+
+    async def _encode_chat(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
+        chat = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
+        chat = prepare_fields(chat, ChatCompletionRequest, model.name, self._context.options)
+        request = await parse_off_loop(parse_chat_request, chat)
+        return await model.engine.chat.completions.encode(request)
+
+    async def _encode_text(self, fields: dict[str, Any], model: ServedModel) -> list[int]:
+        fields = prepare_fields(fields, TokenizeRequest, model.name, self._context.options)
+        text = (await parse_off_loop(partial(parse, TokenizeRequest), fields)).prompt
+        request = await parse_off_loop(parse_completion_request, {"prompt": text})
+        (token_ids,) = await model.engine.completions.encode(request)
+        return token_ids
+
+    async def _detokenize(self, fields: dict[str, Any], model: ServedModel) -> dict[str, Any]:
+        fields = prepare_fields(fields, DetokenizeRequest, model.name, self._context.options)
+        _check_number(fields.get("tokens"), model.engine.max_input_sequence_length)
+        tokens = (await parse_off_loop(partial(parse, DetokenizeRequest), fields)).tokens
         tokenizer = model.engine.tokenizer
         check_token_ids("tokens", tokens, tokenizer.vocab_size)
-        return _json({"prompt": tokenizer.decode(tokens)})
+        return {"prompt": await run_in_worker(lambda _: tokenizer.decode(tokens))}
 
-    async def _read(self, request: Request) -> tuple[dict[str, Any], ServedModel]:
-        options = self._context.options
-        fields = await read_fields(request.scope, request.receive, options)
-        model = self._context.models.find(fields.get("model"))
-        return prepare_fields(fields, TokenizeRequest, model.name, options), model
+
+def _check_number(tokens: object, context_window: int) -> None:
+    if isinstance(tokens, list) and len(tokens) > context_window:
+        raise HTTPError(
+            400,
+            f"tokens: must have at most {context_window} token ids, the context window of the "
+            f"model, got {len(tokens)}",
+            param="tokens",
+            code="context_length_exceeded",
+        )
 
 
 def _texts(engine: AsyncMLCEngine, token_ids: Sequence[int]) -> list[str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import httpx2
 import jsonschema
 import pytest
+from anyio import Event, create_task_group
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response as OpenAIResponse
 
-from aiomlc import AsyncMLCEngine, EngineConfig
+from aiomlc import AsyncMLCEngine, EngineConfig, ModelLoadError
 from aiomlc.serve import ServerOptions, create_app
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, events_of, http_client, serving, text_of
@@ -153,6 +155,25 @@ async def test_invalid_tokens_name_the_field(path: str, fields: dict[str, Any], 
     assert response.json()["error"]["param"] == param
 
 
+async def test_unsupported_fields_of_a_tokenized_chat_are_ignored_if_the_operator_wishes() -> None:
+    async with serving(ignore_unsupported_fields=True) as (_, client):
+        fields = {**CHAT, "cache_prompt": True}
+        response = await client.post("/tokenize", json=fields)
+
+    assert response.json()["count"] > 0
+
+
+async def test_texts_and_tokens_beyond_the_context_window_are_refused_unread() -> None:
+    async with serving() as (_, client):
+        window = (await client.post("/tokenize", json={"prompt": "a"})).json()["max_model_len"]
+        text = await client.post("/tokenize", json={"prompt": "a " * 500_000})
+        tokens = await client.post("/detokenize", json={"tokens": [1] * (window + 1)})
+
+    assert text.status_code == tokens.status_code == 400
+    codes = {response.json()["error"]["code"] for response in (text, tokens)}
+    assert codes == {"context_length_exceeded"}
+
+
 async def test_token_ids_beyond_the_vocabulary_are_an_error_of_the_request() -> None:
     async with serving() as (_, client):
         response = await client.post("/detokenize", json={"tokens": [2**31]})
@@ -186,6 +207,51 @@ async def test_probes_while_models_load_on_demand() -> None:
     assert list(before["models"].values()) == ["unloaded"]
     assert list(after["models"].values()) == ["loaded"]
     assert before["status"] == after["status"] == "ready"
+
+
+async def test_a_request_that_leaves_while_the_model_loads_does_not_stop_the_loading() -> None:
+    started, may_end = Event(), Event()
+    num_loads = 0
+
+    async def load(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        nonlocal num_loads
+        num_loads += 1
+        started.set()
+        await may_end.wait()
+        return await fake_loader(FakeCore(["Hi!"]))(*arguments, **options)
+
+    app = create_app(AsyncMLCEngine(loader=load), ServerOptions(load="demand"))
+    async with http_client(app) as client, create_task_group() as tasks:
+        tasks.start_soon(partial(client.post, "/v1/chat/completions", json=CHAT))
+        await started.wait()
+        tasks.cancel_scope.cancel()
+
+    may_end.set()
+    async with http_client(app) as client:
+        response = await client.post("/v1/chat/completions", json=CHAT)
+
+    app.terminate()
+    assert response.status_code == 200
+    assert num_loads == 1
+
+
+async def test_a_model_that_could_not_be_opened_is_opened_by_the_next_request() -> None:
+    failures = [ModelLoadError("a file is missing"), None]
+
+    async def load(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        if failure := failures.pop(0):
+            raise failure
+
+        return await fake_loader(FakeCore(["Hi!"]))(*arguments, **options)
+
+    app = create_app(AsyncMLCEngine(loader=load), ServerOptions(load="demand"))
+    async with http_client(app) as client:
+        statuses = [
+            (await client.post("/v1/chat/completions", json=CHAT)).status_code for _ in range(2)
+        ]
+
+    app.terminate()
+    assert statuses == [500, 200]
 
 
 async def test_version_and_description() -> None:

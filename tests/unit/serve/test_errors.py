@@ -28,9 +28,9 @@ from aiomlc.errors import (
     RequestFailedError,
 )
 from aiomlc.runtime.loading.loaded_model import LoadedModel
-from aiomlc.serve import create_app
+from aiomlc.serve import ServerOptions, create_app
 from aiomlc.serve.http_errors import to_http_error
-from aiomlc.testing import FakeCore, fake_loader
+from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 from tests.unit.serve.asgi import CHAT, ManualRequest, events_of, http_client, serving
 
 pytestmark = pytest.mark.timeout(30)
@@ -311,9 +311,12 @@ async def test_prompts_beyond_the_limit_are_400() -> None:
     async with serving(max_prompt_length=100) as (_, client):
         chat = await client.post(PATH, json=long)
         ids = await client.post("/v1/completions", json={"prompt": [1] * 101})
+        parts = {"input": "a" * 60, "instructions": "b" * 60}
+        together = await client.post("/v1/responses", json=parts)
         short = await client.post(PATH, json=CHAT)
 
-    assert chat.status_code == ids.status_code == 400
+    assert chat.status_code == ids.status_code == together.status_code == 400
+    assert error_of(together)["message"].startswith("input, instructions: must have at most 100")
     assert error_of(chat)["code"] == error_of(ids)["code"] == "context_length_exceeded"
     assert short.status_code == 200
 
@@ -323,7 +326,22 @@ async def test_choices_of_all_prompts_count() -> None:
         rejected = await client.post("/v1/completions", json={"prompt": ["a", "b"], "n": 3})
         accepted = await client.post("/v1/completions", json={"prompt": ["a", "b"], "n": 2})
         one_prompt = await client.post("/v1/completions", json={"prompt": [1, 2, 3], "n": 4})
+        without_n = await client.post("/v1/completions", json={"prompt": ["a"] * 5})
 
-    assert rejected.status_code == 400
+    assert rejected.status_code == without_n.status_code == 400
     assert error_of(rejected)["param"] == "n"
     assert accepted.status_code == one_prompt.status_code == 200
+
+
+async def test_inputs_of_embeddings_beyond_the_limit_are_400() -> None:
+    engine = AsyncMLCEngine(loader=fake_loader(FakeEncoder()))
+    app = create_app({"fake": engine}, ServerOptions(max_inputs=2, load="demand"))
+    async with engine, http_client(app) as client:
+        rejected = await client.post("/v1/embeddings", json={"input": ["a", "b", "c"]})
+        texts = await client.post("/v1/embeddings", json={"input": ["a", "b"]})
+        one_of_ids = await client.post("/v1/embeddings", json={"input": [1, 2, 3]})
+
+    assert rejected.status_code == 400
+    assert error_of(rejected)["message"] == "input: must have at most 2 items, got 3"
+    assert [item["index"] for item in texts.json()["data"]] == [0, 1]
+    assert one_of_ids.json()["object"] == "list"
