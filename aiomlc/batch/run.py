@@ -12,10 +12,11 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO, Final, final
 
-from anyio import CapacityLimiter, Lock, create_task_group, sleep, to_thread
+from anyio import CapacityLimiter, create_task_group, sleep, to_thread
 from pydantic import BaseModel
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
+from aiomlc.api.generation.overload_retries import OverloadRetries
 from aiomlc.api.protocol.chat_request import ChatCompletionRequest, parse_chat_request
 from aiomlc.api.protocol.completion import CompletionRequest, parse_completion_request
 from aiomlc.api.protocol.embedding import EmbeddingRequest, parse_embedding_request
@@ -48,7 +49,6 @@ from aiomlc.validation.json_values import short_repr
 DEFAULT_IN_FLIGHT: Final = 64  # Twice the sequences of mode "local", so that none has to wait.
 _OPTIONS = ServerOptions(max_choices=1024)
 _SYNC_SECONDS = 5.0
-_RETRY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,7 @@ class _BatchRun:
         self._num_left = len(plan.pending) + len(plan.duplicates)
         self._num_failed = plan.num_failed
         self._num_written = 0
-        self._num_running = 0
-        self._retrying = Lock()
+        self._retries = OverloadRetries()
         self._reading = CapacityLimiter(1)  # The file has one position.
 
     def summary(self) -> BatchSummary:
@@ -229,46 +228,27 @@ class _BatchRun:
     async def _respond(self, request: BatchRequest) -> tuple[int, bytes]:
         """Return the status and the body that the server would answer with."""
         try:
-            return _OK, to_json(await self._complete_or_retry(request))
+            return _OK, to_json(
+                await self._retries.run(
+                    partial(self._complete, request), partial(self._is_idle, request)
+                )
+            )
         except HTTPError as error:
             return error.status, to_json(error.body())
         except (RequestError, RequestFailedError, EngineOverloadedError) as error:
             http_error = to_http_error(error)
             return http_error.status, to_json(http_error.body())
 
-    async def _complete_or_retry(self, request: BatchRequest) -> BaseModel:
-        """Return the answer; wait for other requests if the engine's queue is full.
-
-        Requests with many choices may fill it. One at a time is repeated, and fails if the engine
-        had nothing else to do.
-        """
-        try:
-            return await self._complete(request)
-        except EngineOverloadedError:
-            async with self._retrying:
-                while True:
-                    is_alone = self._is_idle(request)
-                    try:
-                        return await self._complete(request)
-                    except EngineOverloadedError:
-                        if is_alone:
-                            raise
-
-                        await sleep(_RETRY_SECONDS)
+    async def _complete(self, request: BatchRequest) -> BaseModel:
+        model = self._registry.find(request.body.get("model"))
+        endpoint = _ENDPOINTS[request.url]
+        fields = prepare_fields(request.body, endpoint.request_type, model.name, _OPTIONS)
+        return await endpoint.complete(model.engine, await _parse(endpoint, fields))
 
     def _is_idle(self, request: BatchRequest) -> bool:
-        statistics = self._registry.find(request.body.get("model")).engine.statistics()
-        return self._num_running + statistics.num_running + statistics.num_waiting == 0
-
-    async def _complete(self, request: BatchRequest) -> BaseModel:
-        self._num_running += 1
-        try:
-            model = self._registry.find(request.body.get("model"))
-            endpoint = _ENDPOINTS[request.url]
-            fields = prepare_fields(request.body, endpoint.request_type, model.name, _OPTIONS)
-            return await endpoint.complete(model.engine, await _parse(endpoint, fields))
-        finally:
-            self._num_running -= 1
+        engine = self._registry.find(request.body.get("model")).engine
+        statistics = engine.statistics()
+        return statistics.num_running + statistics.num_waiting == 0
 
     def _append(self, line: bytes, *, is_ok: bool) -> None:
         self._output.append(line)

@@ -203,6 +203,9 @@ async def _open_streams(
             stream.close()
         raise
 
+    if len(streams) > 1:
+        session.engine.add_group(request_id, (stream.request_id for stream in streams))
+
     return streams
 
 

@@ -233,7 +233,8 @@ class AsyncMLCEngine(UninterruptibleScope, AsyncPrefixMixin, AsyncOpenAIClientMi
                 async for position, completion, error in results:
                     ...
 
-        If a request fails, its result contains the error; the other requests continue.
+        If a request fails, its result contains the error; the other requests continue. Requests
+        for which the engine's queue (`max_queue_size`) has no room wait.
 
         Args:
             prompts: Conversations. A string is a conversation of one user message.
@@ -244,7 +245,11 @@ class AsyncMLCEngine(UninterruptibleScope, AsyncPrefixMixin, AsyncOpenAIClientMi
             BadRequestError: If `stream` or `request_id` is set, or `prompts` or `limit` is invalid.
             EngineError: While iterating, if the engine is closed or dead.
         """
-        return complete_many(self.chat.completions.create, prompts, limit, options)
+        return complete_many(self.chat.completions.create, self._is_idle, prompts, limit, options)
+
+    def _is_idle(self) -> bool:
+        statistics = self.statistics()
+        return statistics.num_running + statistics.num_waiting == 0
 
     async def abort(self, request_id: str) -> None:
         """End a request; its reader gets `RequestAbortedError`. An unknown id is ignored.

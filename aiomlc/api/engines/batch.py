@@ -14,16 +14,24 @@ from collections.abc import (
     Sized,
 )
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, final
 
 from anyio import create_memory_object_stream, create_task_group
 from anyio.streams.memory import MemoryObjectSendStream
 
+from aiomlc.api.generation.overload_retries import OverloadRetries
 from aiomlc.api.protocol.chat import ChatCompletion
 from aiomlc.api.protocol.message_params import MessageLike
 from aiomlc.api.protocol.request import with_extra_body
-from aiomlc.errors import AiomlcError, BadRequestError, RequestError, RequestFailedError
+from aiomlc.errors import (
+    AiomlcError,
+    BadRequestError,
+    EngineOverloadedError,
+    RequestError,
+    RequestFailedError,
+)
 from aiomlc.runtime.concurrency.misuse import AsyncScopeFirst
 from aiomlc.validation.arguments import wrong_type
 from aiomlc.validation.json_values import short_repr
@@ -41,6 +49,7 @@ class BatchResult(NamedTuple):
 
 def complete_many(
     create: Callable[..., Awaitable[ChatCompletion]],
+    is_idle: Callable[[], bool],
     prompts: Iterable[_Prompt],
     limit: int,
     options: Mapping[str, Any],
@@ -51,6 +60,7 @@ def complete_many(
 
     Args:
         create: Requests one completion: `engine.chat.completions.create`.
+        is_idle: Whether the engine has no requests.
         prompts: Conversations. A string is a conversation of one user message. An iterator is
             advanced only when a request starts.
         limit: The maximum number of concurrent requests.
@@ -75,7 +85,9 @@ def complete_many(
         if isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
 
-        return await create(messages=prompt, **options)
+        return await retries.run(partial(create, messages=prompt, **options), is_idle)
+
+    retries = OverloadRetries()
 
     return _BatchScope(_run_batch(complete, prompts, limit))
 
@@ -145,7 +157,7 @@ async def _complete(
 ) -> BatchResult:
     try:
         return BatchResult(index, await complete(prompt), None)
-    except (RequestError, RequestFailedError) as error:
+    except (RequestError, RequestFailedError, EngineOverloadedError) as error:
         return BatchResult(index, None, error)
 
 

@@ -153,14 +153,14 @@ async def _prefix_ids(
         raise BadRequestError("a prefix is either messages or a prompt", param="prompt")
 
     if prompt is not None:
-        prompt = (await parse_off_loop(parse_token_request, {"prompt": prompt})).prompt
+        request = await parse_off_loop(parse_token_request, {"prompt": prompt})
+        prompt_ids = await session.prompt_ids(request.prompt)
     else:
         template_options = {name: value for name, value in options.items() if value is not None}
         fields = {"messages": messages, "add_generation_prompt": False, **template_options}
-        request = await parse_off_loop(parse_chat_request, fields)
-        prompt = await render_chat(request, session.model)
+        chat = await parse_off_loop(parse_chat_request, fields)
+        prompt_ids = await session.encode_chat(await render_chat(chat, session.model))
 
-    prompt_ids = await session.prompt_ids(prompt)
     session.check_prompt(prompt_ids)
     return prompt_ids
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ("EngineClient",)
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self, final
 
@@ -117,8 +117,12 @@ class EngineClient(AsyncContextManagerMixin):
 
         return prefix
 
+    def add_group(self, group_id: str, request_ids: Iterable[str]) -> None:
+        """Let `abort` end live requests, such as those of several prompts, by one id."""
+        self._requests.add_group(group_id, request_ids)
+
     def abort(self, request_id: str) -> None:
-        """End a request for its reader and in the core; an unknown id is ignored."""
+        """End a request, or a group, for its readers and in the core; ignore an unknown id."""
         if len(self._requests):
             self.task.check_serving()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ("RequestTable",)
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, final
 
 from anyio import Event
@@ -49,6 +49,7 @@ class RequestTable:
         # garbage collected and cancels its request.
         self._entries: dict[int, _RequestEntry] = {}  # By sequence id.
         self._sequence_ids: dict[str, tuple[int, ...]] = {}  # One for each choice, by request id.
+        self._groups: dict[str, tuple[str, ...]] = {}  # The requests of each group.
         self._default_ids = (f"request-{number}" for number in itertools.count(1))
         self._is_idle: Event | None = None  # Created by `wait_idle`; set when no request is live.
 
@@ -93,8 +94,21 @@ class RequestTable:
         self._sequence_ids[request_id] = sequence_ids
         return DeltaStream(self._core, sequence_ids, request_id, mailbox)
 
+    def add_group(self, group_id: str, request_ids: Iterable[str]) -> None:
+        """Let `abort` end live requests, such as those of several prompts, by one id."""
+        self._groups = {
+            name: members
+            for name, members in self._groups.items()
+            if not self._sequence_ids.keys().isdisjoint(members)
+        }
+        self._groups[group_id] = tuple(request_ids)
+
     def abort(self, request_id: str) -> None:
-        """End a request for its reader and in the core; an unknown id is ignored."""
+        """End a request, or a group, for its readers and in the core; ignore an unknown id."""
+        for member in (request_id, *self._groups.pop(request_id, ())):
+            self._abort(member)
+
+    def _abort(self, request_id: str) -> None:
         for sequence_id in self._sequence_ids.get(request_id, ()):
             if sequence_id in self._entries:
                 self._core.cancel(sequence_id)
@@ -140,6 +154,7 @@ class RequestTable:
 
         self._entries.clear()
         self._sequence_ids.clear()
+        self._groups.clear()
         self._notify_idle()
 
     def _deliver_final(self, record: Record, entry: _RequestEntry) -> None:

@@ -307,6 +307,17 @@ async def test_each_of_several_prompts_has_its_own_request_id() -> None:
     assert core.cancelled[-1] == 2
 
 
+async def test_several_prompts_are_aborted_by_the_id_of_their_request() -> None:
+    core = FakeCore(["x" * 100], hand_stepped=True)
+    async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
+        chunks = await engine.completions.create(prompt=["a", "b"], stream=True)
+        await engine.abort(chunks.request_id)
+        with pytest.raises(RequestAbortedError):
+            await chunks.__anext__()
+
+    assert core.cancelled == [1, 2]
+
+
 async def test_a_dead_engine_raises_for_the_reader() -> None:
     with pytest.raises(EngineDeadError):
         await complete(FakeCore(["abc"], dies_at_step=2), "a")

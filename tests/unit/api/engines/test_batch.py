@@ -11,7 +11,13 @@ from anyio import get_running_tasks, wait_all_tasks_blocked
 
 from aiomlc import AsyncMLCEngine
 from aiomlc.api.protocol.chat import ChatCompletion
-from aiomlc.errors import BadRequestError, EngineDeadError, PromptTooLongError, RequestFailedError
+from aiomlc.errors import (
+    BadRequestError,
+    EngineDeadError,
+    EngineOverloadedError,
+    PromptTooLongError,
+    RequestFailedError,
+)
 from aiomlc.testing import FakeCore, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -163,3 +169,25 @@ async def test_a_limit_of_0_is_rejected() -> None:
         with pytest.raises(BadRequestError, match="limit must be a positive integer, got 0"):
             async with engine.generate_many(["a"], limit=0):
                 pass
+
+
+async def test_requests_wait_for_a_full_queue() -> None:
+    core = FakeCore(["Hi!"], max_live=2)
+    async with (
+        AsyncMLCEngine(loader=fake_loader(core)) as engine,
+        engine.generate_many(["a"] * 20, limit=8) as results,
+    ):
+        positions = [position async for position, completion, _ in results if completion]
+
+    assert sorted(positions) == list(range(20))
+
+
+async def test_a_request_that_no_queue_has_room_for_fails_alone() -> None:
+    core = FakeCore(["Hi!"], max_live=2)
+    async with (
+        AsyncMLCEngine(loader=fake_loader(core)) as engine,
+        engine.generate_many(["a", "b"], n=3) as results,
+    ):
+        errors = [error async for _, _, error in results]
+
+    assert [type(error) for error in errors] == [EngineOverloadedError] * 2

@@ -94,3 +94,19 @@ async def test_reasoning_that_the_template_starts_is_separated() -> None:
 
     message = answer.choices[0].message
     assert (message.reasoning_content, message.content) == ("Hm.", "Hello.")
+
+
+async def test_a_pinned_chat_has_the_token_prefix_of_the_template() -> None:
+    core = FakeCore()
+    template = make_conversation(system_prefix_token_ids=[1, 2])
+
+    async def load(model: object, **_: object) -> LoadedModel:
+        return dataclasses.replace(fake_model(core), chat_template=template)
+
+    async with AsyncMLCEngine(loader=load) as engine:
+        await engine.pin_prefix([SYSTEM])
+        await engine.chat.completions.create(messages=[SYSTEM, *CHAT])
+
+    pinned, prompt = core.prompts
+    assert pinned[:2] == [1, 2]
+    assert prompt[: len(pinned)] == pinned
