@@ -38,7 +38,7 @@ from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.serve.admission import Admission
 from aiomlc.serve.context import Context
 from aiomlc.serve.endpoints.generation import CHAT, GenerationEndpoint
-from aiomlc.serve.event_encoder import encode_data
+from aiomlc.serve.event_encoder import ChatEventEncoder
 from aiomlc.serve.gate import Gate, RequestIds
 from aiomlc.serve.models import to_registry
 from aiomlc.serve.options import ServerOptions
@@ -134,7 +134,7 @@ class _Bare:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         chunks = _ReadyChunks(self._length)
-        event = encode_data([await chunks.__anext__()])
+        event = ChatEventEncoder().encode([await chunks.__anext__()])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": event, "more_body": True})
         async for _ in chunks:

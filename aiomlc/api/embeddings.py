@@ -108,7 +108,7 @@ class AsyncEmbeddings:
             EngineError: If the engine is closed.
             ModelLoadError: If this is the first request and the model cannot be loaded.
         """
-        return await self._service.embedder()
+        return (await self._service.encoder()).embedder
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingResponse:
         """Embed the inputs of a validated request.
@@ -116,13 +116,15 @@ class AsyncEmbeddings:
         Raises:
             AiomlcError: As `create`.
         """
-        embedder = await self.embedder()
+        engine = await self._service.encoder()
+        embedder = engine.embedder
         _check_dimensions(request, embedder)
-        # Tokenization and serialization run in a worker thread: each takes tens of milliseconds for
-        # a thousand inputs.
-        token_ids = await run_in_worker(partial(_tokenize, request, embedder))
-        vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
-        return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)
+        with engine.request():
+            # Tokenization and serialization run in a worker thread: each takes tens of milliseconds
+            # for a thousand inputs.
+            token_ids = await run_in_worker(partial(_tokenize, request, embedder))
+            vectors = await embedder.embed(token_ids, request.pooling or embedder.pooling)
+            return await to_thread.run_sync(_make_response, request, embedder, token_ids, vectors)
 
 
 def _make_response(

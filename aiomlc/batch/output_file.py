@@ -12,6 +12,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Self, final
 
 import orjson
@@ -81,6 +82,8 @@ class OutputFile:
             OSError: If it cannot be opened or locked.
         """
         self._path = path
+        self._is_closed = False
+        self._using = Lock()  # Held while the descriptor is used in another thread, or closed.
         self._descriptor = os.open(path, _FLAGS, _MODE)
         try:
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
@@ -108,7 +111,9 @@ class OutputFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)  # Which also releases the lock.
+        with self._using:
+            self._is_closed = True
+            os.close(self._descriptor)  # Which also releases the lock.
 
     def is_same_file(self, path: Path) -> bool:
         """Return whether a path leads to this file."""
@@ -117,26 +122,35 @@ class OutputFile:
     def recover(self, is_cancelled: Callable[[], bool]) -> Answers:
         """Return what the file answers, and cut off a last line without an end.
 
+        It may run in a thread that has been abandoned: closing the file waits for it.
+
+        Args:
+            is_cancelled: Whether nothing waits for the result any more.
+
         Raises:
             BadRequestError: If the file is not the output of a batch; it is left unchanged.
             OSError: If the file cannot be read or cut off.
         """
         answers = Answers()
+        with self._using:
+            if not self._is_closed:
+                self._read(answers, is_cancelled)
+        return answers
+
+    def _read(self, answers: Answers, is_cancelled: Callable[[], bool]) -> None:
         end = 0
-        with os.fdopen(os.dup(self._descriptor), "rb") as file:
+        with open(self._descriptor, "rb", closefd=False) as file:
             file.seek(0)
             for number, line in enumerate(file, start=1):
                 if is_cancelled():
-                    break
+                    return
 
                 if not line.endswith(b"\n"):
                     self._cut_off(line, number, end)
-                    break
+                    return
 
                 self._add(answers, line, number)
                 end += len(line)
-
-        return answers
 
     def _add(self, answers: Answers, line: bytes, number: int) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = (
+    "KINDS",
     "LIBRARIES",
     "MANIFEST_NAME",
     "STATE_NAME",
@@ -52,6 +53,7 @@ class EntryKind:
 
 WEIGHTS: Final = EntryKind("weights", ("params.bin",))
 LIBRARIES: Final = EntryKind("libraries", ("model.vm", "metadata.json"))
+KINDS: Final = (WEIGHTS, LIBRARIES)
 
 
 @dataclass(frozen=True, slots=True)

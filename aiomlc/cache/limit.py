@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aiomlc.cache.entry import LIBRARIES, MANIFEST_NAME, STATE_NAME, WEIGHTS, EntryKind
+from aiomlc.cache.entry import KINDS, MANIFEST_NAME, STATE_NAME, EntryKind
 from aiomlc.cache.removal import remove_unused
 from aiomlc.errors import BadRequestError
 
@@ -83,7 +83,7 @@ def enforce_limit(home: Path, incoming_bytes: int) -> None:
 
 def find_entries(home: Path) -> Iterator[StoredEntry]:
     """Yield the entries below a cache directory."""
-    for kind in (WEIGHTS, LIBRARIES):
+    for kind in KINDS:
         with suppress(OSError):
             for item in sorted((home / kind.directory).iterdir()):
                 if not item.name.startswith("."):

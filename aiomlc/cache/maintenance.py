@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiomlc.cache.entry import MANIFEST_NAME, DamagedEntryError, open_entry
+from aiomlc.cache.entry import KINDS, MANIFEST_NAME, DamagedEntryError, open_entry
 from aiomlc.cache.files import read_sealed
 from aiomlc.cache.home import cache_homes
 from aiomlc.cache.limit import StoredEntry, find_entries
@@ -72,7 +72,8 @@ def clear_cache(older_than: float = 0.0) -> Removal:
             if older_than == 0 or time.time() - entry.last_used > older_than:
                 is_removed = remove_unused(entry.path, entry.kind)
                 (removal.removed if is_removed else removal.kept).append(entry)
-            remove_leftovers(entry.path.parent)
+        for kind in KINDS:
+            remove_leftovers(home / kind.directory)
         if older_than == 0:
             for name in _RECORDS:
                 remove_tree(home / name)

@@ -116,8 +116,8 @@ class _Response:
 
     async def _end_with_event(self, error: HTTPError) -> None:
         path: str = self._scope["path"].removeprefix(self._scope.get("root_path", ""))
-        api = _APIS.get(path, CHAT)
-        event = api.encode_error(error) + api.last
+        encoder = _APIS.get(path, CHAT).make_encoder()
+        event = encoder.encode_error(error) + encoder.last
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
 
 

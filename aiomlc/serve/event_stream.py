@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ("send_events",)
 
-from collections.abc import Callable
 from time import monotonic
 from typing import Any, final
 
@@ -15,7 +14,7 @@ from starlette.types import Send
 from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.errors import AiomlcError
 from aiomlc.serve.event_encoder import EventEncoder
-from aiomlc.serve.http_errors import HTTPError, to_http_error
+from aiomlc.serve.http_errors import to_http_error
 from aiomlc.serve.options import ServerOptions
 
 _HEADERS = (
@@ -26,11 +25,9 @@ _HEADERS = (
 _PING = b": ping\n\n"
 
 
-async def send_events(  # noqa: PLR0913 - one response.
+async def send_events(
     chunks: ChunkStream[Any, Any],
-    encode: EventEncoder,
-    encode_error: Callable[[HTTPError], bytes],
-    last: bytes,
+    encoder: EventEncoder,
     *,
     send: Send,
     options: ServerOptions,
@@ -44,9 +41,7 @@ async def send_events(  # noqa: PLR0913 - one response.
 
     Args:
         chunks: The stream of the request.
-        encode: Returns the events of chunks.
-        encode_error: Returns the event of an error after the first chunk.
-        last: The end of a complete stream.
+        encoder: Encodes them.
         send: Sends a message of the response.
         options: The options of the application.
         tasks: Runs what watches the response.
@@ -56,15 +51,16 @@ async def send_events(  # noqa: PLR0913 - one response.
     """
     response = _EventResponse(send)
     tasks.start_soon(response.watch, options, tasks.cancel_scope)
+    last = encoder.last
     async with chunks:
         try:
             while batch := await chunks.receive_batch():
-                await response.write(encode(batch))
+                await response.write(encoder.encode(batch))
         except AiomlcError as error:
-            if not await response.has_started():
+            if not await response.begin_error():
                 raise
 
-            last = encode_error(to_http_error(error)) + last
+            last = encoder.encode_error(to_http_error(error)) + last
 
     await response.end(last, options.write_timeout)
 
@@ -80,8 +76,8 @@ class _EventResponse:
         self._last_change = monotonic()  # Of `_is_sending`.
         self._ping_sent: Event | None = None  # While a ping is being sent.
 
-    async def has_started(self) -> bool:
-        """Return whether the status was sent; no ping can send it after False was returned."""
+    async def begin_error(self) -> bool:
+        """Send no more pings; return whether the status was sent, so that an error is an event."""
         await self._wait_for_ping()
         self._is_sending = True
         return self._has_started

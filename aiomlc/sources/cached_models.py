@@ -19,7 +19,7 @@ from aiomlc.cache.maintenance import list_entries
 from aiomlc.sources.environment import read_environment
 from aiomlc.sources.files import gguf_names, gguf_parts, weights_index
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference
-from aiomlc.sources.snapshots import last_use
+from aiomlc.sources.snapshots import last_use, modification_time
 
 ModelKind: TypeAlias = Literal["MLC", "Hugging Face", "GGUF", "packed", "incomplete"]
 
@@ -90,7 +90,7 @@ def _downloads(folder: Path, repository: str) -> Iterator[CachedModel]:
 
     partial = [path for path in _children(folder / "blobs") if path.suffix == ".incomplete"]
     if partial:
-        size, used = sum(map(_size, partial)), max(path.lstat().st_mtime for path in partial)
+        size, used = sum(map(_size, partial)), max(map(modification_time, partial))
         path = folder / "blobs"
         yield CachedModel(repository, "incomplete", None, size, used, path, path)
 

@@ -111,19 +111,25 @@ def _remove_downloads(reference: HubReference) -> None:
     if root == folder:
         for snapshot in (folder / "snapshots").glob("*"):
             forget_snapshot(snapshot)
-        shutil.rmtree(folder)
+        _remove_tree(folder)
         shutil.rmtree(folder.parent / ".locks" / folder.name, ignore_errors=True)
         return
 
     if reference.file is None:
         forget_snapshot(root)
-        shutil.rmtree(root)
+        _remove_tree(root)
     else:
         snapshot = root.parents[reference.file.count("/")]
         forget_snapshot(snapshot, reference.file)
         for part in gguf_parts(reference.file):
             (snapshot / part).unlink(missing_ok=True)
     _prune(folder)
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a directory, which the hub's own tools may have removed already."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(directory)
 
 
 def _prune(folder: Path) -> None:

@@ -14,6 +14,7 @@ __all__ = (
     "forget_snapshot",
     "is_unchanged",
     "last_use",
+    "modification_time",
     "record_snapshot",
     "recorded_files",
     "repository_folder",
@@ -115,11 +116,22 @@ def forget_snapshot(directory: Path, file: str | None = None) -> None:
 
 
 def last_use(directory: Path, file: str | None) -> float:
-    """Return when a snapshot was last used, in seconds since the epoch, as far as it is known."""
+    """Return when a snapshot was last used, in seconds since the epoch, as far as it is known.
+
+    0 if it was removed in the meantime.
+    """
     for home in cache_homes():
         with suppress(OSError):
             return _record_path(home, directory, file).stat().st_mtime
-    return (directory if file is None else directory / file).lstat().st_mtime
+    return modification_time(directory if file is None else directory / file)
+
+
+def modification_time(path: Path) -> float:
+    """Return when a file was modified, in seconds since the epoch; 0 if it does not exist."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def stamp_file(path: Path) -> Stamp:

@@ -91,7 +91,9 @@ class _ChoiceAccumulator:
         self._reasoning_deltas.append(choice.delta.reasoning_content or "")
         self._finish_reason = choice.finish_reason or self._finish_reason
         if choice.logprobs is not None:
-            self._logprobs = [*(self._logprobs or ()), *choice.logprobs.content]
+            if self._logprobs is None:
+                self._logprobs = []
+            self._logprobs += choice.logprobs.content
 
         for call in choice.delta.tool_calls or ():
             if call.index == len(self._tool_call_deltas):

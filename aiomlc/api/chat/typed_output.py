@@ -34,6 +34,11 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 C_co = TypeVar("C_co", covariant=True)
 # Values of the request field `response_format`; every other value is a Python type.
+# Keywords of JSON schemas whose values are schemas by name, and those whose values are no schemas.
+_SCHEMAS_BY_NAME = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"}
+)
+_VALUES = frozenset({"const", "enum", "examples"})
 _FIELD_TYPES = (Mapping, BaseModel, str, int, float, list, type(None))
 
 
@@ -246,12 +251,15 @@ def _to_strict_schema(schema: Any) -> Any:  # noqa: ANN401 - JSON.
     if not isinstance(schema, dict):
         return schema
 
-    strict = {key: _to_strict_schema(value) for key, value in schema.items() if key != "default"}
-    properties = schema.get("properties")
-    if schema.get("type") == "object" and isinstance(properties, dict):
-        strict["properties"] = {
-            name: _to_strict_schema(value) for name, value in properties.items()
-        }
+    strict: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _SCHEMAS_BY_NAME and isinstance(value, dict):
+            strict[key] = {name: _to_strict_schema(item) for name, item in value.items()}
+        elif key != "default":
+            strict[key] = value if key in _VALUES else _to_strict_schema(value)
+
+    properties = strict.get("properties")
+    if strict.get("type") == "object" and isinstance(properties, dict):
         strict["required"] = list(properties)
         strict.setdefault("additionalProperties", False)
 

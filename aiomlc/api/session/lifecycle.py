@@ -28,7 +28,6 @@ from aiomlc.runtime.loading.loaded_model import LoadedEncoder, LoadedModel, Load
 from aiomlc.runtime.templates.conversation import Conversation
 
 if TYPE_CHECKING:
-    from aiomlc.runtime.embedding.embedder import Embedder
     from aiomlc.runtime.loading.memory_plan import MemoryPlan
 
 
@@ -183,8 +182,8 @@ class EngineLifecycle:
 
         return session
 
-    async def embedder(self) -> Embedder:
-        """Return the embedder of an encoder; the first call opens the model.
+    async def encoder(self) -> EncoderEngine:
+        """Return the engine of an encoder; the first call opens the model.
 
         Raises:
             BadRequestError: If the model is a decoder.
@@ -199,7 +198,7 @@ class EngineLifecycle:
                 param="model",
             )
 
-        return session.embedder
+        return session.engine
 
     @uninterruptible
     async def _open_session(self) -> ModelSession | EncoderSession:
@@ -260,7 +259,7 @@ class EngineLifecycle:
     async def _start(self) -> ModelSession | EncoderSession:
         session = await self._load()
         session.task.start()
-        self._session = session
+        self._adopt(session)
         self._is_unloaded = False
         await session.task.wait_started()
         return session
@@ -278,7 +277,7 @@ class EngineLifecycle:
                 raise EngineError("the engine is already open")
 
             session = await self._load()
-            self._session = session
+            self._adopt(session)
 
         try:
             async with session.task:
@@ -301,14 +300,21 @@ class EngineLifecycle:
     def terminate(self) -> None:
         """End every request and free the model, for good. Thread-safe."""
         self._terminated = True
-        if self._session is not None:
-            self._session.task.terminate()
+        session = self._session  # Read once: `unload` may run in another thread.
+        if session is not None:
+            session.task.terminate()
 
         self.events.close()
 
     def is_stepping_here(self) -> bool:
         """Return whether the calling thread is the step thread."""
         return self._session is not None and self._session.task.is_stepping_here()
+
+    def _adopt(self, session: ModelSession | EncoderSession) -> None:
+        self._session = session
+        if self._terminated:  # By another thread, which may not have seen the session.
+            session.task.terminate()
+            raise EngineClosedError
 
     async def _load(self) -> ModelSession | EncoderSession:
         if self._terminated:
@@ -333,10 +339,6 @@ class EngineLifecycle:
         session = _create_session(loaded, self.config, self.events)
         self.events.emit("loaded", model=_model_name(session))
         self._model_info = None
-        if self._terminated:
-            session.task.terminate()
-            raise EngineClosedError
-
         return session
 
 

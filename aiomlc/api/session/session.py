@@ -231,8 +231,8 @@ class SessionProvider(Protocol):
         """
         ...
 
-    async def embedder(self) -> Embedder:
-        """Return the embedder of an encoder.
+    async def encoder(self) -> EncoderEngine:
+        """Return the engine of an encoder.
 
         Raises:
             BadRequestError: If the model is a decoder.

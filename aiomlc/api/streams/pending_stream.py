@@ -38,13 +38,14 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
     Raises:
         AiomlcError: On the first use, if the request is rejected.
         anyio.BusyResourceError: If another task is opening the stream.
-        anyio.ClosedResourceError: If it was closed before its first use, or could not be opened.
+        anyio.ClosedResourceError: If it was closed before it was open, or could not be opened.
     """
 
     def __init__(self, open_stream: Callable[[], Awaitable[_Stream]]) -> None:
         self._open_stream: Callable[[], Awaitable[_Stream]] | None = open_stream
         self._stream: _Stream | None = None
         self._is_opening = False
+        self._is_closed = False
         self._opening: Coroutine[Any, Any, _Stream] | None = None  # Driven by `send`.
 
     def __repr__(self) -> str:
@@ -68,11 +69,16 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
 
         self._is_opening = True
         try:
-            self._stream = await open_stream()
+            stream = await open_stream()
         finally:
             self._is_opening = False
 
-        return self._stream
+        if self._is_closed:  # By another task, while this one waited.
+            stream.close()
+            raise ClosedResourceError
+
+        self._stream = stream
+        return stream
 
     def __aiter__(self) -> Self:
         return self
@@ -98,6 +104,7 @@ class PendingStream(AsyncIterationOnly, Coroutine[Any, Any, _Stream], Generic[_S
 
     def close(self) -> None:
         """Close the stream and cancel its request, or never submit it. Never blocks."""
+        self._is_closed = True
         self._open_stream = None
         if self._opening is not None:
             self._opening.close()

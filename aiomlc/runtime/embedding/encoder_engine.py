@@ -4,14 +4,16 @@ from __future__ import annotations
 
 __all__ = ("EncoderEngine",)
 
+import itertools
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Self, final
 
-from anyio import AsyncContextManagerMixin
+from anyio import AsyncContextManagerMixin, CancelScope, Event, move_on_after
 from anyio.lowlevel import checkpoint
 
+from aiomlc.errors import EngineDrainingError, RequestAbortedError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.engine_task import EngineTask
 from aiomlc.runtime.engine.events import EventHub
@@ -23,39 +25,91 @@ if TYPE_CHECKING:
 
 @final
 class EncoderEngine(AsyncContextManagerMixin):
-    """The engine of an encoder, which only ties the embedder's lifetime to a task.
+    """The engine of an encoder: ties the embedder's lifetime to a task, and counts its requests.
 
-    Inputs go straight to the embedder and have no request ids.
+    Inputs go straight to the embedder.
     """
 
     def __init__(self, embedder: Embedder, events: EventHub | None = None) -> None:
         self.embedder = embedder
         self.task: EngineTask = EngineTask(_EncoderLoop(embedder), events=events)
+        self._is_draining = False
+        self._running: dict[str, CancelScope] = {}  # By request id.
+        self._is_idle: Event | None = None  # Created by `drain`; set when no request runs.
+        self._ids = (f"embeddings-{number}" for number in itertools.count(1))
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
         async with self.task:
             yield self
 
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request, which `drain` waits for.
+
+        Raises:
+            EngineDrainingError: If the engine is draining.
+            RequestAbortedError: If `drain` or `reset` ended the request.
+        """
+        if self._is_draining:
+            raise EngineDrainingError("the engine is draining: it accepts no new requests")
+
+        request_id = next(self._ids)
+        scope = self._running[request_id] = CancelScope()
+        try:
+            with scope:
+                yield
+        finally:
+            self._running.pop(request_id, None)
+            if self._is_idle is not None and not self._running:
+                self._is_idle.set()
+
+        if scope.cancelled_caught:
+            raise RequestAbortedError(request_id)
+
     def abort(self, request_id: str) -> None:
-        """Do nothing: inputs have no request ids."""
+        """End a request; an unknown id is ignored."""
+        if request_id in self._running:
+            self._running.pop(request_id).cancel()
 
     async def drain(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - like EngineClient
-        """Return True: no request is live."""
+        """Reject new requests until `resume`, and wait until the running ones have ended.
+
+        Args:
+            timeout: The number of seconds after which the remaining requests are aborted, or None.
+
+        Returns:
+            Whether all requests ended before `timeout`.
+        """
+        self._is_draining = True
+        self.task.events.emit("draining")
+        with move_on_after(timeout):
+            while self._running:
+                self._is_idle = Event()
+                await self._is_idle.wait()
+
+        is_idle = not self._running
+        self.reset()
+        self.task.events.emit("drained")
         await checkpoint()
-        return True
+        return is_idle
 
     def resume(self) -> None:
-        """Do nothing: an encoder does not drain."""
+        """Accept requests again."""
+        if self._is_draining:
+            self._is_draining = False
+            self.task.events.emit("resumed")
 
     def reset(self) -> None:
-        """Do nothing: there is no state to reset."""
+        """End every request."""
+        for request_id in list(self._running):
+            self.abort(request_id)
 
     def statistics(self) -> CoreStatistics:
         """Return the counters: embedded tokens as prompt tokens, batches as steps, no pages."""
         embedder = self.embedder
         return CoreStatistics(
-            num_running=0,
+            num_running=len(self._running),
             num_waiting=embedder.num_waiting,
             total_pages=0,
             free_pages=0,

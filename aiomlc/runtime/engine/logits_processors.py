@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 #: A function that changes the raw logits of the next token in place.
 #:
 #: Its arguments are the token ids of the prompt and of the completion so far, and the logits,
-#: float32 `[vocab_size]`. Its result is ignored. The array is overwritten for every token.
+#: float32 `[vocab_size]`. Its result is ignored. Both are reused: the list of token ids grows, and
+#: the array is overwritten for every token, so a function that keeps them has to copy them.
 LogitsProcessor: TypeAlias = "Callable[[Sequence[int], NDArray[np.float32]], object]"
 
 
@@ -52,9 +53,9 @@ class ProcessedSequence:
 
         self.logits: NDArray[np.float32] = np.zeros(vocab_size, np.float32)
         self._processors = processors
-        self._token_ids: tuple[int, ...] = ()
+        self._token_ids: list[int] = []
 
     def __call__(self, token_ids: Iterable[int]) -> bool:
         """Run the processors on `logits`; `token_ids` are new since the last call."""
-        self._token_ids = (*self._token_ids, *token_ids)
+        self._token_ids += token_ids
         return self._processors.run(self._token_ids, self.logits)

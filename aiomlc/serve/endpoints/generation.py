@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-import orjson
 from anyio.abc import TaskGroup
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
@@ -22,15 +21,13 @@ from aiomlc.api.streams.chunk_stream import ChunkStream
 from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.event_encoder import (
-    DONE,
     ChatEventEncoder,
     EventEncoder,
-    encode_data,
-    encode_named,
+    ResponseEventEncoder,
+    TextEventEncoder,
 )
 from aiomlc.serve.event_stream import send_events
 from aiomlc.serve.fields import prepare_fields
-from aiomlc.serve.http_errors import HTTPError
 from aiomlc.serve.json_text import send_json, to_json
 from aiomlc.serve.request_body import read_fields
 
@@ -56,8 +53,6 @@ class GenerationAPI:
     parse: Callable[[Mapping[str, Any]], _Request]
     resource: Callable[[AsyncMLCEngine], _Resource]
     make_encoder: Callable[[], EventEncoder]
-    encode_error: Callable[[HTTPError], bytes]
-    last: bytes  #: The event after the last chunk.
 
 
 @final
@@ -92,27 +87,10 @@ class GenerationEndpoint:
         return send_events(
             chunks,
             self._api.make_encoder(),
-            self._api.encode_error,
-            self._api.last,
             send=send,
             options=self._context.options,
             tasks=tasks,
         )
-
-
-def _encode_error(error: HTTPError) -> bytes:
-    return b"data: %b\n\n" % orjson.dumps(error.body())
-
-
-def _encode_response_error(error: HTTPError) -> bytes:
-    fields = {
-        "type": "error",
-        "code": error.code or error.type,
-        "message": error.message,
-        "param": error.param,
-        "sequence_number": 0,
-    }
-    return b"event: error\ndata: %b\n\n" % orjson.dumps(fields)
 
 
 CHAT = GenerationAPI(
@@ -120,22 +98,16 @@ CHAT = GenerationAPI(
     parse=parse_chat_request,
     resource=lambda engine: engine.chat.completions,
     make_encoder=ChatEventEncoder,
-    encode_error=_encode_error,
-    last=DONE,
 )
 COMPLETIONS = GenerationAPI(
     request_type=CompletionRequest,
     parse=parse_completion_request,
     resource=lambda engine: engine.completions,
-    make_encoder=lambda: encode_data,
-    encode_error=_encode_error,
-    last=DONE,
+    make_encoder=TextEventEncoder,
 )
 RESPONSES = GenerationAPI(
     request_type=ResponseRequest,
     parse=parse_response_request,
     resource=lambda engine: engine.responses,
-    make_encoder=lambda: encode_named,
-    encode_error=_encode_response_error,
-    last=b"",
+    make_encoder=ResponseEventEncoder,
 )

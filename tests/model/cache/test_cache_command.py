@@ -12,6 +12,7 @@ from anyio import to_thread
 from typer.testing import CliRunner, Result
 
 from aiomlc.cache import WEIGHTS, Entry, publish, staged_entry
+from aiomlc.cache.removal import LOCK_NAME
 from aiomlc.cli.app import app
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -77,6 +78,16 @@ def test_clear_removes_all_entries_that_are_not_in_use() -> None:
     assert [line.partition(",")[0] for line in lines] == ["removed 1 entry", "kept 1 entry"]
     assert used.path.exists()
     assert not path.exists()
+
+
+def test_clear_removes_what_interrupted_conversions_have_left(home: Path) -> None:
+    leftover = home / "weights" / ".staged-gone"
+    leftover.mkdir(parents=True)
+    (leftover / LOCK_NAME).touch()
+
+    _run("clear")
+
+    assert not leftover.exists()
 
 
 def test_clear_can_keep_what_was_used_lately() -> None:

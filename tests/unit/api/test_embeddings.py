@@ -10,11 +10,18 @@ import anyio
 import numpy as np
 import openai.types
 import pytest
-from anyio import to_thread
+from anyio import to_thread, wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from aiomlc import AsyncMLCEngine, EmbeddingResponse, MLCEngine, SyncMLCEngine
-from aiomlc.errors import BadRequestError, EngineClosedError, InputTooLongError, RequestFailedError
+from aiomlc.errors import (
+    BadRequestError,
+    EngineClosedError,
+    EngineDrainingError,
+    InputTooLongError,
+    RequestAbortedError,
+    RequestFailedError,
+)
 from aiomlc.testing import FakeCore, FakeEncoder, fake_loader
 
 pytestmark = pytest.mark.timeout(20)
@@ -323,6 +330,53 @@ def test_the_blocking_engine_has_embeddings() -> None:
     assert [item.embedding for item in response.data] == [[1, 0, 1], [2, 0, 1]]
 
 
+async def test_draining_waits_for_embeddings_and_rejects_others() -> None:
+    encoder = FakeEncoder(hand_stepped=True)
+    drained: list[bool] = []
+
+    async with (
+        AsyncMLCEngine(loader=fake_loader(encoder)) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def drain() -> None:
+            drained.append(await engine.drain())
+
+        tasks.start_soon(check_embeddings, engine, [[1]])
+        await to_thread.run_sync(encoder.wait_for_batches, 1)
+        tasks.start_soon(drain)
+        await wait_all_tasks_blocked()
+        assert engine.statistics().num_running == 1
+        assert drained == []
+        with pytest.raises(EngineDrainingError):
+            await engine.embeddings.create(input=[1])
+
+        encoder.allow(2)
+
+    assert drained == [True]
+
+
+async def test_embeddings_that_outlast_draining_are_aborted() -> None:
+    encoder = FakeEncoder(hand_stepped=True)
+
+    async with (
+        AsyncMLCEngine(loader=fake_loader(encoder)) as engine,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def ask() -> None:
+            with pytest.raises(RequestAbortedError):
+                await engine.embeddings.create(input=[1])
+
+        tasks.start_soon(ask)
+        await to_thread.run_sync(encoder.wait_for_batches, 1)
+        encoder.allow()  # The batch ends, but its request is aborted.
+        assert not await engine.drain(0)
+        engine.resume()
+        encoder.allow()
+        await check_embeddings(engine, [[2]])
+
+
 def test_the_step_engine_rejects_encoders() -> None:
     with pytest.raises(BadRequestError, match="the model is an encoder"):
         SyncMLCEngine(loader=fake_loader(FakeEncoder()))
@@ -335,5 +389,5 @@ async def check_embeddings(engine: AsyncMLCEngine, texts: list[list[int]]) -> No
 
 async def wait_for_requests(engine: AsyncMLCEngine, count: int) -> None:
     """Wait until the embedder has that number of requests."""
-    while f" {count} requests" not in repr(await engine._lifecycle.embedder()):
+    while f" {count} requests" not in repr((await engine._lifecycle.encoder()).embedder):
         await checkpoint()

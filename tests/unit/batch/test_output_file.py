@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,29 @@ def test_a_line_that_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRequestError, match="regular file"):
         OutputFile(Path("/dev/null"))
+
+
+def test_closing_waits_for_a_thread_that_reads(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    torn = LINES[0] + LINES[1][:10]
+    path.write_bytes(torn)
+    is_reading, is_closing = threading.Event(), threading.Event()
+
+    def check() -> bool:
+        is_reading.set()
+        is_closing.wait(10)
+        os.fstat(descriptor)  # Raises OSError if it is closed.
+        return True
+
+    with ThreadPoolExecutor() as threads:
+        with OutputFile(path) as output:
+            descriptor = output._descriptor
+            reading = threads.submit(output.recover, check)
+            is_reading.wait(10)
+            is_closing.set()
+
+        reading.result(10)
+
+    # A thread that begins later reads nothing, and cuts nothing off.
+    assert len(output.recover(never)) == 0
+    assert path.read_bytes() == torn

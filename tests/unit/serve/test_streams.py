@@ -13,7 +13,7 @@ from starlette.types import Message
 from aiomlc import AsyncMLCEngine, EngineConfig
 from aiomlc.api.protocol.chat import ChatCompletionChunk
 from aiomlc.serve import ServerOptions, create_app
-from aiomlc.serve.event_encoder import ChatEventEncoder, encode_data
+from aiomlc.serve.event_encoder import ChatEventEncoder, TextEventEncoder
 from aiomlc.testing import FakeCore, fake_loader
 from tests.e2e.waiting import wait_until
 from tests.unit.serve.asgi import (
@@ -163,6 +163,16 @@ async def test_failure_after_a_comment_is_an_event() -> None:
     assert events_of(request.body.decode())[0]["error"]["code"] == "request_failed"
 
 
+async def test_the_error_of_a_response_continues_its_sequence_of_events() -> None:
+    core = FakeCore(["Hi!"], failures={1: "no more"})
+    async with serving(core) as (_, client):
+        answer = await client.post("/v1/responses", json={"input": "Hello", "stream": True})
+
+    events = events_of(answer.text)
+    assert events[-1]["type"] == "error"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
 async def test_client_that_never_reads_is_dropped() -> None:
     core = FakeCore(["x" * 100], hand_stepped=True)
     async with serving(core, write_timeout=0.01) as (app, _):
@@ -201,11 +211,12 @@ async def test_chunks_are_the_same_bytes_as_without_the_fast_path(
             core.allow(1)
             chunks.append(chunk)
 
-    encode = ChatEventEncoder()
+    encode = ChatEventEncoder().encode
+    encode_plainly: Any = TextEventEncoder().encode
     assert len(chunks) > 10
-    assert [encode([chunk]) for chunk in chunks] == [encode_data([chunk]) for chunk in chunks]
+    assert [encode([chunk]) for chunk in chunks] == [encode_plainly([chunk]) for chunk in chunks]
     dumped = (b"data: %b\n\n" % chunk.model_dump_json().encode() for chunk in chunks)
-    assert b"".join(dumped) == encode_data(chunks)
+    assert b"".join(dumped) == encode_plainly(chunks)
 
 
 async def test_stream_in_a_mounted_application_needs_no_lifespan() -> None:

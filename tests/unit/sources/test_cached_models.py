@@ -134,6 +134,16 @@ def test_nothing_at_all_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert json.loads(run("list", "--json").stdout) == []
 
 
+def test_packed_weights_of_a_repository_that_is_gone_are_removed(cache: Path) -> None:
+    packed = pack(snapshot(cache, "ada/llama")).path
+    shutil.rmtree(cache / "models--ada--llama")
+
+    result = run("rm", "ada/llama", "--yes")
+
+    assert result.exit_code == 0, result.output
+    assert not packed.exists()
+
+
 def test_a_repository_is_removed_with_its_packed_weights(cache: Path, tmp_path: Path) -> None:
     own, other = pack(snapshot(cache, "ada/llama")).path, pack(tmp_path / "local").path
 

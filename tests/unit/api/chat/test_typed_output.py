@@ -66,3 +66,19 @@ def test_an_impossible_type_is_a_bad_request(kind: str) -> None:
 
     assert caught.value.param == "response_format"
     assert "\n" not in str(caught.value)
+
+
+def test_a_type_may_have_any_name() -> None:
+    class default(BaseModel):  # noqa: N801
+        const: int = 3
+
+    class Outer(BaseModel):
+        inner: default
+
+    reader = output_reader(Outer)
+    assert isinstance(reader, TypedOutput)
+    schema = reader.response_format["json_schema"]["schema"]
+
+    assert schema["properties"]["inner"] == {"$ref": "#/$defs/default"}
+    assert schema["$defs"]["default"]["properties"]["const"]["type"] == "integer"
+    assert schema["$defs"]["default"]["required"] == ["const"]

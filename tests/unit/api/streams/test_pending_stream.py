@@ -14,6 +14,7 @@ from anyio import (
     BusyResourceError,
     CancelScope,
     ClosedResourceError,
+    Event,
     create_task_group,
     wait_all_tasks_blocked,
 )
@@ -51,6 +52,33 @@ def create(request: pytest.FixtureRequest) -> Create:
 async def serve(core: FakeCore) -> AsyncIterator[AsyncMLCEngine]:
     async with AsyncMLCEngine(loader=fake_loader(core)) as engine:
         yield engine
+
+
+async def test_a_stream_that_is_closed_while_another_task_opens_it_stays_closed() -> None:
+    may_open = Event()
+    opened: list[ReceiveStream[Any]] = []
+
+    async with serve(FakeCore(["abc"])) as engine:
+
+        async def open_slowly() -> Any:  # noqa: ANN401
+            await may_open.wait()
+            opened.append(await engine.chat.completions.create(messages=HELLO, stream=True))
+            return opened[0]
+
+        pending: PendingStream[Any, Any] = PendingStream(open_slowly)
+
+        async def use() -> None:
+            with pytest.raises(ClosedResourceError):
+                await pending
+
+        async with create_task_group() as tasks:
+            tasks.start_soon(use)
+            await wait_all_tasks_blocked()
+            pending.close()
+            may_open.set()
+
+        with pytest.raises(ClosedResourceError):
+            await opened[0].receive()
 
 
 async def test_awaiting_iterating_and_entering_give_the_same_items(create: Create) -> None:

@@ -33,13 +33,13 @@ def test_processors_get_all_token_ids_and_one_logits_buffer() -> None:
         logits[1] += 1
 
     def second(token_ids: Sequence[int], logits: Logits) -> None:
-        calls.append((token_ids, float(logits[1])))
+        calls.append((list(token_ids), float(logits[1])))
 
     sequence = ProcessedSequence(LogitsProcessors([first, second]), 4)
 
     assert sequence([5, 6])
     assert sequence([7])
-    assert calls == [((5, 6), 1.0), ((5, 6, 7), 2.0)]
+    assert calls == [([5, 6], 1.0), ([5, 6, 7], 2.0)]
     assert sequence.logits.tolist() == [0, 2, 0, 0]
 
 
