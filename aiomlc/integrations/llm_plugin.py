@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from anyio.lowlevel import RunVar
 from pydantic import Field
 
+from aiomlc.config import BUNDLED_NAME
 from aiomlc.errors import BadRequestError, IncompleteAnswerError
 from aiomlc.integrations.frameworks import framework
 from aiomlc.sources.cached_models import models_within
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from aiomlc.api.protocol.chat import ChatCompletionChunk
 
 _PREFIX = "aiomlc/"
-_BUNDLED = "pebble"
 
 
 class LLMOptions(llm.Options):
@@ -66,7 +66,7 @@ class LLMModel(llm.Model):
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
-        self.model_id: str = _PREFIX + (name or _BUNDLED)
+        self.model_id: str = _PREFIX + (name or BUNDLED_NAME)
         self._name = name
         self._engine: MLCEngine | None = None
         self._lock = Lock()
@@ -116,7 +116,7 @@ class AsyncLLMModel(llm.AsyncModel):
     Options: type[LLMOptions] = LLMOptions  # type: ignore[assignment] # llm declares a class.
 
     def __init__(self, name: str | None = None) -> None:
-        self.model_id: str = _PREFIX + (name or _BUNDLED)
+        self.model_id: str = _PREFIX + (name or BUNDLED_NAME)
         self._name = name
         self._engine: RunVar[AsyncMLCEngine | None] = RunVar(self.model_id, None)
 

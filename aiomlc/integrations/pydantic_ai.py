@@ -17,6 +17,7 @@ from aiomlc.api.protocol.chat import ChatCompletion, ChatCompletionChunk
 from aiomlc.api.protocol.chat_request import parse_chat_request
 from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.usage import Usage
+from aiomlc.config import BUNDLED_NAME
 from aiomlc.integrations.frameworks import framework
 
 with framework("pydantic_ai", "pydantic-ai"):
@@ -95,7 +96,7 @@ class AiomlcModel(Model[None]):
         super().__init__(settings=settings, profile=own)
         self._engine = engine
         name = engine.engine_config.model
-        self._model_name = model_name or ("pebble" if name is None else PurePath(name).name)
+        self._model_name = model_name or (BUNDLED_NAME if name is None else PurePath(name).name)
 
     @property
     def model_name(self) -> str:

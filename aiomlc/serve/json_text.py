@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ("send_json", "to_json")
+__all__ = ("json_response", "send_json", "to_json")
 
 import orjson
 from anyio import move_on_after
@@ -14,6 +14,11 @@ from starlette.types import Receive, Scope, Send
 def to_json(value: object) -> bytes:
     """Return the JSON text of a wire model or of plain values, in UTF-8."""
     return orjson.dumps(value.model_dump() if isinstance(value, BaseModel) else value)
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    """Return a response with a wire model or plain values."""
+    return Response(to_json(value), status, media_type="application/json")
 
 
 async def send_json(

@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.protocol.model import Model
-from aiomlc.config import ECHO, EngineConfig
+from aiomlc.config import BUNDLED_NAME, ECHO, EngineConfig
 from aiomlc.errors import BadRequestError, EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.event_loop import spawn_system_task
 from aiomlc.serve.http_errors import HTTPError
@@ -25,7 +25,6 @@ from aiomlc.validation.json_values import safe_repr
 Served: TypeAlias = AsyncMLCEngine | EngineConfig | str | PathLike[str]
 State = Literal["unloaded", "loaded", "closed", "dead"]
 
-_BUNDLED = "pebble"
 _STATES: Mapping[str, State] = {
     "loaded": "loaded",
     "unloaded": "unloaded",
@@ -233,6 +232,6 @@ def model_name(engine: AsyncMLCEngine) -> str:
     """Return the last part of the model's name: `HF://user/name` is `name`."""
     model = engine.engine_config.model
     if model is None:
-        return _BUNDLED
+        return BUNDLED_NAME
 
     return model if model == ECHO else model.rstrip("/").rpartition("/")[2]

@@ -55,9 +55,9 @@ _NOT_SUPPORTED: dict[str, tuple[object, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
-# Kept even if they are None, so that validation reports them.
 # In place of the messages of a special request, of which MLC LLM's have no content.
 _NO_CHAT = [{"role": "user", "content": ""}]
+# Kept even if they are None, so that validation reports them.
 _REQUIRED_IN_MESSAGES = frozenset({"role", "content"})
 
 

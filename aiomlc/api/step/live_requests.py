@@ -9,9 +9,9 @@ from typing import NamedTuple, final
 
 from aiomlc.api.generation.logprobs import LogprobsWriter
 from aiomlc.api.step.data import RequestStreamOutput, SingleRequestStreamOutput
-from aiomlc.errors import AiomlcError
 from aiomlc.runtime.engine.core_protocol import Core, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors
+from aiomlc.runtime.engine.submission import submit_choices
 from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.sampling_params import SequenceOptions
 
@@ -78,27 +78,19 @@ class LiveRequests:
         assert processors is None or isinstance(processors, LogitsProcessors), (
             "as `sequence_options` creates them"
         )
-        sequence_ids: list[int] = []
-        try:
-            for choice in range(num_choices):
-                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
-                sequence_ids.append(sequence_id)
-                listener = None if listeners is None else listeners[choice]
-                self._choices[sequence_id] = _LiveChoice(
-                    request_id, choice, num_choices, listener, processors
-                )
-                if options.strips_leading_space:
-                    self._unstripped.add(sequence_id)
-        except AiomlcError:
-            for sequence_id in sequence_ids:
-                del self._choices[sequence_id]
-                self._core.cancel(sequence_id)
-            raise
+        sequence_ids = submit_choices(self._core, prompt_ids, options, num_choices)
+        for choice, sequence_id in enumerate(sequence_ids):
+            listener = None if listeners is None else listeners[choice]
+            self._choices[sequence_id] = _LiveChoice(
+                request_id, choice, num_choices, listener, processors
+            )
+            if options.strips_leading_space:
+                self._unstripped.add(sequence_id)
 
         if listeners is None:
-            self._sequence_ids[request_id] = tuple(sequence_ids)
+            self._sequence_ids[request_id] = sequence_ids
 
-        return tuple(sequence_ids)
+        return sequence_ids
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request, whose last records follow; no effect on an unknown id."""

@@ -46,7 +46,7 @@ class EngineClient(AsyncContextManagerMixin):
         self.task: EngineTask = EngineTask(core, self, events)
 
     def __repr__(self) -> str:
-        return f"<EngineClient {self.task.state}, {len(self._requests)} requests>"
+        return f"<EngineClient {self.task.state}, {len(self._requests.request_ids)} requests>"
 
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncIterator[Self]:
@@ -123,7 +123,7 @@ class EngineClient(AsyncContextManagerMixin):
 
     def abort(self, request_id: str) -> None:
         """End a request, or a group, for its readers and in the core; ignore an unknown id."""
-        if len(self._requests):
+        if self._requests.request_ids:
             self.task.check_serving()
 
         self._requests.abort(request_id)

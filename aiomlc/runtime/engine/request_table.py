@@ -21,6 +21,7 @@ from aiomlc.errors import (
 from aiomlc.runtime.engine.core_protocol import Core, Record
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors
 from aiomlc.runtime.engine.stream import DeltaStream, Mailbox, StreamObserver
+from aiomlc.runtime.engine.submission import submit_choices
 from aiomlc.sampling_params import SequenceOptions
 
 
@@ -53,9 +54,6 @@ class RequestTable:
         self._default_ids = (f"request-{number}" for number in itertools.count(1))
         self._is_idle: Event | None = None  # Created by `wait_idle`; set when no request is live.
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     @property
     def request_ids(self) -> list[str]:
         """The ids of the live requests."""
@@ -87,7 +85,7 @@ class RequestTable:
             strips_leading_space=options.strips_leading_space,
             loop=event_loop,
         )
-        sequence_ids = self._submit(prompt_ids, options, num_choices)
+        sequence_ids = submit_choices(self._core, prompt_ids, options, num_choices)
         for choice, sequence_id in enumerate(sequence_ids):
             self._entries[sequence_id] = _RequestEntry(request_id, mailbox, choice, options)
 
@@ -168,21 +166,6 @@ class RequestTable:
             self._fail(mailbox, _timeout(entry, record.error or "timeout"))
         else:
             mailbox.put(record, entry.choice)
-
-    def _submit(
-        self, prompt_ids: Sequence[int], options: SequenceOptions, num_choices: int
-    ) -> tuple[int, ...]:
-        sequence_ids: list[int] = []
-        try:
-            for choice in range(num_choices):
-                sequence_id = self._core.submit(prompt_ids, options.of_choice(choice))
-                sequence_ids.append(sequence_id)
-        except AiomlcError:
-            for sequence_id in sequence_ids:
-                self._core.cancel(sequence_id)
-            raise
-
-        return tuple(sequence_ids)
 
     def _fail(self, mailbox: Mailbox, error: AiomlcError) -> None:
         mailbox.fail(error)

@@ -13,7 +13,7 @@ from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.errors import EngineError
 from aiomlc.serve.context import Context
 from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.json_text import json_response
 from aiomlc.serve.request_body import read_fields
 
 
@@ -30,17 +30,17 @@ class DebugEndpoints:
         if not engine.engine_config.enable_tracing:
             raise HTTPError(400, "tracing is disabled: start the server with --enable-tracing")
 
-        return _json(engine.trace())
+        return json_response(engine.trace())
 
     async def dump_engine_metrics(self, request: Request) -> Response:
         """Return the metrics of an engine under MLC LLM's names."""
         engine = await self._engine(request)
-        return _json((await engine.metrics()).metrics)
+        return json_response((await engine.metrics()).metrics)
 
     async def reset_engine(self, request: Request) -> Response:
         """End every request of an engine, and empty its prefix cache."""
         await (await self._engine(request)).reset()
-        return _json({})
+        return json_response({})
 
     async def no_profiler(self, _: Request) -> Response:
         """Reject the start and the stop of CUDA's profiler."""
@@ -53,7 +53,3 @@ class DebugEndpoints:
             raise EngineError(f"the model {model.name!r} is not open: {model.state}")
 
         return model.engine
-
-
-def _json(value: object) -> Response:
-    return Response(to_json(value), media_type="application/json")

@@ -32,7 +32,7 @@ from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.endpoints.generation import COMPLETIONS, GenerationAPI
 from aiomlc.serve.fields import prepare_fields
 from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.json_text import json_response
 from aiomlc.serve.request_body import read_bytes, read_fields
 
 RECEIVE_PATH: Final = "/microserving/receive_kv"
@@ -85,15 +85,15 @@ class MicroservingEndpoints:
         """Return how many tokens of a prompt are cached here, and where to send the others."""
         own, engine, name, prompt = await self._read(request, PrepRecv)
         end = _end(own.end, prompt)
-        matched = await engine.count_cached_tokens(prompt=prompt[:end]) if end > 0 else 0
-        if matched < end:
-            matched -= matched % PAGE_SIZE  # A piece begins with a page.
+        cached = await engine.count_cached_tokens(prompt=prompt[:end]) if end > 0 else 0
+        # The piece that is missing begins with a page.
+        resume_at = end if cached >= end else cached - cached % PAGE_SIZE
 
         address = {"url": str(request.base_url).rstrip("/"), "model": name}
-        return _json(
+        return json_response(
             {
                 "kv_append_metadata": base64.b64encode(orjson.dumps(address)).decode(),
-                "prefix_matched_length": matched,
+                "prefix_matched_length": resume_at,
             }
         )
 
@@ -122,7 +122,7 @@ class MicroservingEndpoints:
                         await _post(client, receiver, headers, piece)
 
         await run_until_disconnect(request.receive, send)
-        return _json({})
+        return json_response({})
 
     async def receive(self, request: Request) -> Response:
         """Add a piece that a peer has sent to the prefix cache."""
@@ -130,7 +130,7 @@ class MicroservingEndpoints:
         options = self._context.options
         model = self._context.models.find(request.query_params.get("model"))
         piece = await read_bytes(request.scope, request.receive, options, max_size=_MAX_PIECE_BYTES)
-        return _json({"num_tokens": await model.engine.import_prefix(piece)})
+        return json_response({"num_tokens": await model.engine.import_prefix(piece)})
 
     async def _read(
         self, request: Request, kind: type[_Own]
@@ -226,7 +226,3 @@ def _parse_start(fields: Mapping[str, Any]) -> CompletionRequest:
 
 
 START_GENERATE: Final[GenerationAPI] = replace(COMPLETIONS, parse=_parse_start)
-
-
-def _json(value: object) -> Response:
-    return Response(to_json(value), media_type="application/json")

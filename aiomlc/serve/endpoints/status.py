@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from aiomlc.api.protocol.model import ModelList
 from aiomlc.serve.context import Context
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.json_text import json_response
 from aiomlc.serve.metrics_text import metrics_text
 from aiomlc.serve.openapi import openapi_document
 
@@ -29,18 +29,18 @@ class StatusEndpoints:
     async def models(self, _: Request) -> Response:
         """Return the models of the server, as OpenAI's list."""
         models = [model.description() for model in self._context.models]
-        return _json(ModelList(data=models))
+        return json_response(ModelList(data=models))
 
     async def model(self, request: Request) -> Response:
         """Return one model by its name."""
-        return _json(self._context.models.get(request.path_params["name"]).description())
+        return json_response(self._context.models.get(request.path_params["name"]).description())
 
     async def health(self, _: Request) -> Response:
         """Return 200 unless an engine has failed: then the server must be started again."""
         states = self._states()
         is_healthy = not {"dead", "closed"} & set(states.values())
         status = "ok" if is_healthy else "unavailable"
-        return _json({"status": status, "models": states}, 200 if is_healthy else 503)
+        return json_response({"status": status, "models": states}, 200 if is_healthy else 503)
 
     async def ready(self, _: Request) -> Response:
         """Return 200 if the models are open and the server is not draining."""
@@ -49,11 +49,11 @@ class StatusEndpoints:
         is_draining = self._context.admission.is_draining
         is_ready = not is_draining and accepted.issuperset(states.values())
         status = "ready" if is_ready else "draining" if is_draining else "unavailable"
-        return _json({"status": status, "models": states}, 200 if is_ready else 503)
+        return json_response({"status": status, "models": states}, 200 if is_ready else 503)
 
     async def version(self, _: Request) -> Response:
         """Return the version of the library."""
-        return _json({"version": importlib.metadata.version("aiomlc")})
+        return json_response({"version": importlib.metadata.version("aiomlc")})
 
     async def metrics(self, _: Request) -> Response:
         """Return the metrics in Prometheus' text format."""
@@ -61,11 +61,7 @@ class StatusEndpoints:
 
     async def openapi(self, _: Request) -> Response:
         """Return the description of the API."""
-        return _json(openapi_document())
+        return json_response(openapi_document())
 
     def _states(self) -> dict[str, str]:
         return {model.name: model.state for model in self._context.models}
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(to_json(value), status, media_type="application/json")

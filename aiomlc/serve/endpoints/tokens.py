@@ -23,7 +23,7 @@ from aiomlc.serve.context import Context
 from aiomlc.serve.disconnects import run_until_disconnect
 from aiomlc.serve.fields import prepare_fields
 from aiomlc.serve.http_errors import HTTPError
-from aiomlc.serve.json_text import to_json
+from aiomlc.serve.json_text import json_response
 from aiomlc.serve.models import ServedModel
 from aiomlc.serve.request_body import read_fields
 from aiomlc.validation.arguments import check_token_ids
@@ -79,7 +79,7 @@ class TokenEndpoints:
 
         async def respond(_: TaskGroup) -> Response:
             await model.open()
-            return _json(await answer(fields, model))
+            return json_response(await answer(fields, model))
 
         response = await run_until_disconnect(request.receive, respond)
         return Response() if response is None else response
@@ -131,7 +131,3 @@ def _check_number(tokens: object, context_window: int) -> None:
 def _texts(engine: AsyncMLCEngine, token_ids: Sequence[int]) -> list[str]:
     texts = engine.tokenizer.vocab_bytes
     return [texts[token_id].decode(errors="replace") for token_id in token_ids]
-
-
-def _json(value: object) -> Response:
-    return Response(to_json(value), media_type="application/json")
