@@ -115,22 +115,27 @@ struct Avx2ByteDot {
   static void LookUp(const int8_t (&values)[16], int8_t* codes) { LookUpCodes(values, codes); }
 };
 
-/*! \brief Computes a few rows, as in decoding. */
-template <int kBits, int kParts, bool kSubtracts>
-void MultiplyFewRows(const LinearBlock& block) {
-  using Kernel = Avx2FewRows<kBits, kParts, kSubtracts>;
+/*! \brief Computes some rows of all tiles, at most kMaxRows at a time. */
+template <typename Kernel>
+void MultiplyRows(const LinearBlock& block) {
   using Function = void (*)(const LinearBlock&, int64_t, int64_t, PanelCursor);
   static constexpr Function kFunctions[] = {Kernel::template Run<1>, Kernel::template Run<2>,
                                             Kernel::template Run<3>, Kernel::template Run<4>};
-  for (int64_t row = block.row_begin; row < block.row_end;) {
-    const PanelCursor at = PanelOf(row, block.row_end);
-    const int64_t left = at.height - at.row;
-    const int64_t rows = left < Kernel::kMaxRows ? left : Kernel::kMaxRows;
-    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+  static_assert(Kernel::kMaxRows == 4);
+  for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+    for (int64_t row = block.row_begin; row < block.row_end;) {
+      const PanelCursor at = PanelOf(row, block.row_end);
+      const int64_t left = at.height - at.row;
+      const int64_t rows = left < Kernel::kMaxRows ? left : Kernel::kMaxRows;
       kFunctions[rows - 1](block, tile, row, at);
+      row += rows;
     }
-    row += rows;
   }
+}
+
+template <int kBits, int kParts, bool kSubtracts>
+void MultiplyFewRows(const LinearBlock& block) {
+  MultiplyRows<Avx2FewRows<kBits, kParts, kSubtracts>>(block);
 }
 
 template <int kParts, bool kSubtracts>
@@ -155,6 +160,11 @@ struct Avx2GroupedKernel {
   template <int kParts, bool kSubtracts>
   static void Run(const LinearBlock& block) {
     const bool is_unsigned = block.tile.code == CodeType::kUnsigned;
+    if constexpr (kParts == 1) {
+      if (is_unsigned && block.tile.bits == 4 && block.row_end - block.row_begin <= kNibbleRows) {
+        return MultiplyRows<Avx2NibbleRows<kSubtracts>>(block);
+      }
+    }
     if (is_unsigned && block.row_end - block.row_begin <= kFewRows) {
       return MultiplyFewRows<kParts, kSubtracts>(block);
     }
@@ -169,6 +179,7 @@ struct Avx2GroupedKernel {
 
  private:
   static constexpr int64_t kFewRows = 4;
+  static constexpr int64_t kNibbleRows = 8;
 };
 
 }  // namespace

@@ -45,6 +45,63 @@ struct Avx2Registers {
   using Lanes = Avx2Lanes;
 };
 
+/*!
+ * \brief Multiplies at most kMaxRows rows of a panel by one tile of 4-bit codes.
+ *
+ * Groups have 32 inputs or more. The zeros are subtracted as floats, which is exact, too.
+ */
+template <bool kSubtracts>
+struct Avx2NibbleRows {
+  using Lanes = Avx2Lanes;
+  static constexpr int kMaxRows = 4;
+
+  template <int kRows>
+  static void Run(const LinearBlock& block, int64_t tile, int64_t row, PanelCursor at) {
+    const int64_t chunks = GroupsOf(block.num_inputs);
+    const BiasedGroup* x = block.biased + at.panel * chunks + at.row;
+    ChunkReader<Avx2Registers, 1> reader(block.tile, GroupedTileAt(block, tile));
+    Lanes::Vector sums[kRows];
+    for (int r = 0; r < kRows; ++r) sums[r] = Lanes::Set(0.0f);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk, x += at.height, reader.Next()) {
+      reader.PrefetchCodes(reader.codes() + kPrefetchDistance);
+      alignas(32) int8_t values[kRows][kGroupSize];
+      for (int r = 0; r < kRows; ++r) CopyValues(x[r], values[r]);
+      __m256i pairs[kRows][2];
+      MultiplyNibbles<kRows>(
+          reader.codes(), [&](int r) __attribute__((always_inline)) { return values[r]; }, pairs);
+      const Lanes::Vector scales = reader.Scales(0);
+      // Minima, or the zeros of the codes.
+      const Lanes::Vector negative =
+          kSubtracts ? reader.NegativeMinima(0, scales) : NegativeZeros(block.tile, reader);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i ones = _mm256_set1_epi16(1);
+        Lanes::Vector dot = Lanes::ToFloat(
+            {_mm256_madd_epi16(pairs[r][0], ones), _mm256_madd_epi16(pairs[r][1], ones)});
+        if constexpr (!kSubtracts) {
+          dot = Lanes::Fma(negative, Lanes::Set(x[r].value_sum), dot);
+        }
+        sums[r] = Lanes::Fma(dot, Lanes::Mul(scales, Lanes::Set(x[r].scale)), sums[r]);
+        if constexpr (kSubtracts) sums[r] = Lanes::Fma(negative, Lanes::Set(x[r].sum), sums[r]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) StoreOutputs<Lanes>(block, row + r, tile, sums[r]);
+  }
+
+ private:
+  [[gnu::always_inline]] static void CopyValues(const BiasedGroup& x, int8_t* values) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x.bytes));
+    const __m256i bias = _mm256_set1_epi8(static_cast<char>(kByteBias));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(values), _mm256_xor_si256(bytes, bias));
+  }
+
+  [[gnu::always_inline]] static Lanes::Vector NegativeZeros(
+      const GroupedTile& tile, const ChunkReader<Avx2Registers, 1>& reader) {
+    if (tile.zero != ZeroType::kPoints) return Lanes::Set(-static_cast<float>(tile.constant));
+    return Lanes::Sub(Lanes::Set(0.0f), Lanes::Load(reader.zeros(0)));
+  }
+};
+
 /*! \brief Multiplies at most kMaxRows rows of a panel by one tile. \tparam kBits Of a code. */
 template <int kBits, int kParts, bool kSubtracts>
 struct Avx2FewRows {

@@ -45,6 +45,7 @@ struct BiasedGroup {
   float scale;
   float sum;           //!< scale * (the sum of the values), for minima.
   float half_sums[2];  //!< The same of the first and of the last 16 values.
+  float value_sum;     //!< The sum of the values.
 };
 
 /*! \brief The arguments of the quantization of rows of activations. */

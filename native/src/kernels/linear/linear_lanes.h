@@ -97,7 +97,8 @@ template <typename Lanes>
   for (int k = 0; k < kGroupSize; ++k) {
     group->bytes[k] = static_cast<uint8_t>(values[k] + kByteBias);
   }
-  group->sum = group->scale * static_cast<float>(sums[0] + sums[1]);
+  group->value_sum = static_cast<float>(sums[0] + sums[1]);
+  group->sum = group->scale * group->value_sum;
   for (int half = 0; half < 2; ++half) {
     group->half_sums[half] = group->scale * static_cast<float>(sums[half]);
   }
