@@ -1,6 +1,6 @@
 """`python -m aiomlc` is the command `aiomlc`."""
 
-from aiomlc.cli.app import main
+from aiomlc.cli.entry import main
 
 if __name__ == "__main__":
     main()

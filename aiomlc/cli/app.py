@@ -21,19 +21,22 @@ from aiomlc.cli.convert_command import convert
 from aiomlc.cli.doctor_command import doctor
 from aiomlc.cli.failures import exit_code_of
 from aiomlc.cli.gen_config_command import gen_config
+from aiomlc.cli.help import GroupedCommand
 from aiomlc.cli.models_command import list_, pull, rm
 from aiomlc.cli.plan_command import plan
 from aiomlc.cli.serve_command import serve
 from aiomlc.cli.standard_streams import discard_output, prepare_streams, set_sigpipe_action
+from aiomlc.errors import AiomlcError
 
 app: typer.Typer = typer.Typer(
     name="aiomlc",
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Its tables cut long names off in a narrow terminal.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(chat)
-app.command()(serve)
+app.command(cls=GroupedCommand)(serve)
 app.command()(batch)
 app.command()(plan)
 app.command("compile")(compile_)
@@ -59,6 +62,9 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:  # Of an output outside of a command: the help, or the last flush.
+        if isinstance(error, AiomlcError):  # With --debug.
+            raise
+
         discard_output()
         sys.exit(exit_code_of(error))
 

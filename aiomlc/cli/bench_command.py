@@ -53,7 +53,7 @@ def bench(  # noqa: PLR0913 - one parameter per option.
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Send chats at a rate to the library or to a server, and print their latencies."""
+    """Measure latencies of the library, or of a server, under a load."""
     with report_failures(debug=debug):
         import anyio
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from aiomlc.cli.failures import report_failures
+from aiomlc.cli.failures import CommandError, report_failures
 from aiomlc.cli.options import Debug, KVCacheDtype, Model, NamedModel, Quantization, one_model
 from aiomlc.cli.status_line import StatusLine
 from aiomlc.errors import ModelNotFoundError
@@ -39,7 +39,7 @@ def chat(  # noqa: PLR0913 - one parameter per option.
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Answer one prompt, or chat interactively; the output is streamed."""
+    """Chat with a model, or answer one prompt."""
     options = {
         "temperature": temperature,
         "top_p": top_p,
@@ -66,8 +66,15 @@ def chat(  # noqa: PLR0913 - one parameter per option.
         )
         try:
             run_chat(settings, prompt, status)
-        except ModelNotFoundError as error:
-            raise _explain(error, model) from error
+        except (ModelNotFoundError, CommandError) as error:
+            if model is None or " " not in model:
+                raise
+
+            message = f"{error}; the first argument is the model; give a question with -p"
+            if isinstance(error, CommandError):
+                raise CommandError(message) from error
+
+            raise ModelNotFoundError(message, path=error.path, field=error.field) from error
 
 
 def _existing(library: Path | None) -> str | None:
@@ -75,12 +82,3 @@ def _existing(library: Path | None) -> str | None:
         return None if library is None else str(library)
 
     raise ModelNotFoundError(f"cannot find the library {library}", path=library, field="model_lib")
-
-
-def _explain(error: ModelNotFoundError, model: str | None) -> ModelNotFoundError:
-    """Return the error, with a hint if the user gave a question in place of the model."""
-    if model is None or " " not in model:
-        return error
-
-    hint = "the first argument is the model; give a question with -p"
-    return ModelNotFoundError(f"{error}; {hint}", path=error.path, field=error.field)

@@ -41,7 +41,7 @@ def convert(  # noqa: PLR0913 - one parameter per option.
     force: Annotated[bool, typer.Option("--force", help="Replace weights in the output.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Convert the weights of a Hugging Face model to those of an MLC directory."""
+    """Convert the weights of a Hugging Face model to MLC's format."""
     with report_failures(debug=debug):
         from aiomlc.cli.tool_runner import run_tool
         from aiomlc.tools.convert import convert_weights

@@ -25,7 +25,7 @@ def doctor(
     benchmark: Annotated[bool, typer.Option(help="Measure the speed, in 3 seconds.")] = True,
     debug: Debug = False,
 ) -> None:
-    """Examine this computer: what an engine gets here, and what to change."""
+    """Show what an engine gets on this computer, and what to change."""
     with report_failures(debug=debug):
         from aiomlc.cli import doctor_checks as checks
         from aiomlc.cli.doctor_speed import measure_speed

@@ -14,6 +14,7 @@ from __future__ import annotations
 __all__ = ("CommandError", "exit_code_of", "report_failures")
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,10 @@ from aiomlc.errors import AiomlcError, BadRequestError, RequestError
 _FAILED = 1
 _INVALID = 2
 _INTERRUPTED = 130  # What shells report for a process ended by SIGINT.
+_ENGINE_FIELD = re.compile(
+    r"engine_config\.(additional_models|kv_cache_dtype|mode|model_lib|prefill_mode"
+    r"|prefix_cache_mode|quantization|speculative_mode)\b"
+)
 _BROKEN_PIPE = 141  # The same for SIGPIPE.
 
 
@@ -62,8 +67,13 @@ def exit_code_of(error: AiomlcError | OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return _BROKEN_PIPE
 
-    write_error(str(error) if isinstance(error, AiomlcError) else _describe(error))
+    write_error(_in_options(error) if isinstance(error, AiomlcError) else _describe(error))
     return _INVALID if isinstance(error, RequestError) else _FAILED
+
+
+def _in_options(error: AiomlcError) -> str:
+    """Return the message of an error with the options that set the fields of the engine."""
+    return _ENGINE_FIELD.sub(lambda match: f"--{match[1].replace('_', '-')}", str(error))
 
 
 def _describe(error: OSError) -> str:

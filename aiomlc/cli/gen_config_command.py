@@ -37,7 +37,10 @@ def gen_config(  # noqa: PLR0913 - one parameter per option.
     force: Annotated[bool, typer.Option("--force", help="Replace files in the output.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Write the mlc-chat-config.json of a Hugging Face model, and copy its tokenizer."""
+    """Write the mlc-chat-config.json of a Hugging Face model.
+
+    The files of its tokenizer are copied.
+    """
     with report_failures(debug=debug):
         from aiomlc.cli.tool_runner import run_tool
         from aiomlc.tools import gen_config as tool

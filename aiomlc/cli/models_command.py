@@ -45,7 +45,7 @@ def pull(name: _Name, *, debug: Debug = False) -> None:
 
 
 def list_(*, as_json: _Json = False, debug: Debug = False) -> None:
-    """List the models on this computer, the last used one first."""
+    """List the models on this computer."""
     with report_failures(debug=debug):
         from aiomlc.sources.cached_models import list_models
 
@@ -65,7 +65,10 @@ def rm(
     as_json: _Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove a downloaded model and its packed weights; of a directory, only the latter."""
+    """Remove a downloaded model and its packed weights.
+
+    Of a directory, only the packed weights are removed.
+    """
     with report_failures(debug=debug):
         from aiomlc.sources.removal import models_named, remove_model
 

@@ -13,7 +13,8 @@ from aiomlc.cli.failures import CommandError
 Model = Annotated[
     str | None,
     typer.Argument(
-        help="A directory, or a repository of the Hugging Face hub; by default the bundled model.",
+        help="A directory, a GGUF file or a repository of the Hugging Face hub (user/name, "
+        "HF://user/name); by default the bundled model.",
         metavar="MODEL",
     ),
 ]

@@ -6,6 +6,7 @@ __all__ = ("TerminalInput", "read_question")
 
 import os
 import select
+from contextlib import suppress
 from types import ModuleType
 from typing import TextIO, final
 
@@ -136,7 +137,7 @@ class TerminalInput:
 
     def _remember(self, text: str) -> None:
         if self._readline is not None:
-            self._readline.add_history(text)
+            _add_history(self._readline, text)
             self._history.append(text)
 
 
@@ -149,9 +150,14 @@ def _load_readline(history: History) -> ModuleType | None:
 
     readline.set_auto_history(False)
     for question in history.load():
-        readline.add_history(question)
+        _add_history(readline, question)
 
     return readline
+
+
+def _add_history(readline: ModuleType, question: str) -> None:
+    with suppress(UnicodeEncodeError):  # The locale, such as C, lacks a character.
+        readline.add_history(question)
 
 
 def _mark_paste(readline: ModuleType) -> bool:

@@ -25,7 +25,7 @@ def serve(
     limits: LimitOptions,
     debug: Debug = False,
 ) -> None:
-    """Serve models over OpenAI's HTTP API, with a playground for browsers."""
+    """Serve models over OpenAI's HTTP API, with a playground."""
     with report_failures(debug=debug):
         settings: dict[str, Any] = {
             "listen": listen,

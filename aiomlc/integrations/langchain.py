@@ -63,7 +63,7 @@ class ChatAiomlc(BaseChatModel):
         AiomlcError: While generating, as `engine.chat.completions.create`.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     engine: AsyncMLCEngine | MLCEngine = Field(exclude=True)
     model: str | None = None  #: The model's name in responses and traces; None is the engine's.

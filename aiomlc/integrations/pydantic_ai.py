@@ -19,6 +19,7 @@ from aiomlc.api.protocol.limits import parse_off_loop
 from aiomlc.api.protocol.usage import Usage
 from aiomlc.config import BUNDLED_NAME
 from aiomlc.integrations.frameworks import framework
+from aiomlc.validation.arguments import wrong_type
 
 with framework("pydantic_ai", "pydantic-ai"):
     from pydantic_ai import RunContext
@@ -78,6 +79,9 @@ class AiomlcModel(Model[None]):
         model_name: The name in responses and traces; None is that of the engine's model.
         settings: The defaults of all requests.
         profile: Changes to the profile of the model, such as the default way of structured output.
+
+    Raises:
+        BadRequestError: If `engine` is not an `AsyncMLCEngine`.
     """
 
     unsupported_settings: ClassVar[frozenset[ModelSettingName]] = frozenset(
@@ -94,6 +98,9 @@ class AiomlcModel(Model[None]):
     ) -> None:
         own = profile if callable(profile) else merge_profile(_PROFILE, profile)
         super().__init__(settings=settings, profile=own)
+        if not isinstance(engine, AsyncMLCEngine):
+            raise wrong_type("engine", engine, "an AsyncMLCEngine")
+
         self._engine = engine
         name = engine.engine_config.model
         self._model_name = model_name or (BUNDLED_NAME if name is None else PurePath(name).name)

@@ -8,7 +8,9 @@ from __future__ import annotations
 __all__ = ("OUT_OF_RANGE", "Choice", "Doc", "Flag", "Integer", "Number")
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, get_args
 
 OUT_OF_RANGE = "out_of_range"  #: Our pydantic error type for a number with two bounds.
@@ -55,12 +57,14 @@ class Integer:
 
         if self.ge is not None and self.le is not None:
             check = _within(self.ge, self.le)
-            return core_schema.no_info_after_validator_function(
+            integer: Any = core_schema.no_info_after_validator_function(
                 check, core_schema.int_schema(strict=True)
             )
+        else:
+            lowest = -_INT64 if self.ge is None else self.ge
+            integer = core_schema.int_schema(strict=True, ge=lowest, lt=_INT64)
 
-        lowest = -_INT64 if self.ge is None else self.ge
-        return core_schema.int_schema(strict=True, ge=lowest, lt=_INT64)
+        return core_schema.no_info_before_validator_function(_to_int, integer)
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
         return _nullable(source, self.schema())
@@ -95,6 +99,15 @@ class Doc:
     """One sentence about a parameter, for signatures and `help()`."""
 
     text: str
+
+
+def _to_int(value: object) -> object:
+    """Return an integer of another library, such as NumPy's, as an `int`."""
+    if type(value) is not int and isinstance(value, Integral) and not isinstance(value, bool):
+        with suppress(Exception):  # Of an object that lies; pydantic says that it is no integer.
+            return int(value)
+
+    return value
 
 
 def _nullable(annotated: object, schema: Any) -> Any:  # noqa: ANN401

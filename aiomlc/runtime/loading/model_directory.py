@@ -6,6 +6,7 @@ __all__ = (
     "BUNDLED",
     "BUNDLED_DRAFT",
     "ModelDirectory",
+    "as_directory",
     "download_progress",
     "fetch_draft",
     "fetch_model",
@@ -153,7 +154,7 @@ def find_model(model: str | PathLike[str] | None) -> ModelDirectory:
         BadRequestError: If the name of a repository is malformed.
         ModelNotFoundError: If the directory does not exist, or the model was not downloaded.
     """
-    return _directory(LocalModel(BUNDLED) if model is None else find_local(model))
+    return as_directory(LocalModel(BUNDLED) if model is None else find_local(model))
 
 
 async def fetch_model(
@@ -170,7 +171,7 @@ async def fetch_model(
         return find_model(None)
 
     local = await fetch(model, lambda done: on_progress(download_progress(done)))
-    return _directory(local)
+    return as_directory(local)
 
 
 def download_progress(progress: DownloadProgress) -> LoadProgress:
@@ -185,7 +186,13 @@ def download_progress(progress: DownloadProgress) -> LoadProgress:
     )
 
 
-def _directory(local: LocalModel) -> ModelDirectory:
+def as_directory(local: LocalModel) -> ModelDirectory:
+    """Return the directory, or the GGUF file, at a path.
+
+    Raises:
+        ModelNotFoundError: If there is none.
+        ModelLoadError: If it cannot be read, or has several GGUF models.
+    """
     path = local.path
     with load_errors(path):
         if (file := find_gguf(path)) is not None:

@@ -96,7 +96,7 @@ def test_a_model_load_error_is_one_line_and_exit_code_1(
     [
         (["--temperature", "-1"], "temperature: should be non-negative, got -1"),
         (["--max-tokens", "0"], "max_tokens: should be at least 1, got 0"),
-        (["--kv-cache-dtype", "int4"], "kv_cache_dtype"),
+        (["--kv-cache-dtype", "int4"], "--kv-cache-dtype must be one of 'auto', 'float16', "),
     ],
 )
 def test_a_value_out_of_range_is_exit_code_2_before_the_model_is_opened(
