@@ -67,10 +67,28 @@ __all__ = (
 
 import errno
 from os import PathLike
+from typing import Any
 
 
 class AiomlcError(Exception):
-    """The base class of all exceptions of the library."""
+    """The base class of all exceptions of the library, which can be copied and pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by calling the class again: constructors take what a message is made of.
+        state = dict(self.__dict__)
+        for name in ("errno", "name"):  # Of OSError and ImportError, which keep them elsewhere.
+            if (value := getattr(self, name, None)) is not None:
+                state[name] = value
+
+        return _restore, (type(self), self.args), state
+
+
+def _restore(error_type: type[AiomlcError], args: tuple[Any, ...]) -> AiomlcError:
+    # Where there are several built-in bases, `__new__` of the class is not the right one.
+    base = OSError if issubclass(error_type, OSError) else BaseException
+    error: AiomlcError = base.__new__(error_type)
+    error.args = args
+    return error
 
 
 class RequestError(AiomlcError):
@@ -104,7 +122,7 @@ class PromptTooLongError(RequestError, ValueError):
             if prompt_tokens is not None and context_window is not None:
                 message += (
                     f"; shorten it by at least {prompt_tokens - context_window + 1} tokens, or "
-                    "raise max_single_sequence_length up to the model's maximum"
+                    "raise max_single_sequence_length if the model allows more"
                 )
         super().__init__(message)
         self.prompt_tokens = prompt_tokens

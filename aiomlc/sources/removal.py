@@ -16,11 +16,13 @@ from anyio import to_thread
 from aiomlc.cache.entry import WEIGHTS
 from aiomlc.cache.removal import remove_unused
 from aiomlc.errors import ModelLoadError, ModelNotFoundError
+from aiomlc.gguf.shards import is_gguf
 from aiomlc.sources.cached_models import CachedModel, models_within
 from aiomlc.sources.environment import read_environment
 from aiomlc.sources.files import gguf_parts
 from aiomlc.sources.reference import DEFAULT_REVISION, HubReference, ModelSource, parse_source
 from aiomlc.sources.snapshots import cached_commit, forget_snapshot, repository_folder
+from aiomlc.validation.arguments import check_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def models_named(model: str | PathLike[str]) -> list[CachedModel]:
         BadRequestError: If the name is malformed.
         ModelNotFoundError: If there is nothing to remove.
     """
+    check_path("model", model)
     source = parse_source(model)
     found = models_within(_selector(source))
     if not found:
@@ -68,8 +71,12 @@ def models_named(model: str | PathLike[str]) -> list[CachedModel]:
 
 
 def _selector(source: ModelSource) -> Callable[[Path], bool]:
-    root = source.resolve() if isinstance(source, Path) else _root(source)
-    return lambda path: path.is_relative_to(root)
+    if isinstance(source, HubReference):
+        root = _root(source)
+        return lambda path: path.is_relative_to(root)
+
+    directory = source.resolve()  # Not what is below it: `/` would mean every model.
+    return lambda path: path == directory or (path.parent == directory and is_gguf(path))
 
 
 def _root(reference: HubReference) -> Path:
@@ -89,8 +96,8 @@ def _folder(reference: HubReference) -> Path:
 
 
 def _remove(model: str | PathLike[str]) -> RemovedModel:
-    source = parse_source(model)
     found = models_named(model)
+    source = parse_source(model)
     if isinstance(source, HubReference):
         try:
             _remove_downloads(source)

@@ -16,6 +16,8 @@ from anyio import CancelScope, to_thread
 
 from aiomlc.errors import BadRequestError, ModelLoadError
 
+_REPLACED = ".replaced"
+
 
 def write_error(path: Path, error: OSError) -> ModelLoadError:
     """Return the error for a file that cannot be written."""
@@ -47,7 +49,10 @@ def check_conflicts(output: Path, names: Iterable[str], *, force: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """A private directory beside the output."""
+    """A private directory in the output, or beside it if the output does not exist yet.
+
+    So no file system is crossed, and nothing is written beside a directory that exists.
+    """
 
     path: Path
     output: Path
@@ -60,31 +65,57 @@ class StagedOutput:
             replaced: Patterns of files to remove first, `last` among them.
 
         Raises:
-            ModelLoadError: If a file cannot be moved.
+            ModelLoadError: If a file cannot be moved; the old files are put back.
         """
         try:
             self._sync()
-            if not self.output.exists():
+            if self.path.parent != self.output:
                 self.path.rename(self.output)
-                return
-
-            for pattern in replaced:
-                for path in self.output.glob(pattern):
-                    path.unlink()
-            names = sorted(path.name for path in self.path.iterdir())
-            for name in sorted(names, key=lambda name: name == last):
-                (self.path / name).replace(self.output / name)
+            else:
+                self._replace(last, replaced)
         except OSError as error:
             raise write_error(self.output, error) from None
 
+    def _replace(self, last: str, replaced: Sequence[str]) -> None:
+        files = sorted(path.relative_to(self.path) for path in _files(self.path))
+        old = self.path / _REPLACED
+        old.mkdir()
+        try:
+            for pattern in replaced:
+                for path in self.output.glob(pattern):
+                    path.rename(old / path.name)
+            for file in sorted(files, key=lambda file: file.name == last):
+                target = self.output / file
+                target.parent.mkdir(exist_ok=True)
+                (self.path / file).replace(target)
+        except OSError:
+            for path in old.iterdir():
+                path.replace(self.output / path.name)
+            raise
+
     def _sync(self) -> None:
         """Wait until the files are on disk, so that no crash leaves a valid index of torn files."""
-        for path in self.path.iterdir():
+        for path in _files(self.path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+def _stage(output: Path) -> StagedOutput:
+    parent = output if output.is_dir() else output.parent
+    path = parent / f".{output.name}.{secrets.token_hex(4)}"
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise write_error(path, error) from None
+
+    return StagedOutput(path, output)
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
 
 
 @asynccontextmanager
@@ -94,14 +125,7 @@ async def staged_output(output: Path) -> AsyncIterator[StagedOutput]:
     Raises:
         ModelLoadError: If the directory cannot be created.
     """
-    staged = StagedOutput(output.with_name(f".{output.name}.{secrets.token_hex(4)}"), output)
-    try:
-        # Synchronous: nothing can be cancelled before the next try.
-        output.parent.mkdir(parents=True, exist_ok=True)
-        staged.path.mkdir()
-    except OSError as error:
-        raise write_error(staged.path, error) from None
-
+    staged = _stage(output)  # Synchronous: nothing can be cancelled before the next try.
     try:
         yield staged
     finally:

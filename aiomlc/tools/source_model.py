@@ -37,6 +37,8 @@ from aiomlc.validation.model_files import load_errors, read_object
 from aiomlc.weights.formats.directory import read_source
 from aiomlc.weights.formats.source import Source
 
+_MLC_CONFIG: Final = "mlc-chat-config.json"
+
 # Model types whose tensors are stored differently by MLC LLM, and cannot be read back here.
 _UNSUPPORTED = ("cohere", "nemotron")
 # Those whose output head is stored even if it equals the embedding.
@@ -65,7 +67,7 @@ async def fetch_source(
     """Return the directory of a model, which is downloaded if it is a repository of the hub.
 
     Raises:
-        BadRequestError: If the name is malformed, or the model is a GGUF file.
+        BadRequestError: If the name is malformed, or the model is a GGUF file or in MLC's format.
         ModelLoadError: If there is no such model.
     """
     check_path("config", model)
@@ -76,6 +78,13 @@ async def fetch_source(
         raise BadRequestError(
             f"{directory} is a GGUF file, which opens as it is and cannot be converted; pass the "
             "Hugging Face directory that it was made from",
+            param="config",
+        )
+
+    if (directory / _MLC_CONFIG).exists() and not (directory / "config.json").exists():
+        raise BadRequestError(
+            f"{directory} is in MLC's format already and opens as it is; pass the Hugging Face "
+            "directory that it was made from",
             param="config",
         )
 

@@ -111,12 +111,16 @@ def check_path(name: str, value: object) -> None:
     """Require a path, or None.
 
     Raises:
-        BadRequestError: If `value` is neither; `param` is `name`.
+        BadRequestError: If `value` is neither, or empty; `param` is `name`.
     """
-    if value is not None and not (
-        isinstance(value, (str, PathLike)) and isinstance(fspath(value), str)
-    ):
+    if value is None:
+        return
+
+    if not isinstance(value, (str, PathLike)) or not isinstance(path := fspath(value), str):
         raise wrong_type(name, value, "a path")
+
+    if not path:  # It would mean the current directory.
+        raise BadRequestError(f"{name} is empty: pass a path, or leave it out", param=name)
 
 
 def check_seconds(name: str, value: object) -> None:

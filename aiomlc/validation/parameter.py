@@ -5,7 +5,7 @@ Pydantic is imported by the first validation.
 
 from __future__ import annotations
 
-__all__ = ("OUT_OF_RANGE", "Choice", "Doc", "Flag", "Integer", "Number")
+__all__ = ("OUT_OF_RANGE", "Choice", "Doc", "Flag", "Integer", "Number", "to_int")
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -64,7 +64,7 @@ class Integer:
             lowest = -_INT64 if self.ge is None else self.ge
             integer = core_schema.int_schema(strict=True, ge=lowest, lt=_INT64)
 
-        return core_schema.no_info_before_validator_function(_to_int, integer)
+        return core_schema.no_info_before_validator_function(to_int, integer)
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> Any:  # noqa: ANN401
         return _nullable(source, self.schema())
@@ -101,7 +101,7 @@ class Doc:
     text: str
 
 
-def _to_int(value: object) -> object:
+def to_int(value: object) -> object:
     """Return an integer of another library, such as NumPy's, as an `int`."""
     if type(value) is not int and isinstance(value, Integral) and not isinstance(value, bool):
         with suppress(Exception):  # Of an object that lies; pydantic says that it is no integer.

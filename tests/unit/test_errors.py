@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import aiomlc
@@ -42,7 +48,7 @@ def test_prompt_too_long_error_reports_both_lengths() -> None:
 
     assert str(error) == (
         "prompt has 40 tokens, context window is 16; shorten it by at least 25 tokens, or raise "
-        "max_single_sequence_length up to the model's maximum"
+        "max_single_sequence_length if the model allows more"
     )
 
 
@@ -51,3 +57,47 @@ def test_load_errors_have_the_path_tensor_and_field() -> None:
 
     assert isinstance(error, errors.ModelLoadError)
     assert (error.path, error.tensor, error.field) == ("a", "b", "c")
+
+
+ERRORS = [
+    errors.BadRequestError("no", param="a"),
+    errors.DeadlineExceededError("r", limit="timeout", seconds=2.0),
+    errors.DuplicateRequestError("r"),
+    errors.EngineClosedError(),
+    errors.IncompleteAnswerError("no", text="{"),
+    errors.InputTooLongError(index=1, num_tokens=3, max_tokens=2),
+    errors.LogitsProcessorError("r"),
+    errors.MissingPackageError("openai", "pip install openai"),
+    errors.ModelAccessError("no", repository="a/b", status=401),
+    errors.ModelNotFoundError("no", path=Path("a"), field="b"),
+    errors.PrefixTransferError("no", field="digest"),
+    errors.PromptTooLongError(prompt_tokens=4, context_window=2),
+    errors.RemoteServerError("no", url="http://a", status=500),
+    errors.ReplicaLostError(has_output=True),
+    errors.RequestAbortedError("r"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]
+)
+def test_errors_can_be_copied_and_pickled(
+    duplicate: Callable[[Any], Any], error: errors.AiomlcError
+) -> None:
+    other = duplicate(error)
+
+    assert type(other) is type(error)
+    assert str(other) == str(error)
+    assert other.args == error.args
+    assert vars(other) == vars(error)
+    for name in ("errno", "name"):
+        assert getattr(other, name, None) == getattr(error, name, None)
+
+
+def test_every_error_that_takes_more_than_a_message_is_copied() -> None:
+    copied = {type(error) for error in ERRORS}
+    for name in errors.__all__:
+        error_type = getattr(errors, name)
+        if "__init__" in vars(error_type):
+            assert any(issubclass(kind, error_type) for kind in copied), name

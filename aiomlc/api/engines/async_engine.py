@@ -17,7 +17,7 @@ from aiomlc.api.completions.resource import AsyncTextCompletions
 from aiomlc.api.completions.token_stream import TokenStream, open_token_stream
 from aiomlc.api.embeddings import AsyncEmbeddings
 from aiomlc.api.engines.batch import BatchResult, complete_many
-from aiomlc.api.engines.openai_client import AsyncOpenAIClientMixin
+from aiomlc.api.engines.openai_client import HINTS, AsyncOpenAIClientMixin
 from aiomlc.api.engines.prefixes import AsyncPrefixMixin
 from aiomlc.api.generation.options import ChatOptions, TokenOptions, documents_options
 from aiomlc.api.models import AsyncModels
@@ -36,6 +36,7 @@ from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device, parse_device
 from aiomlc.errors import EngineClosedError, EngineError
 from aiomlc.runtime.concurrency.interrupts import UninterruptibleScope
+from aiomlc.runtime.concurrency.misuse import Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.events import EngineEventStream
 from aiomlc.runtime.engine.stream import Delta
@@ -47,9 +48,10 @@ from aiomlc.runtime.tokenization.tokenizer import Tokenizer
 from aiomlc.validation.arguments import check_callable, check_path, check_seconds, plain_str
 
 
+@explains(**HINTS)
 @hides("is_stepping_here")
 @final
-class AsyncMLCEngine(UninterruptibleScope, AsyncPrefixMixin, AsyncOpenAIClientMixin):
+class AsyncMLCEngine(UninterruptibleScope, Uncopyable, AsyncPrefixMixin, AsyncOpenAIClientMixin):
     """An engine that serves one model to concurrent requests, on asyncio or trio.
 
         async with AsyncMLCEngine() as engine:
@@ -361,12 +363,14 @@ class AsyncMLCEngine(UninterruptibleScope, AsyncPrefixMixin, AsyncOpenAIClientMi
         check_path("model", model)
         await self._lifecycle.reload(model)
 
-    def terminate(self) -> None:
+    def terminate(self) -> AlreadyDone:
         """End every request and free the model. Waiting readers get `EngineClosedError`.
 
-        Thread-safe and idempotent. Blocks at most until the current step has finished.
+        Thread-safe and idempotent. Blocks at most until the current step has finished. Awaiting
+        the result is optional.
         """
         self._lifecycle.terminate()
+        return AlreadyDone()
 
     def is_stepping_here(self) -> bool:
         """Return whether this thread steps the model, and so must not wait for the engine."""

@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack, final
 
 from aiomlc.api.engines.async_engine import AsyncMLCEngine
 from aiomlc.api.engines.blocking_prefixes import PrefixMixin
-from aiomlc.api.engines.openai_client import OpenAIClientMixin
+from aiomlc.api.engines.openai_client import HINTS, OpenAIClientMixin
 from aiomlc.api.engines.sync_resources import (
     Chat,
     Embeddings,
@@ -27,7 +27,7 @@ from aiomlc.api.streams.portal import BlockingStream, EnginePortal
 from aiomlc.config import EngineConfig, Mode
 from aiomlc.devices import Device
 from aiomlc.runtime.concurrency.event_loop import runs_event_loop
-from aiomlc.runtime.concurrency.misuse import ScopeOnly
+from aiomlc.runtime.concurrency.misuse import ScopeOnly, Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.stream import Delta
 from aiomlc.runtime.loading.loaded_model import LoadProgress
@@ -40,8 +40,9 @@ TokenIterator = BlockingStream[Delta]
 _LOG = logging.getLogger("aiomlc")
 
 
+@explains(**HINTS)
 @final
-class MLCEngine(ScopeOnly, PrefixMixin, OpenAIClientMixin):
+class MLCEngine(ScopeOnly, Uncopyable, PrefixMixin, OpenAIClientMixin):
     """An engine that serves one model to blocking code, in one thread or several.
 
     The constructor opens the model and blocks until it is ready. Concurrent requests of several

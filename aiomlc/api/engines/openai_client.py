@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ("AsyncOpenAIClientMixin", "OpenAIClientMixin")
+__all__ = ("HINTS", "AsyncOpenAIClientMixin", "OpenAIClientMixin")
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from aiomlc.errors import MissingPackageError
-from aiomlc.runtime.concurrency.misuse import explains
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
@@ -16,10 +15,14 @@ if TYPE_CHECKING:
 # Imported by name when it is first used: a higher layer, whose packages are optional.
 _MODULE: Final = "aiomlc.serve.openai_clients"
 _PACKAGES: Final = frozenset({"httpx2", "openai", "starlette"})
-_NO_BETA: Final = "its methods are here, too: write `chat.completions.parse`"
+#: What OpenAI's clients have, and engines have not.
+HINTS: Final = {
+    "beta": "its methods are here, too: write `chat.completions.parse`",
+    "close": "write `terminate()`, or use `with` or `async with`",
+    "aclose": "write `terminate()`, or use `async with`",
+}
 
 
-@explains(beta=_NO_BETA)
 class AsyncOpenAIClientMixin:
     """Gives an engine for async code an `openai.AsyncOpenAI`."""
 
@@ -40,7 +43,6 @@ class AsyncOpenAIClientMixin:
         return client
 
 
-@explains(beta=_NO_BETA)
 class OpenAIClientMixin:
     """Gives an engine for blocking code an `openai.OpenAI`."""
 

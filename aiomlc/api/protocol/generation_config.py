@@ -12,7 +12,7 @@ from pydantic import Field, GetPydanticSchema, StrictInt
 
 from aiomlc.api.protocol.base import NONE_IS_EMPTY
 from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
-from aiomlc.api.protocol.request import Bias, ChoiceCount, Int64, StopStrings
+from aiomlc.api.protocol.request import Bias, ChoiceCount, StopStrings, TokenId
 from aiomlc.api.protocol.response_format import ResponseFormat, parse_response_format
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
@@ -39,7 +39,7 @@ def _validated_as(wire_type: object) -> GetPydanticSchema:
     return GetPydanticSchema(lambda _, handler: handler(wire_type))
 
 
-_TokenIds = tuple[Int64, ...]
+_TokenIds = tuple[TokenId, ...]
 _Functions = Annotated[tuple[LogitsProcessor, ...], NONE_IS_EMPTY]
 _LogitBias = dict[Annotated[StrictInt, Field(ge=0)], Bias] | None
 

@@ -6,12 +6,12 @@ __all__ = (
     "Bias",
     "ChoiceCount",
     "GenerationRequest",
-    "Int64",
     "LogitBias",
     "NumChoices",
     "NumLogprobs",
     "StopStrings",
     "StreamOptions",
+    "TokenId",
     "are_token_ids",
     "is_noop",
     "parse_request",
@@ -28,7 +28,7 @@ from aiomlc.api.protocol.debug_config import DebugConfig, check_debug_config
 from aiomlc.api.protocol.limits import check_sizes
 from aiomlc.errors import BadRequestError
 from aiomlc.sampling_params import SamplingParams
-from aiomlc.validation.parameter import Integer, Number
+from aiomlc.validation.parameter import Integer, Number, to_int
 
 _Request = TypeVar("_Request", bound="GenerationRequest")
 
@@ -40,9 +40,9 @@ def _to_tuple(stop: object) -> object:
     return (stop,) if isinstance(stop, str) else stop
 
 
-#: An integer that fits the native core.
-Int64 = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
-ChoiceCount = Annotated[StrictInt, Field(ge=1, le=128)]
+#: A token id that fits the native core. It need not be in the vocabulary.
+TokenId = Annotated[int, Integer(ge=0, le=2**31 - 1)]
+ChoiceCount = Annotated[StrictInt, BeforeValidator(to_int), Field(ge=1, le=128)]
 #: The number of choices; None means 1.
 NumChoices = ChoiceCount | None
 #: Alternatives to report per token; None means no log-probabilities.
@@ -70,7 +70,7 @@ class GenerationRequest(WireModel, SamplingParams):  # type: ignore[misc] # Froz
     #: Python functions, which JSON cannot carry: see `LogitsProcessor`.
     logits_processors: Annotated[tuple[Callable[..., object], ...], NONE_IS_EMPTY] = ()
     stop: StopStrings = ()
-    stop_token_ids: Annotated[tuple[Int64, ...], NONE_IS_EMPTY] = ()
+    stop_token_ids: Annotated[tuple[TokenId, ...], NONE_IS_EMPTY] = ()
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     debug_config: DebugConfig | None = None

@@ -40,6 +40,7 @@ from aiomlc.errors import (
     EngineDeadError,
     EngineError,
 )
+from aiomlc.runtime.concurrency.misuse import Uncopyable, explains
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.step_log import StepLog
 from aiomlc.runtime.engine.trace import chrome_trace
@@ -53,8 +54,9 @@ from aiomlc.validation.arguments import check_callable, check_token_ids, check_t
 StreamCallback = Callable[[list[RequestStreamOutput]], object]
 
 
+@explains(close="write `terminate()`, or use `with`")
 @final
-class SyncMLCEngine:
+class SyncMLCEngine(Uncopyable):
     """An engine that serves one model step by step, in the calling thread.
 
     Every `step` runs the model once for all requests, and passes their outputs and the usage of
@@ -136,6 +138,7 @@ class SyncMLCEngine:
             template if isinstance(template, Conversation) else None
         )
         self._core = self._model.core
+        self._is_stepping = False
         if self.engine_config.enable_tracing:
             self._core.enable_trace()
 
@@ -256,9 +259,10 @@ class SyncMLCEngine:
         """Run the model once for every request; return False if there are no requests.
 
         Raises:
-            EngineError: If no callback is set.
+            EngineError: If no callback is set, or if called in a logits processor.
             EngineDeadError: If the model failed, now or before.
         """
+        self._check_not_stepping()
         self._check_open()
         self._check_callback()
         if not self._requests:
@@ -273,14 +277,16 @@ class SyncMLCEngine:
         Raises:
             EngineClosedError: If the engine was terminated.
             EngineDeadError: If the model failed, now or before.
+            EngineError: If called in a logits processor.
         """
+        self._check_not_stepping()
         self._check_open()
         self._requests.cancel_all()
         while self._requests:
             self._advance()
 
         self._core.reset()
-        self._core.step()
+        self._step_core()
 
     def metrics(self) -> EngineMetrics:
         """Return the engine's counters, with MLC LLM's names."""
@@ -300,7 +306,12 @@ class SyncMLCEngine:
         return chrome_trace(self._core.read_trace(0)[1])
 
     def terminate(self) -> None:
-        """End every request and free the model. Idempotent."""
+        """End every request and free the model. Idempotent.
+
+        Raises:
+            EngineError: If called in a logits processor.
+        """
+        self._check_not_stepping()
         if not self._closed:
             self._closed = True
             self._requests.clear()
@@ -337,7 +348,7 @@ class SyncMLCEngine:
         return self._model.grammars.compile_blocking(grammar, config.n)
 
     def _advance(self) -> None:
-        has_stepped = self._core.step()
+        has_stepped = self._step_core()
         records = self._core.drain()
         self._step_log.write()
         if not has_stepped and not records:
@@ -346,6 +357,18 @@ class SyncMLCEngine:
         outputs = self._requests.deliver(records)
         if outputs and self.request_stream_callback is not None:
             self.request_stream_callback(outputs)
+
+    def _step_core(self) -> bool:
+        self._check_not_stepping()
+        self._is_stepping = True
+        try:
+            return self._core.step()
+        finally:
+            self._is_stepping = False
+
+    def _check_not_stepping(self) -> None:
+        if self._is_stepping:
+            raise EngineError("a logits processor cannot wait for its engine, which waits for it")
 
     def _check_open(self) -> None:
         if self._closed:

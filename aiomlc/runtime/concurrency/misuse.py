@@ -11,6 +11,7 @@ __all__ = (
     "AsyncScopeOnly",
     "IterationOnly",
     "ScopeOnly",
+    "Uncopyable",
     "explains",
     "keyword_only",
     "not_entered",
@@ -127,6 +128,18 @@ class IterationOnly(ScopeOnly):
         def __aiter__(self):  # noqa: ANN204
             raise TypeError(
                 f"{type(self).__name__} is a blocking iterator: use `for`, {_IN_ASYNC_CODE}"
+            )
+
+
+class Uncopyable:
+    """An object with threads and memory of its own, which cannot be copied or pickled."""
+
+    if not TYPE_CHECKING:
+
+        def __reduce_ex__(self, protocol):  # noqa: ANN001, ANN204
+            raise TypeError(
+                f"{type(self).__name__} cannot be copied or pickled: open another one, which "
+                "shares the model's weights in memory"
             )
 
 
