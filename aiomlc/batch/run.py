@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ("BatchProgress", "BatchSummary", "run_batch")
 
+import os
+import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,11 +127,23 @@ async def run_batch(
 
 @contextmanager
 def _open_files(source: Path, target: Path) -> Iterator[tuple[BinaryIO, OutputFile]]:
-    with source.open("rb") as file, OutputFile(target) as output:
+    with _open_input(source) as file, OutputFile(target) as output:
         if output.is_same_file(source):
             raise BadRequestError(f"{target}: the output must be another file", param="output")
 
         yield file, output
+
+
+def _open_input(path: Path) -> BinaryIO:
+    # Not blocking, as a pipe without a writer would.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise BadRequestError(
+            f"{path}: the input must be a regular file, which is read more than once", param="input"
+        )
+
+    return file
 
 
 @final

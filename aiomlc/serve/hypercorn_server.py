@@ -43,9 +43,9 @@ async def run_hypercorn(
     else:
         from hypercorn.trio import serve
 
-        from aiomlc.serve.hypercorn_trio import survive_closing_connections
+        from aiomlc.serve.hypercorn_trio import mend_connections
 
-        survive_closing_connections()
+        mend_connections()
 
     await serve(cast(Any, app), config, shutdown_trigger=stop.wait)
 

@@ -136,6 +136,22 @@ def test_sigterm_finishes_the_running_requests(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", SERVERS)
+def test_sigterm_ends_the_server_although_a_client_does_not_read(tmp_path: Path, name: str) -> None:
+    limits = ["--drain-timeout", "0.5", "--write-timeout", "2"]
+    with (
+        run_server(tmp_path, *options_of(name), *limits) as server,
+        socket.socket() as connection,
+    ):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(request_of({**ENDLESS, "n": 16}))
+        server.wait_for("vllm:num_requests_running", 16)
+        server.process.send_signal(signal.SIGTERM)
+
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("name", SERVERS)
 def test_a_second_signal_ends_the_server_at_once(tmp_path: Path, name: str) -> None:
     with (
         run_server(tmp_path, *options_of(name)) as server,

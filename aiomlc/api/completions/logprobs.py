@@ -36,6 +36,7 @@ class CompletionLogprobsWriter:
         self._num_top = num_top
         self._offset = offset
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._echoed = ""  # While a prompt is written: its text, with that of special tokens.
 
     def write(self, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
         """Return the lists of the next tokens.
@@ -58,12 +59,14 @@ class CompletionLogprobsWriter:
             tokens: The log-probabilities of the prompt's tokens from the second on.
         """
         lists: dict[str, list[Any]] = {name: [] for name in _LIST_NAMES}
+        self._echoed = echo.text
         self._append_token(lists, echo.first_id)
         lists["token_logprobs"].append(None)
         lists["top_logprobs"].append(None)
         scored = self.write(tokens)
         # The prompt's tokens may decode to a text that differs from the prompt at its ends.
         self._offset = len(echo.text)
+        self._echoed = ""
         self._decoder.reset()
         return {name: lists[name] + scored[name] for name in _LIST_NAMES}
 
@@ -71,6 +74,8 @@ class CompletionLogprobsWriter:
         text, added = self._tokenizer.describe(token_id)
         lists["text_offset"].append(self._offset)
         lists["tokens"].append(text)
+        if added is None and self._echoed.startswith(text, self._offset):
+            self._offset += len(text)
         self._offset += len(self._decoder.decode(added or b""))
         return text
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 __all__ = ("prometheus_text", "untyped_text")
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import Histogram
 from aiomlc.validation.arguments import check_type
+from aiomlc.validation.json_values import safe_repr
 
+_LABEL_NAME = re.compile(r"(?!le$)[a-zA-Z_][a-zA-Z0-9_]*")  # `le` is that of histograms' buckets.
+_PREFIX = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 # In each table: the metric's name, the field of `CoreStatistics`, the help text.
 _COUNTERS = (
     ("prompt_tokens_total", "prompt_tokens", "Tokens of all prompts."),
@@ -72,14 +77,11 @@ def prometheus_text(
         prefix: The prefix of every metric's name.
 
     Raises:
-        BadRequestError: If an argument has the wrong type; `param` names it.
+        BadRequestError: If an argument has the wrong type, or a name is not one of Prometheus;
+            `param` names it.
     """
     check_type("statistics", statistics, CoreStatistics, "the result of engine.statistics()")
-    check_type("labels", labels, (Mapping, type(None)), "a mapping of strings")
-    for value in (labels or {}).values():
-        check_type("labels", value, str, "a mapping of strings")
-
-    check_type("prefix", prefix, str, "a string")
+    _check_names(labels, prefix)
     common = dict(labels or {})
     lines: list[str] = []
     for kind, table in (("counter", _COUNTERS), ("gauge", _GAUGES)):
@@ -105,6 +107,26 @@ def prometheus_text(
         lines += _histogram_lines(prefix + name, common, getattr(statistics, field))
 
     return "\n".join(lines) + "\n"
+
+
+def _check_names(labels: Mapping[str, str] | None, prefix: str) -> None:
+    check_type("labels", labels, (Mapping, type(None)), "a mapping of strings")
+    for name, value in (labels or {}).items():
+        check_type("labels", value, str, "a mapping of strings")
+        if not isinstance(name, str) or not _LABEL_NAME.fullmatch(name):
+            raise BadRequestError(
+                f"labels: a name must consist of letters, digits and underscores, not begin with a "
+                f"digit, and not be 'le', got {safe_repr(name)}",
+                param="labels",
+            )
+
+    check_type("prefix", prefix, str, "a string")
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise BadRequestError(
+            f"prefix: must consist of letters, digits, underscores and colons, and not begin with "
+            f"a digit, got {safe_repr(prefix)}",
+            param="prefix",
+        )
 
 
 def untyped_text(metrics: Iterable[tuple[str, float]]) -> str:

@@ -155,7 +155,7 @@ class LoopThread:
         self._unstarted: dict[Call[Any], None] = {}
         self._has_entered = _Latch()
         self._has_ended = _Latch()
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._portal_scope = start_blocking_portal(name="aiomlc engine")
         self._leaked: list[object] = []
 
@@ -247,7 +247,7 @@ class LoopThread:
                 async with self._scope:
                     self._has_entered.set()
                     await loop.stopped.wait()
-        except Exception as error:  # noqa: BLE001 - raised by `join`.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - raised by `join`.
             self._failure = error
 
         # Calls of an engine that has failed raise its error.

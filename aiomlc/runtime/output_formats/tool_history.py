@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ("render_tool_calls", "with_parsed_arguments")
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiomlc.errors import BadRequestError
@@ -16,18 +17,13 @@ from aiomlc.validation.json_values import read_json
 def with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a tool call with its JSON arguments parsed, as chat templates expect.
 
-    Raises:
-        BadRequestError: If the arguments are not valid JSON.
+    Arguments that are not JSON stay a string: a model may write such a call, and is then to see it.
     """
     function = dict(call.get("function") or {})
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        try:
+        with suppress(ValueError):
             function["arguments"] = read_json(arguments or "{}")
-        except ValueError as error:
-            raise BadRequestError(
-                f"messages: the 'arguments' string of a tool call {error}", param="messages"
-            ) from None
 
     return {**call, "function": function}
 

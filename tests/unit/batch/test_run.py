@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -270,3 +271,13 @@ async def test_a_finished_batch_opens_no_model(tmp_path: Path) -> None:
 
     summary = await run_batch(AsyncMLCEngine(loader=load), source, target)
     assert summary.written == 0
+
+
+async def test_the_input_is_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in.jsonl")
+    output = tmp_path / "out.jsonl"
+
+    with pytest.raises(BadRequestError, match="the input must be a regular file"):
+        await run_batch("mock://echo", tmp_path / "in.jsonl", output)
+
+    assert not output.exists()

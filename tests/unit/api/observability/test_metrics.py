@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aiomlc.api.observability.metrics import EngineMetrics, request_metrics, usage_extra
 from aiomlc.api.observability.prometheus import prometheus_text
+from aiomlc.errors import BadRequestError
 from aiomlc.runtime.engine.core_protocol import CoreStatistics
 from aiomlc.runtime.engine.statistics import (
     DecodeSteps,
@@ -216,3 +217,23 @@ def test_speculation_has_prometheus_metrics() -> None:
     assert steps.type == "summary"
     assert value(steps, "aiomlc_verify_step_seconds_sum", batch_size="5") == 1.0
     assert value(steps, "aiomlc_verify_step_seconds_count", batch_size="5") == 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "prefix", "param"),
+    [
+        ({"a-b": "x"}, "aiomlc_", "labels"),
+        ({"1bad": "x"}, "aiomlc_", "labels"),
+        ({"le": "x"}, "aiomlc_", "labels"),
+        ({"": "x"}, "aiomlc_", "labels"),
+        ({}, "1a", "prefix"),
+        ({}, "a-", "prefix"),
+    ],
+)
+def test_names_that_prometheus_does_not_read_are_refused(
+    labels: dict[str, str], prefix: str, param: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        prometheus_text(FakeCore().statistics(), labels, prefix)
+
+    assert caught.value.param == param

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from aiomlc import (
     AsyncMLCEngine,
     BadRequestError,
     EngineError,
+    GenerationConfig,
     JSONFFIEngine,
     LogitsProcessorError,
     MLCEngine,
+    SyncMLCEngine,
 )
 from aiomlc.runtime.engine.logits_processors import LogitsProcessors, ProcessedSequence
 from aiomlc.testing import FakeCore, fake_loader
@@ -123,6 +125,31 @@ def test_a_processor_cannot_wait_for_its_engine_but_for_another() -> None:
 
     assert isinstance(caught.value.__cause__, EngineError)
     assert "cannot wait for its engine" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("method", ["step", "reset", "terminate", "generate"])
+def test_a_processor_cannot_step_its_own_engine(method: str) -> None:
+    calls: dict[str, Callable[[], object]] = {
+        "step": lambda: engine.step(),
+        "reset": lambda: engine.reset(),
+        "terminate": lambda: engine.terminate(),
+        "generate": lambda: engine.generate("a"),
+    }
+    errors: list[str] = []
+
+    def call_engine(token_ids: Sequence[int], logits: Logits) -> None:
+        try:
+            calls[method]()
+        except EngineError as error:
+            errors.append(str(error))
+
+    with SyncMLCEngine(loader=fake_loader(FakeCore(["ab"]))) as engine:
+        config = GenerationConfig(logits_processors=[call_engine])
+        texts, _ = engine.generate("a", config)
+
+    assert texts == [["ab"]]
+    assert errors
+    assert all("cannot wait for its engine" in error for error in errors)
 
 
 async def test_a_processor_cannot_use_the_portal_of_its_engine() -> None:
