@@ -2,45 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
+
+#include "kernels/elementwise/elementwise.h"
+#include "sampling/logits.h"
 
 namespace aiomlc {
 
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kSmallestFactor = 1e-30f;
+/*! \brief The weights that are added before the block of the drawn token is known. */
+constexpr int64_t kBlock = 512;
 
 /*! \brief The output function of splitmix64 (Steele et al., 2014), a bijection. */
 uint64_t Mix(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
   return value ^ (value >> 31);
-}
-
-/*! \return The largest logit; NaN if any logit is. */
-float MaxLogit(const float* logits, int64_t size) {
-  // Independent lanes let the compiler vectorize the loop.
-  constexpr int64_t kLanes = 16;
-  float largest[kLanes];
-  int32_t is_nan[kLanes] = {};
-  std::fill(largest, largest + kLanes, -kInfinity);
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const float logit = logits[i + lane];
-      largest[lane] = logit > largest[lane] ? logit : largest[lane];
-      is_nan[lane] |= logit != logit;
-    }
-  }
-  for (; i < size; ++i) {
-    largest[0] = std::max(largest[0], logits[i]);
-    is_nan[0] |= logits[i] != logits[i];
-  }
-  if (std::any_of(is_nan, is_nan + kLanes, [](int32_t flag) { return flag != 0; })) {
-    return std::numeric_limits<float>::quiet_NaN();
-  }
-  return *std::max_element(largest, largest + kLanes);
 }
 
 }  // namespace
@@ -64,19 +44,30 @@ std::optional<int32_t> Sampler::Sample(const float* logits, int64_t vocab_size,
   if (options.temperature < kGreedyTemperature || options.top_k == 1) {
     return static_cast<int32_t>(std::find(logits, logits + vocab_size, max_logit) - logits);
   }
-  if (options.top_k > 0 && options.top_k < vocab_size) {
+  const double uniform = UniformDraw(seed, token_index);
+  // Above 0 for every temperature, so that excluded tokens have the weight 0.
+  const float factor = std::max(static_cast<float>(1.0 / options.temperature), kSmallestFactor);
+  const bool has_top_k = options.top_k > 0 && options.top_k < vocab_size;
+  if (has_top_k) {
     KeepTopK(logits, vocab_size, static_cast<size_t>(options.top_k));
-  } else {
-    KeepAll(logits, vocab_size);
+    weights_.clear();
+    for (const Candidate& candidate : candidates_) weights_.push_back(candidate.value);
+    logits = weights_.data();
+    vocab_size = static_cast<int64_t>(weights_.size());
   }
-  ComputeWeights(max_logit, options.temperature);
-  if (options.top_p < 1.0) KeepTopP(options.top_p);
-  return Draw(UniformDraw(seed, token_index), options.min_p);
-}
-
-void Sampler::KeepAll(const float* logits, int64_t vocab_size) {
-  candidates_.resize(static_cast<size_t>(vocab_size));
-  for (int64_t i = 0; i < vocab_size; ++i) candidates_[i] = {logits[i], static_cast<int32_t>(i)};
+  weights_.resize(static_cast<size_t>(vocab_size));
+  ExpScaled(logits, max_logit, factor, vocab_size, weights_.data());
+  if (has_top_k) {
+    for (size_t i = 0; i < candidates_.size(); ++i) candidates_[i].value = weights_[i];
+    if (options.top_p < 1.0) KeepTopP(options.top_p);
+  } else if (options.top_p < 1.0) {
+    SelectTopP(options.top_p);
+  } else {
+    return static_cast<int32_t>(Draw(uniform, options.min_p));
+  }
+  weights_.clear();
+  for (const Candidate& candidate : candidates_) weights_.push_back(candidate.value);
+  return candidates_[Draw(uniform, options.min_p)].token_id;
 }
 
 void Sampler::KeepTopK(const float* logits, int64_t vocab_size, size_t top_k) {
@@ -101,61 +92,83 @@ void Sampler::KeepTopK(const float* logits, int64_t vocab_size, size_t top_k) {
   std::sort(candidates_.begin(), candidates_.end(), ComesBefore);
 }
 
-void Sampler::ComputeWeights(float max_logit, double temperature) {
-  const float inverse = static_cast<float>(1.0 / temperature);
-  for (Candidate& candidate : candidates_) {
-    candidate.value = std::exp((candidate.value - max_logit) * inverse);
-  }
+void Sampler::KeepTopP(double top_p) {
+  const double target = top_p * SumWeights(weights_.data(), static_cast<int64_t>(weights_.size()));
+  double sum = candidates_[0].value;
+  size_t count = 1;
+  while (count < candidates_.size() && sum < target) sum += candidates_[count++].value;
+  candidates_.resize(count);
 }
 
-void Sampler::KeepTopP(double top_p) {
-  double total = 0;
-  for (const Candidate& candidate : candidates_) total += candidate.value;
+void Sampler::SelectTopP(double top_p) {
+  const double total = SumWeights(weights_.data(), static_cast<int64_t>(weights_.size()));
   // The tokens below this weight sum to less than half of the probability that top_p drops.
-  const double negligible = 0.5 * (1.0 - top_p) * total / static_cast<double>(candidates_.size());
-  std::erase_if(candidates_,
-                [&](const Candidate& candidate) { return candidate.value < negligible; });
+  const double negligible = 0.5 * (1.0 - top_p) * total / static_cast<double>(weights_.size());
+  candidates_.clear();
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] >= negligible) candidates_.push_back({weights_[i], static_cast<int32_t>(i)});
+  }
   // Bisect for the number of tokens that reach the target, so that only a few have to be sorted.
   // All tokens before `low` are kept, all tokens from `high` are dropped.
   constexpr size_t kMaxSorted = 64;
+  ranked_ = candidates_;
   const double target = top_p * total;
   double sum = 0;
   size_t low = 0;
-  size_t high = candidates_.size();
-  const auto at = [&](size_t index) { return candidates_.begin() + static_cast<int64_t>(index); };
+  size_t high = ranked_.size();
+  const auto at = [&](size_t index) { return ranked_.begin() + static_cast<int64_t>(index); };
   while (high - low > kMaxSorted) {
     const size_t middle = low + (high - low) / 2;
     std::nth_element(at(low), at(middle), at(high), ComesBefore);
-    double middle_sum = 0;
-    for (size_t i = low; i < middle; ++i) middle_sum += candidates_[i].value;
-    if (sum + middle_sum >= target) {
+    const double before = SumBefore(ranked_[middle]);
+    if (before >= target) {
       high = middle;
     } else {
-      sum += middle_sum;
+      sum = before;
       low = middle;
     }
   }
   std::sort(at(low), at(high), ComesBefore);
-  while (low < high && (low == 0 || sum < target)) sum += candidates_[low++].value;
-  candidates_.resize(low);
+  while (low < high && (low == 0 || sum < target)) sum += ranked_[low++].value;
+  if (low == ranked_.size()) return;
+  std::erase_if(candidates_, [first_dropped = ranked_[low]](const Candidate& candidate) {
+    return !ComesBefore(candidate, first_dropped);
+  });
 }
 
-int32_t Sampler::Draw(double uniform, double min_p) const {
-  // The most likely token has weight 1, so weights compare with min_p directly.
-  double total = 0;
+double Sampler::SumBefore(const Candidate& end) const {
+  // In the order of the token ids: that of `ranked_`, and so the rounding, depends on the library.
+  double sum = 0;
   for (const Candidate& candidate : candidates_) {
-    if (candidate.value >= min_p) total += candidate.value;
+    if (ComesBefore(candidate, end)) sum += candidate.value;
+  }
+  return sum;
+}
+
+size_t Sampler::Draw(double uniform, double min_p) {
+  // The most likely token has weight 1, so weights compare with min_p directly.
+  const int64_t size = static_cast<int64_t>(weights_.size());
+  block_sums_.clear();
+  double total = 0;
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    const int64_t count = std::min(kBlock, size - begin);
+    block_sums_.push_back(SumWeights(weights_.data() + begin, count, min_p));
+    total += block_sums_.back();
   }
   const double target = uniform * total;
   double sum = 0;
-  int32_t token_id = candidates_.front().token_id;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.value < min_p || candidate.value <= 0) continue;
-    token_id = candidate.token_id;
-    sum += candidate.value;
+  size_t first = 0;  // The block in which the sum exceeds the target.
+  while (first + 1 < block_sums_.size() && sum + block_sums_[first] <= target) {
+    sum += block_sums_[first++];
+  }
+  size_t drawn = 0;
+  for (size_t i = first * kBlock; i < weights_.size(); ++i) {
+    if (weights_[i] < min_p || weights_[i] <= 0) continue;
+    drawn = i;
+    sum += weights_[i];
     if (sum > target) break;
   }
-  return token_id;
+  return drawn;
 }
 
 }  // namespace aiomlc

@@ -45,22 +45,26 @@ class Sampler {
 
  private:
   struct Candidate {
-    /*! \brief First the logit, then its weight exp((logit - max logit) / temperature). */
-    float value;
+    float value;  //!< The logit or the weight.
     int32_t token_id;
   };
   static bool ComesBefore(const Candidate& a, const Candidate& b);
 
-  // Each fills or filters `candidates_`.
-  void KeepAll(const float* logits, int64_t vocab_size);
+  /*! \brief Fill `candidates_` with the largest logits, in descending order. */
   void KeepTopK(const float* logits, int64_t vocab_size, size_t top_k);
+  /*! \brief Keep the first of `candidates_`, which have the weights `weights_`. */
   void KeepTopP(double top_p);
-  /*! \brief Replace the logits of the candidates by their weights. */
-  void ComputeWeights(float max_logit, double temperature);
-  /*! \brief Draw a candidate by its weight, after the min_p filter. */
-  int32_t Draw(double uniform, double min_p) const;
+  /*! \brief Fill `candidates_` with the likeliest tokens, in the order of their ids. */
+  void SelectTopP(double top_p);
+  /*! \return The sum of the `candidates_` that come before another. */
+  double SumBefore(const Candidate& end) const;
+  /*! \return The index in `weights_` that is drawn, after the min_p filter. */
+  size_t Draw(double uniform, double min_p);
 
   std::vector<Candidate> candidates_;
+  std::vector<Candidate> ranked_;
+  std::vector<float> weights_;  //!< e^((logit - max logit) / temperature).
+  std::vector<double> block_sums_;
 };
 
 }  // namespace aiomlc

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "sampling/logits.h"
+
 namespace aiomlc {
 
 namespace {
@@ -39,10 +41,8 @@ bool AreFinite(const float* logits, int64_t vocab_size) {
 
 TokenLogprobs ComputeLogprobs(const float* logits, int64_t vocab_size, int32_t token_id,
                               int64_t num_top) {
-  const double largest = *std::max_element(logits, logits + vocab_size);
-  double total = 0;
-  for (int64_t i = 0; i < vocab_size; ++i) total += std::exp(logits[i] - largest);
-  const double log_total = largest + std::log(total);
+  const float largest = MaxLogit(logits, vocab_size);
+  const double log_total = largest + std::log(SumExp(logits, vocab_size, largest));
   const auto logprob = [&](float logit) {
     return std::max(static_cast<float>(logit - log_total), kLowestLogprob);
   };

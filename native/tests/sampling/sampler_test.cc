@@ -90,7 +90,8 @@ TEST(Sampler, NeverDrawsTokensAtMinusInfinity) {
   logits[7] = 1.0f;
   logits[33] = 1.0f;
   for (const SamplerOptions& options :
-       {SamplerOptions{}, SamplerOptions{.top_p = 0.9}, SamplerOptions{.top_k = 10}}) {
+       {SamplerOptions{}, SamplerOptions{.top_p = 0.9}, SamplerOptions{.top_k = 10},
+        SamplerOptions{.temperature = 1e60}, SamplerOptions{.temperature = 1e60, .top_p = 0.9}}) {
     std::map<int32_t, int> counts;
     for (uint64_t index = 0; index < 200; ++index) ++counts[Sample(logits, options, 1, index)];
     EXPECT_EQ(counts.size(), 2u);

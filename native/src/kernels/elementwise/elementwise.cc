@@ -213,6 +213,10 @@ void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* o
   });
 }
 
+void ExpScaled(const float* x, float shift, float factor, int64_t size, float* out) {
+  ActiveRowKernels().exp_scaled(x, shift, factor, size, out);
+}
+
 void GatedMul(ThreadPool& pool, Activation activation, const float* gate_up, int64_t rows,
               int64_t size, float* out) {
   const GateKernel kernel = ActiveGateKernel(activation);

@@ -68,6 +68,13 @@ void Scale(ThreadPool& pool, const float* x, float factor, int64_t size, float* 
 /*! \brief Compute out = cap * tanh(x / cap). `out` may be `x`. */
 void SoftCap(ThreadPool& pool, const float* x, float cap, int64_t size, float* out);
 
+/*!
+ * \brief Compute out = e^((x - shift) * factor) to about 1 ulp, on the calling thread.
+ *
+ * 0 where the exponent is below -87. `out` may be `x`.
+ */
+void ExpScaled(const float* x, float shift, float factor, int64_t size, float* out);
+
 /*! \brief The activation of a gated feed-forward layer: SiLU, or the tanh approximation of GELU. */
 enum class Activation { kSilu, kGeluTanh };
 

@@ -33,6 +33,8 @@ struct RowKernels {
   void (*gelu_tanh)(const float* x, int64_t size, float* out);
   /*! \brief cap * tanh(x / cap); `out` may be `x`. */
   void (*soft_cap)(const float* x, float cap, int64_t size, float* out);
+  /*! \brief e^((x - shift) * factor); `out` may be `x`. */
+  void (*exp_scaled)(const float* x, float shift, float factor, int64_t size, float* out);
   /*! \brief The rotation of each pair (x[i], x[i + half]). */
   void (*rotate)(const void* x, const float* cosines, const float* sines, int64_t half, void* out,
                  FloatType type);
@@ -59,8 +61,8 @@ template <typename Lanes>
 class Rows {
  public:
   static RowKernels Kernels() {
-    return {RmsNorm, LayerNorm, Convert, SiluMul, GeluTanhMul,
-            Gelu,    GeluTanh,  SoftCap, Rotate,  Quantize};
+    return {RmsNorm,  LayerNorm, Convert,   SiluMul, GeluTanhMul, Gelu,
+            GeluTanh, SoftCap,   ExpScaled, Rotate,  Quantize};
   }
 
  private:
@@ -177,6 +179,15 @@ class Rows {
   static void SoftCap(const float* x, float cap, int64_t size, float* out) {
     ForVectors(size, [&](int64_t i, int count) {
       Store(out + i, aiomlc::SoftCap<Lanes>(Load(x + i, count), cap), count);
+    });
+  }
+
+  static void ExpScaled(const float* x, float shift, float factor, int64_t size, float* out) {
+    const Vector shifts = Lanes::Set(shift);
+    const Vector factors = Lanes::Set(factor);
+    ForVectors(size, [&](int64_t i, int count) {
+      const Vector scaled = Lanes::Mul(Lanes::Sub(Load(x + i, count), shifts), factors);
+      Store(out + i, aiomlc::Exp<Lanes>(scaled), count);
     });
   }
 
